@@ -1,0 +1,1 @@
+"""Target contract, adapters, shadow memory, workloads, run records and the command line."""

@@ -1,0 +1,48 @@
+"""Exit codes and the errors that reach a user."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Documented exit codes of every verb."""
+
+    PASS = 0
+    FAILURE = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+    REGRESSION = 4
+    HARNESS = 70
+    INTERRUPTED = 130
+
+
+_SEVERITY = (Exit.FAILURE, Exit.HARNESS, Exit.REGRESSION, Exit.INCONCLUSIVE)
+
+
+def worst(codes: list[Exit]) -> Exit:
+    """The code that a run ends with: 1, 70, 4, 3 in this order, else 0."""
+    return next((code for code in _SEVERITY if code in codes), Exit.PASS)
+
+
+class UsageError(ValueError):
+    """The command, a file or the environment is not usable as given: exit code 2.
+
+    The message says what was wrong, with the value; `hint` says what to do next.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class TargetDied(Exception):
+    """A target crashed, hung or answered garbage: a verdict about that target.
+
+    `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's log.
+    """
+
+    def __init__(self, kind: str, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.log = log

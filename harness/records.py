@@ -1,0 +1,413 @@
+"""Run records: `run.json` and the append-only `events.jsonl` of one run directory.
+
+Everything a report shows comes from these two files. The writer flushes each event as one line,
+so a killed run loses at most the event being written; the reader skips a torn last line and
+nothing else. Unknown fields are ignored, so that newer code reads older runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from kvproof.harness.errors import UsageError
+
+SCHEMA_VERSION = 1
+
+Verdict: TypeAlias = Literal["pass", "inconclusive", "fail", "unsupported", "expected_failure"]
+FailureKind: TypeAlias = Literal["crash", "hang", "garbage", "start"]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`run.json`: what was asked for and where it ran."""
+
+    schema: int = SCHEMA_VERSION
+    id: str
+    verb: str
+    command: list[str]
+    started: str
+    """ISO 8601, UTC."""
+    config: dict[str, Any]
+    """The resolved configuration."""
+    seed: int | None = None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+    commit: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Base of all events; `at` is seconds since the run started."""
+
+    at: float = 0.0
+
+
+class TargetStarted(Event, tag="target_started", frozen=True, kw_only=True):
+    """A target answered its first call."""
+
+    target: str
+    engine: str
+    version: str
+    profile: dict[str, Any]
+    isolation: Literal["in_process", "worker"]
+    python: str = ""
+
+
+class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
+    """The outcome of one property on one target."""
+
+    target: str
+    property: str
+    section: str
+    """Letter of the rule section: B, K, H, ..."""
+    rules: list[str]
+    sentence: str
+    verdict: Verdict
+    reason: str = ""
+    oracle: str = ""
+    checks: int = 0
+    """How often the property was evaluated."""
+    situations: dict[str, int] = {}
+    """Situations the property needs -> how often they occurred."""
+    fingerprint: str = ""
+    """Of the failure, if any."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation of a shrunk history."""
+
+    op: str
+    arguments: str
+    answer: str
+    note: str = ""
+    """What was expected, on the step that failed."""
+
+
+class BlockView(msgspec.Struct, frozen=True, kw_only=True):
+    """One block at the moment of the failure."""
+
+    block: int
+    owners: list[str]
+    writer: str
+    """Request and positions that wrote it last, in words; empty if never written."""
+    state: Literal["null", "free", "cached", "held"]
+    suspect: bool = False
+
+
+class Failure(Event, tag="failure", frozen=True, kw_only=True):
+    """A property failed; the history is already minimal."""
+
+    target: str
+    property: str
+    rules: list[str]
+    oracle: str
+    sentence: str
+    """What went wrong, in the words of the field."""
+    detail: str = ""
+    """The slot and both fingerprints spelled out."""
+    fingerprint: str
+    op_log: str
+    """Path relative to the run directory."""
+    script: str
+    """Source of the plain reproducer."""
+    script_path: str
+    history: list[Step]
+    blocks: list[BlockView] = []
+    tables: dict[str, list[int]] = {}
+    """Request -> its block table at that moment."""
+    seed: int | None = None
+    related: list[str] = []
+
+
+class TargetFailed(Event, tag="target_failed", frozen=True, kw_only=True):
+    """The target itself died, hung or talked nonsense: a verdict about the target."""
+
+    target: str
+    kind: FailureKind
+    message: str
+    log: str = ""
+    """Tail of the worker's log."""
+    history: list[Step] = []
+
+
+class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
+    """What a suite did to a target."""
+
+    target: str
+    suite: str
+    test_cases: int
+    operations: dict[str, int]
+    situations: dict[str, int]
+    hit_tokens: dict[str, int] = {}
+    """Histogram: bucket label -> admissions."""
+    seconds: float
+    missing: list[str] = []
+    """Required situations that never occurred."""
+
+
+class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
+    """One repetition of one target on one workload."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    case: str
+    """`no_eviction`, `eviction`, `lists`, ..."""
+    repetition: int
+    requests: int
+    tokens: int
+    hit_tokens: int
+    cpu_seconds: float
+    wall_seconds: float
+    p50_us: float
+    p99_us: float
+    harness_share: float
+    """Share of the CPU seconds that is the harness's own loop, measured with an empty cycle."""
+    bytes_per_block: float | None = None
+    cached_blocks: int | None = None
+
+
+class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
+    """Medians over the repetitions of one target and case, and the ratio to the named peer."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    case: str
+    repetitions: int
+    tokens_per_second: float
+    low: float
+    """10th percentile of tokens per second."""
+    high: float
+    p50_us: float
+    p99_us: float
+    hit_rate: float
+    harness_share: float
+    bytes_per_block: float | None = None
+    index_bytes_per_block: float | None = None
+    """`bytes_per_block` less the token ids themselves (4 bytes each)."""
+    peer: str = ""
+    ratio: float | None = None
+    """tokens_per_second over the peer's, median of the paired repetitions."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+
+
+class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
+    """Hit rate in blocks that any cache of `capacity` blocks could reach on the workload."""
+
+    workload: str
+    block_size: int
+    capacity: int | None
+    """Blocks; None: infinite."""
+    references: int
+    infinite: float
+    lru: float | None = None
+    belady: float | None = None
+    infinite_tokens: float | None = None
+    lru_tokens: float | None = None
+
+
+class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
+    """Cost of one cycle at a given number of cached blocks."""
+
+    target: str
+    block_size: int
+    cached_blocks: int
+    nanoseconds_per_token: float
+    low: float
+    high: float
+
+
+class Checked(Event, tag="checked", frozen=True, kw_only=True):
+    """The workload ran once more under the shadow memory."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    requests: int
+    tokens: int
+    slots_compared: int
+    verdict: Literal["pass", "fail"]
+    message: str = ""
+
+
+class Threshold(Event, tag="threshold", frozen=True, kw_only=True):
+    """One line of the gate's thresholds."""
+
+    name: str
+    measured: float | None
+    limit: float
+    baseline: float | None = None
+    verdict: Literal["pass", "fail", "inconclusive"]
+    reason: str = ""
+
+
+class Replayed(Event, tag="replayed", frozen=True, kw_only=True):
+    """One op log of the corpus or of a recorded failure was run again."""
+
+    target: str
+    path: str
+    outcome: Literal["FIXED", "FAILED", "ERROR"]
+    message: str = ""
+    expected: str = ""
+
+
+class Skipped(Event, tag="skipped", frozen=True, kw_only=True):
+    """A part did not run; `command` installs what it needs."""
+
+    part: str
+    reason: str
+    command: str = ""
+
+
+class HarnessFault(Event, tag="harness_fault", frozen=True, kw_only=True):
+    """kvproof itself failed; never a verdict about the target."""
+
+    where: str
+    message: str
+    traceback: str = ""
+
+
+class Ended(Event, tag="ended", frozen=True, kw_only=True):
+    """The run closed. A run without this event was killed."""
+
+    verdict: Literal["pass", "fail", "inconclusive", "regression", "harness", "interrupted"]
+    exit_code: int
+    sentence: str
+    seconds: float
+
+
+AnyEvent: TypeAlias = (
+    TargetStarted
+    | PropertyVerdict
+    | Failure
+    | TargetFailed
+    | Exercised
+    | BenchSample
+    | BenchSummary
+    | Optimum
+    | GrowthPoint
+    | Checked
+    | Threshold
+    | Replayed
+    | Skipped
+    | HarnessFault
+    | Ended
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+
+class RunWriter:
+    """Writes one run directory. Opening an existing one appends to its events (resume).
+
+    Raises UsageError if the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self._start = time.monotonic()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not (directory / "run.json").exists():
+                write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
+            self._file = (directory / "events.jsonl").open("ab+")
+            self._end_torn_line()
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run directory {str(directory)!r}: {error.strerror}",
+                "choose another place with --output",
+            ) from error
+
+    def _end_torn_line(self) -> None:
+        """A killed run may end inside a line; the next event must not be glued to it."""
+        if self._file.tell() == 0:
+            return
+        self._file.seek(-1, os.SEEK_END)
+        if self._file.read(1) != b"\n":
+            self._file.write(b"\n")
+
+    def write(self, event: AnyEvent) -> None:
+        """Append one event and flush it to the operating system."""
+        stamped = msgspec.structs.replace(event, at=round(time.monotonic() - self._start, 3))
+        try:
+            self._file.write(_encode(stamped) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise UsageError(
+                f"cannot append to {str(self.directory / 'events.jsonl')!r}: {error.strerror}",
+                "free some space or choose another place with --output, then repeat the command",
+            ) from error
+
+    def write_file(self, name: str, data: bytes) -> Path:
+        """Store a file beside the events; returns its path."""
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+        return path
+
+    def close(self) -> None:
+        """Close the event file; the run can still be resumed."""
+        self._file.close()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run read back from its directory."""
+
+    directory: Path
+    manifest: Manifest
+    events: list[AnyEvent]
+    torn: int = 0
+    """Lines that could not be read: the one being written when the run was killed."""
+
+    @property
+    def ended(self) -> Ended | None:
+        """The last closing event; None for a run that was killed."""
+        return next((e for e in reversed(self.events) if isinstance(e, Ended)), None)
+
+
+def read_run(directory: Path) -> Run:
+    """Read a run directory. Raises UsageError if it is not one."""
+    try:
+        manifest = msgspec.json.decode((directory / "run.json").read_bytes(), type=Manifest)
+    except OSError as error:
+        raise UsageError(
+            f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
+            "give the directory that a run printed, for example runs/latest",
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"{str(directory / 'run.json')!r} is not a run manifest: {error}"
+        ) from error
+    if manifest.schema > SCHEMA_VERSION:
+        raise UsageError(
+            f"run {manifest.id!r} has schema {manifest.schema}, newer than {SCHEMA_VERSION}",
+            "install a newer kvproof",
+        )
+    events, torn = [], 0
+    for line in _lines(directory / "events.jsonl"):
+        try:
+            events.append(_decode(line))
+        except msgspec.MsgspecError:
+            torn += 1
+    return Run(directory=directory, manifest=manifest, events=events, torn=torn)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    if path.exists():
+        yield from (line for line in path.read_bytes().split(b"\n") if line.strip())

@@ -1,0 +1,1 @@
+"""Run records rendered for people: terminal, one-file HTML, Markdown, JUnit."""

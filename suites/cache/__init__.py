@@ -1,0 +1,1 @@
+"""Block pool, tables, identity and prefix index: the core level of conformance."""
