@@ -12,6 +12,7 @@ after the call; others must cope with that many steps scheduled and not complete
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -279,3 +280,21 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Give back what the target holds outside the process's memory."""
+
+
+class Cycle(Protocol):
+    """A cache manager's native life of one request, for benchmarks.
+
+    An adapter module offers it as `make_cycle(TargetConfig, variant) -> Cycle` beside
+    `make_target`. `prepare` runs outside the clock, `run` inside it; `run` is the whole of
+    identity, match, allocate, register and free, with the engine's own calls only.
+    """
+
+    def prepare(self, tokens: memoryview) -> object:
+        """Turn int32 token ids into the prompt type native to the engine."""
+
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[int], Sequence[int]]:
+        """Serve one request alone; returns (hit tokens, block ids in order, freed ids)."""
+
+    def cached_blocks(self) -> int:
+        """Blocks that are cached now."""

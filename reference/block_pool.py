@@ -1,0 +1,46 @@
+"""Block ids and the ones that nobody owns (B1-B3).
+
+A block is free scratch (here), cached (in the prefix index), or scratch held by one request.
+The pool hands out ids in bulk and never looks at what a block contains.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TypeAlias
+
+NULL_BLOCK = 0
+"""Never handed out, freed, written or cached; padding and holes point at it (B1)."""
+
+Ids: TypeAlias = "array[int]"
+
+
+class BlockPool:
+    """Ids 1 .. num_blocks - 1; the null block is in nobody's hands."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._free: Ids = array("i", range(num_blocks - 1, NULL_BLOCK, -1))
+
+    @property
+    def num_free(self) -> int:
+        """Blocks without identity and without holder."""
+        return len(self._free)
+
+    def take(self, count: int) -> Ids:
+        """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""
+        assert 0 <= count <= len(self._free), f"take {count} of {len(self._free)} free blocks"
+        if not count:
+            return array("i")
+        taken = self._free[-count:]
+        del self._free[-count:]
+        taken.reverse()
+        return taken
+
+    def give(self, ids: Ids) -> None:
+        """Take back ids that no longer hold anything; `ids` is in chain order (B3)."""
+        self._free.extend(ids)
+
+    def free_ids(self) -> Ids:
+        """Return a copy of the free list; the next id to be handed out is the last."""
+        return self._free[:]

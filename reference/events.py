@@ -1,0 +1,83 @@
+"""Cache events whose replay equals the index at any time (V4)."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Literal, NamedTuple
+
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.identity import (
+    DEFAULT_NAMESPACE,
+    TOKEN_BYTES,
+    Namespace,
+    Span,
+    encode,
+    hash_algorithm,
+    little_endian,
+)
+from kvproof.reference.prefix_trie import Node
+
+
+class CacheEvent(NamedTuple):
+    """One block entered or left the index; `key` depends on all of H1, the group and the epoch."""
+
+    kind: Literal["stored", "removed", "cleared"]
+    key: bytes = b""
+    parent: bytes = b""
+    """Key of the block before; empty for the first block of a chain."""
+    group: int = 0
+    tokens: tuple[int, ...] = ()
+    namespace: Namespace = DEFAULT_NAMESPACE
+    spans: tuple[Span, ...] = ()
+    """Spans that begin inside the block."""
+
+
+class EventLog:
+    """Listens to a `PrefixTrie` and keeps events until they are drained."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self._stride = config.block_size * TOKEN_BYTES
+        self._digest = hash_algorithm(config.hash_algorithm)
+        self._keys: dict[int, bytes] = {}
+        self._events: list[CacheEvent] = []
+        self._epoch = 0
+
+    def drain(self) -> list[CacheEvent]:
+        """Return the events since the last call, oldest first."""
+        events, self._events = self._events, []
+        return events
+
+    def clear(self, epoch: int) -> None:
+        """Everything left the index at once (H6)."""
+        self._keys.clear()
+        self._epoch = epoch
+        self._events.append(CacheEvent("cleared"))
+
+    def on_change(self, kind: str, node: Node, first: int, last: int) -> None:
+        """Record blocks `first` .. `last` of a node; removals are told end first."""
+        if kind == "stored":
+            for index in range(first, last):
+                self._stored(node, index)
+        else:
+            for block in node.blocks[first:last][::-1]:
+                self._events.append(CacheEvent("removed", self._keys.pop(block)))
+
+    def _stored(self, node: Node, index: int) -> None:
+        *_, root = node.path()
+        assert isinstance(root.key, tuple)
+        group, namespace = root.key
+        marks = node.key[1] if index == 0 and isinstance(node.key, tuple) else ()
+        tokens = bytes(node.tokens[index * self._stride : (index + 1) * self._stride])
+        parent = self._parent(node, index)
+        chain = parent or self._digest(encode("kvproof", group, self._epoch, *namespace))
+        fields = (field for span in marks for field in span)
+        key = self._digest(encode(chain, little_endian(tokens), *fields))
+        self._keys[node.blocks[index]] = key
+        ids = tuple(array("i", tokens))
+        self._events.append(CacheEvent("stored", key, parent, group, ids, namespace, marks))
+
+    def _parent(self, node: Node, index: int) -> bytes:
+        if index:
+            return self._keys[node.blocks[index - 1]]
+        above = node.parent
+        return self._keys[above.blocks[-1]] if above is not None and above.blocks else b""

@@ -1,0 +1,225 @@
+"""What the content of a block depends on (H1-H5, H8).
+
+A request's identity is its token bytes, cut into *segments*: a new segment begins at each block
+in which a span begins, and carries those spans as marks. A path of the prefix index spells out
+namespace, tokens and marks in full, so two requests share a node only if everything before its
+end is equal (H3); no hash takes part in a lookup. Digests are computed only for keys that leave
+the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+TOKEN_BYTES = 4
+"""Token ids are int32 in the machine's byte order; digests use little endian."""
+
+Tokens: TypeAlias = "bytes | bytearray | memoryview | array[int] | npt.NDArray[np.int32] | list[int] | tuple[int, ...]"
+
+
+class IdentityError(ValueError):
+    """Malformed identity input, refused before it touches any state (H8)."""
+
+
+class Namespace(NamedTuple):
+    """Separates equal tokens of different tenants; fields are tagged by position (H2)."""
+
+    adapter: str | None = None
+    adapter_version: str | None = None
+    salt: str | None = None
+
+
+DEFAULT_NAMESPACE = Namespace()
+
+
+class Span(NamedTuple):
+    """Placeholder tokens [start, start + length) of one media item with this content hash."""
+
+    kind: str
+    start: int
+    length: int
+    content: str
+
+
+class Segment(NamedTuple):
+    """Token bytes [start, stop) of a request; `marks` are the spans that begin in its first block.
+
+    The last segment has no end: appended tokens belong to it.
+    """
+
+    start: int
+    stop: int
+    marks: tuple[Span, ...]
+
+
+PLAIN = (Segment(0, sys.maxsize, ()),)
+"""Segments of a request without spans."""
+
+
+def token_bytes(tokens: Tokens) -> bytes:
+    """Return int32 token ids as bytes.
+
+    Buffers are taken as they are: `bytes`, or anything of 4-byte integers such as an int32
+    numpy array. Sequences of Python ints are converted. Raises IdentityError.
+    """
+    if isinstance(tokens, bytes):
+        data = tokens
+    elif isinstance(tokens, (list, tuple)):
+        data = _pack(tokens)
+    else:
+        data = _buffer_bytes(memoryview(tokens))
+    if len(data) % TOKEN_BYTES:
+        raise IdentityError(f"token buffer of {len(data)} bytes is no whole number of int32")
+    return data
+
+
+def _pack(tokens: list[int] | tuple[int, ...]) -> bytes:
+    try:
+        return array("i", tokens).tobytes()
+    except (OverflowError, TypeError) as error:
+        raise IdentityError(f"token ids must be int32: {error}") from error
+
+
+def _buffer_bytes(view: memoryview) -> bytes:
+    if view.itemsize not in (1, TOKEN_BYTES) or view.format in ("f", "<f", ">i"):
+        raise IdentityError(
+            f"token buffer has items of format {view.format!r}; give int32, for example "
+            "numpy.asarray(ids, dtype='int32')"
+        )
+    return view.tobytes()
+
+
+def check_spans(spans: Sequence[Span], num_tokens: int) -> None:
+    """Refuse spans that are out of order, overlapping, past the prompt or without a hash (H8)."""
+    end = 0
+    for index, span in enumerate(spans):
+        problem = _span_problem(span, end, num_tokens)
+        if problem:
+            raise IdentityError(f"span {index} ({span.kind} at {span.start}) {problem}")
+        end = span.start + span.length
+
+
+def _span_problem(span: Span, end: int, num_tokens: int) -> str:
+    if not span.content:
+        return "has no content hash"
+    if span.length < 1:
+        return f"has length {span.length}; it must cover at least one token"
+    if span.start < end:
+        return f"begins before token {end}, where the span before it ends (out of order?)"
+    if span.start + span.length > num_tokens:
+        return f"ends at {span.start + span.length}, past the prompt of {num_tokens} tokens"
+    return ""
+
+
+def segments(spans: Sequence[Span], block_size: int) -> tuple[Segment, ...]:
+    """Cut a request at each block in which a span begins (H1)."""
+    if not spans:
+        return PLAIN
+    starts = {0: ()} | _marks_by_block(spans, block_size)
+    edges = [block * block_size * TOKEN_BYTES for block in starts]
+    return tuple(map(Segment, edges, [*edges[1:], sys.maxsize], starts.values()))
+
+
+def _marks_by_block(spans: Iterable[Span], block_size: int) -> dict[int, tuple[Span, ...]]:
+    marks: dict[int, tuple[Span, ...]] = {}
+    for span in spans:
+        block = span.start // block_size
+        marks[block] = (*marks.get(block, ()), span)
+    return marks
+
+
+Digest: TypeAlias = Callable[[bytes], bytes]
+
+HASH_ALGORITHMS: dict[str, Digest] = {
+    "sha256": lambda data: hashlib.sha256(data).digest(),
+    "blake2b": lambda data: hashlib.blake2b(data, digest_size=32).digest(),
+    "sha3_256": lambda data: hashlib.sha3_256(data).digest(),
+    "builtin": lambda data: hash(data).to_bytes(8, "little", signed=True),
+}
+"""Name -> digest. All but `builtin` agree between processes and are cryptographic (H2)."""
+
+_warned: set[str] = set()
+
+
+def hash_algorithm(name: str) -> Digest:
+    """Return a digest by name; warns once if its keys differ from process to process (H2)."""
+    if name == "builtin" and name not in _warned:
+        _warned.add(name)
+        warnings.warn(
+            "hash_algorithm 'builtin' gives other keys in every process; use 'sha256' for keys "
+            "that are shared or stored",
+            stacklevel=3,
+        )
+    return HASH_ALGORITHMS[name]
+
+
+def encode(*fields: str | int | bytes | None) -> bytes:
+    """Injective encoding of a field list: each field with its type and its length (H2)."""
+    parts = []
+    for field in fields:
+        tag, data = _field(field)
+        parts.append(tag + len(data).to_bytes(8, "little") + data)
+    return b"".join(parts)
+
+
+def _field(field: str | int | bytes | None) -> tuple[bytes, bytes]:
+    if field is None:
+        return b"n", b""
+    if isinstance(field, int):
+        return b"i", str(field).encode()
+    return (b"b", field) if isinstance(field, bytes) else (b"s", field.encode())
+
+
+class BlockKeys:
+    """Chained keys of a request's full blocks, extended or cut as its tokens change (H5).
+
+    Key i depends on all of H1 up to the end of block i, on the group (H7) and the epoch (H6).
+    """
+
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        digest: Digest,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        group: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self._stride = block_size * TOKEN_BYTES
+        self._block_size = block_size
+        self._digest = digest
+        self._root = digest(encode("kvproof", group, epoch, *namespace))
+        self.keys: list[bytes] = []
+
+    def extend(self, tokens: Tokens, spans: Sequence[Span] = ()) -> None:
+        """Add the keys of the full blocks of `tokens` (the whole history) not yet hashed."""
+        data = token_bytes(tokens)
+        marks = _marks_by_block(spans, self._block_size)
+        for block in range(len(self.keys), len(data) // self._stride):
+            content = little_endian(data[block * self._stride : (block + 1) * self._stride])
+            self.keys.append(self._digest(self._block(content, block, marks.get(block, ()))))
+
+    def _block(self, content: bytes, block: int, marks: tuple[Span, ...]) -> bytes:
+        parent = self.keys[block - 1] if block else self._root
+        return encode(parent, content, *(field for span in marks for field in span))
+
+    def truncate(self, num_tokens: int) -> None:
+        """Forget every key that depends on a token from `num_tokens` on."""
+        del self.keys[num_tokens // self._block_size :]
+
+
+def little_endian(data: bytes) -> bytes:
+    """Token bytes in the order that keys are made of, on any machine."""
+    if sys.byteorder == "little":
+        return data
+    swapped = array("i", data)
+    swapped.byteswap()
+    return swapped.tobytes()

@@ -1,0 +1,58 @@
+"""Hit counters in tokens, counted once per request at admission (V1)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HitCounts:
+    """Tokens asked for and tokens found."""
+
+    queries: int = 0
+    hits: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Return hits / queries, 0 if nothing was asked."""
+        return self.hits / self.queries if self.queries else 0.0
+
+
+class HitStatistics:
+    """Cumulative since the last reset, and over the last `window` requests."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self.reset()
+
+    def reset(self) -> None:
+        """Start from nothing, as after a change of weights."""
+        self._recent: deque[tuple[int, int]] = deque(maxlen=self._window)
+        self._queries = self._hits = self._resumed_queries = self._resumed_hits = 0
+
+    def count(self, queries: int, hits: int) -> None:
+        """Count a new request."""
+        self._queries += queries
+        self._hits += hits
+        self._recent.append((queries, hits))
+
+    def count_resumed(self, queries: int, hits: int) -> None:
+        """Count a preempted request that comes back; it asks for what it already had."""
+        self._resumed_queries += queries
+        self._resumed_hits += hits
+
+    @property
+    def cumulative(self) -> HitCounts:
+        """Everything since the last reset."""
+        return HitCounts(self._queries, self._hits)
+
+    @property
+    def resumed(self) -> HitCounts:
+        """Preempted requests, apart from `cumulative`."""
+        return HitCounts(self._resumed_queries, self._resumed_hits)
+
+    @property
+    def rolling(self) -> HitCounts:
+        """The last `window` requests."""
+        return HitCounts(sum(q for q, _ in self._recent), sum(h for _, h in self._recent))
