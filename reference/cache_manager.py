@@ -70,7 +70,8 @@ class Live:
     """A request that holds blocks, or did until a step in flight is done."""
 
     __slots__ = (
-        "access", "computed", "epoch", "indexed", "last_step", "node", "segments", "table", "tokens"
+        "access", "computed", "epoch", "indexed", "last_step", "node", "released", "segments",
+        "table", "tokens",
     )  # fmt: skip
 
     tokens: bytes | bytearray
@@ -84,6 +85,8 @@ class Live:
     """Tokens computed or scheduled to be."""
     last_step: int
     epoch: int
+    released: bool
+    """Steps that end later index nothing for it."""
 
 
 class CacheManager:
@@ -115,7 +118,7 @@ class CacheManager:
     def end_step(self, step: int) -> None:
         """Index what the step computed (T2) and lift the fence of what it may have read (B6)."""
         for request, computed in self._steps.pop(step):
-            if request.access.write and request.epoch == self.epoch:
+            if request.access.write and request.epoch == self.epoch and not request.released:
                 self._index(request, computed // self.config.block_size)
         for request, ids in self._fenced.pop(step, ()):
             self._give(ids) if ids else self._drop(request)
@@ -181,10 +184,11 @@ class CacheManager:
         request.node = self.trie.hold(match, root)
         request.table = request.node.table() + self._take(-(-stop // size) - match.blocks)
         request.tokens, request.segments, request.access = data, cuts, access
-        request.indexed, request.epoch = match.blocks, self.epoch
+        request.indexed, request.epoch, request.released = match.blocks, self.epoch, False
         self.live[request_id] = request
         self._schedule(request, stop)
-        (self.statistics.count_resumed if resumed else self.statistics.count)(count, hit)
+        if access.read:
+            (self.statistics.count_resumed if resumed else self.statistics.count)(count, hit)
         return Admission(hit, stop, request.table, access)
 
     def _check(self, request_id: str, count: int, spans: Sequence[Span]) -> None:
@@ -244,6 +248,7 @@ class CacheManager:
         request = self.live.pop(request_id, None)
         if request is None:
             return array("i")
+        request.released = True
         if request.last_step in self._steps:
             self._fenced.setdefault(request.last_step, []).append((request, array("i")))
         else:

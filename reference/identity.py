@@ -16,13 +16,10 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 TOKEN_BYTES = 4
 """Token ids are int32 in the machine's byte order; digests use little endian."""
 
-Tokens: TypeAlias = "bytes | bytearray | memoryview | array[int] | npt.NDArray[np.int32] | list[int] | tuple[int, ...]"
+Tokens: TypeAlias = "bytes | bytearray | memoryview | array[int] | list[int] | tuple[int, ...]"
 
 
 class IdentityError(ValueError):
@@ -67,8 +64,8 @@ PLAIN = (Segment(0, sys.maxsize, ()),)
 def token_bytes(tokens: Tokens) -> bytes:
     """Return int32 token ids as bytes.
 
-    Buffers are taken as they are: `bytes`, or anything of 4-byte integers such as an int32
-    numpy array. Sequences of Python ints are converted. Raises IdentityError.
+    Buffers are taken as they are: `bytes`, or 4-byte integers such as `memoryview(int32_array)`.
+    Lists and tuples of Python ints are converted. Raises IdentityError.
     """
     if isinstance(tokens, bytes):
         data = tokens

@@ -20,16 +20,15 @@ class HitCounts:
 
 
 class HitStatistics:
-    """Cumulative since the last reset, and over the last `window` requests."""
+    """Cumulative, and over the last `window` requests."""
 
     def __init__(self, window: int) -> None:
-        self._window = window
-        self.reset()
+        self._recent: deque[tuple[int, int]] = deque(maxlen=window)
+        self._queries = self._hits = self._resumed_queries = self._resumed_hits = 0
 
     def reset(self) -> None:
-        """Start from nothing, as after a change of weights."""
-        self._recent: deque[tuple[int, int]] = deque(maxlen=self._window)
-        self._queries = self._hits = self._resumed_queries = self._resumed_hits = 0
+        """Clear the rolling window; cumulative counters go on."""
+        self._recent.clear()
 
     def count(self, queries: int, hits: int) -> None:
         """Count a new request."""
@@ -44,7 +43,7 @@ class HitStatistics:
 
     @property
     def cumulative(self) -> HitCounts:
-        """Everything since the last reset."""
+        """Every new request since the start."""
         return HitCounts(self._queries, self._hits)
 
     @property

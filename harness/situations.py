@@ -1,0 +1,168 @@
+"""Which situations a history went through: without them a pass proves nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvproof.harness import operations as ops
+from kvproof.harness.target import Completed, Namespace, Refused, Released, Request, Scheduled
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+
+class Situations:
+    """Counts situations of one session; `before` looks at the ledger, `after` at the answer."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.seen: Counter[str] = Counter()
+        self.hits: Counter[str] = Counter()
+        self._namespaces: set[Namespace] = set()
+        self._completed: list[Request] = []
+        self._evicted = 0
+
+    def _saw(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - the condition
+        if happened:
+            self.seen[situation] += 1
+
+    def before(self, operation: ops.Operation) -> None:
+        """Look at what the operation is about to meet."""
+        session = self._session
+        if isinstance(operation, ops.Admit) and operation.request.tokens:
+            self._meets(operation.request)
+        if isinstance(operation, (ops.Finish, ops.Cancel, ops.Preempt)):
+            live = session.live.get(operation.id)
+            self._saw("an unknown request is released", live is None)
+            self._saw("a request is released while its step is in flight", live and live.steps)
+        if isinstance(operation, ops.Reset):
+            self._saw("a reset while requests hold blocks", session.live)
+            self._saw("a reset of a filled cache", session.ledger.cached)
+        if isinstance(operation, ops.Extend):
+            live = session.live[operation.id]
+            inside = live.computed % session.config.block_size
+            self._saw("a partial last block is extended", inside)
+        self._evicted = len(session.ledger.cached)
+
+    def _meets(self, request: Request) -> None:
+        """Ask what an equal request in another namespace, epoch or medium would have hit."""
+        session, limit = self._session, len(request.tokens) - 1
+        own = session.ledger.longest(session.prints(request), limit)
+        for space in self._namespaces - {request.namespace}:
+            other = session.prints(replace(request, namespace=space))
+            self._saw(
+                "a cached prompt comes back in another namespace",
+                session.ledger.longest(other, limit) > own,
+            )
+        self._namespaces.add(request.namespace)
+        self._saw("a cached prefix meets a request that may not read", own and not request.read)
+        self._saw(
+            "a prompt comes back that was not stored",
+            session.was_not_stored(session.prints(request), own),
+        )
+        if request.spans:
+            self._saw(
+                "a cached prompt comes back with the same spans", own > request.spans[0].start
+            )
+            self._saw("a cached prompt comes back with another span", self._other_span(request))
+        self._saw("an equal prompt arrives while its twin is in flight", self._twin(request))
+
+    def _other_span(self, request: Request) -> bool:
+        return any(
+            old.tokens[: len(request.tokens)] == request.tokens[: len(old.tokens)]
+            and old.namespace == request.namespace
+            and old.spans
+            and old.spans[0] != request.spans[0]
+            for old in self._completed
+        )
+
+    def _twin(self, request: Request) -> bool:
+        size = self._session.config.block_size
+        return len(request.tokens) > size and any(
+            step.live.request.tokens[:size] == request.tokens[:size]
+            for step in self._session.steps.values()
+        )
+
+    def after(self, operation: ops.Operation, answer: object) -> None:
+        """Look at what the operation did."""
+        if isinstance(operation, ops.Admit) and isinstance(answer, Scheduled):
+            self._admitted(operation, answer)
+        if isinstance(answer, Refused):
+            self._saw(f"a refusal: {answer.reason}")
+        if isinstance(answer, (Scheduled, Refused)) and len(self._session.steps) > 1:
+            self._saw("several steps are in flight")
+        if isinstance(operation, ops.Extend) and isinstance(answer, Scheduled):
+            size = self._session.config.block_size
+            self._saw(
+                "an extension crosses a block border", answer.start // size != answer.stop // size
+            )
+        if isinstance(answer, Completed) and answer.blocks:
+            self._saw("a completed step shares an equal block", self._shared(answer))
+        if isinstance(operation, ops.Unpin) and isinstance(answer, Released) and answer.blocks:
+            self._saw("a pin is dropped", answer.blocks[0])
+        if isinstance(operation, ops.ReadBatch):
+            rows = [len(self._session.live[name].blocks) for name in operation.ids]
+            self._saw("a batch with rows of unequal length", len(set(rows)) > 1)
+        if isinstance(operation, ops.Lookup):
+            self._saw("a lookup finds something", answer)
+
+    def _admitted(self, operation: ops.Admit, answer: Scheduled) -> None:
+        request, size = operation.request, self._session.config.block_size
+        blocks = answer.hit // size
+        bucket = "0" if not blocks else "1" if blocks == 1 else "2-3" if blocks < 4 else "4+"
+        self.hits[bucket] += 1
+        self._saw("a hit of no block", blocks == 0)
+        self._saw("a hit of one block", blocks == 1)
+        self._saw("a hit of several blocks", blocks > 1)
+        count = len(request.tokens)
+        full = self._session.ledger.longest(self._session.prints(request), count)
+        self._saw(
+            "a hit stops before the last token", blocks and full == count and answer.hit < count
+        )
+        self._saw(
+            "cached blocks are evicted to make room",
+            len(self._session.ledger.cached) < self._evicted,
+        )
+        self._saw("a preempted request comes back", request.resumed)
+        self._saw("a preempted request hits its own blocks", request.resumed and blocks)
+        self._saw("a request that may not store is admitted", not request.store)
+        self._saw("a prompt of an earlier epoch comes back", self._earlier_epoch(request))
+        self._saw("a chunked prefill", operation.compute is not None and answer.stop < count)
+        self._completed.append(request)
+
+    def _earlier_epoch(self, request: Request) -> bool:
+        size, epoch = self._session.config.block_size, self._session.epoch
+        first = request.tokens[:size]
+        return len(request.tokens) > size and any(
+            old.tokens[:size] == first and old.namespace == request.namespace
+            for old in self._earlier(epoch)
+        )
+
+    def _earlier(self, epoch: int) -> list[Request]:
+        """Requests admitted before the last reset."""
+        if not epoch:
+            return []
+        resets = [
+            index
+            for index, (operation, answer) in enumerate(self._session.history)
+            if isinstance(operation, ops.Reset) and not isinstance(answer, Refused)
+        ]
+        return [
+            operation.request
+            for operation, answer in self._session.history[: resets[-1]]
+            if isinstance(operation, ops.Admit) and isinstance(answer, Scheduled)
+        ]
+
+    def _shared(self, answer: Completed) -> bool:
+        live = next((x for x in self._session.live.values() if x.blocks == answer.blocks[0]), None)
+        earlier = [
+            record.blocks[0]
+            for operation, record in self._session.history
+            if isinstance(record, Scheduled)
+            and live
+            and getattr(operation, "id", getattr(getattr(operation, "request", None), "id", ""))
+            == live.request.id
+        ]
+        return bool(earlier) and earlier[-1] != answer.blocks[0][: len(earlier[-1])]

@@ -1,0 +1,292 @@
+"""The state machine that drives any target through histories of domain verbs.
+
+Pools are so small that refusal and eviction happen all the time, the alphabet so small that
+prompts share prefixes by accident, and every admission is either fresh or a fork of an earlier
+prompt, drawn inside the rule: that finds more than bundles of prompts do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kvproof.harness import operations as ops
+from kvproof.harness.handles import Handle
+from kvproof.harness.session import Session
+from kvproof.harness.target import Namespace, Profile, Request, Span, TargetConfig
+
+TINY_ALPHABET = 2
+LARGE_ALPHABET = 50_000
+MAX_BLOCKS = 9
+"""Blocks of the largest pool drawn, beside the null block."""
+
+
+def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
+    """Pools of 2 to 10 blocks, mostly the smallest block sizes that the target takes."""
+    small = sorted(profile.block_sizes)[:4]
+
+    @st.composite
+    def draw_config(draw: st.DrawFn) -> TargetConfig:
+        size = draw(st.sampled_from(small))
+        ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+        return TargetConfig(
+            num_blocks=draw(st.integers(2, MAX_BLOCKS)) + 1,  # and the null block
+            block_size=size,
+            kernel_block_size=size // draw(st.sampled_from(ratios)),
+            prefix_caching=draw(st.integers(0, 15)) != 15,
+        )
+
+    return draw_config()
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Subclassed per handle by `machine_for`; `session` judges every step."""
+
+    handle: ClassVar[Handle]
+    expected: ClassVar[frozenset[str]] = frozenset()
+    session: Session
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+        self._admitted: list[Request] = []
+        self._preempted: dict[str, Request] = {}
+        self._pins: list[str] = []
+
+    @initialize(data=st.data())
+    def create(self, data: Any) -> None:
+        """Draw a pool and an alphabet."""
+        profile = self.handle.profile
+        self.config = data.draw(configurations(profile))
+        large = data.draw(st.integers(0, 7)) == 7
+        self._tokens = st.integers(0, (LARGE_ALPHABET if large else TINY_ALPHABET) - 1)
+        self.session = Session(self.handle.create(self.config), self.config)
+
+    # --- drawing ---
+
+    def _draw_tokens(self, data: Any) -> tuple[int, ...]:
+        """Draw a fresh prompt, or one that begins like an earlier one; now and then a huge one."""
+        size = self.config.block_size
+        most = (self.config.num_blocks + 1) * size
+        head: tuple[int, ...] = ()
+        if self._admitted and data.draw(st.integers(0, 7)):
+            head = self._draw_old(data).tokens
+            if data.draw(st.booleans()):
+                head = head[: data.draw(st.integers(0, len(head)))]
+        huge = data.draw(st.integers(0, 15)) == 15
+        blocks = data.draw(st.integers(0, self.config.num_blocks if huge else 2))
+        length = blocks * size + data.draw(st.integers(0, size))
+        return (head + self._draw_list(data, length))[:most] or (0,)
+
+    def _draw_list(self, data: Any, length: int) -> tuple[int, ...]:
+        """Draw a few tokens and repeat them: long prompts from little entropy."""
+        if not length:
+            return ()
+        period = data.draw(st.lists(self._tokens, min_size=1, max_size=min(length, 6)))
+        return tuple(period[i % len(period)] for i in range(length))
+
+    def _draw_old(self, data: Any) -> Request:
+        """Return an earlier request, more often a recent one, which may still be cached."""
+        recent = self._admitted[-1 : -1 - data.draw(st.sampled_from((1, 2, 4, 12))) : -1]
+        return recent[data.draw(st.integers(0, len(recent) - 1))]
+
+    def _draw_namespace(self, data: Any) -> Namespace:
+        profile = self.handle.profile
+        spaces = [Namespace()]
+        if profile.adapters:
+            spaces += [Namespace(adapter="x", adapter_version="1")]
+            spaces += [Namespace(adapter="x", adapter_version="2")]
+        if profile.salts:
+            spaces += [Namespace(salt="x")]
+        kind = data.draw(st.integers(0, 11))
+        return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
+
+    def _draw_spans(self, data: Any, tokens: tuple[int, ...]) -> tuple[Span, ...]:
+        if not self.handle.profile.spans or data.draw(st.integers(0, 3)) != 3:
+            return ()
+        count, position, spans = data.draw(st.integers(1, 2)), 0, []
+        for _ in range(count):
+            start = position + data.draw(st.integers(0, self.config.block_size))
+            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            length = 1 + data.draw(st.integers(0, 2 * self.config.block_size))
+            if "length" not in self.handle.profile.span_identity:
+                length = 1 + int(content, 16) % (2 * self.config.block_size)
+            if start + length > len(tokens):
+                break
+            kind = "image"
+            if "kind" in self.handle.profile.span_identity:
+                kind = data.draw(st.sampled_from(("image", "audio")))
+            spans.append(Span(kind, start, length, content))
+            position = start + length
+        return tuple(spans)
+
+    def _draw_request(self, data: Any) -> Request:
+        profile = self.handle.profile
+        if self._admitted and data.draw(st.integers(0, 5)) == 5:
+            return replace(self._variant(data), id=self._name(), resumed=False)
+        tokens = self._draw_tokens(data)
+        special = data.draw(st.integers(0, 11))
+        return Request(
+            id=self._name(),
+            tokens=tokens,
+            namespace=self._draw_namespace(data),
+            spans=self._draw_spans(data, tokens),
+            read=not (profile.no_read and special == 11),
+            store=not (profile.no_store and special == 10),
+        )
+
+    def _variant(self, data: Any) -> Request:
+        """Return an earlier request that differs in at most one identity field (H1, H2)."""
+        old = replace(self._draw_old(data), read=True, store=True)
+        choice = data.draw(st.integers(0, 3))
+        if choice == 1:
+            return replace(old, namespace=self._draw_namespace(data))
+        if choice == 2 and old.spans:
+            first = old.spans[0]
+            other = "a91e" if first.content == "7f3c" else "7f3c"
+            if "length" in self.handle.profile.span_identity:
+                return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
+        if choice == 3 and old.spans:
+            return replace(old, spans=())
+        return old
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"r{self._count - 1}"
+
+    # --- rules: verbs of the domain ---
+
+    @rule(data=st.data())
+    def admit(self, data: Any) -> None:
+        """Admit a fresh prompt, a fork, or a variant of an earlier one."""
+        request = self._draw_request(data)
+        chunk = data.draw(st.integers(0, 7))
+        compute = None if chunk < 5 else data.draw(st.integers(1, 2 * self.config.block_size))
+        self._admit(request, compute)
+
+    def _admit(self, request: Request, compute: int | None = None) -> None:
+        self._make_room_in_flight()
+        self.session.apply(ops.Admit(request, compute))
+        if request.id in self.session.live:
+            self._admitted.append(request)
+
+    def _make_room_in_flight(self) -> None:
+        if len(self.session.steps) >= max(1, self.handle.profile.in_flight_steps):
+            self.session.apply(ops.Complete())
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def serve(self, data: Any, count: int) -> None:
+        """Serve whole requests one after the other, which fills the cache quickly."""
+        for _ in range(count):
+            request = self._draw_request(data)
+            self._admit(request)
+            self._drain()
+            if request.id in self.session.live:
+                self.session.apply(ops.Finish(request.id))
+
+    def _drain(self) -> None:
+        while self.session.steps:
+            self.session.apply(ops.Complete())
+
+    @precondition(lambda self: self.session.live)
+    @rule(data=st.data())
+    def extend(self, data: Any) -> None:
+        """Decode, or go on with a prefill."""
+        name = self._draw_live(data)
+        live = self.session.live[name]
+        pending = len(live.request.tokens) - live.computed
+        count = data.draw(st.integers(0 if pending else 1, 2 * self.config.block_size))
+        tokens = self._draw_list(data, count) if count else ()
+        compute = None if data.draw(st.booleans()) else 1
+        self._make_room_in_flight()
+        self.session.apply(ops.Extend(name, tokens, compute))
+
+    def _draw_live(self, data: Any) -> str:
+        return data.draw(st.sampled_from(sorted(self.session.live, key=lambda n: int(n[1:]))))
+
+    @precondition(lambda self: self.session.steps)
+    @rule()
+    def complete(self) -> None:
+        """Finish the oldest step in flight."""
+        self.session.apply(ops.Complete())
+
+    @precondition(lambda self: self.session.live)
+    @rule(data=st.data(), verb=st.sampled_from((ops.Finish, ops.Finish, ops.Cancel, ops.Preempt)))
+    def release(self, data: Any, verb: type[ops.Finish | ops.Cancel | ops.Preempt]) -> None:
+        """Let a request go, also while its step is in flight; a preempted one may come back."""
+        name = self._draw_live(data)
+        if verb is ops.Preempt:
+            self._preempted[name] = self.session.live[name].request
+        self.session.apply(verb(name))
+
+    @precondition(lambda self: self._preempted)
+    @rule(data=st.data())
+    def resume(self, data: Any) -> None:
+        """Bring a preempted request back with all its tokens."""
+        name = data.draw(st.sampled_from(sorted(self._preempted)))
+        self._admit(replace(self._preempted[name], resumed=True))
+        if name in self.session.live:
+            del self._preempted[name]
+
+    @precondition(lambda self: self.session.live or self._admitted)
+    @rule(data=st.data())
+    def ask(self, data: Any) -> None:
+        """Look something up, or read the padded tables of some running requests."""
+        profile, names = self.handle.profile, sorted(self.session.live)
+        if profile.batch and names and data.draw(st.booleans()):
+            count = data.draw(st.integers(1, min(3, len(names))))
+            self.session.apply(ops.ReadBatch(tuple(names[-count:])))
+        elif profile.lookup and self._admitted:
+            self.session.apply(ops.Lookup(self._variant(data)))
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def disturb(self, data: Any, count: int) -> None:
+        """Do what happens now and then: evict, reset, pin, unpin, release or offer nonsense."""
+        profile = self.handle.profile
+        choices = {
+            "evict": profile.evict,
+            "reset": True,
+            "release nothing": True,
+            "malformed": profile.spans,
+            "pin": profile.pins and self._admitted,
+            "unpin": self._pins,
+        }
+        choice = data.draw(st.sampled_from([name for name, ok in choices.items() if ok]))
+        if choice == "evict":
+            self.session.apply(ops.Evict(count))
+        elif choice == "reset" and data.draw(st.booleans()):
+            self.session.apply(ops.Reset())
+        elif choice == "release nothing":
+            self.session.apply(ops.Finish("r0" if "r0" not in self.session.live else "gone"))
+        elif choice == "malformed":
+            self.session.apply(ops.Admit(self._malformed(data)))
+        elif choice == "pin":
+            self._pins.append(self._name())
+            self.session.apply(ops.Pin(replace(self._draw_old(data), id=self._pins[-1])))
+        elif choice == "unpin":
+            self.session.apply(ops.Unpin(self._pins.pop(0)))
+
+    def _malformed(self, data: Any) -> Request:
+        """Draw spans that no prompt can have."""
+        spans = data.draw(
+            st.sampled_from(
+                (
+                    (Span("image", 2, 2, "7f3c"), Span("image", 0, 1, "a91e")),
+                    (Span("image", 0, 3, "7f3c"), Span("image", 2, 1, "a91e")),
+                    (Span("image", 2, 9, "7f3c"),),
+                    (Span("image", 1, 2, ""),),
+                )
+            )
+        )
+        return Request(self._name(), self._draw_list(data, 4), spans=spans)
+
+    @invariant()
+    def checks(self) -> None:
+        """Everything is judged inside `Session.apply`; one invariant keeps reproducers short."""
+
+    def teardown(self) -> None:
+        """Give the target back."""
+        if hasattr(self, "session"):
+            self.session.target.close()
