@@ -40,9 +40,13 @@ class TargetDied(Exception):
     """A target crashed, hung or answered garbage: a verdict about that target.
 
     `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's log.
+    `fatal`: its process is gone, rather than a verb that raised.
     """
 
-    def __init__(self, kind: str, message: str, log: str = "") -> None:
+    def __init__(self, kind: str, message: str, log: str = "", *, fatal: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.fatal = fatal
         self.log = log
+        self.session: object = None
+        """The `Session` whose last operation killed the target, if one was under way."""

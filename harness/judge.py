@@ -107,8 +107,10 @@ class Judge:
                 "requests_that_may_not_store_leave_nothing",
                 BRUTE_FORCE,
                 hit <= expected,
-                lambda: f"request {name} hit {hit} tokens; from {expected} on only a request "
-                "that may not store has computed them",
+                lambda: (
+                    f"request {name} hit {hit} tokens; from {expected} on only a request "
+                    "that may not store has computed them"
+                ),
                 assertion=f"{name}.hit <= {expected}",
             )
         self._check(
@@ -430,8 +432,10 @@ class Judge:
             "reset_does_what_it_says",
             INVARIANT,
             isinstance(answer, Refused) == must_refuse,
-            lambda: f"reset answered {answer} while {len(session.holders())} blocks are held; the "
-            f"profile declares reset {session.profile.reset!r}",
+            lambda: (
+                f"reset answered {answer} while {len(session.holders())} blocks are held; the "
+                f"profile declares reset {session.profile.reset!r}"
+            ),
             assertion=f"isinstance(last, Refused) == {must_refuse}",
         )
 

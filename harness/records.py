@@ -196,6 +196,8 @@ class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
     """tokens_per_second over the peer's, median of the paired repetitions."""
     ratio_low: float | None = None
     ratio_high: float | None = None
+    note: str = ""
+    """What the case leaves out, and why."""
 
 
 class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
@@ -211,6 +213,11 @@ class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
     belady: float | None = None
     infinite_tokens: float | None = None
     lru_tokens: float | None = None
+    belady_tokens: float | None = None
+    rule: Literal["engine_blocks", "hash_blocks"] = "engine_blocks"
+    """What counts as a block and as a hit: see `harness.optimum`."""
+    lru_root_first_tokens: float | None = None
+    """LRU that touches the blocks of a prompt from the first to the last; `hash_blocks` only."""
 
 
 class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):

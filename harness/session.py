@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from kvproof.harness import operations as ops
 from kvproof.harness.audit import Audit
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.judge import Judge
 from kvproof.harness.ledger import Entry, Ledger
 from kvproof.harness.shadow import Fingerprints, ShadowMemory, Writer, fingerprints
@@ -115,6 +116,10 @@ class Session:
             return self._apply(operation)
         except Violation as violation:
             violation.session = self
+            raise
+        except TargetDied as died:
+            self.history.append((operation, died))
+            died.session = self
             raise
 
     def _apply(self, operation: ops.Operation) -> object:
@@ -239,16 +244,24 @@ class Session:
         if self.profile.in_flight_steps:
             self.history.append((operation, answer))
         live = step.live
-        live.steps.discard(number)
+        for waiting in (live, *self.fenced):
+            waiting.steps.discard(number)
         self.fenced = [waiting for waiting in self.fenced if waiting.steps]
         if self.live.get(live.request.id) is not live:
             return answer
         if answer.blocks:
+            self._retire(live, answer.blocks[0])
             live.blocks, live.table = answer.blocks[0], answer.tables[0]
         self.judge.read(live, 0, live.computed)
         if self.profile.sharing == "after_step":
             self._store(live, step.stop)
         return answer
+
+    def _retire(self, live: Live, blocks: Table) -> None:
+        """Blocks replaced by equal ones stay the request's while a step may read them (B6)."""
+        replaced = tuple(block for block in live.blocks if block not in blocks)
+        if replaced and live.steps:
+            self.fenced.append(replace(live, blocks=replaced, steps=set(live.steps)))
 
     def _release(self, operation: ops.Finish | ops.Cancel | ops.Preempt) -> Released:
         verb = {ops.Finish: "finish", ops.Cancel: "cancel", ops.Preempt: "preempt"}

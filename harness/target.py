@@ -146,7 +146,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class HitStatistics:
-    """Cumulative tokens since start or reset; resumed requests are counted apart (V1)."""
+    """Cumulative tokens of requests that may read; resumed ones are counted apart (V1)."""
 
     queries: int
     hits: int
@@ -198,6 +198,8 @@ class Profile:
     spans: bool = False
     span_identity: tuple[str, ...] = ("kind", "start", "length", "content")
     """Fields of a span that are part of a block's identity (H1)."""
+    validates: bool = False
+    """The cache manager itself refuses malformed identity input (H8)."""
     no_read: bool = False
     no_store: bool = False
     pins: bool = False
@@ -219,6 +221,10 @@ class Profile:
     """`always`, or `idle`: refused with `busy` while a request holds blocks."""
     eviction_order: str = "lru_tail_first"
     """Declared policy (B3), or `undeclared`."""
+    index: str = "tree"
+    """`tree`: no block outlives the block before it (T3); `flat`: entries come and go alone."""
+    evict_keeps_place: bool = False
+    """Blocks that `evict` strips stay where they were in the free order."""
     maximal: bool = True
     """The hit equals the longest that the rules allow; False: only never longer."""
     unsupported: dict[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kvproof.reference.access import ALLOWED, DISABLED, Access
@@ -32,7 +33,9 @@ from kvproof.reference.identity import (
     token_bytes,
 )
 from kvproof.reference.metrics import HitStatistics
-from kvproof.reference.prefix_trie import Match, Node, PrefixTrie
+from kvproof.reference.prefix_trie import PrefixTrie
+from kvproof.reference.steps import Steps
+from kvproof.reference.trie_node import Match, Node
 
 GROUP = 0
 """The only group so far; part of every index key (H7)."""
@@ -101,27 +104,24 @@ class CacheManager:
         self.epoch = 0
         self.live: dict[str, Live] = {}
         self.pins: dict[str, Node] = {}
-        self._step = 0
-        self._steps: dict[int, list[tuple[Live, int]]] = {}
-        self._fenced: dict[int, list[tuple[Live, Ids]]] = {}
+        self.leaving: list[Live] = []
+        """Released requests whose last step is in flight."""
+        self.retired: list[Ids] = []
+        """Blocks replaced by equal ones while a step in flight may read them."""
+        self._steps = Steps()
         self._scratch = 0
         """Held blocks that are not indexed."""
 
-    # --- steps ---
-
     def begin_step(self) -> int:
         """Open a step; requests admitted or extended from now on are computed in it."""
-        self._step += 1
-        self._steps[self._step] = []
-        return self._step
+        return self._steps.begin()
 
     def end_step(self, step: int) -> None:
         """Index what the step computed (T2) and lift the fence of what it may have read (B6)."""
-        for request, computed in self._steps.pop(step):
+        for request, computed in self._steps.end(step):
             if request.access.write and request.epoch == self.epoch and not request.released:
                 self._index(request, computed // self.config.block_size)
-        for request, ids in self._fenced.pop(step, ()):
-            self._give(ids) if ids else self._drop(request)
+        self._steps.lift(step)
 
     def _index(self, request: Live, full: int) -> None:
         first = request.indexed
@@ -140,10 +140,12 @@ class CacheManager:
         own = request.table[start : start + len(ids)]
         request.table[start : start + len(ids)] = ids
         self._scratch += len(own)
-        if request.last_step in self._steps:
-            self._fenced.setdefault(request.last_step, []).append((request, own))
-        else:
-            self._give(own)
+        self.retired.append(own)
+        self._steps.after(request.last_step, partial(self._give_retired, own))
+
+    def _give_retired(self, own: Ids) -> None:
+        self.retired.remove(own)
+        self._give(own)
 
     def _give(self, ids: Ids) -> None:
         self._scratch -= len(ids)
@@ -186,7 +188,7 @@ class CacheManager:
         request.tokens, request.segments, request.access = data, cuts, access
         request.indexed, request.epoch, request.released = match.blocks, self.epoch, False
         self.live[request_id] = request
-        self._schedule(request, stop)
+        self._steps.schedule(request, stop)
         if access.read:
             (self.statistics.count_resumed if resumed else self.statistics.count)(count, hit)
         return Admission(hit, stop, request.table, access)
@@ -215,10 +217,6 @@ class CacheManager:
         ids = self.pool.take(scratch)
         return ids + self.trie.evict(count - scratch) if count > scratch else ids
 
-    def _schedule(self, request: Live, stop: int) -> None:
-        request.computed, request.last_step = stop, self._step
-        self._steps[self._step].append((request, stop))
-
     def extend(
         self, request_id: str, tokens: Tokens = (), *, compute: int | None = None
     ) -> Admission | Refusal:
@@ -236,7 +234,7 @@ class CacheManager:
             return refusal
         request.tokens = known
         request.table.extend(self._take(max(needed, 0)))
-        self._schedule(request, stop)
+        self._steps.schedule(request, stop)
         return Admission(start, stop, request.table, request.access)
 
     def release(self, request_id: str) -> Ids:
@@ -249,13 +247,12 @@ class CacheManager:
         if request is None:
             return array("i")
         request.released = True
-        if request.last_step in self._steps:
-            self._fenced.setdefault(request.last_step, []).append((request, array("i")))
-        else:
-            self._drop(request)
+        self.leaving.append(request)
+        self._steps.after(request.last_step, partial(self._drop, request))
         return request.table
 
     def _drop(self, request: Live) -> None:
+        self.leaving.remove(request)
         self._give(self.trie.release(request.node))
         self._give(request.table[request.indexed :])
 
@@ -328,11 +325,6 @@ class CacheManager:
         """Return the padded kernel-block tables of a batch, [requests, width] (K3)."""
         tables = [self.live[request_id].table for request_id in request_ids]
         return expand(pad(tables), self.config.kernel_ratio)
-
-    def holders(self) -> list[Live]:
-        """Return every request that holds blocks, fenced ones included."""
-        fenced = [r for waiting in self._fenced.values() for r, ids in waiting if not ids]
-        return [*self.live.values(), *fenced]
 
     def drain_events(self) -> list[CacheEvent]:
         """Return the events since the last call, oldest first (V4)."""

@@ -15,7 +15,7 @@ from kvproof.reference.identity import (
     hash_algorithm,
     little_endian,
 )
-from kvproof.reference.prefix_trie import Node
+from kvproof.reference.trie_node import Node
 
 
 class CacheEvent(NamedTuple):

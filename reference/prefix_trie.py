@@ -17,58 +17,11 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
-
-
-class Node:
-    """A run of cached blocks that follows `parent`; at least one, except for roots."""
-
-    __slots__ = ("blocks", "children", "holds", "key", "parent", "tokens")
-
-    def __init__(self, parent: Node | None, key: Hashable, tokens: bytearray, blocks: Ids) -> None:
-        self.parent = parent
-        self.key = key
-        self.tokens = tokens
-        self.blocks = blocks
-        self.children: dict[Hashable, Node] = {}
-        self.holds = 0
-
-    def path(self) -> Iterator[Node]:
-        """Yield this node and its ancestors, the forest excluded."""
-        node = self
-        while node.parent is not None:
-            yield node
-            node = node.parent
-
-    def table(self) -> Ids:
-        """Return the block ids from the root to the end of this node, in position order."""
-        table = array("i")
-        for node in reversed([*self.path()]):
-            table += node.blocks
-        return table
-
-
-class Match(NamedTuple):
-    """Longest cached prefix of a request; a value, good until the index changes (T1)."""
-
-    node: Node | None
-    """Deepest node reached; None if not even the namespace is known."""
-    inside: int
-    """Matched blocks of that node, all of them or fewer."""
-    blocks: int
-    """Matched blocks in all."""
-
-
-class Inserted(NamedTuple):
-    """The node that now ends at the inserted blocks, and blocks that were there already (T2)."""
-
-    node: Node
-    shared: list[tuple[int, Ids]]
-    """(position of the first block, ids that replace the caller's from there on)."""
+from kvproof.reference.trie_node import Inserted, Match, Node, join
 
 
 class PrefixTrie:
@@ -89,7 +42,7 @@ class PrefixTrie:
 
         Paths still held are orphans from then on: `release` gives their blocks back.
         """
-        orphans = _join(list(self._idle))
+        orphans = join(list(self._idle))
         self._start()
         return orphans
 
@@ -216,7 +169,7 @@ class PrefixTrie:
             for freed in released:
                 self._enter_idle(freed)
             return _NO_IDS
-        return _join(released)
+        return join(released)
 
     def _enter_idle(self, node: Node) -> None:
         if node.blocks or node.children:
@@ -341,10 +294,3 @@ class PrefixTrie:
 
 
 _NO_IDS: Ids = array("i")
-
-
-def _join(nodes: list[Node]) -> Ids:
-    ids = array("i")
-    for node in reversed(nodes):
-        ids.extend(node.blocks)
-    return ids

@@ -41,6 +41,7 @@ def _profile() -> Profile:
         block_sizes=(1, 2, 3, 4, 16),
         max_kernel_ratio=4,
         spans=True,
+        validates=True,
         no_read=True,
         no_store=True,
         pins=True,
@@ -221,11 +222,13 @@ def _event(event: NativeEvent) -> CacheEvent:
 def _holders(manager: CacheManager) -> dict[int, int]:
     """Block -> count as the manager keeps it: `holds` of its node, or 1 for scratch."""
     counts: dict[int, int] = {}
-    nodes = [*manager.trie.nodes(), *manager.pins.values()]
-    for request in manager.holders():
+    nodes = [*manager.trie.nodes(), *(n for pin in manager.pins.values() for n in pin.path())]
+    for request in (*manager.live.values(), *manager.leaving):
         nodes.extend(request.node.path())
         for block in request.table[request.indexed :]:
             counts[block] = counts.get(block, 0) + 1
+    for ids in manager.retired:
+        counts.update(dict.fromkeys(ids, 1))
     for node in set(nodes):
         if node.holds:
             counts.update(dict.fromkeys(node.blocks, node.holds))

@@ -7,15 +7,25 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hypothesis import reject, settings
 from hypothesis import seed as with_seed
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.handles import Handle
-from kvproof.harness.operations import name
+from kvproof.harness.operations import Operation, name
+from kvproof.harness.oplog import play
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation
 from kvproof.suites.cache.machine import CacheMachine
+
+SHRINK_SECONDS = 20
+"""Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
+
+
+def _size(violation: Violation) -> tuple[int, int]:
+    assert violation.session is not None
+    history = violation.session.history
+    return len(history), len(repr(history))
 
 
 @dataclass
@@ -27,10 +37,20 @@ class Exploration:
     situations: Counter[str] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
+    expected: Counter[str] = field(default_factory=Counter)
+    """Expected failures that occurred."""
     seconds: float = 0.0
     violation: Violation | None = None
     """Of the smallest failing history."""
     died: TargetDied | None = None
+    _first: float = 0.0
+
+    def enough(self, violation: Violation) -> bool:
+        """Keep the smallest violation; tell whether there was time enough to shrink it."""
+        self._first = self._first or time.monotonic()
+        if self.violation is None or _size(violation) <= _size(self.violation):
+            self.violation = violation
+        return time.monotonic() - self._first > SHRINK_SECONDS
 
     def add(self, session: Session) -> None:
         """Count one test case."""
@@ -39,6 +59,41 @@ class Exploration:
         self.situations.update(session.situations.seen)
         self.checks.update(session.checks)
         self.hits.update(session.situations.hits)
+
+
+class _Stop(BaseException):
+    """Carried past Hypothesis, which would otherwise go on shrinking."""
+
+
+def minimise(handle: Handle, violation: Violation) -> Violation:
+    """Leave out every operation without which the same property still fails."""
+    index = len(_operations(violation)) - 2
+    while index >= 0:
+        operations = _operations(violation)
+        smaller = _violates(handle, violation, operations[:index] + operations[index + 1 :])
+        violation = smaller or violation
+        index -= 1
+    return violation
+
+
+def _operations(violation: Violation) -> list[Operation]:
+    assert violation.session is not None
+    return [operation for operation, _ in violation.session.history]
+
+
+def _violates(
+    handle: Handle, violation: Violation, operations: list[Operation]
+) -> Violation | None:
+    assert violation.session is not None
+    config = violation.session.config
+    session = Session(handle.create(config), config)
+    try:
+        play(session, operations)
+    except Violation as found:
+        return found if found.property == violation.property else None
+    except TargetDied:
+        return None
+    return None
 
 
 def explore(
@@ -57,19 +112,35 @@ def explore(
     seen, start = Exploration(), time.monotonic()
 
     class Machine(CacheMachine):
+        def apply(self, operation: Operation) -> None:
+            try:
+                super().apply(operation)
+            except Violation as violation:
+                if violation.property in expected:
+                    seen.expected[violation.property] += 1
+                    reject()
+                if seen.enough(violation):
+                    raise _Stop from violation
+                raise
+            except TargetDied as died:
+                seen.died = died
+                if died.fatal:
+                    raise _Stop from died
+                raise
+
         def teardown(self) -> None:
             if hasattr(self, "session"):
                 seen.add(self.session)
                 progress(seen.test_cases)
             super().teardown()
 
-    Machine.handle, Machine.expected = handle, expected
+    Machine.handle = handle
     factory = Machine if seed is None else with_seed(seed)(Machine)
     try:
         run_state_machine_as_test(factory, settings=budget)
-    except Violation as violation:
-        seen.violation = violation
-    except TargetDied as died:
-        seen.died = died
+    except (Violation, TargetDied, _Stop):
+        pass  # `seen` holds the smallest failing history
+    if seen.violation:
+        seen.violation = minimise(handle, seen.violation)
     seen.seconds = time.monotonic() - start
     return seen

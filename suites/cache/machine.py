@@ -45,7 +45,6 @@ class CacheMachine(RuleBasedStateMachine):
     """Subclassed per handle by `machine_for`; `session` judges every step."""
 
     handle: ClassVar[Handle]
-    expected: ClassVar[frozenset[str]] = frozenset()
     session: Session
 
     def __init__(self) -> None:
@@ -63,6 +62,10 @@ class CacheMachine(RuleBasedStateMachine):
         large = data.draw(st.integers(0, 7)) == 7
         self._tokens = st.integers(0, (LARGE_ALPHABET if large else TINY_ALPHABET) - 1)
         self.session = Session(self.handle.create(self.config), self.config)
+
+    def apply(self, operation: ops.Operation) -> None:
+        """Run and judge one operation."""
+        self.session.apply(operation)
 
     # --- drawing ---
 
@@ -168,13 +171,13 @@ class CacheMachine(RuleBasedStateMachine):
 
     def _admit(self, request: Request, compute: int | None = None) -> None:
         self._make_room_in_flight()
-        self.session.apply(ops.Admit(request, compute))
+        self.apply(ops.Admit(request, compute))
         if request.id in self.session.live:
             self._admitted.append(request)
 
     def _make_room_in_flight(self) -> None:
         if len(self.session.steps) >= max(1, self.handle.profile.in_flight_steps):
-            self.session.apply(ops.Complete())
+            self.apply(ops.Complete())
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def serve(self, data: Any, count: int) -> None:
@@ -184,11 +187,11 @@ class CacheMachine(RuleBasedStateMachine):
             self._admit(request)
             self._drain()
             if request.id in self.session.live:
-                self.session.apply(ops.Finish(request.id))
+                self.apply(ops.Finish(request.id))
 
     def _drain(self) -> None:
         while self.session.steps:
-            self.session.apply(ops.Complete())
+            self.apply(ops.Complete())
 
     @precondition(lambda self: self.session.live)
     @rule(data=st.data())
@@ -201,7 +204,7 @@ class CacheMachine(RuleBasedStateMachine):
         tokens = self._draw_list(data, count) if count else ()
         compute = None if data.draw(st.booleans()) else 1
         self._make_room_in_flight()
-        self.session.apply(ops.Extend(name, tokens, compute))
+        self.apply(ops.Extend(name, tokens, compute))
 
     def _draw_live(self, data: Any) -> str:
         return data.draw(st.sampled_from(sorted(self.session.live, key=lambda n: int(n[1:]))))
@@ -210,7 +213,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def complete(self) -> None:
         """Finish the oldest step in flight."""
-        self.session.apply(ops.Complete())
+        self.apply(ops.Complete())
 
     @precondition(lambda self: self.session.live)
     @rule(data=st.data(), verb=st.sampled_from((ops.Finish, ops.Finish, ops.Cancel, ops.Preempt)))
@@ -219,7 +222,7 @@ class CacheMachine(RuleBasedStateMachine):
         name = self._draw_live(data)
         if verb is ops.Preempt:
             self._preempted[name] = self.session.live[name].request
-        self.session.apply(verb(name))
+        self.apply(verb(name))
 
     @precondition(lambda self: self._preempted)
     @rule(data=st.data())
@@ -237,9 +240,9 @@ class CacheMachine(RuleBasedStateMachine):
         profile, names = self.handle.profile, sorted(self.session.live)
         if profile.batch and names and data.draw(st.booleans()):
             count = data.draw(st.integers(1, min(3, len(names))))
-            self.session.apply(ops.ReadBatch(tuple(names[-count:])))
+            self.apply(ops.ReadBatch(tuple(names[-count:])))
         elif profile.lookup and self._admitted:
-            self.session.apply(ops.Lookup(self._variant(data)))
+            self.apply(ops.Lookup(self._variant(data)))
 
     @rule(data=st.data(), count=st.integers(1, 3))
     def disturb(self, data: Any, count: int) -> None:
@@ -249,24 +252,24 @@ class CacheMachine(RuleBasedStateMachine):
             "evict": profile.evict,
             "reset": True,
             "release nothing": True,
-            "malformed": profile.spans,
+            "malformed": profile.validates,
             "pin": profile.pins and self._admitted,
             "unpin": self._pins,
         }
         choice = data.draw(st.sampled_from([name for name, ok in choices.items() if ok]))
         if choice == "evict":
-            self.session.apply(ops.Evict(count))
+            self.apply(ops.Evict(count))
         elif choice == "reset" and data.draw(st.booleans()):
-            self.session.apply(ops.Reset())
+            self.apply(ops.Reset())
         elif choice == "release nothing":
-            self.session.apply(ops.Finish("r0" if "r0" not in self.session.live else "gone"))
+            self.apply(ops.Finish("r0" if "r0" not in self.session.live else "gone"))
         elif choice == "malformed":
-            self.session.apply(ops.Admit(self._malformed(data)))
+            self.apply(ops.Admit(self._malformed(data)))
         elif choice == "pin":
             self._pins.append(self._name())
-            self.session.apply(ops.Pin(replace(self._draw_old(data), id=self._pins[-1])))
+            self.apply(ops.Pin(replace(self._draw_old(data), id=self._pins[-1])))
         elif choice == "unpin":
-            self.session.apply(ops.Unpin(self._pins.pop(0)))
+            self.apply(ops.Unpin(self._pins.pop(0)))
 
     def _malformed(self, data: Any) -> Request:
         """Draw spans that no prompt can have."""

@@ -195,7 +195,7 @@ PROPERTIES = (
         ("H8",),
         "overlapping, out of order, unhashed spans or spans past the prompt are refused",
         ("a refusal: invalid",),
-        needs="spans",
+        needs="validates",
     ),
     Property(
         "requests_that_may_not_read_hit_nothing",

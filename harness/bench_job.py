@@ -1,0 +1,284 @@
+"""Benchmarks of one target, run inside its worker so that the pipe is not in the clock.
+
+`run`, `memory` and `growth` take and return plain JSON. Each builds its own cycles by the factory
+`package.module:make_target`, whose module has to offer `make_cycle` (see `target.Cycle`); a module
+without it answers `{"unsupported": why}`.
+
+Prompts are built and turned into the target's native type in batches, outside the clock. The
+garbage collector is off inside it, and what existed before is frozen.
+
+Needs the standard library of Python 3.10 and numpy.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from kvproof.harness.target import Cycle, TargetConfig
+from kvproof.harness.workloads import Workload, load_workload
+from numpy.typing import NDArray
+
+BATCH_TOKENS = 1 << 20
+"""Prompts alive at a time: 4 MiB as int32, about 36 MiB as lists. A prompt that arrives at an
+engine was just written too; batches of 2**16 to 2**23 tokens change rates by about 5 %."""
+LEAST_CPU_SECONDS = 0.1
+MOST_PASSES = 15
+"""A short workload is repeated, with a new cycle each time, for so long or so often."""
+WARM_UP = 16
+"""Requests served by a cycle of its own before the clock starts."""
+
+MakeCycle = Callable[[TargetConfig, str], Cycle]
+
+
+class _Counts(NamedTuple):
+    hits: int
+    delivered: int
+    freed: int
+
+
+class _EmptyCycle:
+    """Does nothing: what remains is the loop of the harness."""
+
+    def prepare(self, tokens: memoryview) -> object:
+        return tokens
+
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[int], Sequence[int]]:
+        del index, prompt
+        return 0, (), ()
+
+    def cached_blocks(self) -> int:
+        return 0
+
+
+def run(arguments: dict[str, Any]) -> dict[str, Any]:
+    """One repetition of a workload.
+
+    Arguments: factory, workload, block_size, num_blocks; optional requests (only so many),
+    variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
+    harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its blocks.
+    Of a short workload that was repeated, the result is the pass of median CPU time.
+    """
+    make_cycle = _cycle_factory(arguments["factory"])
+    if make_cycle is None:
+        return _unsupported(arguments["factory"])
+    workload = _workload(arguments)
+    config = TargetConfig(arguments["num_blocks"], arguments["block_size"])
+    variant = arguments.get("variant", "")
+    _warm_up(make_cycle, workload.head(WARM_UP), config.block_size, variant)
+    passes: list[dict[str, Any]] = []
+    while sum(p["cpu_seconds"] for p in passes) < LEAST_CPU_SECONDS and len(passes) < MOST_PASSES:
+        passes.append(_measure(make_cycle(config, variant), workload))
+    measured = sorted(passes, key=itemgetter("cpu_seconds"))[len(passes) // 2]
+    return {
+        "requests": workload.requests,
+        "tokens": workload.tokens,
+        **measured,
+        "problem": _problem(workload, config.block_size, measured),
+    }
+
+
+def _measure(cycle: Cycle, workload: Workload) -> dict[str, Any]:
+    counts, latencies = [], []
+    cpu = wall = empty = 0.0
+    with _collector_off():
+        for first, prompts in _prepared(cycle, workload):
+            stamps: list[int] = []
+            began, began_wall = time.thread_time(), time.perf_counter()
+            counts.append(_serve(cycle, first, prompts, stamps))
+            cpu += time.thread_time() - began
+            wall += time.perf_counter() - began_wall
+            latencies.append(np.diff(stamps))
+            began = time.thread_time()
+            _serve(_EmptyCycle(), first, prompts, [])
+            empty += time.thread_time() - began
+    p50, p99 = np.percentile(np.concatenate(latencies) / 1000, [50, 99])
+    hits, delivered, freed = np.sum(counts, axis=0).tolist()
+    return {
+        "hit_tokens": hits,
+        "delivered": delivered,
+        "freed": freed,
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "p50_us": float(p50),
+        "p99_us": float(p99),
+        "harness_share": empty / cpu,
+        "cached_blocks": cycle.cached_blocks(),
+    }
+
+
+def _serve(cycle: Cycle, first: int, prompts: list[object], stamps: list[int]) -> _Counts:
+    """The clocked loop: one stamp per request, and sums that make every side deliver its ids."""
+    run_one, now, stamp = cycle.run, time.perf_counter_ns, stamps.append
+    hits = delivered = freed = 0
+    stamp(now())
+    for index, prompt in enumerate(prompts, first):
+        hit, blocks, gone = run_one(index, prompt)
+        stamp(now())
+        hits += hit
+        delivered += len(blocks)
+        freed += len(gone)
+    return _Counts(hits, delivered, freed)
+
+
+def _problem(workload: Workload, block_size: int, measured: dict[str, Any]) -> str:
+    needed = int((-(-workload.lengths // block_size)).sum())
+    for name in ("delivered", "freed"):
+        if measured[name] != needed:
+            return f"{measured[name]} block ids {name}, the prompts need {needed}"
+    if measured["hit_tokens"] > int((workload.lengths - 1).sum()):
+        return f"{measured['hit_tokens']} tokens hit, more than the prompts have"
+    return ""
+
+
+def _prepared(cycle: Cycle, workload: Workload) -> Iterator[tuple[int, list[object]]]:
+    for first, prompts in workload.batches(BATCH_TOKENS):
+        yield first, [cycle.prepare(prompt.data) for prompt in prompts]
+
+
+def _warm_up(make_cycle: MakeCycle, workload: Workload, block_size: int, variant: str) -> None:
+    """Lets the interpreter specialise the code and the engine import what it imports late."""
+    blocks = 2 * int((-(-workload.lengths // block_size)).max()) + 2
+    cycle = make_cycle(TargetConfig(blocks, block_size), variant)
+    for first, prompts in _prepared(cycle, workload):
+        _serve(cycle, first, prompts, [])
+
+
+def memory(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Bytes that the target keeps per cached block after a workload, by tracemalloc.
+
+    Arguments as for `run`. The prompts are dropped before the count, so that what is left is the
+    manager with its index and whatever it kept of the prompts. Allocations outside Python's and
+    numpy's allocators are not seen. Result: bytes, cached_blocks, bytes_per_block.
+    """
+    make_cycle = _cycle_factory(arguments["factory"])
+    if make_cycle is None:
+        return _unsupported(arguments["factory"])
+    workload = _workload(arguments)
+    config = TargetConfig(arguments["num_blocks"], arguments["block_size"])
+    variant = arguments.get("variant", "")
+    _warm_up(make_cycle, workload.head(WARM_UP), config.block_size, variant)
+    gc.collect()
+    tracemalloc.start(1)
+    try:
+        cycle = _after(make_cycle(config, variant), workload)
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    blocks = cycle.cached_blocks()
+    return {"bytes": size, "cached_blocks": blocks, "bytes_per_block": size / max(1, blocks)}
+
+
+def _after(cycle: Cycle, workload: Workload) -> Cycle:
+    """The cycle after it served the workload, with the prompts gone."""
+    for first, prompts in _prepared(cycle, workload):
+        _serve(cycle, first, prompts, [])
+    del prompts
+    gc.collect()
+    return cycle
+
+
+def growth(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Cost of a cycle beside 10^3, 10^4, ... cached blocks.
+
+    Arguments: factory, block_size, sizes (cached blocks); optional samples per size (64).
+    A pool that never evicts is filled with two heads and with unrelated prompts of 4,096 tokens;
+    then each sample is the wall time of one request of 4,096 tokens of which 3,072 hit. The pool
+    is filled anew before the samples have made it much larger: by a tenth, or 8 requests; half of
+    that is left out of the filling.
+    Result: points, a list of {cached_blocks, nanoseconds_per_token, low, high}, where low and
+    high are the 10th and 90th percentile of the samples.
+    """
+    make_cycle = _cycle_factory(arguments["factory"])
+    if make_cycle is None:
+        return _unsupported(arguments["factory"])
+    block_size, samples = arguments["block_size"], arguments.get("samples", 64)
+    points = []
+    for size in arguments["sizes"]:
+        times = _samples(make_cycle, block_size, size, samples)
+        low, middle, high = np.percentile(times, [10, 50, 90]).tolist()
+        points.append(
+            {"cached_blocks": size, "nanoseconds_per_token": middle, "low": low, "high": high}
+        )
+    return {"points": points}
+
+
+_LENGTH = 4096
+_SHARED = 0.75
+_FIRST = 3
+"""The first probes: one per head, and one that hits. They fill and warm up, untimed."""
+_WARMING = 8
+
+
+def _samples(
+    make_cycle: MakeCycle, block_size: int, size: int, samples: int
+) -> NDArray[np.float64]:
+    """Nanoseconds per token of single requests, about `size` blocks being cached."""
+    total = _FIRST + samples + 1
+    heads = load_workload(
+        f"shared-heads:requests={total},length={_LENGTH},shared={_SHARED},families={_FIRST - 1}"
+    )
+    probes = [heads.prompt(n) for n in range(total)]
+    fresh = -(-int(_LENGTH * (1 - _SHARED)) // block_size)
+    per_fill = max(8, size // 10 // fresh)
+    times: list[float] = []
+    for start in range(_FIRST, total - 1, per_fill):
+        chosen = probes[:_FIRST] + probes[start : start + per_fill + 1]
+        fill = size - per_fill * fresh // 2
+        times.extend(_fill_and_probe(make_cycle, block_size, fill, chosen))
+    return np.array(times)
+
+
+def _fill_and_probe(
+    make_cycle: MakeCycle, block_size: int, fill: int, probes: list[NDArray[np.int32]]
+) -> list[float]:
+    """Fill a new pool, then time the probes behind the first ones, without the first of them."""
+    per_prompt = -(-_LENGTH // block_size)
+    num_blocks = fill + (len(probes) + 2) * per_prompt + 1
+    cycle = make_cycle(TargetConfig(num_blocks, block_size), "")
+    native = [cycle.prepare(probe.data) for probe in probes]
+    _serve(cycle, 0, native[:_FIRST], [])
+    noise = max(1, (fill - cycle.cached_blocks()) // (_LENGTH // block_size))
+    filler = load_workload(f"uniform:requests={noise},length={_LENGTH},spread=0,seed=2")
+    for start, prompts in _prepared(cycle, filler):
+        _serve(cycle, len(probes) + start, prompts, [])
+    used = len(probes) + noise
+    stamps: list[int] = []
+    with _collector_off():
+        for turn in range(_WARMING):  # hits what is there, adds nothing, heats the processor
+            _serve(cycle, used + turn * _FIRST, native[:_FIRST], [])
+        _serve(cycle, _FIRST, native[_FIRST:], stamps)
+    return [elapsed / _LENGTH for elapsed in np.diff(stamps)[1:].tolist()]
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _cycle_factory(factory: str) -> MakeCycle | None:
+    module = importlib.import_module(factory.partition(":")[0])
+    return getattr(module, "make_cycle", None)
+
+
+def _unsupported(factory: str) -> dict[str, Any]:
+    return {"unsupported": f"{factory.partition(':')[0]} has no make_cycle"}
+
+
+def _workload(arguments: dict[str, Any]) -> Workload:
+    workload = load_workload(arguments["workload"])
+    return workload.head(arguments.get("requests") or workload.requests)

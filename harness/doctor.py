@@ -1,0 +1,122 @@
+"""Whether this machine is fit for kvproof, what is missing, and the command that gets it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from re import match
+from typing import Literal, NamedTuple
+
+from kvproof.harness import environments
+
+State = Literal["ok", "missing", "problem"]
+
+_EXTRAS = ("torch", "triton", "transformers")
+"""Optional packages: their parts of kvproof are skipped without them."""
+
+_LEAST_MEMORY = 4 << 30
+"""Bytes for a run with one engine: its worker takes about 0.5 GiB, a pool of 10^6 blocks 1 GiB."""
+
+_COARSEST_CLOCK = 1e-6
+"""Seconds; a request takes some ten microseconds, and its latency is recorded."""
+
+
+class Finding(NamedTuple):
+    """One line of `kvproof doctor`."""
+
+    name: str
+    state: State
+    """`missing` is optional and gets skipped; `problem` breaks or distorts something."""
+    detail: str
+    command: str = ""
+    """What fixes it; empty if nothing has to be, or no single command does."""
+
+
+def diagnose() -> list[Finding]:
+    """Everything there is to say, most basic first."""
+    return [
+        _python(),
+        *_core(),
+        *_optional(),
+        *_environments(),
+        _home(),
+        _processor(),
+        _memory(),
+        *_clocks(),
+    ]
+
+
+def _python() -> Finding:
+    return Finding("python", "ok", f"{platform.python_version()} in {sys.prefix}")
+
+
+def _core() -> Iterator[Finding]:
+    for requirement in requires("kvproof") or ():
+        name = match(r"[\w.-]+", requirement)
+        if name and "extra ==" not in requirement:
+            yield _package(name[0], "problem", f"pip install '{requirement}'")
+
+
+def _optional() -> Iterator[Finding]:
+    return (_package(name, "missing", f"pip install {name}") for name in _EXTRAS)
+
+
+def _package(name: str, otherwise: State, command: str) -> Finding:
+    try:
+        return Finding(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Finding(name, otherwise, "not installed", command)
+
+
+def _environments() -> Iterator[Finding]:
+    states: dict[str, State] = {"installed": "ok", "missing": "missing", "outdated": "problem"}
+    for each in environments.known():
+        state = environments.state(each)
+        command = "" if state == "installed" else f"kvproof targets install {each}"
+        detail = f"{state} in {each.directory}" if state != "missing" else "not installed"
+        yield Finding(str(each), states[state], detail, command)
+
+
+def _home() -> Finding:
+    folder = environments.home()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        detail = f"cannot write {str(folder)!r}: {error.strerror}"
+        return Finding("home", "problem", detail, "export KVPROOF_HOME=<a writable folder>")
+    return Finding("home", "ok", f"{folder}, {free / 2**30:.0f} GiB free")
+
+
+def _processor() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Finding("processor", "ok", f"{usable} usable cores, {platform.machine()}")
+
+
+def _memory() -> Finding:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fit = total >= _LEAST_MEMORY
+    needed = "" if fit else f", {_LEAST_MEMORY >> 30} GiB needed"
+    return Finding("memory", "ok" if fit else "problem", f"{total / 2**30:.1f} GiB{needed}")
+
+
+def _clocks() -> Iterator[Finding]:
+    for name, clock in (("wall clock", time.perf_counter), ("CPU clock", time.thread_time)):
+        step = min(_step(clock) for _ in range(20))
+        state: State = "ok" if step <= _COARSEST_CLOCK else "problem"
+        yield Finding(name, state, f"smallest step {step * 1e9:.0f} ns")
+
+
+def _step(clock: Callable[[], float]) -> float:
+    """Seconds between two different readings, spinning."""
+    first = later = clock()
+    while later == first:
+        later = clock()
+    return later - first

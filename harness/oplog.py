@@ -1,0 +1,128 @@
+"""Op logs: histories as JSON, the durable form of a failure.
+
+An op log is data: it is decoded into records, never executed. It names no engine internals, so a
+log found on one target can be replayed on another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kvproof.harness import operations as ops
+from kvproof.harness.errors import UsageError
+from kvproof.harness.session import Session
+from kvproof.harness.target import CONTRACT_VERSION, TargetConfig
+from kvproof.harness.violation import Violation
+
+FORMAT = 1
+
+
+class OpLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A history and the property that it broke when it was recorded."""
+
+    format: int = FORMAT
+    contract: int = CONTRACT_VERSION
+    target: str
+    property: str
+    oracle: str = ""
+    sentence: str = ""
+    fingerprint: str = ""
+    config: TargetConfig
+    operations: list[dict[str, Any]]
+
+
+def record(target: str, violation: Violation) -> OpLog:
+    """Return the op log of a violation."""
+    session = violation.session
+    assert session is not None, "a violation always comes out of a session"
+    return OpLog(
+        target=target,
+        property=violation.property,
+        oracle=violation.oracle,
+        sentence=violation.sentence,
+        fingerprint=fingerprint(target, violation.property, session),
+        config=session.config,
+        operations=[ops.to_json(operation) for operation, _ in session.history],
+    )
+
+
+def fingerprint(target: str, prop: str, session: Session) -> str:
+    """Group failures: the same property broken by the same verb on the same engine."""
+    verb = ops.name(session.history[-1][0]) if session.history else ""
+    engine = target.split("==")[0]
+    return hashlib.sha256(f"{engine}/{prop}/{verb}".encode()).hexdigest()[:10]
+
+
+def load(path: Path) -> OpLog:
+    """Read an op log. Raises UsageError that names the file and what is wrong."""
+    try:
+        log = msgspec.json.decode(path.read_bytes(), type=OpLog)
+        decode(log.operations)
+    except OSError as error:
+        raise UsageError(f"cannot read op log {str(path)!r}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"
+        ) from error
+    if log.format > FORMAT or log.contract > CONTRACT_VERSION:
+        raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
+    return log
+
+
+def dump(log: OpLog) -> bytes:
+    """Return the JSON of an op log, one operation a line."""
+    return msgspec.json.format(msgspec.json.encode(log), indent=1) + b"\n"
+
+
+def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:
+    """Turn JSON objects into operations. Raises msgspec.ValidationError."""
+    decoded = []
+    for index, item in enumerate(operations):
+        kind = ops.OPERATIONS.get(item.get("op", ""))
+        if kind is None:
+            raise msgspec.ValidationError(f"operation {index} has unknown verb {item.get('op')!r}")
+        fields = {name: value for name, value in item.items() if name != "op"}
+        decoded.append(_named(msgspec.convert(fields, kind), index))
+    return decoded
+
+
+def _named(operation: ops.Operation, index: int) -> ops.Operation:
+    """Refuse ids that could not be variables: scripts are written from them."""
+    if isinstance(operation, ops.ReadBatch):
+        names = operation.ids
+    else:
+        request = getattr(operation, "request", None)
+        names = (getattr(request, "id", None) or getattr(operation, "id", "r"),)
+    for name in names:
+        if not (name.isidentifier() and name.isascii()):
+            raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")
+    return operation
+
+
+def play(session: Session, operations: Sequence[ops.Operation]) -> None:
+    """Apply operations, leaving out those that another target's answers made impossible."""
+    for operation in operations:
+        if _possible(session, operation):
+            session.apply(operation)
+
+
+def _possible(session: Session, operation: ops.Operation) -> bool:
+    """Operations on requests that this target refused cannot be asked of it."""
+    profile, live = session.profile, session.live
+    if isinstance(operation, ops.Complete):
+        return bool(session.steps)
+    if isinstance(operation, ops.Extend):
+        return operation.id in live
+    if isinstance(operation, ops.ReadBatch):
+        return profile.batch and all(name in live for name in operation.ids)
+    if isinstance(operation, ops.Admit):
+        room = len(session.steps) < max(1, profile.in_flight_steps)
+        return operation.request.id not in live and room
+    needs = {ops.Pin: profile.pins, ops.Unpin: profile.pins, ops.Lookup: profile.lookup}
+    return bool(needs.get(type(operation), True)) and (
+        profile.evict or not isinstance(operation, ops.Evict)
+    )

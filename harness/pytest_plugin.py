@@ -1,0 +1,287 @@
+"""The verdicts of `kvproof run` as pytest items, one per property.
+
+`pytest --pyargs kvproof.suites --kvproof-target=my_pkg.my_module:make_target` explores each target
+once and reports `cache[my_pkg.my_module:make_target]::namespaces_are_separate` and so on. Without
+`--kvproof-target` the plugin does nothing; everything it needs is imported only then, and its
+items use no fixtures, no markers and no module imports of pytest's own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kvproof.harness.handles import Handle
+    from kvproof.harness.records import AnyEvent, Failure
+
+SURVIVAL = "target_survives"
+"""Item that fails if the target crashes, hangs or answers nonsense."""
+CORPUS = "regression_corpus"
+"""Item that fails if a recorded failure happens again."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the group `kvproof`."""
+    group = parser.getgroup("kvproof", "conformance of paged KV caches")
+    group.addoption(
+        "--kvproof-target",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="target to judge: reference, vllm==0.33.0, or package.module:make_target; repeatable",
+    )
+    group.addoption(
+        "--kvproof-budget",
+        default="pr",
+        metavar="NAME",
+        help="how much to explore: debug, pr (default) or nightly",
+    )
+    group.addoption(
+        "--kvproof-seed", type=int, metavar="N", help="draw other histories than the budget's own"
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say what is judged, if anything is."""
+    if not _targets(config):
+        return None
+    seed = config.getoption("kvproof_seed")
+    drawn = "" if seed is None else f", seed {seed}"
+    budget = config.getoption("kvproof_budget")
+    return f"kvproof: {', '.join(_targets(config))}; budget {budget}{drawn}"
+
+
+def _targets(config: pytest.Config) -> list[str]:
+    return list(dict.fromkeys(config.getoption("kvproof_target")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Refuse wrong options before anything is collected. Raises pytest.UsageError."""
+    if not _targets(session.config):
+        return
+    from kvproof.harness.errors import UsageError
+
+    try:
+        _budget(session.config)
+        for spec in _targets(session.config):
+            _open(spec).close()
+    except UsageError as error:
+        raise pytest.UsageError(*filter(None, (str(error), error.hint))) from error
+
+
+def _budget(config: pytest.Config) -> Any:
+    from kvproof.harness.errors import UsageError
+    from kvproof.suites.cache.budgets import BUDGETS
+
+    name = config.getoption("kvproof_budget")
+    if name not in BUDGETS:
+        raise UsageError(f"unknown budget {name!r}", f"choose one of {', '.join(BUDGETS)}")
+    return BUDGETS[name]
+
+
+def _open(spec: str, log_directory: Path | None = None) -> Handle:
+    from kvproof.harness.targets import open_handle
+
+    return open_handle(spec, log_directory=log_directory)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Take over the folder of `kvproof.suites` when targets are given."""
+    if path != _suites_folder():
+        return None
+    if _targets(parent.config):
+        return Suites.from_parent(parent, path=path)
+    if not (path / "tests").exists():
+        raise pytest.UsageError("kvproof.suites judges a target: add --kvproof-target=SPEC")
+    return None
+
+
+def _suites_folder() -> Path | None:
+    spec = find_spec("kvproof.suites")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+class Suites(pytest.Directory):
+    """The folder of the suites, with one collector per target."""
+
+    def collect(self) -> Iterator[TargetSuite]:
+        """Yield the targets in the order given."""
+        for spec in _targets(self.config):
+            yield TargetSuite.from_parent(self, name=f"cache[{spec}]", spec=spec)
+
+
+class TargetSuite(pytest.Collector):
+    """All properties of one target; the exploration runs when the first of them is wanted."""
+
+    def __init__(self, *, spec: str, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.spec = spec
+        self.events: list[AnyEvent] = []
+        self.directory: Path | None = None
+
+    def collect(self) -> Iterator[Verdict]:
+        """Yield the properties in the order of the rules, then what concerns the whole target."""
+        from kvproof.suites.cache.properties import PROPERTIES
+
+        for name in [*(prop.name for prop in PROPERTIES), CORPUS, SURVIVAL]:
+            item = Verdict.from_parent(self, name=name)
+            if self.config.pluginmanager.hasplugin("xdist"):
+                item.add_marker(pytest.mark.xdist_group(self.name))
+            yield item
+
+    def setup(self) -> None:
+        """Run the suites on the target once, whatever comes of it."""
+        from kvproof.harness.records import RunWriter
+        from kvproof.suites.runner import SuiteRun
+
+        self.directory = Path(tempfile.mkdtemp(prefix="kvproof-pytest-"))
+        writer = RunWriter(self.directory, self._manifest())
+        handle = _open(self.spec, self.directory)
+        try:
+            SuiteRun(handle, writer, write=self._record(writer)).run(
+                _budget(self.config), seed=self.config.getoption("kvproof_seed")
+            )
+        finally:
+            handle.close()
+            writer.close()
+
+    def _record(self, writer: Any) -> Any:
+        def write(event: AnyEvent) -> None:
+            self.events.append(event)
+            writer.write(event)
+
+        return write
+
+    def _manifest(self) -> Any:
+        from datetime import datetime, timezone
+
+        from kvproof.harness.records import Manifest
+
+        now = datetime.now(timezone.utc)
+        return Manifest(
+            id=f"{now:%Y%m%d-%H%M%S}-pytest",
+            verb="run",
+            command=["pytest", *self.config.invocation_params.args],
+            started=now.isoformat(timespec="seconds"),
+            config={"targets": [self.spec], "budget": self.config.getoption("kvproof_budget")},
+            seed=self.config.getoption("kvproof_seed"),
+            versions={"python": sys.version.split()[0], "pytest": pytest.__version__},
+            hardware={},
+        )
+
+    def teardown(self) -> None:
+        """Keep the records only if there is something to look at."""
+        if self.directory and self.session.testsfailed == 0:
+            shutil.rmtree(self.directory)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """Events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Broken(Exception):
+    """A verdict that is not green; its text is the whole report."""
+
+
+class Verdict(pytest.Item):
+    """One property of one target."""
+
+    parent: TargetSuite
+
+    def runtest(self) -> None:
+        """Turn the recorded verdict into pytest's own."""
+        from kvproof.harness.records import HarnessFault
+
+        for fault in self.parent.of(HarnessFault):
+            raise Broken(f"kvproof itself failed in {fault.where}\n\n{fault.traceback}")
+        if self.name == CORPUS:
+            self._corpus()
+        elif self.name == SURVIVAL:
+            self._survival()
+        else:
+            self._property()
+
+    def _property(self) -> None:
+        from kvproof.harness.records import PropertyVerdict
+
+        found = next((e for e in self.parent.of(PropertyVerdict) if e.property == self.name), None)
+        if found is None:
+            raise Broken(f"inconclusive: the target died before this was judged, see {SURVIVAL}")
+        if found.verdict == "unsupported":
+            pytest.skip(found.reason)
+        if found.verdict == "expected_failure":
+            pytest.xfail(found.reason)
+            raise Broken(f"expected failure: {found.reason}")  # with --runxfail
+        if found.verdict == "inconclusive":
+            raise Broken(f"inconclusive: {found.reason}\n({found.sentence})")
+        if found.verdict == "fail":
+            raise Broken(self._failure(found.reason))
+
+    def _failure(self, reason: str) -> str:
+        from kvproof.harness.records import Failure
+
+        shown = [e for e in self.parent.of(Failure) if e.property == self.name]
+        return _describe(shown[0], self.parent.directory) if shown else reason
+
+    def _corpus(self) -> None:
+        from kvproof.harness.records import Replayed
+
+        bad = [each for each in self.parent.of(Replayed) if each.outcome != "FIXED"]
+        if bad:
+            raise Broken("\n".join(f"{e.outcome} {e.path}: {e.message}" for e in bad))
+
+    def _survival(self) -> None:
+        from kvproof.harness.records import TargetFailed
+
+        for event in self.parent.of(TargetFailed):
+            parts = [f"{event.kind}: {event.message}"]
+            if event.history:
+                parts.append(f"history:\n{_steps(event.history)}")
+            if event.log:
+                parts.append(f"log:\n{textwrap.indent(event.log.rstrip(), '  ')}")
+            raise Broken("\n\n".join(parts))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Show a verdict as its own text, anything else as pytest does."""
+        if isinstance(excinfo.value, Broken):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Head the report of a failure with the id that a person knows."""
+        return self.path, None, f"{self.parent.name}::{self.name}"
+
+
+def _describe(failure: Failure, directory: Path | None) -> str:
+    """Sentence, detail, minimal history, script, and where the files are."""
+    log = (directory or Path()) / failure.op_log
+    parts = [
+        f"{failure.sentence}",
+        f"rules {', '.join(failure.rules)}; caught by {failure.oracle}; "
+        f"fingerprint {failure.fingerprint}",
+        failure.detail,
+        f"minimal history:\n{_steps(failure.history)}",
+        f"reproducer:\n{textwrap.indent(failure.script.rstrip(), '  ')}",
+        f"again: kvproof replay {log} --target {failure.target}",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def _steps(history: list[Any]) -> str:
+    lines = []
+    for number, step in enumerate(history, 1):
+        lines.append(f"  {number:2} {step.op}({step.arguments}) -> {step.answer}")
+        if step.note:
+            lines.append(f"     {step.note}")
+    return "\n".join(lines)

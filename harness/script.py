@@ -1,0 +1,147 @@
+"""A plain script that shows a failure with the adapter alone: no Hypothesis, no op log.
+
+Where the property is about one answer, the script asserts it directly; where it is about the
+whole history (events, orphans), the script asks a `Session` to judge the same operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+
+from kvproof.harness import operations as ops
+from kvproof.harness.session import Session
+from kvproof.harness.target import Completed, Scheduled
+from kvproof.harness.violation import Violation
+
+_HELPERS = {
+    "slot(": [
+        "def slot(answer, position):",
+        "    return answer.tables[0][position // {page}] * {page} + position % {page}",
+        "",
+    ],
+    "blocks_of(": [
+        "def blocks_of(records):",
+        "    return {{block for record in records for block in record.blocks[0]}}",
+        "",
+    ],
+}
+
+
+def render(target: str, violation: Violation) -> str:
+    """Return the source of a script that fails where the target is wrong and passes when fixed."""
+    session = violation.session
+    assert session is not None
+    lines = [f'"""{_doc(violation)}"""', ""]
+    body = _direct(violation, session) if violation.assertion else _judged(session)
+    used = "\n".join(body)
+    names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
+    lines += [f"from kvproof.harness.target import {', '.join(names)}"]
+    if not violation.assertion:
+        lines += ["from kvproof.harness.operations import *  # the verbs"]
+        lines += ["from kvproof.harness.session import Session"]
+    lines += ["from kvproof.harness.targets import open_target", ""]
+    for call, helper in _HELPERS.items():
+        if call in used:
+            lines += [line.format(page=session.config.kernel_size) for line in helper]
+    lines += [f"target = open_target({target!r}, {code(session.config)})"]
+    return "\n".join([*lines, *body]) + "\n"
+
+
+_IMPORTABLE = (
+    "HitStatistics",
+    "Namespace",
+    "Refused",
+    "Released",
+    "Request",
+    "Scheduled",
+    "Span",
+    "TargetConfig",
+)
+
+
+def _doc(violation: Violation) -> str:
+    text = f"{violation.property}: {violation.sentence}."
+    if violation.detail:
+        text += f"\n\n{violation.detail[:1].upper()}{violation.detail[1:]}.\n"
+    return text.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _direct(violation: Violation, session: Session) -> list[str]:
+    """Write each operation as a call of the contract, then the assertion."""
+    lines: list[str] = []
+    assertion = violation.assertion
+    last = len(session.history) - 1
+    if "records" in assertion:
+        lines.append("records = []")
+    for index, (operation, answer) in enumerate(session.history):
+        if index == last and "before" in assertion:
+            lines.append("before = target.inspect()")
+        lines += _call(session, operation, answer, final=index == last)
+        if "records" in assertion and isinstance(answer, (Scheduled, Completed)):
+            lines.append("records.append(last)")
+    if "usage" in assertion:
+        lines.append("usage = target.inspect().usage")
+    sentence = violation.sentence
+    return [*lines, f"assert {assertion}, {sentence!r}"]
+
+
+def _call(session: Session, operation: ops.Operation, answer: object, *, final: bool) -> list[str]:
+    """Write one operation; a target without steps in flight completes each step at once."""
+    verb = ops.name(operation)
+    if isinstance(operation, ops.Complete):
+        assert isinstance(answer, Completed)
+        return [f"last = target.complete({answer.step})"]
+    arguments = ", ".join(_arguments(operation))
+    names = {"batch": "batch = last"}
+    variable = getattr(operation, "id", "") or getattr(
+        getattr(operation, "request", None), "id", ""
+    )
+    if isinstance(operation, (ops.Admit, ops.Extend)):
+        names[verb] = f"{variable} = last"
+    lines = [f"{names.get(verb, 'last')} = target.{verb}({arguments})"]
+    if isinstance(answer, Scheduled) and not session.profile.in_flight_steps:
+        guard = f"if isinstance({variable}, Scheduled): " if final else ""
+        lines.append(f"{guard}target.complete({answer.step})")
+    return lines
+
+
+def _arguments(operation: ops.Operation) -> list[str]:
+    return [
+        code(getattr(operation, item.name))
+        if item.default is MISSING
+        else f"{item.name}={code(getattr(operation, item.name))}"
+        for item in fields(operation)
+        if item.default is MISSING or getattr(operation, item.name) != item.default
+    ]
+
+
+def _judged(session: Session) -> list[str]:
+    lines = [f"session = Session(target, {code(session.config)})"]
+    return lines + [f"session.apply({code(operation)})" for operation, _ in session.history]
+
+
+def code(value: object) -> str:
+    """Return Python source for a record; fields that have their default are left out."""
+    if isinstance(value, tuple):
+        inner = ", ".join(map(code, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if not is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    parts = []
+    for item in fields(value):
+        content = getattr(value, item.name)
+        if item.default is MISSING:
+            parts.append(code(content))
+        elif content != item.default:
+            parts.append(f"{item.name}={code(content)}")
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def arguments(operation: ops.Operation) -> str:
+    """Return the arguments of an operation as a person would write them."""
+    return ", ".join(_arguments(operation))
+
+
+def answer(value: object) -> str:
+    """Return an answer in short: the record without its defaults."""
+    return code(value) if not isinstance(value, Exception) else f"{type(value).__name__}: {value}"

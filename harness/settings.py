@@ -1,0 +1,173 @@
+"""`kvproof.toml`: what a run and the gate do by default, every key of it checked.
+
+Defaults < file < command line; the command line replaces fields of the frozen settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomllib
+from kvproof.harness.errors import UsageError
+
+DEFAULT_FILE = "kvproof.toml"
+"""Read from the working directory if no other file is named."""
+
+BudgetName: TypeAlias = Literal["pr", "nightly", "debug"]
+Metric: TypeAlias = Literal[
+    "tokens_per_second",
+    "ratio",
+    "hit_rate",
+    "p50_us",
+    "p99_us",
+    "bytes_per_block",
+    "index_bytes_per_block",
+]
+"""A figure of a bench summary; `ratio` is tokens per second over the peer's."""
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class RunSettings(_Table, frozen=True, kw_only=True):
+    """`[run]`: for `run`, `fuzz` and `gate`."""
+
+    targets: tuple[str, ...] = ("reference",)
+    budget: BudgetName = "pr"
+
+
+class Limit(_Table, frozen=True, kw_only=True):
+    """`[[gate.threshold]]`: one figure of the bench must stay within `min` and `max`."""
+
+    target: str
+    """As in the run, or only its engine: `vllm` means every version of vLLM."""
+    case: str = "no_eviction"
+    block_size: int
+    """Tokens."""
+    metric: Metric
+    peer: str = ""
+    """For `ratio`: only against this target, named like `target`; empty: whichever it is."""
+    min: float | None = None
+    max: float | None = None
+
+
+class GateSettings(_Table, frozen=True, kw_only=True):
+    """`[gate]`: what the gate adds to a run, and what it tolerates."""
+
+    bench: bool = True
+    requests: int = 400
+    """Requests of the generated bench workload."""
+    baseline: str = "kvproof-baseline.json"
+    """Medians of an earlier gate on this hardware, relative to the settings file."""
+    max_regression: float = 0.25
+    """Largest loss against the baseline, as a fraction."""
+    threshold: tuple[Limit, ...] = ()
+
+
+class Settings(_Table, frozen=True, kw_only=True):
+    """The whole file."""
+
+    run: RunSettings = RunSettings()
+    gate: GateSettings = GateSettings()
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read `path`; None: `kvproof.toml` of the working directory, or defaults without one.
+
+    Raises UsageError with the file, the key and its value for anything that is not as documented.
+    """
+    if path is None:
+        path = Path(DEFAULT_FILE)
+        if not path.exists():
+            return Settings()
+    data = _parsed(path)
+    _refuse_unknown(path, data, Settings, ())
+    try:
+        settings = msgspec.convert(data, Settings)
+    except msgspec.ValidationError as error:
+        raise _wrong_value(path, data, str(error)) from error
+    _check_limits(path, settings.gate)
+    return _beside(path, settings)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read settings {str(path)!r}: {error.strerror}", "give a file with --config"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{str(path)!r} is not TOML: {error}", "correct that line") from error
+
+
+def _refuse_unknown(path: Path, data: object, kind: object, where: tuple[str, ...]) -> None:
+    """Walk tables and arrays of tables. Raises UsageError for the first unknown key."""
+    if get_origin(kind) is tuple and isinstance(data, list):
+        for item in data:
+            _refuse_unknown(path, item, get_args(kind)[0], where)
+    if not (isinstance(kind, type) and issubclass(kind, _Table) and isinstance(data, Mapping)):
+        return
+    hints = get_type_hints(kind)
+    for key, value in data.items():
+        if key not in hints:
+            raise UsageError(
+                f"{str(path)!r} has the unknown key {'.'.join((*where, key))!r}",
+                _guess(key, where, list(hints)),
+            )
+        _refuse_unknown(path, value, hints[key], (*where, key))
+
+
+def _guess(key: str, where: tuple[str, ...], known: Sequence[str]) -> str:
+    close = get_close_matches(key, known, 1)
+    if close:
+        return f"did you mean {'.'.join((*where, close[0]))!r}?"
+    return f"known here: {', '.join(known)}"
+
+
+def _wrong_value(path: Path, data: dict[str, Any], message: str) -> UsageError:
+    """Turn msgspec's `... - at `$.run.budget`` into the key, its value and what it takes."""
+    problem, _, place = message.partition(" - at `$.")
+    steps = re.findall(r"\w+|\[\d+\]", place.rstrip("`"))
+    value: Any = data
+    for step in steps:
+        value = value[int(step[1:-1])] if step.startswith("[") else value[step]
+    key = ".".join(steps).replace(".[", "[")
+    name = steps[-1] if steps else ""
+    choices = {"budget": get_args(BudgetName), "metric": get_args(Metric)}.get(name, ())
+    if not choices or not isinstance(value, str):
+        return UsageError(f"{str(path)!r}: {key} = {value!r}: {problem}", "correct that value")
+    return UsageError(
+        f"{str(path)!r}: {key} = {value!r} is not a {name}", _guess(value, (), choices)
+    )
+
+
+def _check_limits(path: Path, gate: GateSettings) -> None:
+    for key, value, fits in (
+        ("requests", gate.requests, gate.requests >= 1),
+        ("max_regression", gate.max_regression, 0 < gate.max_regression < 1),
+    ):
+        if not fits:
+            reach = "at least 1" if key == "requests" else "between 0 and 1"
+            raise UsageError(f"{str(path)!r}: gate.{key} = {value!r} is not {reach}")
+    for index, limit in enumerate(gate.threshold):
+        if limit.min is None and limit.max is None:
+            raise UsageError(
+                f"{str(path)!r}: gate.threshold[{index}] ({limit.target}, {limit.metric}) has no "
+                "limit",
+                "give it min = ... or max = ...",
+            )
+
+
+def _beside(path: Path, settings: Settings) -> Settings:
+    """The baseline lies relative to the file that names it."""
+    baseline = str(path.parent / settings.gate.baseline)
+    return msgspec.structs.replace(
+        settings, gate=msgspec.structs.replace(settings.gate, baseline=baseline)
+    )

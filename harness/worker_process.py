@@ -1,0 +1,101 @@
+"""One worker process: lines over pipes with deadlines, its log, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_LOG_TAIL = 6000
+"""Characters of a worker's log that go into a verdict."""
+
+_LARGEST_ANSWER = 1 << 28
+"""Bytes without an end of line after which an answer is garbage rather than long."""
+
+_PATIENCE = 2.0
+"""Seconds in which a worker that closed its pipe should have ended."""
+
+
+class WorkerProcess:
+    """One running worker: lines with deadlines, its log, and how it ended."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        self._log_start = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(  # noqa: S603 - the command is built by WorkerHandle
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                bufsize=0,
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._sink, self._source = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._sink, False)
+
+    def exchange(self, message: bytes, timeout: float) -> bytes:
+        """Send one line and wait for one. Raises TimeoutError, or EOFError if the worker ended."""
+        deadline = time.monotonic() + timeout
+        try:
+            self._write(message + b"\n", deadline)
+        except BrokenPipeError as error:
+            raise EOFError from error
+        return self._read_line(deadline)
+
+    def _write(self, message: bytes, deadline: float) -> None:
+        left = memoryview(message)
+        while left:
+            self._wait(self._sink, select.POLLOUT, deadline)
+            with suppress(BlockingIOError):
+                left = left[os.write(self._sink, left) :]
+
+    def _read_line(self, deadline: float) -> bytes:
+        line = bytearray()
+        while not line.endswith(b"\n") and len(line) < _LARGEST_ANSWER:
+            self._wait(self._source, select.POLLIN, deadline)
+            chunk = os.read(self._source, 1 << 20)
+            if not chunk:
+                raise EOFError
+            line += chunk
+        return bytes(line)
+
+    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
+        poller = select.poll()
+        poller.register(descriptor, event)
+        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+
+    def how_it_ended(self) -> str:
+        """In words, after the pipe has closed."""
+        try:
+            code = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "the worker closed its pipe"
+        if code < 0:
+            return f"the worker was killed by {signal.Signals(-code).name}"
+        return f"the worker exited with code {code}"
+
+    def end(self) -> None:
+        """Kill the process group and wait for the worker."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def log_tail(self) -> str:
+        """The end of what this process has written to its log."""
+        with self._log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _LOG_TAIL))
+            return log.read().decode(errors="replace")

@@ -1,0 +1,129 @@
+"""What a reader must look at first: everything that is not simply a pass, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from kvproof.harness.records import Replayed, Threshold
+from kvproof.reports.model import Report
+from kvproof.reports.parts import evidence_anchor
+from kvproof.reports.text import listed, significant, trimmed
+
+
+class Note(NamedTuple):
+    """One line about one thing; `anchor` is the fragment of its evidence, empty without one."""
+
+    verdict: str
+    """A key of `text.MARKS`."""
+    subject: str
+    text: str
+    anchor: str = ""
+
+
+def notes(report: Report) -> list[Note]:
+    """All notes: failures, then what is inconclusive."""
+    found = list(chain.from_iterable(source(report) for source in _SOURCES))
+    return sorted(found, key=lambda note: note.verdict != "fail")
+
+
+def replay_verdict(event: Replayed) -> str:
+    """FIXED passes; ERROR says nothing about the target."""
+    return {"FIXED": "pass", "FAILED": "fail"}.get(event.outcome, "inconclusive")
+
+
+def threshold_text(event: Threshold) -> str:
+    """Measured, limit and baseline of a threshold."""
+    measured = "not measured" if event.measured is None else f"measured {number(event.measured)}"
+    baseline = "" if event.baseline is None else f", baseline {number(event.baseline)}"
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{measured}, limit {number(event.limit)}{baseline}{reason}"
+
+
+def number(value: float | None) -> str:
+    """A threshold's figure: four digits are enough to see on which side of the limit it is."""
+    if value is None:
+        return "not measured"
+    return trimmed(significant(value, max(4, len(f"{abs(value):.0f}"))))
+
+
+def _failures(report: Report) -> Iterator[Note]:
+    for found in report.failures:
+        failure = found.failure
+        subject = f"{failure.property} on {failure.target}"
+        yield Note("fail", subject, failure.sentence, found.anchor)
+    for verdict in report.verdicts("fail"):
+        if not report.finding(verdict.target, verdict.property):  # nothing to shrink, or cut short
+            anchor = evidence_anchor(verdict.target, verdict.property)
+            subject = f"{verdict.property} on {verdict.target}"
+            yield Note("fail", subject, verdict.reason or verdict.sentence, anchor)
+
+
+def _deaths(report: Report) -> Iterator[Note]:
+    for place, event in enumerate(report.deaths, 1):
+        yield Note("fail", f"{event.target} ({event.kind})", event.message, f"death-{place}")
+
+
+def _faults(report: Report) -> Iterator[Note]:
+    for place, event in enumerate(report.faults, 1):
+        subject = f"kvproof itself failed in {event.where}"
+        yield Note("inconclusive", subject, event.message, f"fault-{place}")
+
+
+def _checked(report: Report) -> Iterator[Note]:
+    for event in report.checked:
+        if event.verdict == "fail":
+            subject = f"{event.target} on {event.workload}, block {event.block_size}"
+            yield Note("fail", subject, event.message, "bench")
+
+
+def _replayed(report: Report) -> Iterator[Note]:
+    for event in report.replayed:
+        verdict = replay_verdict(event)
+        if verdict in ("fail", "inconclusive"):
+            text = f"replay {event.outcome}: {event.message}"
+            yield Note(verdict, f"{event.path} on {event.target}", text, "replay")
+
+
+def _thresholds(report: Report) -> Iterator[Note]:
+    for event in report.thresholds:
+        if event.verdict != "pass":
+            yield Note(event.verdict, event.name, threshold_text(event), "thresholds")
+
+
+def _inconclusive(report: Report) -> Iterator[Note]:
+    for verdict in report.verdicts("inconclusive"):
+        never = [name for name, times in verdict.situations.items() if not times]
+        text = verdict.reason or f"never occurred: {listed(never)}"
+        anchor = evidence_anchor(verdict.target, verdict.property)
+        yield Note("inconclusive", f"{verdict.property} on {verdict.target}", text, anchor)
+
+
+def _missing(report: Report) -> Iterator[Note]:
+    for coverage in report.coverage:
+        if coverage.missing:
+            text = f"required situations never occurred: {listed(list(coverage.missing))}"
+            yield Note("inconclusive", coverage.target, text, "situations")
+
+
+def _torn(report: Report) -> Iterator[Note]:
+    if report.run.torn:
+        subject = f"{report.run.torn} unreadable lines in events.jsonl"
+        yield Note("inconclusive", subject, "what a killed run was writing is not in this report")
+    if report.unsummarised:
+        text = f"{report.unsummarised} repetitions were recorded and not summed up"
+        yield Note("inconclusive", "bench cut short", text, "bench")
+
+
+_SOURCES = (
+    _failures,
+    _deaths,
+    _faults,
+    _checked,
+    _replayed,
+    _thresholds,
+    _inconclusive,
+    _missing,
+    _torn,
+)
