@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from kvproof.harness.bench_cases import (
     CASES,
@@ -33,7 +33,6 @@ from kvproof.harness.records import (
     AnyEvent,
     BenchSample,
     Checked,
-    FailureKind,
     GrowthPoint,
     Skipped,
     TargetFailed,
@@ -336,8 +335,9 @@ class _Bench:
     def _lost(self, runner: Runner, error: TargetDied) -> None:
         if runner in self.runners:
             self.runners.remove(runner)
-        kind = cast("FailureKind", error.kind)
-        self.write(TargetFailed(target=runner.name, kind=kind, message=str(error), log=error.log))
+        self.write(
+            TargetFailed(target=runner.name, kind=error.kind, message=str(error), log=error.log)
+        )
 
 
 def _of(samples: list[BenchSample], target: str, case: str) -> list[BenchSample]:

@@ -21,7 +21,7 @@ _EXTRAS = ("torch", "triton", "transformers")
 """Optional packages: their parts of kvproof are skipped without them."""
 
 _LEAST_MEMORY = 4 << 30
-"""Bytes for a run with one engine: its worker takes about 0.5 GiB, a pool of 10^6 blocks 1 GiB."""
+"""Bytes; one vLLM worker takes 0.5 GiB when idle, and prompts and cached blocks come on top."""
 
 _COARSEST_CLOCK = 1e-6
 """Seconds; a request takes some ten microseconds, and its latency is recorded."""

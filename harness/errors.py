@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Literal
+
+FailureKind = Literal["crash", "hang", "garbage", "start"]
+"""How a target can die."""
 
 
 class Exit(IntEnum):
@@ -43,7 +47,9 @@ class TargetDied(Exception):
     `fatal`: its process is gone, rather than a verb that raised.
     """
 
-    def __init__(self, kind: str, message: str, log: str = "", *, fatal: bool = False) -> None:
+    def __init__(
+        self, kind: FailureKind, message: str, log: str = "", *, fatal: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.fatal = fatal

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast
 
 import msgspec
 from kvproof.harness import worker
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import FailureKind, TargetDied
 from kvproof.harness.target import CONTRACT_VERSION, Profile, Target, TargetConfig
 from kvproof.harness.worker_process import WorkerProcess
 
@@ -139,7 +139,7 @@ class InProcessHandle:
 
 
 @contextmanager
-def _verdict(kind: str) -> Iterator[None]:
+def _verdict(kind: FailureKind) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -153,7 +153,7 @@ def _unexpected(verb: str, answer: object, expected: tuple[type, ...]) -> str:
 
 
 class _Error(msgspec.Struct, frozen=True):
-    kind: str
+    kind: FailureKind
     message: str
 
 
@@ -288,11 +288,11 @@ class WorkerHandle:
         try:
             line = self._process.exchange(msgspec.json.encode(message), timeout)
         except TimeoutError:
-            kind = "start" if call == "hello" else "hang"
-            self._die(kind, f"no answer to {call} within {timeout:g} s")
+            late = f"no answer to {call} within {timeout:g} s"
+            self._die("start" if call == "hello" else "hang", late)
         except EOFError:
-            kind = "start" if call == "hello" else "crash"
-            self._die(kind, f"{self._process.how_it_ended()} during {call}")
+            end = f"{self._process.how_it_ended()} during {call}"
+            self._die("start" if call == "hello" else "crash", end)
         except BaseException:
             self.close()  # the answer may still arrive: the stream is no longer in step
             raise
@@ -322,7 +322,7 @@ class WorkerHandle:
             text = bytes(raw)[:200].decode(errors="replace")
             self._die("garbage", f"{call} answered {text}: {error}")
 
-    def _die(self, kind: str, message: str) -> NoReturn:
+    def _die(self, kind: FailureKind, message: str) -> NoReturn:
         process = self._process
         assert process is not None
         self.close()

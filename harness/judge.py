@@ -207,9 +207,7 @@ class Judge:
                 "batch_rows_are_the_tables",
                 INVARIANT,
                 row[: len(own)] == own and len(row) >= width,
-                lambda row=row, own=own, live=live: (
-                    f"row of request {live.request.id} is {row}, its table is {own}"
-                ),
+                partial("row of request {} is {}, its table is {}".format, name, row, own),
                 assertion=f"batch.tables[0][{index}][:{len(own)}] == {own}",
             )
             self._check(

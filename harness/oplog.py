@@ -92,11 +92,8 @@ def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:
 
 def _named(operation: ops.Operation, index: int) -> ops.Operation:
     """Refuse ids that could not be variables: scripts are written from them."""
-    if isinstance(operation, ops.ReadBatch):
-        names = operation.ids
-    else:
-        request = getattr(operation, "request", None)
-        names = (getattr(request, "id", None) or getattr(operation, "id", "r"),)
+    names: list[str] = [*getattr(operation, "ids", ())]
+    names += [getattr(getattr(operation, "request", operation), "id", "r")]
     for name in names:
         if not (name.isidentifier() and name.isascii()):
             raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")

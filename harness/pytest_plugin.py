@@ -98,10 +98,10 @@ def _open(spec: str, log_directory: Path | None = None) -> Handle:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Take over the folder of `kvproof.suites` when targets are given."""
-    if path != _suites_folder():
+    if path.name != "suites" or path != _suites_folder():
         return None
     if _targets(parent.config):
-        return Suites.from_parent(parent, path=path)
+        return Suites.from_parent(parent, path=path, nodeid="kvproof.suites")
     if not (path / "tests").exists():
         raise pytest.UsageError("kvproof.suites judges a target: add --kvproof-target=SPEC")
     return None

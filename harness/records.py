@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from kvproof.harness.errors import UsageError
+from kvproof.harness.errors import FailureKind, UsageError
 
 SCHEMA_VERSION = 1
 
 Verdict: TypeAlias = Literal["pass", "inconclusive", "fail", "unsupported", "expected_failure"]
-FailureKind: TypeAlias = Literal["crash", "hang", "garbage", "start"]
+RunVerdict: TypeAlias = Literal[
+    "pass", "fail", "inconclusive", "regression", "harness", "interrupted"
+]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,8 +143,8 @@ class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
     test_cases: int
     operations: dict[str, int]
     situations: dict[str, int]
-    hit_tokens: dict[str, int] = {}
-    """Histogram: bucket label -> admissions."""
+    hit_blocks: dict[str, int] = {}
+    """Histogram of hit lengths in blocks: bucket label -> admissions."""
     seconds: float
     missing: list[str] = []
     """Required situations that never occurred."""
@@ -251,6 +253,8 @@ class Threshold(Event, tag="threshold", frozen=True, kw_only=True):
     name: str
     measured: float | None
     limit: float
+    direction: Literal["at least", "at most"] = "at least"
+    unit: str = ""
     baseline: float | None = None
     verdict: Literal["pass", "fail", "inconclusive"]
     reason: str = ""
@@ -285,7 +289,7 @@ class HarnessFault(Event, tag="harness_fault", frozen=True, kw_only=True):
 class Ended(Event, tag="ended", frozen=True, kw_only=True):
     """The run closed. A run without this event was killed."""
 
-    verdict: Literal["pass", "fail", "inconclusive", "regression", "harness", "interrupted"]
+    verdict: RunVerdict
     exit_code: int
     sentence: str
     seconds: float

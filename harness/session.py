@@ -126,12 +126,17 @@ class Session:
         self.situations.before(operation)
         answer = self._VERBS[type(operation)](self, operation)
         if isinstance(answer, Scheduled) and not self.profile.in_flight_steps:
-            self._complete(ops.Complete())
+            self.situations.after(ops.Complete(), self._complete(ops.Complete()))
         if self.audit:
             self.ledger.settle(self.holders(), len(self.history))
             self.audit.run(answer)
         self.situations.after(operation, answer)
         return answer
+
+    def forget_history(self) -> None:
+        """Drop what is only needed to tell a failure: whole workloads would not fit in memory."""
+        self.history.clear()
+        self.situations.forget()
 
     def holders(self) -> Counter[int]:
         """Return block -> holders: requests, fenced ones included, and pins (B2)."""

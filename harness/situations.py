@@ -28,6 +28,10 @@ class Situations:
         if happened:
             self.seen[situation] += 1
 
+    def forget(self) -> None:
+        """Drop the requests seen so far."""
+        self._completed.clear()
+
     def before(self, operation: ops.Operation) -> None:
         """Look at what the operation is about to meet."""
         session = self._session

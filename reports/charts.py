@@ -34,10 +34,10 @@ def place_of(target: str, order: Sequence[str]) -> int:
 
 def hit_lengths(coverage: Coverage) -> Chart:
     """Histogram of hit lengths over the admissions of one target."""
-    buckets = sorted(coverage.hit_tokens.items(), key=lambda item: _bucket_order(item[0]))
-    total = sum(coverage.hit_tokens.values())
+    buckets = sorted(coverage.hit_blocks.items(), key=lambda item: _bucket_order(item[0]))
+    total = sum(coverage.hit_blocks.values())
     rows = [(name, f"{n:,}", percent(n / total if total else 0)) for name, n in buckets]
-    zero = coverage.hit_tokens.get("0", 0)
+    zero = coverage.hit_blocks.get("0", 0)
     title = f"{coverage.target}: {percent((total - zero) / total if total else 0)} of "
     return Chart(
         title=title + f"{plural(total, 'admission')} reused cached blocks",

@@ -59,7 +59,7 @@ def _page(report: Report, most_failures: int) -> str:
     return page.render(
         report=report,
         notes=notes.notes(report),
-        histograms=[charts.hit_lengths(c) for c in report.coverage if c.hit_tokens],
+        histograms=[charts.hit_lengths(c) for c in report.coverage if c.hit_blocks],
         situations=situation_rows(report),
         throughput=[charts.throughput(group, report.targets) for group in report.bench],
         bench_tables=_bench_tables(report),

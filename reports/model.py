@@ -184,7 +184,7 @@ def _coverage(target: str, events: Sequence[Exercised]) -> Coverage:
         seconds=sum(event.seconds for event in events),
         operations=_added(event.operations for event in events),
         situations=_added(event.situations for event in events),
-        hit_tokens=_added(event.hit_tokens for event in events),
+        hit_blocks=_added(event.hit_blocks for event in events),
         missing=tuple(dict.fromkeys(name for event in events for name in event.missing)),
     )
 

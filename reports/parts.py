@@ -105,7 +105,7 @@ class Coverage:
     seconds: float
     operations: Counter[str]
     situations: Counter[str]
-    hit_tokens: Counter[str]
+    hit_blocks: Counter[str]
     missing: tuple[str, ...]
     """Required situations that some suite never reached."""
 

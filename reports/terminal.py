@@ -160,8 +160,8 @@ def _coverage(report: Report, screen: Screen) -> None:
     if report.coverage:
         screen.heading("What was exercised")
     for entry in report.coverage:
-        total = sum(entry.hit_tokens.values())
-        reused = (total - entry.hit_tokens.get("0", 0)) / total if total else None
+        total = sum(entry.hit_blocks.values())
+        reused = (total - entry.hit_blocks.get("0", 0)) / total if total else None
         done = [f"{name} {times:,}" for name, times in entry.operations.most_common()]
         hits = "" if reused is None else f"; {percent(reused)} of admissions reused blocks"
         screen.line(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, Protocol
 
 from hypothesis import settings
 from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script
-from kvproof.harness.errors import Exit, TargetDied
+from kvproof.harness.errors import Exit, TargetDied, UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.records import (
     AnyEvent,
@@ -21,7 +25,6 @@ from kvproof.harness.records import (
     HarnessFault,
     PropertyVerdict,
     Replayed,
-    RunWriter,
     Step,
     TargetFailed,
     TargetStarted,
@@ -38,26 +41,59 @@ CORPUS = Path(__file__).parent / "corpus"
 """Op logs of bugs that were found once; replayed before anything is generated."""
 
 
-class Outcome(NamedTuple):
-    """What a target's suites came to."""
+MOST_FAILURES = 3
+"""Different properties that one run reports; after each the rest is explored anew."""
 
-    code: Exit
-    sentence: str
+
+@dataclass
+class Tally:
+    """What one or more explorations of a target came to; tallies of workers can be merged."""
+
+    test_cases: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)
+    tolerated: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    died: TargetFailed | None = None
+    seconds: float = 0.0
+
+    def merge(self, other: Tally | Exploration) -> None:
+        """Add the counts of `other`."""
+        self.test_cases += other.test_cases
+        for mine, theirs in zip(self._counters(), _counters(other), strict=True):
+            mine.update(theirs)
+        if isinstance(other, Tally):
+            self.failures = other.failures | self.failures
+            self.died = self.died or other.died
+            self.seconds += other.seconds
+
+    def _counters(self) -> list[Counter[str]]:
+        return _counters(self)
+
+
+def _counters(tally: Tally | Exploration) -> list[Counter[str]]:
+    names = ("operations", "situations", "checks", "hits", "tolerated")
+    return [getattr(tally, name) for name in names]
+
+
+class Files(Protocol):
+    """Where op logs and scripts of failures go."""
+
+    def write_file(self, name: str, data: bytes) -> Path:
+        """Store a file below the run's directory; returns its path."""
 
 
 class SuiteRun:
-    """The core level on one target: corpus, exploration, verdicts.
+    """The core level on one target: corpus, exploration, verdicts."""
 
-    `write` gets every event; files of failures go beside them through `writer`.
-    """
-
-    def __init__(
-        self, handle: Handle, writer: RunWriter, *, write: Callable[[AnyEvent], None] | None = None
-    ) -> None:
+    def __init__(self, handle: Handle, files: Files, *, write: Callable[[AnyEvent], None]) -> None:
         self._handle = handle
-        self._writer = writer
-        self._write = write or writer.write
+        self._files = files
+        self._write = write
         self._codes: list[Exit] = []
+        self._expected: dict[str, Expected] = {}
 
     def run(
         self,
@@ -67,28 +103,28 @@ class SuiteRun:
         progress: Callable[[int], None] = lambda _: None,
     ) -> list[Exit]:
         """Run everything; returns the exit codes it calls for. Never raises for the target."""
-        try:
-            self._started()
-            self._expected = expected_failures.load(
-                self._handle.profile.engine, self._handle.profile.version
-            )
+        with self.guarded():
+            self.start()
             self._replay_corpus()
-            seen = explore(
-                self._handle,
-                budget,
-                seed=seed,
-                progress=progress,
-                expected=frozenset(self._expected),
-            )
-            self._report(seen, seed)
-        except TargetDied as died:
-            self._died(died)
-        except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
-            self._fault(error)
+            self.conclude(self.explore(budget, seed=seed, progress=progress))
         return self._codes
 
-    def _started(self) -> None:
+    @contextmanager
+    def guarded(self) -> Iterator[list[Exit]]:
+        """Turn a death of the target, or a fault of the harness, into an event and a code."""
+        try:
+            yield self._codes
+        except TargetDied as died:
+            self._died(_target_failed(self._handle.name, died))
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
+            self._fault(error)
+
+    def start(self) -> None:
+        """Start the target, say so, and read what is expected to fail."""
         handle, profile = self._handle, self._handle.profile
+        self._expected = expected_failures.load(profile.engine, profile.version)
         self._write(
             TargetStarted(
                 target=handle.name,
@@ -109,42 +145,73 @@ class SuiteRun:
             if event.outcome == "ERROR":
                 self._codes.append(Exit.HARNESS)
 
-    def _report(self, seen: Exploration, seed: int | None) -> None:
+    def explore(
+        self,
+        budget: settings,
+        *,
+        seed: int | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+        deadline: float = math.inf,
+    ) -> Tally:
+        """Explore until nothing new fails, at most `MOST_FAILURES` properties."""
+        tally, start = Tally(), time.monotonic()
+        while len(tally.failures) < MOST_FAILURES and tally.died is None:
+            seen = explore(
+                self._handle,
+                budget,
+                seed=seed,
+                progress=progress,
+                tolerate={*self._expected, *tally.failures},
+                deadline=deadline,
+            )
+            tally.merge(seen)
+            if seen.violation:
+                failure = self.failure(seen.violation, seed)
+                tally.failures[failure.property] = failure
+            elif seen.died:
+                tally.died = _target_failed(self._handle.name, seen.died)
+            else:
+                break
+        tally.seconds = time.monotonic() - start
+        return tally
+
+    def conclude(self, tally: Tally) -> None:
+        """Write what was exercised, the failures, and a verdict for every property."""
         self._write(
             Exercised(
                 target=self._handle.name,
                 suite="cache",
-                test_cases=seen.test_cases,
-                operations=dict(seen.operations),
-                situations=dict(seen.situations),
-                hit_tokens=dict(seen.hits),
-                seconds=seen.seconds,
-                missing=self._missing(seen),
+                test_cases=tally.test_cases,
+                operations=dict(tally.operations),
+                situations=dict(tally.situations),
+                hit_blocks=dict(tally.hits),
+                seconds=tally.seconds,
+                missing=self._missing(tally),
             )
         )
-        if seen.died:
-            self._died(seen.died)
-        if seen.violation:
-            self._write(self.failure(seen.violation, seed))
+        if tally.died:
+            self._died(tally.died)
+        for failure in tally.failures.values():
+            self._write(failure)
         for prop in PROPERTIES:
-            self._judge(prop, seen)
+            self._judge(prop, tally)
 
-    def _missing(self, seen: Exploration) -> list[str]:
+    def _missing(self, tally: Tally) -> list[str]:
         needed = {
             situation
             for prop in PROPERTIES
             if supported(prop, self._handle.profile)
             for situation in prop.situations
         }
-        return sorted(needed - set(seen.situations))
+        return sorted(needed - set(tally.situations))
 
-    def _judge(self, prop: Property, seen: Exploration) -> None:
-        verdict, reason = self._verdict(prop, seen)
+    def _judge(self, prop: Property, tally: Tally) -> None:
+        verdict, reason = self._verdict(prop, tally)
         if verdict == "fail":
             self._codes.append(Exit.FAILURE)
         if verdict == "inconclusive":
             self._codes.append(Exit.INCONCLUSIVE)
-        failed = seen.violation is not None and seen.violation.property == prop.name
+        failure = tally.failures.get(prop.name)
         self._write(
             PropertyVerdict(
                 target=self._handle.name,
@@ -154,38 +221,36 @@ class SuiteRun:
                 sentence=prop.sentence,
                 verdict=verdict,
                 reason=reason,
-                oracle=seen.violation.oracle if failed and seen.violation else "",
-                checks=seen.checks[prop.name],
-                situations={name: seen.situations[name] for name in prop.situations},
-                fingerprint=self._fingerprint(seen.violation) if failed and seen.violation else "",
+                oracle=failure.oracle if failure else prop.oracle,
+                checks=tally.checks[prop.name],
+                situations={name: tally.situations[name] for name in prop.situations},
+                fingerprint=failure.fingerprint if failure else "",
             )
         )
 
-    def _verdict(self, prop: Property, seen: Exploration) -> tuple[Verdict, str]:
-        known = self._expected.get(prop.name)
+    def _verdict(self, prop: Property, tally: Tally) -> tuple[Verdict, str]:
         if not supported(prop, self._handle.profile):
             return "unsupported", why_unsupported(prop, self._handle.profile)
-        if known:
-            return self._expected_verdict(known, seen)
-        if seen.violation and seen.violation.property == prop.name:
-            return "fail", seen.violation.sentence
-        missing = [name for name in prop.situations if not seen.situations[name]]
+        if prop.name in self._expected:
+            return self._expected_verdict(self._expected[prop.name], tally)
+        if prop.name in tally.failures:
+            return "fail", tally.failures[prop.name].sentence
+        missing = [name for name in prop.situations if not tally.situations[name]]
         if missing:
             return "inconclusive", "never happened: " + "; ".join(missing)
-        if not seen.checks[prop.name]:
+        if not tally.checks[prop.name]:
             return "inconclusive", "it was never evaluated"
-        if seen.died:
-            return "inconclusive", f"the target died ({seen.died.kind}) before the budget was spent"
+        if tally.died:
+            return (
+                "inconclusive",
+                f"the target died ({tally.died.kind}) before the budget was spent",
+            )
         return "pass", ""
 
-    def _expected_verdict(self, known: Expected, seen: Exploration) -> tuple[Verdict, str]:
-        if seen.expected[known.property]:
+    def _expected_verdict(self, known: Expected, tally: Tally) -> tuple[Verdict, str]:
+        if tally.tolerated[known.property]:
             return "expected_failure", f"{known.reason} ({known.upstream})"
         return "fail", "it was expected to fail and did not: remove the entry, or find out why"
-
-    def _fingerprint(self, violation: Violation) -> str:
-        assert violation.session is not None
-        return oplog.fingerprint(self._handle.name, violation.property, violation.session)
 
     def failure(self, violation: Violation, seed: int | None) -> Failure:
         """Store the op log and the script of a violation; returns its event."""
@@ -194,8 +259,8 @@ class SuiteRun:
         log = oplog.record(self._handle.name, violation)
         stem = f"failures/{log.property}_{log.fingerprint}"
         source = script.render(self._handle.name, violation)
-        self._writer.write_file(f"{stem}.json", oplog.dump(log))
-        self._writer.write_file(f"{stem}.py", source.encode())
+        self._files.write_file(f"{stem}.json", oplog.dump(log))
+        self._files.write_file(f"{stem}.py", source.encode())
         prop = next(prop for prop in PROPERTIES if prop.name == violation.property)
         return Failure(
             target=self._handle.name,
@@ -214,18 +279,9 @@ class SuiteRun:
             seed=seed,
         )
 
-    def _died(self, died: TargetDied) -> None:
-        session = died.session if isinstance(died.session, Session) else None
+    def _died(self, event: TargetFailed) -> None:
         self._codes.append(Exit.FAILURE)
-        self._write(
-            TargetFailed(
-                target=self._handle.name,
-                kind=died.kind,
-                message=str(died),
-                log=died.log,
-                history=history(session, str(died)) if session else [],
-            )
-        )
+        self._write(event)
 
     def _fault(self, error: Exception) -> None:
         self._codes.append(Exit.HARNESS)
@@ -238,10 +294,22 @@ class SuiteRun:
         )
 
 
+def _target_failed(name: str, died: TargetDied) -> TargetFailed:
+    session = died.session if isinstance(died.session, Session) else None
+    return TargetFailed(
+        target=name,
+        kind=died.kind,
+        message=str(died),
+        log=died.log,
+        history=history(session, str(died)) if session else [],
+    )
+
+
 def replay(handle: Handle, path: Path) -> Replayed:
     """Run an op log again on a target: FIXED, FAILED or ERROR."""
     log = oplog.load(path)
     session: Session | None = None
+    outcome: Literal["FIXED", "FAILED", "ERROR"]
     try:
         session = Session(handle.create(log.config), log.config)
         oplog.play(session, oplog.decode(log.operations))
@@ -298,11 +366,20 @@ def _view(session: Session, block: int, owners: list[str], suspect: bool) -> Blo
     if written:
         writer, first, last = written
         words = f"positions {first}..{last}: {describe_writer(writer, last)}"
-    state = "cached" if block in session.ledger.cached else "free"
     return BlockView(
         block=block,
         owners=owners,
         writer=words,
-        state="null" if block == 0 else "held" if owners else state,
+        state=_state(session, block, owners),
         suspect=suspect and block != 0,
     )
+
+
+def _state(
+    session: Session, block: int, owners: list[str]
+) -> Literal["null", "free", "cached", "held"]:
+    if block == 0:
+        return "null"
+    if owners:
+        return "held"
+    return "cached" if block in session.ledger.cached else "free"

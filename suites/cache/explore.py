@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from hypothesis import reject, settings
 from hypothesis import seed as with_seed
+from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.handles import Handle
@@ -18,7 +20,7 @@ from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation
 from kvproof.suites.cache.machine import CacheMachine
 
-SHRINK_SECONDS = 20
+SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
 
 
@@ -30,27 +32,18 @@ def _size(violation: Violation) -> tuple[int, int]:
 
 @dataclass
 class Exploration:
-    """What one run of the machine did to one target."""
+    """What the machine did to one target, and the smallest history that broke a property."""
 
     test_cases: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
-    expected: Counter[str] = field(default_factory=Counter)
-    """Expected failures that occurred."""
-    seconds: float = 0.0
+    tolerated: Counter[str] = field(default_factory=Counter)
+    """Failures of properties that were not to stop it."""
     violation: Violation | None = None
-    """Of the smallest failing history."""
     died: TargetDied | None = None
     _first: float = 0.0
-
-    def enough(self, violation: Violation) -> bool:
-        """Keep the smallest violation; tell whether there was time enough to shrink it."""
-        self._first = self._first or time.monotonic()
-        if self.violation is None or _size(violation) <= _size(self.violation):
-            self.violation = violation
-        return time.monotonic() - self._first > SHRINK_SECONDS
 
     def add(self, session: Session) -> None:
         """Count one test case."""
@@ -59,6 +52,13 @@ class Exploration:
         self.situations.update(session.situations.seen)
         self.checks.update(session.checks)
         self.hits.update(session.situations.hits)
+
+    def enough(self, violation: Violation) -> bool:
+        """Keep the smallest violation; tell whether there was time enough to shrink it."""
+        self._first = self._first or time.monotonic()
+        if self.violation is None or _size(violation) <= _size(self.violation):
+            self.violation = violation
+        return time.monotonic() - self._first > SHRINK_SECONDS
 
 
 class _Stop(BaseException):
@@ -102,22 +102,25 @@ def explore(
     *,
     seed: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
-    expected: frozenset[str] = frozenset(),
+    tolerate: Collection[str] = (),
+    deadline: float = math.inf,
 ) -> Exploration:
     """Drive `handle` through random histories until the budget is spent or a property fails.
 
-    `progress` hears the number of test cases; histories that break an `expected` property end
-    quietly there. Errors of the harness itself are raised.
+    `progress` hears the number of test cases. Histories that break a property in `tolerate` end
+    quietly there; `deadline` is in seconds of `time.monotonic`. Errors of the harness are raised.
     """
-    seen, start = Exploration(), time.monotonic()
+    seen = Exploration()
 
     class Machine(CacheMachine):
         def apply(self, operation: Operation) -> None:
+            if time.monotonic() > deadline and seen.violation is None:
+                raise _Stop
             try:
                 super().apply(operation)
             except Violation as violation:
-                if violation.property in expected:
-                    seen.expected[violation.property] += 1
+                if violation.property in tolerate:
+                    seen.tolerated[violation.property] += 1
                     reject()
                 if seen.enough(violation):
                     raise _Stop from violation
@@ -140,7 +143,10 @@ def explore(
         run_state_machine_as_test(factory, settings=budget)
     except (Violation, TargetDied, _Stop):
         pass  # `seen` holds the smallest failing history
+    except (Flaky, Unsatisfiable):
+        # a target that answers equal histories differently, or every history ended quietly
+        if seen.violation is None and seen.died is None and not seen.tolerated:
+            raise
     if seen.violation:
         seen.violation = minimise(handle, seen.violation)
-    seen.seconds = time.monotonic() - start
     return seen

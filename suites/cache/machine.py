@@ -93,7 +93,8 @@ class CacheMachine(RuleBasedStateMachine):
     def _draw_old(self, data: Any) -> Request:
         """Return an earlier request, more often a recent one, which may still be cached."""
         recent = self._admitted[-1 : -1 - data.draw(st.sampled_from((1, 2, 4, 12))) : -1]
-        return recent[data.draw(st.integers(0, len(recent) - 1))]
+        index: int = data.draw(st.integers(0, len(recent) - 1))
+        return recent[index]
 
     def _draw_namespace(self, data: Any) -> Namespace:
         profile = self.handle.profile
@@ -207,7 +208,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.apply(ops.Extend(name, tokens, compute))
 
     def _draw_live(self, data: Any) -> str:
-        return data.draw(st.sampled_from(sorted(self.session.live, key=lambda n: int(n[1:]))))
+        names: list[str] = sorted(self.session.live, key=lambda name: int(name[1:]))
+        index: int = data.draw(st.integers(0, len(names) - 1))
+        return names[index]
 
     @precondition(lambda self: self.session.steps)
     @rule()

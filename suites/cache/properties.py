@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvproof.harness.target import Profile
+from kvproof.harness.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC, SHADOW
 
 
 class Property(NamedTuple):
@@ -21,6 +22,8 @@ class Property(NamedTuple):
     situations: tuple[str, ...] = ()
     """Must have occurred at least once; an optional one starts with a capability and a colon."""
     needs: str = ""
+    oracle: str = INVARIANT
+    """What judges it."""
 
     @property
     def section(self) -> str:
@@ -66,6 +69,7 @@ PROPERTIES = (
         "a pin holds the longest cached prefix, and dropping it gives that back once",
         ("a pin is dropped",),
         needs="pins",
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "scratch_goes_before_cached",
@@ -93,6 +97,7 @@ PROPERTIES = (
         "a refusal leaves references, order, index and statistics as they were",
         ("a refusal: no_space",),
         needs="state",
+        oracle=METAMORPHIC,
     ),
     Property(
         "a_hit_block_survives_its_own_admission",
@@ -160,6 +165,7 @@ PROPERTIES = (
         ("H3", "T1"),
         "every position that a request reads holds what that very request would have computed",
         _HIT,
+        oracle=SHADOW,
     ),
     Property(
         "namespaces_are_separate",
@@ -167,6 +173,7 @@ PROPERTIES = (
         "equal tokens under another adapter or salt never share a block",
         ("a cached prompt comes back in another namespace",),
         needs="namespaces",
+        oracle=SHADOW,
     ),
     Property(
         "spans_are_separate",
@@ -177,12 +184,14 @@ PROPERTIES = (
             "a cached prompt comes back with the same spans",
         ),
         needs="spans",
+        oracle=SHADOW,
     ),
     Property(
         "no_hit_across_epochs",
         ("H6",),
         "nothing computed before a reset is reused after it",
         ("a reset of a filled cache", "a prompt of an earlier epoch comes back"),
+        oracle=SHADOW,
     ),
     Property(
         "reset_does_what_it_says",
@@ -210,6 +219,7 @@ PROPERTIES = (
         "blocks of a request that may not store are never reused",
         ("a prompt comes back that was not stored",),
         needs="no_store",
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "last_token_is_computed",
@@ -223,12 +233,14 @@ PROPERTIES = (
         "the hit is the longest cached prefix: equal prompts share, no hit is lost",
         _HIT,
         needs="maximal",
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "hits_come_from_the_cache",
         ("T1", "T2"),
         "a hit reuses only what is complete, stored and still cached",
         _HIT,
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "lookup_changes_nothing",
@@ -236,6 +248,7 @@ PROPERTIES = (
         "a lookup leaves no trace, also not in recency or statistics",
         ("a lookup finds something",),
         needs="lookup",
+        oracle=METAMORPHIC,
     ),
     Property(
         "lookup_finds_the_longest_prefix",
@@ -243,6 +256,7 @@ PROPERTIES = (
         "a lookup finds what an admission would hit",
         ("a lookup finds something",),
         needs="lookup",
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "equal_blocks_are_shared",
@@ -256,6 +270,7 @@ PROPERTIES = (
         ("T2", "C4"),
         "no request reads a slot that nobody wrote, or that a step will only write later",
         _HIT,
+        oracle=SHADOW,
     ),
     Property(
         "no_block_outlives_its_parent",

@@ -61,7 +61,8 @@ FAULTS = {
         "the salt is left out of the index key (vLLM #3263, #44701)",
         "cache_manager",
         "        cuts = segments(spans, size)\n        root = (GROUP, namespace)\n",
-        "        cuts = segments(spans, size)\n        root = (GROUP, namespace._replace(salt=None))\n",
+        "        cuts = segments(spans, size)\n"
+        "        root = (GROUP, namespace._replace(salt=None))\n",
     ),
     "last_block_off_by_one": Fault(
         "a prompt that ends on a block border hits its own last block (mlxz, vLLM #12284)",
@@ -133,8 +134,10 @@ class _Copies(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 
 def _patched(package: str, module: str) -> str:
-    original = f"kvproof.harness.adapters.{module}" if module == "reference" else (
-        f"kvproof.reference.{module}"
+    original = (
+        f"kvproof.harness.adapters.{module}"
+        if module == "reference"
+        else (f"kvproof.reference.{module}")
     )
     spec = importlib.util.find_spec(original)
     assert spec is not None
@@ -145,7 +148,7 @@ def _patched(package: str, module: str) -> str:
     if module == fault.module:
         assert source.count(fault.old) == 1, f"{package}: {fault.old!r} must occur once"
         source = source.replace(fault.old, fault.new)
-    source = source.replace("from kvproof.reference import identity", f"from {package} import identity")
+    source = source.replace("from kvproof.reference import ", f"from {package} import ")
     return source.replace("from kvproof.reference.", f"from {package}.")
 
 

@@ -22,23 +22,25 @@ def refusal(folder: Path, text: str) -> UsageError:
     return raised.value
 
 
-def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
+def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load_settings() == Settings()
 
 
-def test_the_working_directory_is_read_by_default(tmp_path, monkeypatch):
+def test_the_working_directory_is_read_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(tmp_path, '[run]\nbudget = "debug"\n')
     monkeypatch.chdir(tmp_path)
     assert load_settings().run == RunSettings(budget="debug")
 
 
-def test_a_file_that_was_named_must_exist(tmp_path):
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.toml.*No such file"):
         load_settings(tmp_path / "nowhere.toml")
 
 
-def test_everything_can_be_set(tmp_path):
+def test_everything_can_be_set(tmp_path: Path) -> None:
     text = """
         [run]
         targets = ["reference", "vllm==0.33.0"]
@@ -115,13 +117,13 @@ def test_everything_can_be_set(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path, text, message, hint):
+def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, message: str, hint: str) -> None:
     error = refusal(tmp_path, text)
     assert message in str(error)
     assert hint in f"{error} {error.hint}"
 
 
-def test_the_settings_of_this_repository_are_valid():
+def test_the_settings_of_this_repository_are_valid() -> None:
     path = Path(__file__).parents[2] / "kvproof.toml"
     settings = load_settings(path)
     assert settings.run.targets == ("reference",)

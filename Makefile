@@ -1,0 +1,71 @@
+# Needs Python 3.11 or newer and make; everything else goes into .venv, in the versions of
+# requirements/. A second set-up compares two time stamps.
+
+PYTHON ?= python3
+TARGETS ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+PACKAGES := harness reference reports suites
+
+.DELETE_ON_ERROR:
+.PHONY: help install gate bench test check clean
+.DEFAULT_GOAL := help
+
+help:  ## these lines
+	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo
+	@echo '  PYTHON=python3.12             another interpreter for .venv'
+	@echo '  TARGETS="reference vllm==0.33.0"  what gate and bench judge; engines are installed first'
+	@echo '  ARGS="..."                    passed on to kvproof gate, kvproof bench or pytest'
+
+install: $(VENV)/.core  ## kvproof and its core dependencies into .venv
+
+gate: $(VENV)/.core engines  ## is everything right and fast? ends with a report
+	$(BIN)/kvproof gate $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
+
+bench: $(VENV)/.core engines  ## cache managers side by side
+	$(BIN)/kvproof bench $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
+
+test: $(VENV)/.dev  ## the project's own tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
+	$(BIN)/mypy examples
+
+clean:  ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Engines of TARGETS, each in an environment of its own; at once if they are there.
+.PHONY: engines
+engines: $(VENV)/.core
+	@$(foreach target,$(TARGETS),$(if $(findstring ==,$(target)),\
+	  $(BIN)/kvproof targets install $(target) &&)) :
+
+$(VENV)/.core: requirements/core.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON). Install Python 3.11 or newer, or: make PYTHON=<path>" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), kvproof needs 3.11 or newer:" \
+	    "make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: the module ensurepip or venv is missing." \
+	    "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up .venv (half a minute)"
+	@$(PIP) -r requirements/core.txt
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+	@$(PIP) -r requirements/dev.txt
+	@mkdir -p $(VENV)/typing/kvproof
+	@for name in $(PACKAGES); do ln -sfn ../../../$$name $(VENV)/typing/kvproof/$$name; done
+	@touch $@

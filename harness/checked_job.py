@@ -1,0 +1,60 @@
+"""A workload under the shadow memory, run where the engine lives: soundness at full size."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from kvproof.harness import operations as ops
+from kvproof.harness.session import Session
+from kvproof.harness.target import Refused, Request, TargetConfig
+from kvproof.harness.violation import Violation
+from kvproof.harness.workloads import load_workload
+
+
+def run(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Serve the first `max_tokens` tokens of `workload` one request after the other.
+
+    Arguments: factory, workload, block_size, num_blocks, max_tokens. Every hit is compared with
+    the shadow memory and with the longest reusable prefix; counters are not inspected, because
+    that costs as much as the pool is large.
+    """
+    module, _, function = arguments["factory"].partition(":")
+    make_target = getattr(importlib.import_module(module), function)
+    config = TargetConfig(num_blocks=arguments["num_blocks"], block_size=arguments["block_size"])
+    workload = load_workload(arguments["workload"])
+    session = Session(make_target(config), config, audited=False)
+    requests = tokens = 0
+    verdict, message = "pass", ""
+    for index in range(workload.requests):
+        if tokens >= arguments["max_tokens"]:
+            break
+        prompt = workload.prompt(index)
+        try:
+            _serve(session, f"r{index}", tuple(prompt.tolist()))
+        except Violation as violation:
+            verdict, message = "fail", f"request {index}: {violation}"
+            break
+        requests, tokens = requests + 1, tokens + len(prompt)
+    return {
+        "requests": requests,
+        "tokens": tokens,
+        "slots_compared": session.shadow.compared,
+        "verdict": verdict,
+        "message": message,
+    }
+
+
+def _serve(session: Session, name: str, tokens: tuple[int, ...]) -> None:
+    answer = session.apply(ops.Admit(Request(name, tokens)))
+    if isinstance(answer, Refused):
+        session.check(
+            "what_fits_is_admitted",
+            "invariant",
+            ok=False,
+            sentence=lambda: f"{name} was refused by an idle pool: {answer}",
+        )
+    while session.steps:
+        session.apply(ops.Complete())
+    session.apply(ops.Finish(name))
+    session.forget_history()

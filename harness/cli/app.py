@@ -1,0 +1,371 @@
+"""Verbs and options of `kvproof`; every verb delegates at once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from kvproof.harness import doctor as doctor_module
+from kvproof.harness import environments
+from kvproof.harness.cli import bench as bench_verb
+from kvproof.harness.cli import conformance
+from kvproof.harness.cli import gate as gate_verb
+from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.runs import publish
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.settings import load_settings
+from kvproof.harness.targets import list_targets
+from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites.cache.table import properties_table
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+errors = Console(stderr=True)
+
+app = App(
+    name="kvproof",
+    help="Proves whether the paged KV cache of an LLM engine is right, and how fast it is.",
+    version=version("kvproof"),
+    result_action="return_value",
+)
+targets_app = App(name="targets", help="Engines under test: list, install, remove, profile.")
+app.command(targets_app)
+
+Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
+Output = Annotated[Path | None, Parameter("--output")]
+
+
+def _split(targets: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+    """Accept `--targets a,b`, `--targets "a b"` and `--target a --target b`."""
+    given = [name for item in targets or () for name in item.replace(",", " ").split()]
+    return list(dict.fromkeys(given or default))
+
+
+@app.command
+def run(
+    *,
+    target: Targets = None,
+    budget: Literal["pr", "nightly", "debug"] | None = None,
+    level: Literal["core"] = "core",
+    seed: int | None = None,
+    output: Output = None,
+    config: Path | None = None,
+    list_properties: bool = False,
+) -> None:
+    """Run the conformance suites against targets, bounded, for CI.
+
+    Parameters
+    ----------
+    target
+        reference, vllm==0.33.0, or your own package.module:make_target; repeatable.
+    budget
+        pr (200 histories of 50 steps), nightly (2000 of 200) or debug.
+    level
+        Which suites; core is the only one so far.
+    seed
+        Draw other histories than the budget's own.
+    output
+        Directory of the run's records and reports.
+    config
+        Settings file; kvproof.toml of the working directory by default.
+    list_properties
+        Print what would be judged, as a Markdown table, and exit.
+
+    """
+    if list_properties:
+        console.print(properties_table(), soft_wrap=True, markup=False, highlight=False)
+        return
+    settings = load_settings(config)
+    conformance.run(
+        _split(target, settings.run.targets),
+        budget=budget or settings.run.budget,
+        level=level,
+        seed=seed,
+        output=output,
+        console=console,
+    )
+
+
+@app.command
+def fuzz(
+    *,
+    target: Targets = None,
+    max_time: str = "10m",
+    workers: int = 1,
+    seed: int | None = None,
+    keep_going: bool = False,
+    database: Path = Path(".kvproof/examples"),
+    output: Output = None,
+    config: Path | None = None,
+) -> None:
+    """Run the same machines with new seeds until the time is up or something new fails.
+
+    Parameters
+    ----------
+    target
+        As for run.
+    max_time
+        For example 90s, 10m, 2h.
+    workers
+        Processes that explore side by side on one database.
+    seed
+        First seed; random by default.
+    keep_going
+        Go on after a failure and group failures by fingerprint.
+    database
+        Directory of failing examples, shared by all workers and later runs.
+    output
+        Directory of the run's records and reports.
+    config
+        Settings file.
+
+    """
+    settings = load_settings(config)
+    conformance.fuzz(
+        _split(target, settings.run.targets),
+        max_seconds=seconds(max_time),
+        workers=workers,
+        seed=seed,
+        keep_going=keep_going,
+        database=database,
+        output=output,
+        console=console,
+    )
+
+
+@app.command
+def replay(
+    paths: list[Path],
+    /,
+    *,
+    target: Targets = None,
+    output: Output = None,
+) -> None:
+    """Run recorded failures again: FIXED, FAILED or ERROR each.
+
+    Parameters
+    ----------
+    paths
+        Op logs, or directories that are searched for them (a run's directory, the corpus).
+    target
+        Target to replay on; by default the one that each log was recorded on.
+    output
+        Directory of the run's records and reports.
+
+    """
+    conformance.replay_all(paths, targets=_split(target, ()), output=output, console=console)
+
+
+@app.command
+def bench(
+    *,
+    workload: str = bench_verb.WORKLOAD,
+    target: Targets = None,
+    block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None,
+    case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None,
+    repetitions: int = 5,
+    peer: str = "",
+    checked_tokens: int = 1 << 20,
+    max_blocks: int = 1 << 21,
+    growth: bool = True,
+    output: Output = None,
+    config: Path | None = None,
+) -> None:
+    """Measure cache managers side by side: speed, memory, and hit rate against the optimum.
+
+    Parameters
+    ----------
+    workload
+        A trace (.jsonl, .jsonl.gz) or shared-heads, multi-turn, agents, uniform with parameters,
+        for example shared-heads:requests=2000,length=4096,shared=0.75.
+    target
+        As for run; side by side in one run.
+    block_size
+        Tokens per block, repeatable; 16 and 64 by default.
+    case
+        no_eviction, eviction, lists; repeatable.
+    repetitions
+        Interleaved repetitions per target and case.
+    peer
+        Target that ratios are against.
+    checked_tokens
+        Tokens of the workload that run once more under the shadow memory; 0 for none.
+    max_blocks
+        Largest pool.
+    growth
+        Measure the cost per token beside 10^3 to 10^6 cached blocks too.
+    output
+        Directory of the run's records and reports.
+    config
+        Settings file.
+
+    """
+    settings = load_settings(config)
+    bench_verb.bench(
+        _split(target, settings.run.targets),
+        workload=workload,
+        options=bench_verb.options(
+            block_sizes=block_size,
+            cases=case,
+            repetitions=repetitions,
+            peer=peer,
+            checked_tokens=checked_tokens,
+            max_blocks=max_blocks,
+            growth=growth,
+        ),
+        output=output,
+        console=console,
+    )
+
+
+@app.command
+def gate(
+    *,
+    target: Targets = None,
+    config: Path | None = None,
+    save_baseline: bool = False,
+    output: Output = None,
+) -> None:
+    """Judge a change in one command: corpus, suites, bench and thresholds; one report.
+
+    Parameters
+    ----------
+    target
+        As for run.
+    config
+        Settings file; kvproof.toml of the working directory by default.
+    save_baseline
+        Store this run's figures as the baseline of this machine.
+    output
+        Directory of the run's records and reports.
+
+    """
+    settings = load_settings(config)
+    gate_verb.gate(
+        _split(target, settings.run.targets),
+        settings,
+        save=save_baseline,
+        output=output,
+        console=console,
+    )
+
+
+@app.command
+def report(
+    directory: Path,
+    /,
+    *,
+    formats: Annotated[list[str] | None, Parameter(("--format", "--formats"))] = None,
+) -> None:
+    """Render a run again: report.html, report.md, junit.xml. Also for a run that was killed.
+
+    Parameters
+    ----------
+    directory
+        A run's directory, for example runs/latest.
+    formats
+        html, markdown, junit; all by default.
+
+    """
+    publish(directory, console, formats or ())
+
+
+@app.command
+def doctor() -> None:
+    """Say whether this machine is fit for kvproof, what is missing, and how to get it."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "detail", "how to get it"):
+        table.add_column(column, overflow="fold")
+    findings = doctor_module.diagnose()
+    for finding in findings:
+        table.add_row(finding.state, finding.name, finding.detail, finding.command)
+    console.print(table)
+    if any(finding.state == "problem" for finding in findings):
+        raise SystemExit(Exit.USAGE)
+
+
+@targets_app.command(name="list")
+def list_() -> None:
+    """List what can stand after --target, and what is installed."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("target", "runs", "state", "where", "how to get it"):
+        table.add_column(column, overflow="fold")
+    for row in list_targets():
+        table.add_row(*row)
+    console.print(table)
+
+
+@targets_app.command
+def install(spec: str, /) -> None:
+    """Build the environment of an engine, for example vllm==0.33.0; seconds if it is there.
+
+    Parameters
+    ----------
+    spec
+        Engine and version.
+
+    """
+    path = environments.install(spec, progress=lambda text: console.print(text, highlight=False))
+    console.print(f"{spec} is installed in {path}", highlight=False, soft_wrap=True)
+
+
+@targets_app.command
+def remove(spec: str, /) -> None:
+    """Delete the environment of an engine.
+
+    Parameters
+    ----------
+    spec
+        Engine and version.
+
+    """
+    removed = environments.remove(spec)
+    console.print(f"{spec} is removed" if removed else f"{spec} was not installed")
+
+
+@targets_app.command
+def profile(spec: str, /) -> None:
+    """Show what a target supports, which properties it is judged by, and why not the others.
+
+    Parameters
+    ----------
+    spec
+        As for --target.
+
+    """
+    conformance.show_profile(spec, PROPERTIES, console)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with the codes of `Exit`."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _say(str(error), "see kvproof --help")
+        sys.exit(Exit.USAGE)
+    except UsageError as error:
+        _say(str(error), error.hint)
+        sys.exit(Exit.USAGE)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(Exit.USAGE)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(message: str, hint: str = "") -> None:
+    errors.print(f"kvproof: {message}", style="bold red", markup=False, soft_wrap=True)
+    if hint:
+        errors.print(f"  {hint}", markup=False, soft_wrap=True)

@@ -1,0 +1,76 @@
+"""`gate`: corpus, suites, bench and thresholds in one run with one report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+from kvproof.harness.bench import run_bench
+from kvproof.harness.bench_cases import SMALL
+from kvproof.harness.cli.conformance import open_all, suites
+from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
+from kvproof.harness.errors import Exit
+from kvproof.harness.handles import Handle
+from kvproof.harness.records import AnyEvent, BenchSummary, Threshold
+from kvproof.harness.settings import Settings
+from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
+from rich.console import Console
+
+
+def gate(
+    specs: Sequence[str],
+    settings: Settings,
+    *,
+    save: bool,
+    output: Path | None,
+    console: Console,
+) -> None:
+    """`kvproof gate`."""
+    config = {"targets": list(specs), **msgspec.to_builtins(settings)}
+    baseline = load_baseline(Path(settings.gate.baseline))
+    with ExitStack() as stack:
+        handles = open_all(specs, stack)
+        active = stack.enter_context(
+            run_directory("gate", config=config, output=output, console=console)
+        )
+        for handle in handles:
+            suites(handle, active, budget=settings.run.budget, seed=None)
+        if not settings.gate.bench:
+            return
+        summaries = _bench(handles, active, settings)
+        judged = judge_thresholds(
+            summaries, settings.gate, baseline, hardware=hardware(), targets=specs
+        )
+        judgements: list[AnyEvent] = [*judged.thresholds, *judged.skipped]
+        for event in judgements:
+            active.write(event)
+        active.add(*map(_code, judged.thresholds))
+        if save:
+            save_baseline(
+                Path(settings.gate.baseline), summaries, hardware=hardware(), versions=versions()
+            )
+
+
+def _bench(handles: Sequence[Handle], active: ActiveRun, settings: Settings) -> list[BenchSummary]:
+    summaries: list[BenchSummary] = []
+
+    def write(event: AnyEvent) -> None:
+        active.write_bench(event)
+        if isinstance(event, BenchSummary):
+            summaries.append(event)
+
+    run_bench(
+        handles,
+        f"shared-heads:requests={settings.gate.requests}",
+        options=SMALL,
+        write=write,
+        progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
+    )
+    return summaries
+
+
+def _code(threshold: Threshold) -> Exit:
+    codes = {"pass": Exit.PASS, "fail": Exit.REGRESSION, "inconclusive": Exit.INCONCLUSIVE}
+    return codes[threshold.verdict]

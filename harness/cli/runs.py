@@ -1,0 +1,236 @@
+"""One run from the command to its exit code: directory, live progress, records, reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.errors import Exit, TargetDied, UsageError, worst
+from kvproof.harness.records import (
+    AnyEvent,
+    Checked,
+    Ended,
+    HarnessFault,
+    Manifest,
+    PropertyVerdict,
+    RunVerdict,
+    RunWriter,
+    TargetFailed,
+    read_run,
+)
+from kvproof.reports.markdown import append_step_summary, render_markdown
+from kvproof.reports.render import render
+from kvproof.reports.terminal import LiveProgress, print_run
+from rich.console import Console
+
+RUNS = Path("runs")
+"""Where runs go unless --output says otherwise."""
+
+_VERDICTS: dict[Exit, RunVerdict] = {
+    Exit.PASS: "pass",
+    Exit.FAILURE: "fail",
+    Exit.INCONCLUSIVE: "inconclusive",
+    Exit.REGRESSION: "regression",
+    Exit.HARNESS: "harness",
+    Exit.INTERRUPTED: "interrupted",
+}
+
+
+class ActiveRun:
+    """A run that is going on: write events, show progress, collect exit codes."""
+
+    def __init__(self, writer: RunWriter, live: LiveProgress) -> None:
+        self.writer = writer
+        self._live = live
+        self._codes: list[Exit] = []
+        self._failures: list[str] = []
+        self._counts: dict[str, int] = {}
+
+    def write(self, event: AnyEvent) -> None:
+        """Record an event and show it."""
+        self.writer.write(event)
+        self._live.event(event)
+        if isinstance(event, PropertyVerdict):
+            self._counts[event.verdict] = self._counts.get(event.verdict, 0) + 1
+            if event.verdict == "fail":
+                self._failures.append(f"{event.target}: {event.sentence}")
+        if isinstance(event, TargetFailed):
+            self._failures.append(f"{event.target} died ({event.kind}): {event.message}")
+            self.add(Exit.FAILURE)
+
+    def write_bench(self, event: AnyEvent) -> None:
+        """Record an event of a benchmark: a checked pass that fails is a failure."""
+        self.write(event)
+        if isinstance(event, Checked) and event.verdict == "fail":
+            self._failures.append(f"{event.target}: {event.message}")
+            self.add(Exit.FAILURE)
+
+    def add(self, *codes: Exit) -> None:
+        """Let the run end with the worst of all codes added."""
+        self._codes.extend(codes)
+
+    def status(self, target: str, text: str, done: int = 0, total: int = 0) -> None:
+        """Show where a target is."""
+        self._live.status(target, text, done, total)
+
+    def ended(self, started: float, code: Exit | None = None) -> Ended:
+        """Return the closing event."""
+        code = worst(self._codes) if code is None else code
+        return Ended(
+            verdict=_VERDICTS[code],
+            exit_code=int(code),
+            sentence=self._sentence(code),
+            seconds=round(time.monotonic() - started, 2),
+        )
+
+    def _sentence(self, code: Exit) -> str:
+        if code == Exit.INTERRUPTED:
+            return "interrupted; what was recorded is complete up to there"
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in self._counts.items())
+        first = f"first: {self._failures[0]}" if self._failures else ""
+        return "; ".join(part for part in (counts.replace("_", " "), first) if part) or "done"
+
+
+@contextmanager
+def run_directory(
+    verb: str,
+    *,
+    config: dict[str, Any],
+    output: Path | None,
+    console: Console,
+    seed: int | None = None,
+) -> Iterator[ActiveRun]:
+    """Record one run; on leaving, close it, render its reports and raise SystemExit.
+
+    Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70.
+    """
+    directory = output or _new_directory(verb)
+    manifest = _manifest(verb, directory, config, seed)
+    writer, started = RunWriter(directory, manifest), time.monotonic()
+    code: Exit | None = None
+    with LiveProgress(console) as live:
+        active = ActiveRun(writer, live)
+        try:
+            yield active
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        except TargetDied as died:
+            active.write(target_failed("target", died))
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
+            active.write(_fault(verb, error))
+            active.add(Exit.HARNESS)
+        ended = active.ended(started, code)
+        active.write(ended)
+        writer.close()
+    publish(directory, console)
+    raise SystemExit(ended.exit_code)
+
+
+def target_failed(name: str, died: TargetDied) -> TargetFailed:
+    """Return the verdict about a target that died outside of any history."""
+    return TargetFailed(target=name, kind=died.kind, message=str(died), log=died.log)
+
+
+def publish(directory: Path, console: Console, formats: Sequence[str] = ()) -> None:
+    """Render a run's reports, print the summary, and link `runs/latest` to it."""
+    run = read_run(directory)
+    render(run, directory=directory, formats=formats or ("html", "markdown", "junit"))
+    print_run(run, console)
+    append_step_summary(render_markdown(run))
+    latest = directory.parent / "latest"
+    if directory.parent.name == RUNS.name and (latest.is_symlink() or not latest.exists()):
+        _link(latest, directory.name)
+
+
+def _link(latest: Path, name: str) -> None:
+    """Best effort: some file systems have no links, and nothing depends on this one."""
+    try:
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(name)
+    except OSError:
+        return
+
+
+def _fault(verb: str, error: Exception) -> HarnessFault:
+    return HarnessFault(
+        where=f"kvproof {verb}",
+        message=f"{type(error).__name__}: {error}",
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def _new_directory(verb: str) -> Path:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return RUNS / f"{stamp}-{verb}-{secrets.token_hex(2)}"
+
+
+def _manifest(verb: str, directory: Path, config: dict[str, Any], seed: int | None) -> Manifest:
+    return Manifest(
+        id=directory.name,
+        verb=verb,
+        command=["kvproof", *sys.argv[1:]],
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        config=config,
+        seed=seed,
+        versions=versions(),
+        hardware=hardware(),
+        commit=_commit(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("kvproof", "hypothesis", "numpy", "msgspec"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def hardware() -> dict[str, str]:
+    """Return what a speed may depend on."""
+    return {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown")
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that kvproof runs from, if it is one."""
+    try:
+        found = subprocess.run(  # noqa: S603 - fixed arguments
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],  # noqa: S607 - the user's git
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
