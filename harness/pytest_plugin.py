@@ -81,12 +81,13 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def _budget(config: pytest.Config) -> Any:
     from kvproof.harness.errors import UsageError
-    from kvproof.suites.cache.budgets import BUDGETS
+    from kvproof.suites.cache.budgets import BUDGETS, seeded
 
     name = config.getoption("kvproof_budget")
     if name not in BUDGETS:
         raise UsageError(f"unknown budget {name!r}", f"choose one of {', '.join(BUDGETS)}")
-    return BUDGETS[name]
+    derandomized = config.getoption("kvproof_seed") is None
+    return BUDGETS[name] if derandomized else seeded(BUDGETS[name], None)
 
 
 def _open(spec: str, log_directory: Path | None = None) -> Handle:
@@ -97,14 +98,12 @@ def _open(spec: str, log_directory: Path | None = None) -> Handle:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Take over the folder of `kvproof.suites` when targets are given."""
+    """Take over the folder of `kvproof.suites`, except for the project's own tests in it."""
     if path.name != "suites" or path != _suites_folder():
         return None
-    if _targets(parent.config):
-        return Suites.from_parent(parent, path=path, nodeid="kvproof.suites")
-    if not (path / "tests").exists():
-        raise pytest.UsageError("kvproof.suites judges a target: add --kvproof-target=SPEC")
-    return None
+    if not _targets(parent.config) and (path / "tests").exists():
+        return None
+    return Suites.from_parent(parent, path=path, nodeid="kvproof.suites")
 
 
 def _suites_folder() -> Path | None:
@@ -117,6 +116,8 @@ class Suites(pytest.Directory):
 
     def collect(self) -> Iterator[TargetSuite]:
         """Yield the targets in the order given."""
+        if not _targets(self.config):
+            raise self.CollectError("kvproof.suites judges a target: add --kvproof-target=SPEC")
         for spec in _targets(self.config):
             yield TargetSuite.from_parent(self, name=f"cache[{spec}]", spec=spec)
 

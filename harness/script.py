@@ -135,13 +135,3 @@ def code(value: object) -> str:
         elif content != item.default:
             parts.append(f"{item.name}={code(content)}")
     return f"{type(value).__name__}({', '.join(parts)})"
-
-
-def arguments(operation: ops.Operation) -> str:
-    """Return the arguments of an operation as a person would write them."""
-    return ", ".join(_arguments(operation))
-
-
-def answer(value: object) -> str:
-    """Return an answer in short: the record without its defaults."""
-    return code(value) if not isinstance(value, Exception) else f"{type(value).__name__}: {value}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from kvproof.reference.access import ALLOWED, DISABLED, Access
 from kvproof.reference.block_pool import BlockPool, Ids
@@ -25,7 +24,6 @@ from kvproof.reference.identity import (
     TOKEN_BYTES,
     IdentityError,
     Namespace,
-    Segment,
     Span,
     Tokens,
     check_spans,
@@ -34,6 +32,7 @@ from kvproof.reference.identity import (
 )
 from kvproof.reference.metrics import HitStatistics
 from kvproof.reference.prefix_trie import PrefixTrie
+from kvproof.reference.requests import Admission, Live, Refusal, Usage
 from kvproof.reference.steps import Steps
 from kvproof.reference.trie_node import Match, Node
 
@@ -41,55 +40,6 @@ GROUP = 0
 """The only group so far; part of every index key (H7)."""
 NO_SPANS: tuple[Span, ...] = ()
 NO_MATCH = Match(None, 0, 0)
-
-
-class Admission(NamedTuple):
-    """Positions [0, hit) are cached, [hit, stop) are computed by the step in progress."""
-
-    hit: int
-    stop: int
-    table: Ids
-    """The request's own table, block ids in position order; grows with the request."""
-    access: Access
-
-
-class Refusal(NamedTuple):
-    """Nothing changed (B4). `reason` is `no_space` or `never_fits` (B8)."""
-
-    reason: str
-    needed: int
-    available: int
-
-
-class Usage(NamedTuple):
-    """Blocks by owner; they add up to the pool without its null block (B7)."""
-
-    free: int
-    held: int
-    cached: int
-
-
-class Live:
-    """A request that holds blocks, or did until a step in flight is done."""
-
-    __slots__ = (
-        "access", "computed", "epoch", "indexed", "last_step", "node", "released", "segments",
-        "table", "tokens",
-    )  # fmt: skip
-
-    tokens: bytes | bytearray
-    """All tokens known so far, int32."""
-    segments: tuple[Segment, ...]
-    access: Access
-    node: Node
-    table: Ids
-    indexed: int
-    computed: int
-    """Tokens computed or scheduled to be."""
-    last_step: int
-    epoch: int
-    released: bool
-    """Steps that end later index nothing for it."""
 
 
 class CacheManager:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvproof.reference.cache_manager import Live
+    from kvproof.reference.requests import Live
 
 
 class Steps:

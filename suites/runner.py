@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from hypothesis import settings
 from kvproof.harness import operations as ops
-from kvproof.harness import oplog, script
+from kvproof.harness import oplog, script, wording
 from kvproof.harness.errors import Exit, TargetDied, UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.records import (
@@ -338,8 +338,8 @@ def history(session: Session, note: str) -> list[Step]:
     return [
         Step(
             op=ops.name(operation),
-            arguments=script.arguments(operation),
-            answer=script.answer(answer),
+            arguments=wording.arguments(operation),
+            answer=wording.answer(answer),
             note=note if index == last else "",
         )
         for index, (operation, answer) in enumerate(session.history)

@@ -27,9 +27,10 @@ from kvproof.harness.target import (
 from kvproof.reference import identity
 from kvproof.reference.access import decide
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.cache_manager import CacheManager, Refusal
+from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent as NativeEvent
+from kvproof.reference.requests import Refusal
 
 ManagerFactory = Callable[[CacheConfig], CacheManager]
 

@@ -42,11 +42,10 @@ FAULTS = {
         "        request.node = self.trie.hold(match, root)\n"
         "        request.table = request.node.table() + self._take("
         "-(-stop // size) - match.blocks)\n",
-        "        hit = match.node.table()[: match.blocks] if match.node else array('i')\n"
-        "        request.table = hit + self._take(-(-stop // size) - match.blocks)\n"
-        "        request.node = self.trie.hold(match if match.node and len(match.node.blocks)"
-        " >= match.inside else NO_MATCH, root)\n"
-        "        hit = match.blocks * size\n",
+        "        hit_blocks = match.node.table()[: match.blocks] if match.node else array('i')\n"
+        "        new_blocks = self._take(-(-stop // size) - match.blocks)\n"
+        "        request.node = self.trie.hold(match, root)\n"
+        "        request.table = hit_blocks + new_blocks\n",
     ),
     "collision_accepted": Fault(
         "children are told apart by a weak hash of their first block (vLLM #54727, #12621)",

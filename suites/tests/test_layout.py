@@ -1,0 +1,202 @@
+"""Where things live, who may import whom, and what may stand in no tracked file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomllib
+from kvproof.suites.cache.table import properties_table
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+LAYERS = ("reference", "harness", "suites", "reports")
+PRODUCT = [
+    path
+    for layer in LAYERS
+    for path in sorted((ROOT / layer).rglob("*.py"))
+    if "tests" not in path.parts
+]
+
+FORBIDDEN = {
+    "reference": ("harness", "suites", "reports"),
+    "harness": ("suites", "reports"),
+    "suites": ("reports", "harness.cli"),
+    "reports": ("reference", "suites", "harness.cli"),
+}
+"""Layer -> what it may not import; the command line and the pytest plugin are above all of them."""
+ABOVE = ("harness/cli/", "harness/pytest_plugin.py")
+
+IN_ENGINES = [
+    *(
+        f"harness/{name}.py"
+        for name in (
+            "audit", "bench_job", "checked_job", "errors", "judge", "ledger", "operations",
+            "optimum", "session", "shadow", "situations", "target", "trace", "violation", "worker",
+            "workloads",
+        )
+    ),
+    "harness/__init__.py",
+    "harness/adapters/__init__.py",
+    "harness/adapters/vllm.py",
+    "harness/adapters/vllm_api.py",
+]  # fmt: skip  # one list of names
+"""Run in the environment of an engine, with nothing but numpy beside the standard library."""
+
+MOST_LINES = 300
+"""Of a control-plane file: it is read in one sitting."""
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports when it is loaded or run, `kvproof.x.y.name` for names.
+
+    Imports for type checkers do not count.
+    """
+    tree = ast.parse(path.read_text())
+    ignored = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in ignored:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{named(path)}:{node.lineno} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_there_is_something_to_check() -> None:
+    assert {named(path).split("/")[0] for path in PRODUCT} == set(LAYERS)
+    assert all((ROOT / name).exists() for name in IN_ENGINES)
+    assert "kvproof.harness.errors.UsageError" in set(imports(ROOT / "harness" / "records.py"))
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=named)
+def test_imports_point_down(path: Path) -> None:
+    if named(path).startswith(ABOVE):
+        return
+    layer = named(path).split("/")[0]
+    wrong = [
+        name
+        for name in imports(path)
+        for below in FORBIDDEN[layer]
+        if f"{name}.".startswith(f"kvproof.{below}.")
+    ]
+    assert wrong == [], f"{named(path)} must not import {wrong}"
+
+
+def test_only_its_adapter_knows_the_reference() -> None:
+    users = [
+        named(path)
+        for path in PRODUCT
+        if not named(path).startswith("reference/")
+        and any(name.startswith("kvproof.reference.") for name in imports(path))
+    ]
+    assert users == ["harness/adapters/reference.py"]
+
+
+@pytest.mark.parametrize("name", IN_ENGINES)
+def test_files_in_engines_need_only_numpy(name: str) -> None:
+    """An adapter may also import its engine, which it does only when a target is made."""
+    allowed = {other[: -len(".py")].replace("/", ".") for other in IN_ENGINES}
+    engine = {"vllm", "torch"} if "/vllm" in name else set()
+    for imported in imports(ROOT / name):
+        top = imported.split(".")[0]
+        if top == "kvproof":
+            module = imported.removeprefix("kvproof.")
+            assert module in allowed or module.rpartition(".")[0] in allowed, imported
+        else:
+            assert top in sys.stdlib_module_names or top in {"numpy", *engine}, imported
+
+
+@pytest.mark.parametrize("name", IN_ENGINES)
+def test_files_in_engines_parse_on_python_3_10(name: str) -> None:
+    ast.parse((ROOT / name).read_text(), feature_version=(3, 10))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PRODUCT if named(path).startswith("reference/")], ids=named
+)
+def test_the_control_plane_is_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MOST_LINES
+    heavy = {"torch", "triton", "transformers"}
+    assert not heavy & {name.split(".")[0] for name in imports(path)}
+
+
+def test_every_package_is_installed() -> None:
+    folders = {
+        f"kvproof.{init.parent.relative_to(ROOT).as_posix().replace('/', '.')}"
+        for layer in LAYERS
+        for init in (ROOT / layer).rglob("__init__.py")
+    }
+    listed = PROJECT["tool"]["setuptools"]
+    assert set(listed["packages"]) == folders - {"kvproof.suites.tests"}
+    assert listed["package-dir"] == {
+        name: name.removeprefix("kvproof.").replace(".", "/") for name in listed["packages"]
+    }
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == PROJECT["project"]["version"]
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    entries = [line.split("#")[0].strip() for line in lines]
+    return dict(entry.lower().split("==") for entry in entries if entry)
+
+
+def test_every_requirement_is_pinned() -> None:
+    core, dev = pins("core.txt"), pins("dev.txt")
+    assert not core.keys() & dev.keys()
+    for requirement in PROJECT["project"]["dependencies"]:
+        assert re.split(r"[^\w-]", requirement)[0].lower() in core
+    for requirement in PROJECT["project"]["optional-dependencies"]["dev"]:
+        assert re.split(r"[^\w-]", requirement)[0].lower() in dev
+
+
+def test_the_table_of_properties_is_the_codes_own() -> None:
+    text = (ROOT / "docs" / "properties.md").read_text()
+    assert text.endswith(properties_table()), "make docs/properties.md again, see CONTRIBUTING.md"
+
+
+def tracked() -> list[Path]:
+    """Files of the repository, also those not yet committed; none outside of a checkout."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [ROOT / line for line in listing.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def test_no_file_names_one_machine() -> None:
+    files = tracked()
+    if not files:
+        pytest.skip("not a git checkout: there is no list of files")
+    machine = re.compile(rb"(?<![\w.])/(work|opt|root|home)/[a-z]|\.\./" + b"shared")
+    allowed = {".ci/run"}
+    found = [
+        f"{named(path)}: {match[0].decode()}"
+        for path in files
+        if named(path) not in allowed
+        for match in machine.finditer(path.read_bytes())
+    ]
+    assert found == []
