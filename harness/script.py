@@ -33,17 +33,18 @@ def render(target: str, violation: Violation) -> str:
     assert session is not None
     lines = [f'"""{_doc(violation)}"""', ""]
     body = _direct(violation, session) if violation.assertion else _judged(session)
+    body.insert(0, f"target = open_target({target!r}, {code(session.config)})")
     used = "\n".join(body)
     names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
     lines += [f"from kvproof.harness.target import {', '.join(names)}"]
     if not violation.assertion:
-        lines += ["from kvproof.harness.operations import *  # the verbs"]
-        lines += ["from kvproof.harness.session import Session"]
+        verbs = sorted({type(operation).__name__ for operation, _ in session.history})
+        lines.insert(2, f"from kvproof.harness.operations import {', '.join(verbs)}")
+        lines.insert(3, "from kvproof.harness.session import Session")
     lines += ["from kvproof.harness.targets import open_target", ""]
     for call, helper in _HELPERS.items():
         if call in used:
             lines += [line.format(page=session.config.kernel_size) for line in helper]
-    lines += [f"target = open_target({target!r}, {code(session.config)})"]
     return "\n".join([*lines, *body]) + "\n"
 
 

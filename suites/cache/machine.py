@@ -31,10 +31,11 @@ def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
     def draw_config(draw: st.DrawFn) -> TargetConfig:
         size = draw(st.sampled_from(small))
         ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+        ratio = draw(st.sampled_from(ratios))
         return TargetConfig(
             num_blocks=draw(st.integers(2, MAX_BLOCKS)) + 1,  # and the null block
             block_size=size,
-            kernel_block_size=size // draw(st.sampled_from(ratios)),
+            kernel_block_size=size // ratio if ratio > 1 else 0,
             prefix_caching=draw(st.integers(0, 15)) != 15,
         )
 

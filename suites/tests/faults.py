@@ -50,11 +50,20 @@ FAULTS = {
     "collision_accepted": Fault(
         "children are told apart by a weak hash of their first block (vLLM #54727, #12621)",
         "prefix_trie",
-        "            first = tokens[position : position + stride]\n",
         "            first = tokens[position : position + stride]\n"
-        "            weak = sum(first) % 3\n"
-        "            first = next((k for k in node.children if isinstance(k, bytes)"
-        " and sum(k) % 3 == weak), first)\n",
+        "            child = node.children.get((first, marks) if marks else first)\n"
+        "            if child is None:\n"
+        "                break\n"
+        "            node, marks, edge = child, (), child.tokens\n"
+        "            size = len(edge)\n"
+        "            if position + size > stop or not tokens.startswith(edge, position):\n",
+        "            weak = [c for c in node.children.values()"
+        " if sum(c.tokens) % 3 == sum(tokens[position : position + len(c.tokens)]) % 3]\n"
+        "            if not weak:\n"
+        "                break\n"
+        "            node, marks, edge = weak[0], (), weak[0].tokens\n"
+        "            size = len(edge)\n"
+        "            if position + size > stop:\n",
     ),
     "namespace_ignored": Fault(
         "the salt is left out of the index key (vLLM #3263, #44701)",

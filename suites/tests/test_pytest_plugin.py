@@ -88,7 +88,7 @@ def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester)
             "request r* reads position * which holds something else",
             "*caught by shadow memory*",
             "minimal history:",
-            "   1 admit(Request(*",
+            "   1 admit(*",
             "reproducer:",
             "  target = open_target('blind:make_target', TargetConfig(*",
             "again: kvproof replay *namespaces_are_separate_*.json --target blind:make_target",

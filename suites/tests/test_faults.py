@@ -1,0 +1,62 @@
+"""Ten planted bugs of different kinds: each is found by generation and reproduced by its script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from kvproof.harness import script
+from kvproof.harness.handles import InProcessHandle
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.cache.explore import explore
+from kvproof.suites.cache.properties import BY_NAME
+from kvproof.suites.tests import faults
+
+CAUGHT_BY = {
+    "lost_reference": {"holders_equal_tables_and_pins", "usage_adds_up"},
+    "hit_evicted": {"a_hit_block_survives_its_own_admission"},
+    "collision_accepted": {"reads_return_own_content", "spans_are_separate"},
+    "namespace_ignored": {"namespaces_are_separate", "events_replay_to_the_index"},
+    "last_block_off_by_one": {"last_token_is_computed", "lookup_finds_the_longest_prefix"},
+    "padding_expanded": {"padding_is_the_null_block"},
+    "refusal_leaks": {"refusal_changes_nothing", "held_blocks_are_those_in_tables"},
+    "stale_epoch": {"no_hit_across_epochs", "events_replay_to_the_index", "usage_adds_up"},
+    "failed_match_refreshes": {"refusal_changes_nothing", "lookup_changes_nothing"},
+    "double_free": {"usage_adds_up", "a_running_step_keeps_its_blocks"},
+}
+"""Fault -> properties that may be the first to see it."""
+
+
+def test_every_fault_is_tested() -> None:
+    assert set(CAUGHT_BY) == set(faults.FAULTS)
+    assert {name for names in CAUGHT_BY.values() for name in names} <= set(BY_NAME)
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS)
+def test_fault_is_found_and_reproduced(fault, tmp_path):
+    spec = f"kvproof.suites.tests.faults:{fault}"
+    seen = explore(InProcessHandle(spec, getattr(faults, fault)), BUDGETS["pr"])
+    assert seen.violation is not None, f"{fault} survived {seen.test_cases} histories"
+    assert seen.violation.property in CAUGHT_BY[fault], str(seen.violation)
+
+    source = script.render(spec, seen.violation)
+    assert len(source.splitlines()) <= 30, source
+    found = _run(tmp_path / "found.py", source)
+    assert found.returncode == 1, found.stderr + source
+    assert seen.violation.sentence in found.stderr
+    fixed = _run(tmp_path / "fixed.py", source.replace(spec, "reference"))
+    assert fixed.returncode == 0, fixed.stderr + source
+
+
+def _run(path, source):
+    path.write_text(source)
+    return subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_faults_differ_from_the_reference_in_one_place_each():
+    for fault in faults.FAULTS.values():
+        assert fault.old != fault.new
+        assert fault.story.count("(") >= 1, "names the bug it is modelled on"
