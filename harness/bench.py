@@ -86,9 +86,11 @@ def run_bench(
     options: BenchOptions,
     write: Callable[[AnyEvent], None],
     progress: Callable[[str], None],
+    earlier: Sequence[BenchSample] = (),
 ) -> None:
     """Measure all targets on a workload and write the events.
 
+    `earlier` are samples of the same bench, interrupted: they are not measured again.
     A target that dies or answers nonsense is written as failed and left out from then on.
     Raises UsageError for a workload, case or peer that does not exist.
     """
@@ -97,7 +99,8 @@ def run_bench(
     workload = load_workload(workload_spec)
     for note in workload.notes:
         progress(f"bench: {note}")
-    bench = _Bench(workload, options, write, progress)
+    done = {_turn(sample): sample for sample in earlier}
+    bench = _Bench(workload, options, write, progress, done)
     with _isolated(runners) as separate:
         bench.start(separate)
         for row in hash_optimum(workload):
@@ -156,6 +159,8 @@ class _Bench:
     options: BenchOptions
     write: Callable[[AnyEvent], None]
     progress: Callable[[str], None]
+    done: dict[tuple[str, int, str, int], BenchSample]
+    """Samples measured before an interruption, by `_turn`."""
     runners: list[Runner] = field(default_factory=list)
     """Those that are alive and can be measured."""
     reference: str = ""
@@ -216,7 +221,10 @@ class _Bench:
                 for runner in list(self.runners):
                     if case.name == "lists" and runner.name != self.reference:
                         continue
-                    if sample := self._sample(runner, case, repetition):
+                    turn = (runner.name, case.block_size, case.name, repetition)
+                    if turn in self.done:
+                        samples.append(self.done[turn])
+                    elif sample := self._sample(runner, case, repetition):
                         self.write(sample)
                         samples.append(sample)
         return samples
@@ -338,6 +346,10 @@ class _Bench:
         self.write(
             TargetFailed(target=runner.name, kind=error.kind, message=str(error), log=error.log)
         )
+
+
+def _turn(sample: BenchSample) -> tuple[str, int, str, int]:
+    return sample.target, sample.block_size, sample.case, sample.repetition
 
 
 def _of(samples: list[BenchSample], target: str, case: str) -> list[BenchSample]:

@@ -86,7 +86,8 @@ class InProcessHandle:
 
     def __init__(self, name: str, factory: Callable[[TargetConfig], Target]) -> None:
         self.name = name
-        self.factory = f"{factory.__module__}:{factory.__qualname__}"
+        kind = type(factory)  # of a partial or an instance, which have no name of their own
+        self.factory = f"{factory.__module__}:{getattr(factory, '__qualname__', kind.__qualname__)}"
         self.python = platform.python_version()
         self._make = factory
         self._target: Target | None = None
@@ -142,7 +143,7 @@ class InProcessHandle:
 def _verdict(kind: FailureKind) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # nor may a target end kvproof with its own code
         text = "".join(traceback.format_exception_only(error)).strip()
         raise TargetDied(kind, text, traceback.format_exc()) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,10 @@ def load(path: Path) -> OpLog:
         log = msgspec.json.decode(path.read_bytes(), type=OpLog)
         decode(log.operations)
     except OSError as error:
-        raise UsageError(f"cannot read op log {str(path)!r}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read op log {str(path)!r}: {error.strerror}",
+            "name an op log, or the directory of a run with failures",
+        ) from error
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"
@@ -82,9 +86,10 @@ def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:
     """Turn JSON objects into operations. Raises msgspec.ValidationError."""
     decoded = []
     for index, item in enumerate(operations):
-        kind = ops.OPERATIONS.get(item.get("op", ""))
+        verb = item.get("op")
+        kind = ops.OPERATIONS.get(verb) if isinstance(verb, str) else None
         if kind is None:
-            raise msgspec.ValidationError(f"operation {index} has unknown verb {item.get('op')!r}")
+            raise msgspec.ValidationError(f"operation {index} has unknown verb {verb!r}")
         fields = {name: value for name, value in item.items() if name != "op"}
         decoded.append(_named(msgspec.convert(fields, kind), index))
     return decoded
@@ -95,7 +100,7 @@ def _named(operation: ops.Operation, index: int) -> ops.Operation:
     names: list[str] = [*getattr(operation, "ids", ())]
     names += [getattr(getattr(operation, "request", operation), "id", "r")]
     for name in names:
-        if not (name.isidentifier() and name.isascii()):
+        if not (name.isidentifier() and name.isascii()) or iskeyword(name):
             raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")
     return operation
 

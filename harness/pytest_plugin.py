@@ -130,6 +130,8 @@ class TargetSuite(pytest.Collector):
         self.spec = spec
         self.events: list[AnyEvent] = []
         self.directory: Path | None = None
+        self.problem = ""
+        """Why nothing could be judged, in words for the user."""
 
     def collect(self) -> Iterator[Verdict]:
         """Yield the properties in the order of the rules, then what concerns the whole target."""
@@ -143,6 +145,7 @@ class TargetSuite(pytest.Collector):
 
     def setup(self) -> None:
         """Run the suites on the target once, whatever comes of it."""
+        from kvproof.harness.errors import UsageError
         from kvproof.harness.records import RunWriter
         from kvproof.suites.runner import SuiteRun
 
@@ -153,6 +156,8 @@ class TargetSuite(pytest.Collector):
             SuiteRun(handle, writer, write=self._record(writer)).run(
                 _budget(self.config), seed=self.config.getoption("kvproof_seed")
             )
+        except UsageError as error:
+            self.problem = f"{error}\n{error.hint}".rstrip()
         finally:
             handle.close()
             writer.close()
@@ -204,6 +209,8 @@ class Verdict(pytest.Item):
         """Turn the recorded verdict into pytest's own."""
         from kvproof.harness.records import HarnessFault
 
+        if self.parent.problem:
+            raise Broken(self.parent.problem)
         for fault in self.parent.of(HarnessFault):
             raise Broken(f"kvproof itself failed in {fault.where}\n\n{fault.traceback}")
         if self.name == CORPUS:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from kvproof.harness.errors import FailureKind, UsageError
+from kvproof.harness.errors import Exit, FailureKind, UsageError
 
 SCHEMA_VERSION = 1
 
 Verdict: TypeAlias = Literal["pass", "inconclusive", "fail", "unsupported", "expected_failure"]
 RunVerdict: TypeAlias = Literal[
-    "pass", "fail", "inconclusive", "regression", "harness", "interrupted"
+    "pass", "fail", "inconclusive", "regression", "harness", "usage", "interrupted"
 ]
 
 
@@ -253,8 +253,6 @@ class Threshold(Event, tag="threshold", frozen=True, kw_only=True):
     name: str
     measured: float | None
     limit: float
-    direction: Literal["at least", "at most"] = "at least"
-    unit: str = ""
     baseline: float | None = None
     verdict: Literal["pass", "fail", "inconclusive"]
     reason: str = ""
@@ -313,6 +311,26 @@ AnyEvent: TypeAlias = (
     | Ended
 )
 
+_VERDICT_CODES = {
+    "fail": Exit.FAILURE,
+    "FAILED": Exit.FAILURE,
+    "inconclusive": Exit.INCONCLUSIVE,
+    "ERROR": Exit.HARNESS,
+}
+
+
+def exit_code(event: AnyEvent) -> Exit:
+    """Return the code that an event calls for; a run ends with the worst of them."""
+    if isinstance(event, TargetFailed):
+        return Exit.FAILURE
+    if isinstance(event, HarnessFault):
+        return Exit.HARNESS
+    if isinstance(event, Threshold) and event.verdict == "fail":
+        return Exit.REGRESSION
+    told = event.outcome if isinstance(event, Replayed) else getattr(event, "verdict", "")
+    return Exit.PASS if isinstance(event, Ended) else _VERDICT_CODES.get(told, Exit.PASS)
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
@@ -360,10 +378,7 @@ class RunWriter:
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Store a file beside the events; returns its path."""
-        path = self.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-        return path
+        return store(self.directory / name, data)
 
     def close(self) -> None:
         """Close the event file; the run can still be resumed."""
@@ -375,6 +390,18 @@ def write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
     temporary.replace(path)
+
+
+def store(path: Path, data: bytes) -> Path:
+    """Write a file and the directories above it. Raises UsageError if that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {str(path)!r}: {error.strerror}", "choose another place with --output"
+        ) from error
+    return path
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

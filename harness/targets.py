@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
@@ -131,23 +132,33 @@ def _user_factory(spec: str) -> Callable[[TargetConfig], Target]:
     if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as above
     module, _, attribute = spec.partition(":")
+    if not all(name.isidentifier() for name in [*module.split("."), attribute]):
+        raise UsageError(f"target {spec!r} is not of the form package.module:function", _OWN)
     return _loaded(spec, lambda: getattr(importlib.import_module(module), attribute))
 
 
+_OWN = (
+    "write it as package.module:function; the module must be on the Python path or in the "
+    "working directory, and what it imports must be installed"
+)
+
+
 def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Target]:
-    """Carry out an import. Raises UsageError for a missing module, package or attribute."""
+    """Carry out an import. Raises UsageError for whatever goes wrong."""
     try:
         factory = load()
     except ImportError as error:
-        raise UsageError(
-            f"target {spec!r} cannot be imported: {error}",
-            "write it as package.module:function; the module must be on the Python path or in "
-            "the working directory, and what it imports must be installed",
-        ) from error
+        raise UsageError(f"target {spec!r} cannot be imported: {error}", _OWN) from error
     except AttributeError as error:
         raise UsageError(
             f"target {spec!r} cannot be imported: {error}",
             "the part after the colon must be a function make_target(TargetConfig) -> Target",
+        ) from error
+    except (Exception, SystemExit) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise UsageError(
+            f"target {spec!r} cannot be imported: {type(error).__name__}: {error}",
+            f"raised at {place.filename}:{place.lineno}; importing the module must work",
         ) from error
     if not callable(factory):
         raise UsageError(f"target {spec!r} is a {type(factory).__name__}, not a function")

@@ -34,6 +34,7 @@ OUTCOMES: dict[str, tuple[str, Tone]] = {
     "regression": ("REGRESSION", "fail"),
     "inconclusive": ("INCONCLUSIVE", "inconclusive"),
     "harness": ("HARNESS ERROR", "inconclusive"),
+    "usage": ("STOPPED", "inconclusive"),
     "interrupted": ("INTERRUPTED", "inconclusive"),
     "killed": ("INCOMPLETE", "inconclusive"),
 }

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from hypothesis import settings
 from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script, wording
-from kvproof.harness.errors import Exit, TargetDied, UsageError
+from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.records import (
     AnyEvent,
@@ -92,7 +92,6 @@ class SuiteRun:
         self._handle = handle
         self._files = files
         self._write = write
-        self._codes: list[Exit] = []
         self._expected: dict[str, Expected] = {}
 
     def run(
@@ -101,21 +100,20 @@ class SuiteRun:
         *,
         seed: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
-    ) -> list[Exit]:
-        """Run everything; returns the exit codes it calls for. Never raises for the target."""
+    ) -> None:
+        """Run everything. Never raises for the target."""
         with self.guarded():
             self.start()
             self._replay_corpus()
             self.conclude(self.explore(budget, seed=seed, progress=progress))
-        return self._codes
 
     @contextmanager
-    def guarded(self) -> Iterator[list[Exit]]:
-        """Turn a death of the target, or a fault of the harness, into an event and a code."""
+    def guarded(self) -> Iterator[None]:
+        """Turn a death of the target, or a fault of the harness, into an event."""
         try:
-            yield self._codes
+            yield
         except TargetDied as died:
-            self._died(_target_failed(self._handle.name, died))
+            self._write(_target_failed(self._handle.name, died))
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
@@ -138,12 +136,7 @@ class SuiteRun:
 
     def _replay_corpus(self) -> None:
         for path in sorted(CORPUS.glob("*.json")):
-            event = replay(self._handle, path)
-            self._write(event)
-            if event.outcome == "FAILED":
-                self._codes.append(Exit.FAILURE)
-            if event.outcome == "ERROR":
-                self._codes.append(Exit.HARNESS)
+            self._write(replay(self._handle, path))
 
     def explore(
         self,
@@ -190,7 +183,7 @@ class SuiteRun:
             )
         )
         if tally.died:
-            self._died(tally.died)
+            self._write(tally.died)
         for failure in tally.failures.values():
             self._write(failure)
         for prop in PROPERTIES:
@@ -207,10 +200,6 @@ class SuiteRun:
 
     def _judge(self, prop: Property, tally: Tally) -> None:
         verdict, reason = self._verdict(prop, tally)
-        if verdict == "fail":
-            self._codes.append(Exit.FAILURE)
-        if verdict == "inconclusive":
-            self._codes.append(Exit.INCONCLUSIVE)
         failure = tally.failures.get(prop.name)
         self._write(
             PropertyVerdict(
@@ -279,12 +268,7 @@ class SuiteRun:
             seed=seed,
         )
 
-    def _died(self, event: TargetFailed) -> None:
-        self._codes.append(Exit.FAILURE)
-        self._write(event)
-
     def _fault(self, error: Exception) -> None:
-        self._codes.append(Exit.HARNESS)
         self._write(
             HarnessFault(
                 where=f"suites on {self._handle.name}",

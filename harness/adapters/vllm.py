@@ -60,6 +60,9 @@ PROFILE = Profile(
         "pins": "no verb holds a cached prefix without a request",
         "events": "extra keys are published untagged, so identity cannot be rebuilt from events",
         "in_flight_steps": "the scheduler fences frees, the cache manager does not",
+        "validates": "placeholder ranges come checked from the input processor",
+        "duplicates": "blocks computed at the same time are kept twice under one hash",
+        "index": "one flat hash map: an entry may outlive the block before it",
     },
 )
 

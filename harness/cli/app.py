@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
 from kvproof.harness.cli import conformance
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.settings import load_settings
@@ -25,7 +27,7 @@ from kvproof.suites.cache.table import properties_table
 from rich.console import Console
 from rich.table import Table
 
-console = Console()
+console = standard_output()
 errors = Console(stderr=True)
 
 app = App(
@@ -33,6 +35,7 @@ app = App(
     help="Proves whether the paged KV cache of an LLM engine is right, and how fast it is.",
     version=version("kvproof"),
     result_action="return_value",
+    console=console,
 )
 targets_app = App(name="targets", help="Engines under test: list, install, remove, profile.")
 app.command(targets_app)
@@ -44,6 +47,8 @@ Output = Annotated[Path | None, Parameter("--output")]
 def _split(targets: Sequence[str] | None, default: Sequence[str]) -> list[str]:
     """Accept `--targets a,b`, `--targets "a b"` and `--target a --target b`."""
     given = [name for item in targets or () for name in item.replace(",", " ").split()]
+    if not (given or default):
+        raise UsageError("there is no target to judge", "for example --target reference")
     return list(dict.fromkeys(given or default))
 
 
@@ -159,7 +164,8 @@ def replay(
         Directory of the run's records and reports.
 
     """
-    conformance.replay_all(paths, targets=_split(target, ()), output=output, console=console)
+    targets = _split(target, ()) if target else ()
+    conformance.replay_all(paths, targets=targets, output=output, console=console)
 
 
 @app.command
@@ -348,7 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _say(str(error), "see kvproof --help")
+        _say(_complaint(error), f"see {' '.join(['kvproof', *(error.command_chain or ())])} --help")
         sys.exit(Exit.USAGE)
     except UsageError as error:
         _say(str(error), error.hint)
@@ -356,9 +362,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(Exit.USAGE)
+    except Exception as error:  # noqa: BLE001 - the last resort: a fault of kvproof itself
+        _say(
+            f"internal error: {type(error).__name__}: {error}", "please report it with these lines:"
+        )
+        errors.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
+        sys.exit(Exit.HARNESS)
+
+
+def _complaint(error: CycloptsError) -> str:
+    """Return what is wrong with the command line, in one line."""
+    if isinstance(error, UnusedCliTokensError):
+        return f"unexpected argument {(error.unused_tokens or [''])[0]!r}"
+    return " ".join(str(error).split())
 
 
 def _interrupt(*_: object) -> None:

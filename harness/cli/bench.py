@@ -11,7 +11,6 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import CASES, BenchOptions
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import run_directory
-from kvproof.harness.errors import Exit
 from kvproof.harness.workloads import load_workload
 from rich.console import Console
 
@@ -60,7 +59,7 @@ def bench(
             handles,
             workload,
             options=options,
-            write=active.write_bench,
+            write=active.write,
             progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
+            earlier=active.samples,
         )
-        active.add(Exit.PASS)

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 from hypothesis.database import DirectoryBasedExampleDatabase
 from kvproof.harness import oplog
 from kvproof.harness.cli.runs import ActiveRun, run_directory, target_failed
-from kvproof.harness.errors import Exit, TargetDied, UsageError
+from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import AnyEvent, HarnessFault
+from kvproof.harness.records import AnyEvent
 from kvproof.harness.targets import open_handle
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.cache.properties import Property, supported, why_unsupported
@@ -55,17 +55,17 @@ def run(
 
 def suites(handle: Handle, active: ActiveRun, *, budget: str, seed: int | None) -> None:
     """Run the suites on one target and show how far they are."""
+    if handle.name in active.judged:
+        active.status(handle.name, "judged before the interruption")
+        return
     settings = BUDGETS[budget]
     total = settings.max_examples
     active.status(handle.name, "starting", 0, total)
-    codes = SuiteRun(handle, active.writer, write=active.write).run(
+    SuiteRun(handle, active.writer, write=active.write).run(
         settings if seed is None else seeded(settings, None),
         seed=seed,
-        progress=lambda done: active.status(
-            handle.name, "exploring" if done <= total else "shrinking", min(done, total), total
-        ),
+        progress=lambda done: active.status(handle.name, "exploring", min(done, total), total),
     )
-    active.add(*codes)
 
 
 def fuzz(
@@ -148,8 +148,6 @@ def _collect(
             continue
         for event in events:
             active.write(event)
-            if isinstance(event, HarnessFault):
-                active.add(Exit.HARNESS)
         if tally is not None:
             tallies.setdefault(spec, Tally()).merge(tally)
             if (tally.failures or tally.died) and not keep_going:
@@ -163,10 +161,9 @@ def _conclude(active: ActiveRun, spec: str, tally: Tally | None) -> None:
         return
     with open_handle(spec) as handle:
         run = SuiteRun(handle, active.writer, write=active.write)
-        with run.guarded() as codes:
+        with run.guarded():
             run.start()
             run.conclude(tally)
-        active.add(*codes)
 
 
 def _worker(
@@ -241,8 +238,6 @@ def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
         active.write(target_failed(handle.name, died))
         return
     active.write(event)
-    codes = {"FIXED": Exit.PASS, "FAILED": Exit.FAILURE, "ERROR": Exit.HARNESS}
-    active.add(codes[event.outcome])
 
 
 def _op_logs(paths: Sequence[Path]) -> list[Path]:

@@ -11,9 +11,8 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import SMALL
 from kvproof.harness.cli.conformance import open_all, suites
 from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
-from kvproof.harness.errors import Exit
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import AnyEvent, BenchSummary, Threshold
+from kvproof.harness.records import AnyEvent, BenchSummary
 from kvproof.harness.settings import Settings
 from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
 from rich.console import Console
@@ -46,7 +45,6 @@ def gate(
         judgements: list[AnyEvent] = [*judged.thresholds, *judged.skipped]
         for event in judgements:
             active.write(event)
-        active.add(*map(_code, judged.thresholds))
         if save:
             save_baseline(
                 Path(settings.gate.baseline), summaries, hardware=hardware(), versions=versions()
@@ -57,7 +55,7 @@ def _bench(handles: Sequence[Handle], active: ActiveRun, settings: Settings) -> 
     summaries: list[BenchSummary] = []
 
     def write(event: AnyEvent) -> None:
-        active.write_bench(event)
+        active.write(event)
         if isinstance(event, BenchSummary):
             summaries.append(event)
 
@@ -67,10 +65,6 @@ def _bench(handles: Sequence[Handle], active: ActiveRun, settings: Settings) -> 
         options=SMALL,
         write=write,
         progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
+        earlier=active.samples,
     )
     return summaries
-
-
-def _code(threshold: Threshold) -> Exit:
-    codes = {"pass": Exit.PASS, "fail": Exit.REGRESSION, "inconclusive": Exit.INCONCLUSIVE}
-    return codes[threshold.verdict]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -19,6 +20,7 @@ from typing import Any
 from kvproof.harness.errors import Exit, TargetDied, UsageError, worst
 from kvproof.harness.records import (
     AnyEvent,
+    BenchSample,
     Checked,
     Ended,
     HarnessFault,
@@ -27,11 +29,13 @@ from kvproof.harness.records import (
     RunVerdict,
     RunWriter,
     TargetFailed,
+    exit_code,
     read_run,
 )
 from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run
+from kvproof.suites.cache.properties import PROPERTIES
 from rich.console import Console
 
 RUNS = Path("runs")
@@ -56,29 +60,36 @@ class ActiveRun:
         self._codes: list[Exit] = []
         self._failures: list[str] = []
         self._counts: dict[str, int] = {}
+        self.judged: set[str] = set()
+        """Targets whose verdicts an earlier, interrupted part of the run has written."""
+        self.samples: list[BenchSample] = []
+        """Bench samples that it has written."""
 
     def write(self, event: AnyEvent) -> None:
-        """Record an event and show it."""
+        """Record an event, show it, and let it count for the verdict."""
         self.writer.write(event)
         self._live.event(event)
+        self._count(event)
+
+    def take_over(self, events: Sequence[AnyEvent]) -> None:
+        """Let the events of a run that is resumed count, as far as their target was judged."""
+        verdicts = Counter(e.target for e in events if isinstance(e, PropertyVerdict))
+        self.judged = {target for target, count in verdicts.items() if count >= len(PROPERTIES)}
+        self.samples = [event for event in events if isinstance(event, BenchSample)]
+        for event in events:
+            if getattr(event, "target", "") in self.judged and not isinstance(event, BenchSample):
+                self._count(event)
+
+    def _count(self, event: AnyEvent) -> None:
+        self._codes.append(exit_code(event))
         if isinstance(event, PropertyVerdict):
             self._counts[event.verdict] = self._counts.get(event.verdict, 0) + 1
             if event.verdict == "fail":
                 self._failures.append(f"{event.target}: {event.sentence}")
         if isinstance(event, TargetFailed):
             self._failures.append(f"{event.target} died ({event.kind}): {event.message}")
-            self.add(Exit.FAILURE)
-
-    def write_bench(self, event: AnyEvent) -> None:
-        """Record an event of a benchmark: a checked pass that fails is a failure."""
-        self.write(event)
         if isinstance(event, Checked) and event.verdict == "fail":
             self._failures.append(f"{event.target}: {event.message}")
-            self.add(Exit.FAILURE)
-
-    def add(self, *codes: Exit) -> None:
-        """Let the run end with the worst of all codes added."""
-        self._codes.extend(codes)
 
     def status(self, target: str, text: str, done: int = 0, total: int = 0) -> None:
         """Show where a target is."""
@@ -113,14 +124,17 @@ def run_directory(
 ) -> Iterator[ActiveRun]:
     """Record one run; on leaving, close it, render its reports and raise SystemExit.
 
-    Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70.
+    Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70. If
+    `output` holds the same run, killed or interrupted, it goes on there.
     """
     directory = output or _new_directory(verb)
     manifest = _manifest(verb, directory, config, seed)
+    earlier = _earlier(directory, manifest)
     writer, started = RunWriter(directory, manifest), time.monotonic()
     code: Exit | None = None
     with LiveProgress(console) as live:
         active = ActiveRun(writer, live)
+        active.take_over(earlier)
         try:
             yield active
         except KeyboardInterrupt:
@@ -131,7 +145,6 @@ def run_directory(
             raise
         except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
             active.write(_fault(verb, error))
-            active.add(Exit.HARNESS)
         ended = active.ended(started, code)
         active.write(ended)
         writer.close()
@@ -162,6 +175,26 @@ def _link(latest: Path, name: str) -> None:
         latest.symlink_to(name)
     except OSError:
         return
+
+
+def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
+    """Return the events of the run that is to be resumed. Raises UsageError if it is another."""
+    if not (directory / "run.json").exists():
+        return []
+    run = read_run(directory)
+    asked = (manifest.verb, manifest.config, manifest.seed)
+    if (run.manifest.verb, run.manifest.config, run.manifest.seed) != asked:
+        raise UsageError(
+            f"{str(directory)!r} holds another run: {' '.join(run.manifest.command)}",
+            "choose another --output, or repeat that very command to resume it",
+        )
+    last = run.events[-1] if run.events else None
+    if isinstance(last, Ended) and last.verdict != "interrupted":
+        raise UsageError(
+            f"{str(directory)!r} holds this run, and it is complete",
+            f"choose another --output; kvproof report {directory} renders it again",
+        )
+    return run.events
 
 
 def _fault(verb: str, error: Exception) -> HarnessFault:

@@ -1,0 +1,46 @@
+"""Standard output that nothing of a run is lost by."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, cast
+
+from kvproof.harness.errors import UsageError
+from rich.console import Console
+
+
+class _Stdout:
+    """`sys.stdout` as it is now; silent once its reader has gone, because records go on."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stdout.write(text)
+        except OSError as error:
+            return _silence(error)
+
+    def flush(self) -> None:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _silence(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
+def _silence(error: OSError) -> int:
+    """What is still in the buffer must not fail again when the process ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    if not isinstance(error, BrokenPipeError):
+        raise UsageError(
+            f"cannot write to standard output: {error.strerror}", "send it somewhere else"
+        ) from error
+    return 0
+
+
+def standard_output() -> Console:
+    """Return a console whose errors are UsageErrors, and that survives `kvproof run | head`."""
+    return Console(file=cast("Any", _Stdout()))
