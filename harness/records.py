@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -383,6 +384,17 @@ class RunWriter:
     def close(self) -> None:
         """Close the event file; the run can still be resumed."""
         self._file.close()
+
+    def discard_if_empty(self) -> bool:
+        """Take a run without events back, as far as the file system lets it; tell if it was."""
+        empty = self._file.seek(0, os.SEEK_END) == 0
+        if empty:
+            self.close()
+            with suppress(OSError):
+                (self.directory / "events.jsonl").unlink()
+                (self.directory / "run.json").unlink()
+                self.directory.rmdir()
+        return empty
 
 
 def write_atomically(path: Path, data: bytes) -> None:

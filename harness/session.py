@@ -18,6 +18,7 @@ from kvproof.harness.audit import Audit
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.judge import Judge
 from kvproof.harness.ledger import Entry, Ledger
+from kvproof.harness.owners import Owners
 from kvproof.harness.shadow import Fingerprints, ShadowMemory, Writer, fingerprints
 from kvproof.harness.situations import Situations
 from kvproof.harness.target import (
@@ -90,6 +91,7 @@ class Session:
         """Fingerprints at the ends of blocks computed by requests that may not store (A2)."""
         self.situations = Situations(self)
         self.judge = Judge(self)
+        self.owners = Owners(self)
         self.audit = Audit(self) if audited else None
 
     def check(
@@ -201,9 +203,9 @@ class Session:
         victims = self._hand_out(fresh)
         written = live.blocks[answer.start // size : -(-answer.stop // size)]
         self.judge.tables(live, answer)
-        self.judge.ownership(live, fresh, written)
-        self.judge.eviction(victims, live.blocks)
-        self.judge.scratch_first(victims, fresh)
+        self.owners.handed_out(live, fresh, written)
+        self.owners.eviction(victims, live.blocks)
+        self.owners.scratch_first(victims, fresh)
         for _, source, destination in answer.copies:
             self.shadow.copy(source, destination)
         self.judge.read(live, 0, answer.start)
@@ -273,7 +275,7 @@ class Session:
         answer: Released = getattr(self.target, verb[type(operation)])(operation.id)
         self.history.append((operation, answer))
         live = self.live.pop(operation.id, None)
-        self.judge.release(operation.id, live, answer)
+        self.owners.release(operation.id, live, answer)
         if live is not None and live.steps:
             self.fenced.append(live)
         return answer
@@ -284,7 +286,7 @@ class Session:
         self.history.append((operation, held))
         prints = self.prints(request)
         expected = self.ledger.longest(prints, len(request.tokens))
-        self.judge.pin(request, held, expected)
+        self.owners.pin(request, held, expected)
         if held and request.id not in self.pins:
             self.pins[request.id] = self.ledger.chain(prints, held)
         return held
@@ -292,16 +294,16 @@ class Session:
     def _unpin(self, operation: ops.Unpin) -> Released:
         answer = self.target.unpin(operation.id)
         self.history.append((operation, answer))
-        self.judge.unpin(operation.id, self.pins.pop(operation.id, ()), answer)
+        self.owners.unpin(operation.id, self.pins.pop(operation.id, ()), answer)
         return answer
 
     def _evict(self, operation: ops.Evict) -> Evicted:
         answer = self.target.evict(operation.count)
         self.history.append((operation, answer))
         ids = answer.blocks[0] if answer.blocks else ()
-        self.judge.evicted(operation.count, ids)
+        self.owners.evicted(operation.count, ids)
         victims = {block: entry for block in ids if (entry := self.ledger.drop(block))}
-        self.judge.eviction(victims)
+        self.owners.eviction(victims)
         if self.profile.evict_keeps_place:
             self.misplaced.update(ids)
         return answer

@@ -363,9 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _say("interrupted")
         sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the last resort: a fault of kvproof itself
-        _say(
-            f"internal error: {type(error).__name__}: {error}", "please report it with these lines:"
-        )
+        _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         errors.print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         sys.exit(Exit.HARNESS)
 

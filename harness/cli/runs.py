@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import shlex
 import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from kvproof.harness.errors import Exit, TargetDied, UsageError, worst
 from kvproof.harness.records import (
     AnyEvent,
@@ -26,9 +28,11 @@ from kvproof.harness.records import (
     HarnessFault,
     Manifest,
     PropertyVerdict,
+    Replayed,
     RunVerdict,
     RunWriter,
     TargetFailed,
+    Threshold,
     exit_code,
     read_run,
 )
@@ -47,6 +51,7 @@ _VERDICTS: dict[Exit, RunVerdict] = {
     Exit.INCONCLUSIVE: "inconclusive",
     Exit.REGRESSION: "regression",
     Exit.HARNESS: "harness",
+    Exit.USAGE: "usage",
     Exit.INTERRUPTED: "interrupted",
 }
 
@@ -82,35 +87,46 @@ class ActiveRun:
 
     def _count(self, event: AnyEvent) -> None:
         self._codes.append(exit_code(event))
-        if isinstance(event, PropertyVerdict):
-            self._counts[event.verdict] = self._counts.get(event.verdict, 0) + 1
-            if event.verdict == "fail":
-                self._failures.append(f"{event.target}: {event.sentence}")
-        if isinstance(event, TargetFailed):
-            self._failures.append(f"{event.target} died ({event.kind}): {event.message}")
-        if isinstance(event, Checked) and event.verdict == "fail":
-            self._failures.append(f"{event.target}: {event.message}")
+        if isinstance(event, (PropertyVerdict, Replayed)):
+            kind = event.verdict if isinstance(event, PropertyVerdict) else event.outcome
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+        if wrong := _what_is_wrong(event):
+            self._failures.append(wrong)
 
     def status(self, target: str, text: str, done: int = 0, total: int = 0) -> None:
         """Show where a target is."""
         self._live.status(target, text, done, total)
 
-    def ended(self, started: float, code: Exit | None = None) -> Ended:
-        """Return the closing event."""
+    def ended(self, started: float, code: Exit | None = None, why: str = "") -> Ended:
+        """Return the closing event; `code` and `why` belong to a run that was cut short."""
         code = worst(self._codes) if code is None else code
         return Ended(
             verdict=_VERDICTS[code],
             exit_code=int(code),
-            sentence=self._sentence(code),
+            sentence="; ".join(part for part in (why, *self._tally()) if part) or "done",
             seconds=round(time.monotonic() - started, 2),
         )
 
-    def _sentence(self, code: Exit) -> str:
-        if code == Exit.INTERRUPTED:
-            return "interrupted; what was recorded is complete up to there"
+    def _tally(self) -> tuple[str, str]:
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self._counts.items())
         first = f"first: {self._failures[0]}" if self._failures else ""
-        return "; ".join(part for part in (counts.replace("_", " "), first) if part) or "done"
+        return counts.replace("_", " "), first
+
+
+def _what_is_wrong(event: AnyEvent) -> str:
+    """Return a line about an event that a run cannot pass with, else nothing."""
+    match event:
+        case PropertyVerdict(verdict="fail"):
+            return f"{event.target}: {event.sentence}"
+        case TargetFailed():
+            return f"{event.target} died ({event.kind}): {event.message}"
+        case Checked(verdict="fail") | Replayed(outcome="FAILED" | "ERROR"):
+            return f"{event.target}: {event.message}"
+        case Threshold(verdict="fail"):
+            return f"{event.name} is {event.measured:g}"
+        case HarnessFault():
+            return f"kvproof failed: {event.message}"
+    return ""
 
 
 @contextmanager
@@ -125,31 +141,42 @@ def run_directory(
     """Record one run; on leaving, close it, render its reports and raise SystemExit.
 
     Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70. If
-    `output` holds the same run, killed or interrupted, it goes on there.
+    `output` holds the same run, killed or interrupted, it goes on there. A UsageError is raised
+    again when the records are closed; if there are none, nothing is left behind.
     """
     directory = output or _new_directory(verb)
     manifest = _manifest(verb, directory, config, seed)
     earlier = _earlier(directory, manifest)
     writer, started = RunWriter(directory, manifest), time.monotonic()
-    code: Exit | None = None
     with LiveProgress(console) as live:
         active = ActiveRun(writer, live)
         active.take_over(earlier)
         try:
             yield active
         except KeyboardInterrupt:
-            code = Exit.INTERRUPTED
-        except TargetDied as died:
-            active.write(target_failed("target", died))
-        except UsageError:
+            ended = active.ended(started, Exit.INTERRUPTED, "interrupted")
+        except UsageError as error:
+            _stop(active, active.ended(started, Exit.USAGE, f"stopped: {error}"), console)
             raise
         except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
             active.write(_fault(verb, error))
-        ended = active.ended(started, code)
+            ended = active.ended(started)
+        else:
+            ended = active.ended(started)
         active.write(ended)
         writer.close()
     publish(directory, console)
     raise SystemExit(ended.exit_code)
+
+
+def _stop(active: ActiveRun, ended: Ended, console: Console) -> None:
+    """Close a run that cannot go on. Best effort: its reason reaches the user anyway."""
+    if active.writer.discard_if_empty():
+        return
+    with suppress(UsageError):
+        active.writer.write(ended)
+        active.writer.close()
+        publish(active.writer.directory, console)
 
 
 def target_failed(name: str, died: TargetDied) -> TargetFailed:
@@ -182,14 +209,15 @@ def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
     if not (directory / "run.json").exists():
         return []
     run = read_run(directory)
-    asked = (manifest.verb, manifest.config, manifest.seed)
+    config = msgspec.json.decode(msgspec.json.encode(manifest.config))  # as it is stored
+    asked = (manifest.verb, config, manifest.seed)
     if (run.manifest.verb, run.manifest.config, run.manifest.seed) != asked:
         raise UsageError(
-            f"{str(directory)!r} holds another run: {' '.join(run.manifest.command)}",
+            f"{str(directory)!r} holds another run: {shlex.join(run.manifest.command)}",
             "choose another --output, or repeat that very command to resume it",
         )
     last = run.events[-1] if run.events else None
-    if isinstance(last, Ended) and last.verdict != "interrupted":
+    if isinstance(last, Ended) and last.verdict not in ("interrupted", "usage"):
         raise UsageError(
             f"{str(directory)!r} holds this run, and it is complete",
             f"choose another --output; kvproof report {directory} renders it again",

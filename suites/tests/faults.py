@@ -117,6 +117,34 @@ FAULTS = {
 }
 """Name -> fault."""
 
+REGRESSIONS = {
+    "split_node_gives_back_whole_table": Fault(
+        "the table of a hit was read from a node that holding the hit had just split",
+        "cache_manager",
+        "request.table = request.node.table() + self._take(",
+        "request.table = (match.node.table() if match.node else array('i')) + self._take(",
+    ),
+    "request_released_in_flight_is_not_stored": Fault(
+        "a step that ended after its request had been released stored its blocks",
+        "cache_manager",
+        " and request.epoch == self.epoch and not request.released:",
+        " and request.epoch == self.epoch:",
+    ),
+    "replaced_block_waits_for_the_running_step": Fault(
+        "a block replaced by an equal one was free while a later step still read it",
+        "cache_manager",
+        "        self._steps.after(request.last_step, partial(self._give_retired, own))\n",
+        "        self._give_retired(own)\n",
+    ),
+    "pinned_path_survives_a_reset": Fault(
+        "after a reset only the last node of a pinned path counted as held",
+        "reference",
+        "*(n for pin in manager.pins.values() for n in pin.path())",
+        "*manager.pins.values()",
+    ),
+}
+"""Op log of the corpus -> the bug that it was recorded for."""
+
 _PREFIX = "kvproof_fault_"
 
 
@@ -152,7 +180,7 @@ def _patched(package: str, module: str) -> str:
     assert spec.origin is not None
     with open(spec.origin) as file:  # noqa: PTH123 - no path arithmetic needed
         source = file.read()
-    fault = FAULTS[package.removeprefix(_PREFIX)]
+    fault = (FAULTS | REGRESSIONS)[package.removeprefix(_PREFIX)]
     if module == fault.module:
         assert source.count(fault.old) == 1, f"{package}: {fault.old!r} must occur once"
         source = source.replace(fault.old, fault.new)
@@ -164,7 +192,7 @@ sys.meta_path.append(_Copies())
 
 
 def __getattr__(name: str) -> Callable[[TargetConfig], Target]:
-    if name not in FAULTS:
+    if name not in FAULTS | REGRESSIONS:
         raise AttributeError(name)
     adapter: Any = importlib.import_module(f"{_PREFIX}{name}.reference")
     return adapter.make_target

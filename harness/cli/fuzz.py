@@ -1,0 +1,261 @@
+"""`fuzz`: workers explore side by side, chunk after chunk, each chunk with a seed of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import secrets
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis.database import DirectoryBasedExampleDatabase
+from kvproof.harness.cli.conformance import open_all
+from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records import AnyEvent, Failure, HarnessFault, TargetFailed, store
+from kvproof.harness.targets import open_handle
+from kvproof.harness.worker_process import exit_in_words
+from kvproof.suites.cache.budgets import BUDGETS, seeded
+from kvproof.suites.runner import SuiteRun, Tally
+from rich.console import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all workers share; `database` keeps failing examples from one run to the next."""
+
+    specs: tuple[str, ...]
+    max_seconds: float
+    keep_going: bool
+    database: Path
+    directory: Path
+    seed: int
+    workers: int
+
+
+class _Found(NamedTuple):
+    """What a worker sends after each chunk."""
+
+    spec: str
+    tally: Tally | None
+    """None: nothing was explored, for the reason in `events`."""
+    events: list[AnyEvent]
+
+
+@dataclass
+class _Worker:
+    """A process of this machine, and what it was last seen at."""
+
+    process: BaseProcess
+    at: Any
+    """Shared integer: number of the target being explored, -1 before the first."""
+    reported: bool = False
+
+
+def fuzz(
+    specs: Sequence[str],
+    *,
+    max_seconds: float,
+    workers: int,
+    seed: int | None,
+    keep_going: bool,
+    database: Path,
+    output: Path | None,
+    console: Console,
+) -> None:
+    """`kvproof fuzz`."""
+    if workers < 1:
+        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
+    _check_database(database)
+    with ExitStack() as stack:
+        open_all(specs, stack)
+    first = secrets.randbits(32) if seed is None else seed
+    config = {
+        "targets": list(specs),
+        "max_seconds": max_seconds,
+        "workers": workers,
+        "keep_going": keep_going,
+        "database": str(database),
+    }
+    with run_directory("fuzz", config=config, output=output, console=console, seed=first) as active:
+        plan = Plan(
+            specs=tuple(specs),
+            max_seconds=max_seconds,
+            keep_going=keep_going,
+            database=database,
+            directory=active.writer.directory,
+            seed=first,
+            workers=workers,
+        )
+        _explore(active, plan)
+
+
+def _check_database(database: Path) -> None:
+    """Hypothesis goes on without a database that it cannot write, and says so once per example."""
+    try:
+        database.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the example database {str(database)!r}: {error.strerror}",
+            "choose another place with --database",
+        ) from error
+
+
+def _explore(active: ActiveRun, plan: Plan) -> None:
+    """Judge what was found also after Ctrl-C, which is how long runs usually end."""
+    tallies = {spec: Tally() for spec in plan.specs}
+    found, crew = _start(plan)
+    try:
+        _collect(active, plan, found, crew, tallies)
+    finally:
+        for worker in crew:
+            worker.process.terminate()
+            worker.process.join()
+        for spec, tally in tallies.items():
+            _conclude(active, spec, tally)
+
+
+def _start(plan: Plan) -> tuple[multiprocessing.Queue[_Found], list[_Worker]]:
+    """Ctrl-C in a terminal reaches every process of the group; only this one acts on it."""
+    context = multiprocessing.get_context("spawn")
+    found: multiprocessing.Queue[_Found] = context.Queue()
+    crew = []
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for index in range(plan.workers):
+            at = context.RawValue("i", -1)
+            process = context.Process(target=_work, args=(plan, index, at, found), daemon=True)
+            process.start()
+            crew.append(_Worker(process, at))
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    return found, crew
+
+
+def _collect(
+    active: ActiveRun,
+    plan: Plan,
+    found: multiprocessing.Queue[_Found],
+    crew: Sequence[_Worker],
+    tallies: dict[str, Tally],
+) -> None:
+    """Merge what the workers find until they are done, or until the first failure."""
+    start, total = time.monotonic(), int(plan.max_seconds)
+    while True:
+        cases = sum(tally.test_cases for tally in tallies.values())
+        elapsed = min(int(time.monotonic() - start), total)
+        active.status("fuzz", f"{cases} histories", elapsed, total)
+        alive = any(worker.process.is_alive() for worker in crew)
+        chunks = _received(found) or [c for worker in crew for c in _ended(worker, plan)]
+        if not (chunks or alive):
+            return
+        for chunk in chunks:
+            _take(active, chunk, tallies)
+            failed = tallies[chunk.spec].failures or tallies[chunk.spec].died
+            if failed and not plan.keep_going:
+                return
+
+
+def _received(found: multiprocessing.Queue[_Found]) -> list[_Found]:
+    try:
+        return [found.get(timeout=0.5)]
+    except queue.Empty:
+        return []
+
+
+def _ended(worker: _Worker, plan: Plan) -> list[_Found]:
+    """A worker that ended in any other way than by returning: its target did that to it."""
+    code = worker.process.exitcode
+    if worker.reported or code in (None, 0):
+        return []
+    worker.reported = True
+    assert code is not None
+    message = f"{exit_in_words(code)} while fuzzing"
+    if worker.at.value < 0:
+        fault = HarnessFault(where="kvproof fuzz", message=f"{message}, before the first history")
+        return [_Found(plan.specs[0], None, [fault])]
+    spec = plan.specs[worker.at.value]
+    return [_Found(spec, Tally(died=TargetFailed(target=spec, kind="crash", message=message)), [])]
+
+
+def _take(active: ActiveRun, chunk: _Found, tallies: dict[str, Tally]) -> None:
+    """Record failures at once, so that a killed run has them."""
+    for event in chunk.events:
+        active.write(event)
+    if chunk.tally is None:
+        return
+    for name, failure in chunk.tally.failures.items():
+        if name not in tallies[chunk.spec].failures:
+            active.write(failure)
+    tallies[chunk.spec].merge(chunk.tally)
+
+
+def _conclude(active: ActiveRun, spec: str, tally: Tally) -> None:
+    """Judge all properties on everything that all workers did."""
+
+    def write(event: AnyEvent) -> None:
+        if not isinstance(event, Failure):  # recorded when it was found
+            active.write(event)
+
+    with open_handle(spec) as handle:
+        run = SuiteRun(handle, active.writer, write=write)
+        with run.guarded():
+            run.start()
+            run.conclude(tally)
+
+
+def _work(plan: Plan, index: int, at: Any, found: multiprocessing.Queue[_Found]) -> None:
+    """Explore chunk after chunk until the time is up, in a process of its own."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
+    deadline = time.monotonic() + plan.max_seconds
+    seed = plan.seed + index
+    with ExitStack() as stack:
+        handles = open_all(plan.specs, stack)
+        while time.monotonic() < deadline:
+            for at.value, handle in enumerate(handles):
+                spec = plan.specs[at.value]
+                events: list[AnyEvent] = []
+                run = SuiteRun(handle, _Files(plan.directory), write=events.append)
+                tally: Tally | None = None
+                with run.guarded():
+                    run.start()
+                    events.clear()
+                    tally = run.explore(budget, seed=seed, deadline=deadline)
+                found.put(_Found(spec, tally, events))
+                if _over(tally, keep_going=plan.keep_going):
+                    return
+            seed += plan.workers
+
+
+def _end_with_parent() -> None:
+    """A killed kvproof must not leave workers behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _over(tally: Tally | None, *, keep_going: bool) -> bool:
+    """A worker stops at a fault of the harness, or at the first failure unless told otherwise."""
+    return tally is None or bool((tally.failures or tally.died) and not keep_going)
+
+
+class _Files:
+    """Stores files of failures beside the parent's records; the first of a kind stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def write_file(self, name: str, data: bytes) -> Path:
+        path = self.directory / name
+        return path if path.exists() else store(path, data)

@@ -1,0 +1,167 @@
+"""The properties of ownership: who holds a block, who gives it back, who loses it.
+
+All are invariants over what the harness saw handed out; every method is called by `Session` with
+the answer just received.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness.ledger import Entry
+from kvproof.harness.target import Released, Request, Table
+from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Live, Session
+
+NULL_BLOCK = 0
+
+
+class Owners:
+    """Judges for one session who owns which block."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._check = session.check
+
+    def handed_out(self, live: Live, fresh: Table, written: Table) -> None:
+        """Blocks handed out and written belong to nobody else (B1, B2, B5, B6)."""
+        session, name = self._session, live.request.id
+        self._check(
+            "null_block_is_never_used",
+            INVARIANT,
+            NULL_BLOCK not in live.blocks,
+            lambda: f"request {name} was given the null block: {live.blocks}",
+            assertion=f"0 not in {name}.blocks[0]",
+        )
+        self._check(
+            "a_hit_block_survives_its_own_admission",
+            INVARIANT,
+            len(set(live.blocks)) == len(live.blocks),
+            lambda: (
+                f"request {name} holds a block twice: {live.blocks}; a block that it hit was "
+                "evicted to make room for it"
+            ),
+            assertion=f"len(set({name}.blocks[0])) == len({name}.blocks[0])",
+        )
+        others = {
+            block: other.request.id
+            for other in session.live.values()
+            if other is not live
+            for block in other.blocks
+        } | {block: pin for pin, table in session.pins.items() for block in table}
+        self._exclusive("written_blocks_have_one_owner", live, (*fresh, *written), others)
+        if session.profile.in_flight_steps:
+            running = {
+                block: step.live.request.id
+                for step in session.steps.values()
+                if step.live is not live
+                for block in step.blocks
+            }
+            self._exclusive("a_running_step_keeps_its_blocks", live, (*fresh, *written), running)
+
+    def _exclusive(self, prop: str, live: Live, mine: Table, others: dict[int, str]) -> None:
+        stolen = next((block for block in mine if block in others), NULL_BLOCK)
+        name = live.request.id
+        whose = others.get(stolen, "")
+        self._check(
+            prop,
+            INVARIANT,
+            stolen == NULL_BLOCK,
+            lambda: (
+                f"request {name} computes into block {stolen}, which "
+                + (
+                    f"a step of request {whose} in flight may still read or write"
+                    if prop == "a_running_step_keeps_its_blocks"
+                    else f"{whose} still holds"
+                )
+            ),
+            assertion=f"{stolen} not in {name}.blocks[0]",
+            suspects=(stolen,),
+        )
+
+    def release(self, name: str, live: Live | None, answer: Released) -> None:
+        """A release gives back what the request held, once (B2, C6)."""
+        held = set(live.blocks) if live else set()
+        freed = set(answer.blocks[0]) if answer.blocks else set()
+        self._check(
+            "release_is_idempotent" if live is None else "release_returns_what_was_held",
+            INVARIANT,
+            freed == held,
+            lambda: f"releasing {name} gave back {sorted(freed)}, it held {sorted(held)}",
+            assertion=f"set(last.blocks[0] if last.blocks else ()) == {held or 'set()'}",
+        )
+
+    def pin(self, request: Request, held: int, expected: int) -> None:
+        """A pin holds the longest cached prefix (B2)."""
+        self._check(
+            "pins_hold_the_cached_prefix",
+            BRUTE_FORCE,
+            held == expected,
+            lambda: f"pin {request.id} holds {held} tokens, {expected} are cached",
+            assertion=f"last == {expected}",
+        )
+
+    def unpin(self, name: str, table: Table, answer: Released) -> None:
+        """Dropping a pin gives back what it held, once (B2)."""
+        freed = answer.blocks[0] if answer.blocks else ()
+        self._check(
+            "pins_hold_the_cached_prefix",
+            INVARIANT,
+            set(freed) == set(table),
+            lambda: f"dropping pin {name} gave back {freed}, it held {table}",
+            assertion=f"set(last.blocks[0]) == {set(table) or 'set()'}",
+        )
+
+    def evicted(self, count: int, ids: Table) -> None:
+        """Eviction on request takes cached blocks that nobody holds, as many as asked (B3)."""
+        session = self._session
+        held = session.holders()
+        idle = [block for block in session.ledger.cached if block not in held]
+        self._check(
+            "eviction_takes_idle_cached_blocks",
+            INVARIANT,
+            set(ids) <= set(idle) and len(ids) == min(count, len(idle)),
+            lambda: f"evict({count}) took {ids}; cached and held by nobody are {sorted(idle)}",
+            assertion=f"set(last.blocks[0]) <= {set(idle) or 'set()'} "
+            f"and len(last.blocks[0]) == {min(count, len(idle))}",
+        )
+
+    def eviction(self, victims: dict[int, Entry], taken: Table = ()) -> None:
+        """Cached blocks leave least recently used first, ends of chains first (B3, T3)."""
+        session = self._session
+        if not victims or not session.audit or session.profile.eviction_order != "lru_tail_first":
+            return
+        wrong = session.ledger.disorder(victims, taken)
+        self._check(
+            "least_recent_goes_first",
+            INVARIANT,
+            wrong is None,
+            lambda: (
+                f"block {wrong.victim} was evicted and block {wrong.survivor} kept, but "
+                f"{wrong.reason}"
+                if wrong
+                else ""
+            ),
+            assertion=f"{wrong.victim} not in last.blocks[0]" if wrong else "",
+            suspects=(wrong.victim, wrong.survivor) if wrong else (),
+        )
+
+    def scratch_first(self, victims: dict[int, Entry], fresh: Table) -> None:
+        """No cached block is evicted while blocks without identity are free (B3)."""
+        session = self._session
+        if not victims or not session.audit:
+            return
+        scratch = session.audit.last.usage.free - len(session.misplaced)
+        self._check(
+            "scratch_goes_before_cached",
+            INVARIANT,
+            len(fresh) - len(victims) >= scratch,
+            lambda: (
+                f"cached blocks {sorted(victims)} were evicted for {len(fresh)} blocks while "
+                f"{scratch} blocks without identity were free"
+            ),
+            assertion=f"not set(last.blocks[0]) & {set(victims)}",
+            suspects=tuple(victims),
+        )
