@@ -49,8 +49,13 @@ class Judge:
         self._check = session.check
         self._size = session.config.block_size
 
-    def read(self, live: Live, start: int, stop: int, assertion: str = "") -> None:
-        """Every read returns what that very request would have computed (T1, H1, H3, H6)."""
+    def read(
+        self, live: Live, start: int, stop: int, assertion: str = "", *, table_of: str = ""
+    ) -> None:
+        """Every read returns what that very request would have computed (T1, H1, H3, H6).
+
+        `table_of` is the script's variable whose table is read: the request's own by default.
+        """
         session, name = self._session, live.request.id
         slots = self.slots(live, start, stop)
         session.checks["reads_return_own_content"] += 1
@@ -66,7 +71,7 @@ class Judge:
                 f"expected {describe_request(live.request, wrong.position + 1)}, epoch "
                 f"{live.epoch}; found {describe_writer(wrong.writer, wrong.written_as)}"
             ),
-            assertion=assertion or f"slot({name}, {wrong.position}) != {wrong.slot}",
+            assertion=assertion or f"slot({table_of or name}, {wrong.position}) != {wrong.slot}",
             suspects=(wrong.block,),
         )
 

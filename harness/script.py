@@ -91,7 +91,7 @@ def _call(session: Session, operation: ops.Operation, answer: object, *, final: 
     verb = ops.name(operation)
     if isinstance(operation, ops.Complete):
         assert isinstance(answer, Completed)
-        return [f"last = target.complete({answer.step})"]
+        return [f"done = last = target.complete({answer.step})"]
     arguments = ", ".join(_arguments(operation))
     names = {"batch": "batch = last"}
     variable = getattr(operation, "id", "") or getattr(
@@ -102,7 +102,7 @@ def _call(session: Session, operation: ops.Operation, answer: object, *, final: 
     lines = [f"{names.get(verb, 'last')} = target.{verb}({arguments})"]
     if isinstance(answer, Scheduled) and not session.profile.in_flight_steps:
         guard = f"if isinstance({variable}, Scheduled): " if final else ""
-        lines.append(f"{guard}target.complete({answer.step})")
+        lines.append(f"{guard}done = target.complete({answer.step})")
     return lines
 
 

@@ -259,7 +259,7 @@ class Session:
         if answer.blocks:
             self._retire(live, answer.blocks[0])
             live.blocks, live.table = answer.blocks[0], answer.tables[0]
-        self.judge.read(live, 0, live.computed)
+        self.judge.read(live, 0, live.computed, table_of="done")
         if self.profile.sharing == "after_step":
             self._store(live, step.stop)
         return answer

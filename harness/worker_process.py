@@ -21,6 +21,13 @@ _PATIENCE = 2.0
 """Seconds in which a worker that closed its pipe should have ended."""
 
 
+def exit_in_words(code: int) -> str:
+    """Spell out an exit status as `subprocess` and `multiprocessing` report it."""
+    if code < 0:
+        return f"the worker was killed by {signal.Signals(-code).name}"
+    return f"the worker exited with code {code}"
+
+
 class WorkerProcess:
     """One running worker: lines with deadlines, its log, and how it ended."""
 
@@ -80,9 +87,7 @@ class WorkerProcess:
             code = self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             return "the worker closed its pipe"
-        if code < 0:
-            return f"the worker was killed by {signal.Signals(-code).name}"
-        return f"the worker exited with code {code}"
+        return exit_in_words(code)
 
     def end(self) -> None:
         """Kill the process group and wait for the worker."""

@@ -14,7 +14,7 @@ import sys
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, SupportsIndex, TypeAlias
 
 TOKEN_BYTES = 4
 """Token ids are int32 in the machine's byte order; digests use little endian."""
@@ -64,34 +64,53 @@ PLAIN = (Segment(0, sys.maxsize, ()),)
 def token_bytes(tokens: Tokens) -> bytes:
     """Return int32 token ids as bytes.
 
-    Buffers are taken as they are: `bytes`, or 4-byte integers such as `memoryview(int32_array)`.
-    Lists and tuples of Python ints are converted. Raises IdentityError.
+    Buffers are taken as they are: raw bytes, or 4-byte integers such as
+    `memoryview(int32_array)`. Lists and tuples of Python ints are converted. Raises IdentityError.
     """
     if isinstance(tokens, bytes):
         data = tokens
     elif isinstance(tokens, (list, tuple)):
         data = _pack(tokens)
     else:
-        data = _buffer_bytes(memoryview(tokens))
+        data = _buffer_bytes(tokens)
     if len(data) % TOKEN_BYTES:
-        raise IdentityError(f"token buffer of {len(data)} bytes is no whole number of int32")
+        raise IdentityError(
+            f"token buffer of {len(data)} bytes is no whole number of int32; {_GIVE_INT32}"
+        )
     return data
+
+
+_GIVE_INT32 = "give int32, for example numpy.asarray(ids, dtype='int32')"
+_RAW = frozenset("Bc")
+_NATIVE = ("", "@", "=", "<" if sys.byteorder == "little" else ">")
+_INTEGERS = frozenset(order + letter for order in _NATIVE for letter in "iIlL")
+"""Formats of 4-byte integers in the machine's byte order; 8-byte ones fail by their size."""
 
 
 def _pack(tokens: list[int] | tuple[int, ...]) -> bytes:
     try:
         return array("i", tokens).tobytes()
     except (OverflowError, TypeError) as error:
-        raise IdentityError(f"token ids must be int32: {error}") from error
-
-
-def _buffer_bytes(view: memoryview) -> bytes:
-    if view.itemsize not in (1, TOKEN_BYTES) or view.format in ("f", "<f", ">i"):
+        index, wrong = next(item for item in enumerate(tokens) if not _is_int32(item[1]))
         raise IdentityError(
-            f"token buffer has items of format {view.format!r}; give int32, for example "
-            "numpy.asarray(ids, dtype='int32')"
-        )
-    return view.tobytes()
+            f"token {index} is {wrong!r}: ids must be int32, for example 42"
+        ) from error
+
+
+def _is_int32(token: object) -> bool:
+    return isinstance(token, SupportsIndex) and -(2**31) <= token.__index__() < 2**31
+
+
+def _buffer_bytes(tokens: bytearray | memoryview | array[int]) -> bytes:
+    try:
+        view = memoryview(tokens)
+    except TypeError as error:
+        raise IdentityError(
+            f"tokens are a {type(tokens).__name__}, no buffer and no list; {_GIVE_INT32}"
+        ) from error
+    if view.format in _RAW or (view.format in _INTEGERS and view.itemsize == TOKEN_BYTES):
+        return view.tobytes()
+    raise IdentityError(f"token buffer has items of format {view.format!r}; {_GIVE_INT32}")
 
 
 def check_spans(spans: Sequence[Span], num_tokens: int) -> None:
@@ -172,7 +191,12 @@ def _field(field: str | int | bytes | None) -> tuple[bytes, bytes]:
         return b"n", b""
     if isinstance(field, int):
         return b"i", str(field).encode()
-    return (b"b", field) if isinstance(field, bytes) else (b"s", field.encode())
+    return (b"b", field) if isinstance(field, bytes) else (b"s", _utf8(field))
+
+
+def _utf8(text: str) -> bytes:
+    """Encode any string of Python, also one that a client sent with a lone surrogate."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 class BlockKeys:

@@ -182,10 +182,10 @@ class SuiteRun:
                 missing=self._missing(tally),
             )
         )
-        if tally.died:
-            self._write(tally.died)
         for failure in tally.failures.values():
             self._write(failure)
+        if tally.died:
+            self._write(tally.died)
         for prop in PROPERTIES:
             self._judge(prop, tally)
 

@@ -15,6 +15,7 @@ from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
 from kvproof.harness.cli import conformance
+from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
@@ -132,7 +133,7 @@ def fuzz(
 
     """
     settings = load_settings(config)
-    conformance.fuzz(
+    fuzz_verb.fuzz(
         _split(target, settings.run.targets),
         max_seconds=seconds(max_time),
         workers=workers,

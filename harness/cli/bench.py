@@ -11,6 +11,8 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import CASES, BenchOptions
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import run_directory
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.workloads import load_workload
 from rich.console import Console
 
@@ -55,11 +57,27 @@ def bench(
         active = stack.enter_context(
             run_directory("bench", config=config, output=output, console=console)
         )
+        events: list[AnyEvent] = []
+
+        def write(event: AnyEvent) -> None:
+            events.append(event)
+            active.write(event)
+
         run_bench(
             handles,
             workload,
             options=options,
-            write=active.write,
+            write=write,
             progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
             earlier=active.samples,
+        )
+        _refuse_nothing(events)
+
+
+def _refuse_nothing(events: Sequence[AnyEvent]) -> None:
+    """A bench that measured nothing must not look like one that passed."""
+    if not any(isinstance(event, (BenchSummary, TargetFailed)) for event in events):
+        skipped = [event for event in events if isinstance(event, Skipped)]
+        raise UsageError(
+            "nothing was measured", "; ".join(f"{e.part}: {e.reason}" for e in skipped)
         )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import secrets
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hypothesis.database import DirectoryBasedExampleDatabase
 from kvproof.harness.cli.conformance import open_all
@@ -27,6 +26,9 @@ from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.runner import SuiteRun, Tally
 from rich.console import Console
+
+_PATIENCE = 5.0
+"""Seconds in which a worker that closed its pipe should have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,6 @@ class _Worker:
     process: BaseProcess
     at: Any
     """Shared integer: number of the target being explored, -1 before the first."""
-    reported: bool = False
 
 
 def fuzz(
@@ -113,78 +114,71 @@ def _check_database(database: Path) -> None:
 def _explore(active: ActiveRun, plan: Plan) -> None:
     """Judge what was found also after Ctrl-C, which is how long runs usually end."""
     tallies = {spec: Tally() for spec in plan.specs}
-    found, crew = _start(plan)
+    crew = _start(plan)
     try:
-        _collect(active, plan, found, crew, tallies)
+        _collect(active, plan, crew, tallies)
     finally:
-        for worker in crew:
+        for worker in crew.values():
             worker.process.terminate()
             worker.process.join()
         for spec, tally in tallies.items():
             _conclude(active, spec, tally)
 
 
-def _start(plan: Plan) -> tuple[multiprocessing.Queue[_Found], list[_Worker]]:
+def _start(plan: Plan) -> dict[Connection, _Worker]:
     """Ctrl-C in a terminal reaches every process of the group; only this one acts on it."""
     context = multiprocessing.get_context("spawn")
-    found: multiprocessing.Queue[_Found] = context.Queue()
-    crew = []
+    crew: dict[Connection, _Worker] = {}
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for index in range(plan.workers):
             at = context.RawValue("i", -1)
-            process = context.Process(target=_work, args=(plan, index, at, found), daemon=True)
+            source, sink = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(plan, index, at, sink), daemon=True)
             process.start()
-            crew.append(_Worker(process, at))
+            sink.close()  # so that the end of the worker is the end of the pipe
+            crew[source] = _Worker(process, at)
     finally:
         signal.signal(signal.SIGINT, heard)
-    return found, crew
+    return crew
 
 
 def _collect(
-    active: ActiveRun,
-    plan: Plan,
-    found: multiprocessing.Queue[_Found],
-    crew: Sequence[_Worker],
-    tallies: dict[str, Tally],
+    active: ActiveRun, plan: Plan, crew: dict[Connection, _Worker], tallies: dict[str, Tally]
 ) -> None:
     """Merge what the workers find until they are done, or until the first failure."""
     start, total = time.monotonic(), int(plan.max_seconds)
-    while True:
+    open_pipes = list(crew)
+    while open_pipes:
         cases = sum(tally.test_cases for tally in tallies.values())
         elapsed = min(int(time.monotonic() - start), total)
         active.status("fuzz", f"{cases} histories", elapsed, total)
-        alive = any(worker.process.is_alive() for worker in crew)
-        chunks = _received(found) or [c for worker in crew for c in _ended(worker, plan)]
-        if not (chunks or alive):
-            return
-        for chunk in chunks:
+        for source in cast("list[Connection]", wait(open_pipes, timeout=1)):
+            try:
+                chunk: _Found | None = source.recv()
+            except (EOFError, OSError):
+                open_pipes.remove(source)
+                chunk = _last_words(crew[source], plan)
+            if chunk is None:
+                continue
             _take(active, chunk, tallies)
             failed = tallies[chunk.spec].failures or tallies[chunk.spec].died
             if failed and not plan.keep_going:
                 return
 
 
-def _received(found: multiprocessing.Queue[_Found]) -> list[_Found]:
-    try:
-        return [found.get(timeout=0.5)]
-    except queue.Empty:
-        return []
-
-
-def _ended(worker: _Worker, plan: Plan) -> list[_Found]:
-    """A worker that ended in any other way than by returning: its target did that to it."""
+def _last_words(worker: _Worker, plan: Plan) -> _Found | None:
+    """Say what became of a worker that ended in any other way than by returning."""
+    worker.process.join(_PATIENCE)
     code = worker.process.exitcode
-    if worker.reported or code in (None, 0):
-        return []
-    worker.reported = True
-    assert code is not None
+    if not code:
+        return None
     message = f"{exit_in_words(code)} while fuzzing"
     if worker.at.value < 0:
         fault = HarnessFault(where="kvproof fuzz", message=f"{message}, before the first history")
-        return [_Found(plan.specs[0], None, [fault])]
+        return _Found(plan.specs[0], None, [fault])
     spec = plan.specs[worker.at.value]
-    return [_Found(spec, Tally(died=TargetFailed(target=spec, kind="crash", message=message)), [])]
+    return _Found(spec, Tally(died=TargetFailed(target=spec, kind="crash", message=message)), [])
 
 
 def _take(active: ActiveRun, chunk: _Found, tallies: dict[str, Tally]) -> None:
@@ -213,7 +207,7 @@ def _conclude(active: ActiveRun, spec: str, tally: Tally) -> None:
             run.conclude(tally)
 
 
-def _work(plan: Plan, index: int, at: Any, found: multiprocessing.Queue[_Found]) -> None:
+def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
     """Explore chunk after chunk until the time is up, in a process of its own."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
@@ -231,7 +225,7 @@ def _work(plan: Plan, index: int, at: Any, found: multiprocessing.Queue[_Found])
                     run.start()
                     events.clear()
                     tally = run.explore(budget, seed=seed, deadline=deadline)
-                found.put(_Found(spec, tally, events))
+                sink.send(_Found(spec, tally, events))
                 if _over(tally, keep_going=plan.keep_going):
                     return
             seed += plan.workers

@@ -43,6 +43,8 @@ class Exploration:
     """Failures of properties that were not to stop it."""
     violation: Violation | None = None
     died: TargetDied | None = None
+    interrupted: bool = False
+    """By Ctrl-C; what was seen until then stands."""
     _first: float = 0.0
 
     def add(self, session: Session) -> None:
@@ -63,6 +65,10 @@ class Exploration:
 
 class _Stop(BaseException):
     """Carried past Hypothesis, which would otherwise go on shrinking."""
+
+
+class _TimeIsUp(KeyboardInterrupt):
+    """The one kind of error after which Hypothesis does not ask why a test case ended early."""
 
 
 def minimise(handle: Handle, violation: Violation) -> Violation:
@@ -108,14 +114,15 @@ def explore(
     """Drive `handle` through random histories until the budget is spent or a property fails.
 
     `progress` hears the number of test cases. Histories that break a property in `tolerate` end
-    quietly there; `deadline` is in seconds of `time.monotonic`. Errors of the harness are raised.
+    quietly there; `deadline` is in seconds of `time.monotonic`. Errors of the harness are raised,
+    Ctrl-C is not: what it cut short may hold a violation.
     """
     seen = Exploration()
 
     class Machine(CacheMachine):
         def apply(self, operation: Operation) -> None:
             if time.monotonic() > deadline and seen.violation is None:
-                raise _Stop
+                raise _TimeIsUp
             try:
                 super().apply(operation)
             except Violation as violation:
@@ -141,12 +148,14 @@ def explore(
     factory = Machine if seed is None else with_seed(seed)(Machine)
     try:
         run_state_machine_as_test(factory, settings=budget)
-    except (Violation, TargetDied, _Stop):
+    except (Violation, TargetDied, _Stop, _TimeIsUp):
         pass  # `seen` holds the smallest failing history
+    except KeyboardInterrupt:
+        seen.interrupted = True
     except (Flaky, Unsatisfiable):
         # a target that answers equal histories differently, or every history ended quietly
         if seen.violation is None and seen.died is None and not seen.tolerated:
             raise
-    if seen.violation:
+    if seen.violation and not seen.interrupted:
         seen.violation = minimise(handle, seen.violation)
     return seen
