@@ -155,7 +155,8 @@ def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Targ
             "the part after the colon must be a function make_target(TargetConfig) -> Target",
         ) from error
     except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = error if isinstance(error, SyntaxError) else frame
         raise UsageError(
             f"target {spec!r} cannot be imported: {type(error).__name__}: {error}",
             f"raised at {place.filename}:{place.lineno}; importing the module must work",

@@ -39,4 +39,5 @@ def expand(batch: BatchTable, ratio: int) -> BatchTable:
     if ratio == 1:
         return batch
     pages = batch[..., None] * np.int32(ratio) + np.arange(ratio, dtype=np.int32)
-    return pages.reshape(*batch.shape[:-1], batch.shape[-1] * ratio)
+    wide = (*batch.shape[:-1], batch.shape[-1] * ratio)
+    return pages.reshape(wide).astype(np.int32, copy=False)

@@ -67,11 +67,14 @@ class CacheManager:
         return self._steps.begin()
 
     def end_step(self, step: int) -> None:
-        """Index what the step computed (T2) and lift the fence of what it may have read (B6)."""
+        """Index what the step computed (T2) and lift the fence of what it may have read (B6).
+
+        Both wait until older steps in flight have ended too.
+        """
         for request, computed in self._steps.end(step):
             if request.access.write and request.epoch == self.epoch and not request.released:
                 self._index(request, computed // self.config.block_size)
-        self._steps.lift(step)
+        self._steps.lift()
 
     def _index(self, request: Live, full: int) -> None:
         first = request.indexed
@@ -121,6 +124,7 @@ class CacheManager:
         data = token_bytes(tokens)
         count, size = len(data) // TOKEN_BYTES, self.config.block_size
         self._check(request_id, count, spans)
+        self._check_step(compute)
         cuts = segments(spans, size)
         root = (GROUP, namespace)
         if not self.config.enable_prefix_caching:
@@ -151,6 +155,11 @@ class CacheManager:
         if spans:
             check_spans(spans, count)
 
+    def _check_step(self, compute: int | None) -> None:
+        self._steps.check_open()
+        if compute is not None and compute < 0:
+            raise ValueError(f"compute {compute} must be a number of tokens, for example 512")
+
     def _refuse(self, count: int, match: Match, needed: int) -> Refusal | None:
         capacity, whole = self.pool.num_blocks - 1, -(-count // self.config.block_size)
         if whole > capacity:
@@ -174,6 +183,7 @@ class CacheManager:
 
         A partial last block is filled before a new one is taken, so the table never shifts (T7).
         """
+        self._check_step(compute)
         request = self.live[request_id]
         known = request.tokens + token_bytes(tokens) if tokens else request.tokens
         start, count, size = request.computed, len(known) // TOKEN_BYTES, self.config.block_size

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
+from typing import SupportsIndex
 
 from kvproof.reference.identity import HASH_ALGORITHMS
+
+MOST_IDS = 2**31
+"""Of blocks and kernel blocks: kernels read tables of int32."""
 
 
 class ConfigError(ValueError):
@@ -31,19 +36,27 @@ class CacheConfig:
     record_events: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.num_blocks >= 2, "num_blocks", self.num_blocks, "at least 2", 1024)
-        _require(self.block_size >= 1, "block_size", self.block_size, "at least 1", 64)
-        _require(
-            self.hit_rate_window >= 1, "hit_rate_window", self.hit_rate_window, "at least 1", 1000
-        )
+        _whole("num_blocks", self.num_blocks, least=2, example=1024)
+        _whole("block_size", self.block_size, least=1, example=64)
+        _whole("hit_rate_window", self.hit_rate_window, least=1, example=1000)
         check_kernel_block_size(self.block_size, self.kernel_size)
         _require(
-            self.hash_algorithm in HASH_ALGORITHMS,
+            self.num_blocks <= MOST_IDS // self.kernel_ratio,
+            "num_blocks",
+            self.num_blocks,
+            f"at most {MOST_IDS // self.kernel_ratio}: ids of kernel blocks are int32",
+            1024,
+        )
+        names = list(HASH_ALGORITHMS)
+        _require(
+            self.hash_algorithm in names,
             "hash_algorithm",
             self.hash_algorithm,
-            f"one of {', '.join(HASH_ALGORITHMS)}",
+            f"one of {', '.join(names)}",
             "sha256",
         )
+        _switch("enable_prefix_caching", self.enable_prefix_caching, example=True)
+        _switch("record_events", self.record_events, example=False)
 
     @property
     def kernel_size(self) -> int:
@@ -58,13 +71,27 @@ class CacheConfig:
 
 def check_kernel_block_size(block_size: int, kernel_block_size: int) -> None:
     """Refuse a kernel block size that does not divide the block size, with both numbers (K1)."""
-    if kernel_block_size > 0 and block_size % kernel_block_size == 0:
+    if _is_whole(kernel_block_size, least=1) and block_size % kernel_block_size == 0:
         return
-    legal = [size for size in range(1, block_size + 1) if block_size % size == 0]
+    small = [size for size in range(1, isqrt(block_size) + 1) if block_size % size == 0]
+    legal = sorted({*small, *(block_size // size for size in small)})
     raise ConfigError(
-        f"kernel_block_size {kernel_block_size} must divide block_size {block_size}; "
+        f"kernel_block_size {kernel_block_size!r} must divide block_size {block_size}; "
         f"legal choices: {', '.join(map(str, legal))}"
     )
+
+
+def _whole(name: str, value: object, *, least: int, example: int) -> None:
+    ok = _is_whole(value, least=least)
+    _require(ok, name, value, f"a whole number, at least {least}", example)
+
+
+def _is_whole(value: object, *, least: int) -> bool:
+    return isinstance(value, SupportsIndex) and value.__index__() >= least
+
+
+def _switch(name: str, value: object, *, example: bool) -> None:
+    _require(isinstance(value, bool), name, value, "true or false", example)
 
 
 def _require(ok: bool, name: str, value: object, rule: str, example: object) -> None:  # noqa: FBT001 - a condition reads best in first place

@@ -174,7 +174,9 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
         case Optimum():
             size = "infinite" if event.capacity is None else plural(event.capacity, "block")
             work = f"{event.workload}, block {event.block_size}, {size}"
-            return "", f"optimum of {work}: infinite {percent(event.infinite)}"
+            rates = {"infinite": event.infinite, "LRU": event.lru, "Belady": event.belady}
+            told = [f"{name} {percent(r, 2)}" for name, r in rates.items() if r is not None]
+            return "", f"optimum of {work}: {', '.join(told)}"
         case GrowthPoint():
             cost = f"{event.nanoseconds_per_token:.3g} ns/token"
             return "", f"{event.target} with {plural(event.cached_blocks, 'cached block')}: {cost}"

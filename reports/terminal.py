@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.harness.records import BenchSummary, Run, Step
+from kvproof.harness.records import BenchSummary, Optimum, Run, Step
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
 from kvproof.reports.collect import build
@@ -48,6 +48,7 @@ def print_run(run: Run, console: Console) -> None:
     _deaths(report, screen)
     _coverage(report, screen)
     _bench(report, screen)
+    _optimum(report, screen)
     _thresholds(report, screen)
     _skipped(report, screen)
     _verdict(report, screen)
@@ -184,6 +185,36 @@ def _bench(report: Report, screen: Screen) -> None:
                 cells = _bench_cells(entry, named=len(peers) > 1)
                 table.add_row(*(screen.text(cell) for cell in ("" if place else work, *cells)))
         screen.show(table)
+
+
+_RULES = {
+    "engine_blocks": "any cache, as the engines hit (whole blocks, last token computed)",
+    "hash_blocks": "any cache, as traces are published (every block counts)",
+}
+
+
+def _optimum(report: Report, screen: Screen) -> None:
+    """What the hit rates of the bench stand beside."""
+    for points in report.optimum:
+        first = points[0]
+        screen.heading(
+            f"Hit rate of {_RULES[first.rule]}: {first.workload}, block {first.block_size}"
+        )
+        table = screen.table("blocks", "LRU", "Belady", "LRU, tokens", "Belady, tokens")
+        for column in table.columns:
+            column.justify = "right"
+        for point in points:
+            table.add_row(*(screen.text(cell) for cell in _optimum_cells(point)))
+        screen.show(table)
+
+
+def _optimum_cells(point: Optimum) -> tuple[str, ...]:
+    """An infinite cache is the first row: there LRU and Belady are the same."""
+    rates = [point.lru, point.belady, point.lru_tokens, point.belady_tokens]
+    if point.capacity is None:
+        rates = [point.infinite, point.infinite, point.infinite_tokens, point.infinite_tokens]
+    size = "infinite" if point.capacity is None else f"{point.capacity:,}"
+    return (size, *("" if rate is None else percent(rate, 2) for rate in rates))
 
 
 def _bench_cells(entry: BenchSummary, *, named: bool) -> tuple[str, ...]:

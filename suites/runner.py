@@ -57,6 +57,7 @@ class Tally:
     tolerated: Counter[str] = field(default_factory=Counter)
     failures: dict[str, Failure] = field(default_factory=dict)
     died: TargetFailed | None = None
+    interrupted: bool = False
     seconds: float = 0.0
 
     def merge(self, other: Tally | Exploration) -> None:
@@ -101,11 +102,15 @@ class SuiteRun:
         seed: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Run everything. Never raises for the target."""
+        """Run everything. Never raises for the target; Ctrl-C after what was found is written."""
         with self.guarded():
             self.start()
             self._replay_corpus()
-            self.conclude(self.explore(budget, seed=seed, progress=progress))
+            tally = self.explore(budget, seed=seed, progress=progress)
+            if tally.interrupted:
+                self._record(tally)
+                raise KeyboardInterrupt
+            self.conclude(tally)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -148,7 +153,7 @@ class SuiteRun:
     ) -> Tally:
         """Explore until nothing new fails, at most `MOST_FAILURES` properties."""
         tally, start = Tally(), time.monotonic()
-        while len(tally.failures) < MOST_FAILURES and tally.died is None:
+        while len(tally.failures) < MOST_FAILURES and not (tally.died or tally.interrupted):
             seen = explore(
                 self._handle,
                 budget,
@@ -158,6 +163,7 @@ class SuiteRun:
                 deadline=deadline,
             )
             tally.merge(seen)
+            tally.interrupted = seen.interrupted
             if seen.violation:
                 failure = self.failure(seen.violation, seed)
                 tally.failures[failure.property] = failure
@@ -170,6 +176,11 @@ class SuiteRun:
 
     def conclude(self, tally: Tally) -> None:
         """Write what was exercised, the failures, and a verdict for every property."""
+        self._record(tally)
+        for prop in PROPERTIES:
+            self._judge(prop, tally)
+
+    def _record(self, tally: Tally) -> None:
         self._write(
             Exercised(
                 target=self._handle.name,
@@ -179,15 +190,13 @@ class SuiteRun:
                 situations=dict(tally.situations),
                 hit_blocks=dict(tally.hits),
                 seconds=tally.seconds,
-                missing=self._missing(tally),
+                missing=[] if tally.interrupted else self._missing(tally),
             )
         )
         for failure in tally.failures.values():
             self._write(failure)
         if tally.died:
             self._write(tally.died)
-        for prop in PROPERTIES:
-            self._judge(prop, tally)
 
     def _missing(self, tally: Tally) -> list[str]:
         needed = {

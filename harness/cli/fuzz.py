@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -115,14 +115,15 @@ def _explore(active: ActiveRun, plan: Plan) -> None:
     """Judge what was found also after Ctrl-C, which is how long runs usually end."""
     tallies = {spec: Tally() for spec in plan.specs}
     crew = _start(plan)
+    cut_short = True
     try:
         _collect(active, plan, crew, tallies)
+        cut_short = False
     finally:
-        for worker in crew.values():
-            worker.process.terminate()
-            worker.process.join()
+        _dismiss(active, crew, tallies)
         for spec, tally in tallies.items():
-            _conclude(active, spec, tally)
+            if tally.test_cases or tally.died or not cut_short:
+                _conclude(active, spec, tally)
 
 
 def _start(plan: Plan) -> dict[Connection, _Worker]:
@@ -165,6 +166,25 @@ def _collect(
             failed = tallies[chunk.spec].failures or tallies[chunk.spec].died
             if failed and not plan.keep_going:
                 return
+
+
+def _dismiss(active: ActiveRun, crew: dict[Connection, _Worker], tallies: dict[str, Tally]) -> None:
+    """Tell the workers to stop, take what they have until then, and end those that do not."""
+    for worker in crew.values():
+        worker.process.terminate()
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        open_pipes = list(crew)
+        while open_pipes and time.monotonic() < deadline:
+            for source in cast("list[Connection]", wait(open_pipes, timeout=_PATIENCE)):
+                try:
+                    _take(active, source.recv(), tallies)
+                except (EOFError, OSError):
+                    open_pipes.remove(source)
+    finally:
+        for worker in crew.values():
+            worker.process.kill()
+            worker.process.join()
 
 
 def _last_words(worker: _Worker, plan: Plan) -> _Found | None:
@@ -213,7 +233,8 @@ def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
     budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
     deadline = time.monotonic() + plan.max_seconds
     seed = plan.seed + index
-    with ExitStack() as stack:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
         handles = open_all(plan.specs, stack)
         while time.monotonic() < deadline:
             for at.value, handle in enumerate(handles):
@@ -240,8 +261,10 @@ def _end_with_parent() -> None:
 
 
 def _over(tally: Tally | None, *, keep_going: bool) -> bool:
-    """A worker stops at a fault of the harness, or at the first failure unless told otherwise."""
-    return tally is None or bool((tally.failures or tally.died) and not keep_going)
+    """Stop when told to, at a fault of the harness, or at a failure unless to keep going."""
+    if tally is None or tally.interrupted:
+        return True
+    return bool((tally.failures or tally.died) and not keep_going)
 
 
 class _Files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import SMALL
 from kvproof.harness.cli.conformance import open_all, suites
 from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
+from kvproof.harness.errors import UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.records import AnyEvent, BenchSummary
 from kvproof.harness.settings import Settings
@@ -29,6 +31,8 @@ def gate(
     """`kvproof gate`."""
     config = {"targets": list(specs), **msgspec.to_builtins(settings)}
     baseline = load_baseline(Path(settings.gate.baseline))
+    if save:
+        _check_place(Path(settings.gate.baseline))
     with ExitStack() as stack:
         handles = open_all(specs, stack)
         active = stack.enter_context(
@@ -49,6 +53,15 @@ def gate(
             save_baseline(
                 Path(settings.gate.baseline), summaries, hardware=hardware(), versions=versions()
             )
+
+
+def _check_place(baseline: Path) -> None:
+    """What cannot be stored after minutes is refused at once."""
+    if not os.access(baseline.parent, os.W_OK):
+        raise UsageError(
+            f"cannot write baseline {str(baseline)!r}: its folder is missing or read-only",
+            "set gate.baseline in kvproof.toml to a writable place",
+        )
 
 
 def _bench(handles: Sequence[Handle], active: ActiveRun, settings: Settings) -> list[BenchSummary]:

@@ -25,6 +25,7 @@ from kvproof.harness.records import (
     BenchSample,
     Checked,
     Ended,
+    Failure,
     HarnessFault,
     Manifest,
     PropertyVerdict,
@@ -116,7 +117,7 @@ class ActiveRun:
 def _what_is_wrong(event: AnyEvent) -> str:
     """Return a line about an event that a run cannot pass with, else nothing."""
     match event:
-        case PropertyVerdict(verdict="fail"):
+        case Failure() | PropertyVerdict(verdict="fail"):
             return f"{event.target}: {event.sentence}"
         case TargetFailed():
             return f"{event.target} died ({event.kind}): {event.message}"

@@ -1,0 +1,65 @@
+"""Targets that misbehave in the ways the command line has to survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.adapters.reference import ReferenceTarget, make_target
+from kvproof.harness.target import Refused, Target, TargetConfig
+
+STARTED = "started"
+"""File in the working directory that says that a target has admitted its first request."""
+
+
+def _with_admit(change: Callable[[ReferenceTarget], Callable[..., Any]]) -> Any:
+    def make(config: TargetConfig) -> Target:
+        target = make_target(config)
+        vars(target)["admit"] = change(target)
+        return target
+
+    return make
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise KeyError("block 7")
+
+
+def _refuse(*_: object, **__: object) -> Refused:
+    return Refused("no_space", needed=1)
+
+
+def _then(deed: Callable[[], object], target: ReferenceTarget) -> Callable[..., Any]:
+    admit = target.admit
+
+    def admit_and(*arguments: Any, **keywords: Any) -> Any:
+        deed()
+        return admit(*arguments, **keywords)
+
+    return admit_and
+
+
+def _slow() -> None:
+    Path(STARTED).touch()
+    time.sleep(0.02)
+
+
+raises = _with_admit(lambda _: _raise)
+refuses = _with_admit(lambda _: _refuse)
+leaves = _with_admit(partial(_then, lambda: sys.exit(0)))
+dies = _with_admit(partial(_then, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+slow = _with_admit(partial(_then, _slow))
+talks = _with_admit(partial(_then, lambda: print("block 7 says hello", file=sys.stderr)))  # noqa: T201 - goes to the worker's log
+instance = partial(make_target)
+"""A factory without a name of its own."""
+number = 7
+
+
+def answers_nothing(config: TargetConfig) -> None:
+    """Forgot its return."""
