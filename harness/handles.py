@@ -86,8 +86,8 @@ class InProcessHandle:
 
     def __init__(self, name: str, factory: Callable[[TargetConfig], Target]) -> None:
         self.name = name
-        kind = type(factory)  # of a partial or an instance, which have no name of their own
-        self.factory = f"{factory.__module__}:{getattr(factory, '__qualname__', kind.__qualname__)}"
+        # a user's factory may be a closure, a partial or an instance: only its spec names it
+        self.factory = name if ":" in name else f"{factory.__module__}:{factory.__qualname__}"
         self.python = platform.python_version()
         self._make = factory
         self._target: Target | None = None

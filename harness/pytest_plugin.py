@@ -74,7 +74,7 @@ def pytest_collection(session: pytest.Session) -> None:
     try:
         _budget(session.config)
         for spec in _targets(session.config):
-            _open(spec).close()
+            _open(spec, Path(tempfile.gettempdir())).close()
     except UsageError as error:
         raise pytest.UsageError(*filter(None, (str(error), error.hint))) from error
 
@@ -90,7 +90,7 @@ def _budget(config: pytest.Config) -> Any:
     return BUDGETS[name] if derandomized else seeded(BUDGETS[name], None)
 
 
-def _open(spec: str, log_directory: Path | None = None) -> Handle:
+def _open(spec: str, log_directory: Path) -> Handle:
     from kvproof.harness.targets import open_handle
 
     return open_handle(spec, log_directory=log_directory)

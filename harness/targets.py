@@ -162,7 +162,10 @@ def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Targ
             f"raised at {place.filename}:{place.lineno}; importing the module must work",
         ) from error
     if not callable(factory):
-        raise UsageError(f"target {spec!r} is a {type(factory).__name__}, not a function")
+        raise UsageError(
+            f"target {spec!r} is a {type(factory).__name__}, not a function",
+            "it must be callable as make_target(TargetConfig) -> Target",
+        )
     return cast("Callable[[TargetConfig], Target]", factory)
 
 

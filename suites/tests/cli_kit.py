@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import msgspec
 from kvproof.harness import environments
+from kvproof.harness.cli import main
 from kvproof.harness.records import PropertyVerdict, Run, read_run
 
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
@@ -48,6 +51,27 @@ def kvproof(*arguments: str, cwd: Path, **environment: str) -> Done:
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def here(*arguments: str, cwd: Path, **environment: str) -> Done:
+    """The same in this process, which saves the start where only the answer matters."""
+    out, err, before = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGTERM)
+    with (
+        chdir(cwd),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        mock.patch.dict(os.environ, _environment(environment), clear=True),
+        mock.patch.object(sys, "path", list(sys.path)),
+        mock.patch.object(sys, "argv", ["kvproof", *arguments]),
+    ):
+        try:
+            main(arguments)
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 def refused(done: Done, message: str, hint: str = "") -> None:

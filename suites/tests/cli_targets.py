@@ -50,12 +50,16 @@ def _slow() -> None:
     time.sleep(0.02)
 
 
+def _die() -> None:
+    print("block 7 says goodbye", file=sys.stderr, flush=True)  # noqa: T201 - goes to a log
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 raises = _with_admit(lambda _: _raise)
 refuses = _with_admit(lambda _: _refuse)
 leaves = _with_admit(partial(_then, lambda: sys.exit(0)))
-dies = _with_admit(partial(_then, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+dies = _with_admit(partial(_then, _die))
 slow = _with_admit(partial(_then, _slow))
-talks = _with_admit(partial(_then, lambda: print("block 7 says hello", file=sys.stderr)))  # noqa: T201 - goes to the worker's log
 instance = partial(make_target)
 """A factory without a name of its own."""
 number = 7

@@ -42,8 +42,9 @@ def make_target(config):
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A user's project, strict in every way, with the example engine in it."""
+    monkeypatch.setenv("TMPDIR", str(pytester.path))
     shutil.copy(EXAMPLE, pytester.path / "my_engine.py")
     pytester.makeini("[pytest]\nfilterwarnings = error\naddopts = --strict-markers\n")
     return pytester
@@ -97,7 +98,6 @@ def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester)
     assert "Traceback" not in result.stdout.str()
     log = next(x for x in result.outlines if x.startswith("again: ")).split()[3]
     assert Path(log).exists()
-    shutil.rmtree(Path(log).parents[1])
 
 
 def test_an_exploration_cut_short_is_never_green(project: pytest.Pytester) -> None:
