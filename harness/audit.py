@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from kvproof.harness import operations as ops
 from kvproof.harness import shadow
 from kvproof.harness.target import CacheEvent, Inspection, Refused
@@ -30,10 +31,10 @@ class Audit:
     def run(self, answer: object) -> None:
         """Judge the state after an operation that gave `answer`."""
         before, self.last = self.last, self._session.target.inspect()
+        self._questions_change_nothing(before, answer)
         self._usage_adds_up()
         self._held_blocks_are_in_tables()
         self._holders_equal_tables()
-        self._questions_change_nothing(before, answer)
         self._hits_are_counted_once()
         self._equal_blocks_are_shared()
         self._chains_lose_their_ends_first()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+
 from kvproof.harness.optimum import Depths, References, belady, engine_blocks, hash_blocks
 from kvproof.harness.records import BenchSample, BenchSummary, Optimum
 from kvproof.harness.workloads import Workload

@@ -22,9 +22,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
 from kvproof.harness.target import Cycle, TargetConfig
 from kvproof.harness.workloads import Workload, load_workload
-from numpy.typing import NDArray
 
 BATCH_TOKENS = 1 << 20
 """Prompts alive at a time: 4 MiB as int32, about 36 MiB as lists. A prompt that arrives at an

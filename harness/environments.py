@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import WorkerHandle
 from kvproof.harness.target import TargetConfig

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast
 
 import msgspec
+
 from kvproof.harness import worker
 from kvproof.harness.errors import FailureKind, TargetDied
 from kvproof.harness.target import CONTRACT_VERSION, Profile, Target, TargetConfig

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from kvproof.harness import operations as ops
 from kvproof.harness.errors import UsageError
 from kvproof.harness.session import Session

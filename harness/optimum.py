@@ -29,9 +29,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.workloads import Workload
-from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 

@@ -151,7 +151,7 @@ class Owners:
     def scratch_first(self, victims: dict[int, Entry], fresh: Table) -> None:
         """No cached block is evicted while blocks without identity are free (B3)."""
         session = self._session
-        if not victims or not session.audit:
+        if not victims or not session.audit or session.profile.eviction_order == "undeclared":
             return
         scratch = session.audit.last.usage.free - len(session.misplaced)
         self._check(

@@ -7,6 +7,7 @@ nothing else. Unknown fields are ignored, so that newer code reads older runs.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+
 from kvproof.harness.errors import Exit, FailureKind, UsageError
 
 SCHEMA_VERSION = 1
@@ -335,6 +337,17 @@ def exit_code(event: AnyEvent) -> Exit:
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What decoding raises for bytes that are not JSON, not the record, or not even text."""
+
+
+def _line(event: AnyEvent) -> bytes:
+    try:
+        return _encode(event) + b"\n"
+    except UnicodeEncodeError:  # a target's message may hold what is no text, say a file name
+        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False)
+        return text.encode(errors="replace") + b"\n"
+
 
 class RunWriter:
     """Writes one run directory. Opening an existing one appends to its events (resume).
@@ -369,7 +382,7 @@ class RunWriter:
         """Append one event and flush it to the operating system."""
         stamped = msgspec.structs.replace(event, at=round(time.monotonic() - self._start, 3))
         try:
-            self._file.write(_encode(stamped) + b"\n")
+            self._file.write(_line(stamped))
             self._file.flush()
         except OSError as error:
             raise UsageError(
@@ -434,28 +447,40 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def read_run(directory: Path) -> Run:
     """Read a run directory. Raises UsageError if it is not one."""
     try:
-        manifest = msgspec.json.decode((directory / "run.json").read_bytes(), type=Manifest)
+        text = (directory / "run.json").read_bytes()
+        _check_schema(directory, msgspec.json.decode(text, type=_Schema))
+        manifest = msgspec.json.decode(text, type=Manifest)
     except OSError as error:
         raise UsageError(
             f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
             "give the directory that a run printed, for example runs/latest",
         ) from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"{str(directory / 'run.json')!r} is not a run manifest: {error}"
         ) from error
-    if manifest.schema > SCHEMA_VERSION:
-        raise UsageError(
-            f"run {manifest.id!r} has schema {manifest.schema}, newer than {SCHEMA_VERSION}",
-            "install a newer kvproof",
-        )
     events, torn = [], 0
     for line in _lines(directory / "events.jsonl"):
         try:
             events.append(_decode(line))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             torn += 1
     return Run(directory=directory, manifest=manifest, events=events, torn=torn)
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    """What a manifest of any version has."""
+
+    schema: int = SCHEMA_VERSION
+
+
+def _check_schema(directory: Path, found: _Schema) -> None:
+    """Say so first if a manifest is newer: it may look like nothing known here."""
+    if found.schema > SCHEMA_VERSION:
+        raise UsageError(
+            f"run {str(directory)!r} has schema {found.schema}, newer than {SCHEMA_VERSION}",
+            "install a newer kvproof",
+        )
 
 
 def _lines(path: Path) -> Iterator[bytes]:

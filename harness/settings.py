@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomllib
+
 from kvproof.harness.errors import UsageError
 
 DEFAULT_FILE = "kvproof.toml"

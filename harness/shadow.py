@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from kvproof.harness.target import Namespace, Request, Span
 
 Fingerprints = npt.NDArray[np.uint64]

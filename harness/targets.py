@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -122,9 +124,16 @@ def _installed(spec: str) -> EngineVersion:
 
 
 def _worker(wanted: EngineVersion, log_directory: Path | None) -> WorkerHandle:
-    folder = log_directory or Path(tempfile.mkdtemp(prefix="kvproof-"))
+    folder = log_directory or _scratch()
     log = folder / f"{wanted.engine}-{wanted.version}.log"
     return WorkerHandle(str(wanted), wanted.python, wanted.factory, log)
+
+
+def _scratch() -> Path:
+    """A folder for logs that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="kvproof-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _user_factory(spec: str) -> Callable[[TargetConfig], Target]:

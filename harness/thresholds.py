@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records import BenchSummary, Skipped, Threshold, write_atomically
 from kvproof.harness.settings import GateSettings, Limit

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.trace import read_trace
-from numpy.typing import NDArray
 
 VOCABULARY = 150_000
 """Token ids are below this, the size of today's vocabularies."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
 from kvproof.reference.block_pool import NULL_BLOCK, Ids
 
 BatchTable = npt.NDArray[np.int32]

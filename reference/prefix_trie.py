@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
+
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
 from kvproof.reference.trie_node import Inserted, Match, Node, join

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import jinja2
+
 from kvproof.harness.records import SCHEMA_VERSION, Optimum, Run
 from kvproof.reports import blocks, capacity, charts, notes, parts, text
 from kvproof.reports.collect import build

@@ -8,6 +8,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
 from kvproof.harness.records import (
     AnyEvent,
     BenchSample,
@@ -30,11 +36,6 @@ from kvproof.reports.charts import ratio_text
 from kvproof.reports.notes import replay_verdict, threshold_text
 from kvproof.reports.screen import STYLES, Screen
 from kvproof.reports.text import MARKS, clean, duration, one_line, percent, plural, scaled
-from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 QUIET_SECONDS = 10.0
 """Without a terminal, a status whose words did not change is repeated that seldom."""

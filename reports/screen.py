@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kvproof.reports.text import MARKS
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from kvproof.reports.text import MARKS
 
 STYLES = {
     "pass": "blue",

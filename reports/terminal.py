@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from kvproof.harness.records import BenchSummary, Optimum, Run, Step
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
@@ -24,9 +28,6 @@ from kvproof.reports.text import (
     scaled_range,
     significant,
 )
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 __all__ = ["LiveProgress", "print_run"]
 

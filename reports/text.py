@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 import msgspec
+
 from kvproof.harness.records import AnyEvent, Manifest, Run
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import tomllib
+
 from kvproof.harness.errors import UsageError
 from kvproof.suites.cache.properties import BY_NAME
 

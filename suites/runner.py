@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hypothesis import settings
+
 from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script, wording
 from kvproof.harness.errors import TargetDied, UsageError
@@ -150,10 +151,11 @@ class SuiteRun:
         seed: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
         deadline: float = math.inf,
+        most: int = MOST_FAILURES,
     ) -> Tally:
-        """Explore until nothing new fails, at most `MOST_FAILURES` properties."""
+        """Explore until nothing new fails, or until `most` properties have."""
         tally, start = Tally(), time.monotonic()
-        while len(tally.failures) < MOST_FAILURES and not (tally.died or tally.interrupted):
+        while len(tally.failures) < most and not (tally.died or tally.interrupted):
             seen = explore(
                 self._handle,
                 budget,

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from rich.console import Console
+from rich.table import Table
+
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
@@ -25,8 +28,6 @@ from kvproof.harness.settings import load_settings
 from kvproof.harness.targets import list_targets
 from kvproof.suites.cache.properties import PROPERTIES
 from kvproof.suites.cache.table import properties_table
-from rich.console import Console
-from rich.table import Table
 
 console = standard_output()
 errors = Console(stderr=True)

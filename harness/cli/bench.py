@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import Console
+
 from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import CASES, BenchOptions
 from kvproof.harness.cli.conformance import open_all
@@ -14,7 +16,6 @@ from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.workloads import load_workload
-from rich.console import Console
 
 WORKLOAD = "shared-heads:requests=2000,length=4096,shared=0.75"
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.table import Table
 
 from kvproof.harness import oplog
 from kvproof.harness.cli.runs import ActiveRun, run_directory, target_failed
@@ -14,12 +18,14 @@ from kvproof.harness.targets import open_handle
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.cache.properties import Property, supported, why_unsupported
 from kvproof.suites.runner import SuiteRun, replay
-from rich.console import Console
-from rich.table import Table
 
 
-def open_all(specs: Sequence[str], stack: ExitStack, logs: Path | None = None) -> list[Handle]:
-    """Open every target before anything runs, so that a typing error costs nothing."""
+def open_all(specs: Sequence[str], stack: ExitStack) -> list[Handle]:
+    """Open every target before anything runs, so that a typing error costs nothing.
+
+    Logs of workers last as long as the run: what matters of them is in its records.
+    """
+    logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
     return [stack.enter_context(open_handle(spec, log_directory=logs)) for spec in specs]
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from hypothesis.database import DirectoryBasedExampleDatabase
+from rich.console import Console
+
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
@@ -24,8 +26,7 @@ from kvproof.harness.records import AnyEvent, Failure, HarnessFault, TargetFaile
 from kvproof.harness.targets import open_handle
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.cache.budgets import BUDGETS, seeded
-from kvproof.suites.runner import SuiteRun, Tally
-from rich.console import Console
+from kvproof.suites.runner import MOST_FAILURES, SuiteRun, Tally
 
 _PATIENCE = 5.0
 """Seconds in which a worker that closed its pipe should have ended."""
@@ -232,7 +233,7 @@ def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
     deadline = time.monotonic() + plan.max_seconds
-    seed = plan.seed + index
+    seed, most = plan.seed + index, MOST_FAILURES if plan.keep_going else 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         handles = open_all(plan.specs, stack)
@@ -245,7 +246,7 @@ def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
                 with run.guarded():
                     run.start()
                     events.clear()
-                    tally = run.explore(budget, seed=seed, deadline=deadline)
+                    tally = run.explore(budget, seed=seed, deadline=deadline, most=most)
                 sink.send(_Found(spec, tally, events))
                 if _over(tally, keep_going=plan.keep_going):
                     return

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+
 from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import SMALL
 from kvproof.harness.cli.conformance import open_all, suites
@@ -17,7 +19,6 @@ from kvproof.harness.handles import Handle
 from kvproof.harness.records import AnyEvent, BenchSummary
 from kvproof.harness.settings import Settings
 from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
-from rich.console import Console
 
 
 def gate(

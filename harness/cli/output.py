@@ -6,8 +6,9 @@ import os
 import sys
 from typing import Any, cast
 
-from kvproof.harness.errors import UsageError
 from rich.console import Console
+
+from kvproof.harness.errors import UsageError
 
 
 class _Stdout:

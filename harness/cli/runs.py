@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.console import Console
+
 from kvproof.harness.errors import Exit, TargetDied, UsageError, worst
 from kvproof.harness.records import (
     AnyEvent,
@@ -41,7 +43,6 @@ from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run
 from kvproof.suites.cache.properties import PROPERTIES
-from rich.console import Console
 
 RUNS = Path("runs")
 """Where runs go unless --output says otherwise."""

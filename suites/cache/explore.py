@@ -12,6 +12,7 @@ from hypothesis import reject, settings
 from hypothesis import seed as with_seed
 from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
+
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.handles import Handle
 from kvproof.harness.operations import Operation, name
@@ -55,20 +56,20 @@ class Exploration:
         self.checks.update(session.checks)
         self.hits.update(session.situations.hits)
 
-    def enough(self, violation: Violation) -> bool:
-        """Keep the smallest violation; tell whether there was time enough to shrink it."""
+    def keep(self, violation: Violation) -> None:
+        """Keep the smallest violation."""
         self._first = self._first or time.monotonic()
         if self.violation is None or _size(violation) <= _size(self.violation):
             self.violation = violation
-        return time.monotonic() - self._first > SHRINK_SECONDS
+
+    def over(self, deadline: float) -> bool:
+        """Tell whether there was time enough to explore, or to shrink what was found."""
+        limit = self._first + SHRINK_SECONDS if self.violation else deadline
+        return time.monotonic() > limit
 
 
-class _Stop(BaseException):
-    """Carried past Hypothesis, which would otherwise go on shrinking."""
-
-
-class _TimeIsUp(KeyboardInterrupt):
-    """The one kind of error after which Hypothesis does not ask why a test case ended early."""
+class _Stop(KeyboardInterrupt):
+    """Carried past Hypothesis: the one kind of error whose test case it does not run again."""
 
 
 def minimise(handle: Handle, violation: Violation) -> Violation:
@@ -121,16 +122,17 @@ def explore(
 
     class Machine(CacheMachine):
         def apply(self, operation: Operation) -> None:
-            if time.monotonic() > deadline and seen.violation is None:
-                raise _TimeIsUp
+            if seen.over(deadline):
+                raise _Stop
             try:
                 super().apply(operation)
             except Violation as violation:
                 if violation.property in tolerate:
                     seen.tolerated[violation.property] += 1
                     reject()
-                if seen.enough(violation):
-                    raise _Stop from violation
+                if seen.violation and violation.property != seen.violation.property:
+                    reject()  # shrinking must not slip from one bug to another
+                seen.keep(violation)
                 raise
             except TargetDied as died:
                 seen.died = died
@@ -148,7 +150,7 @@ def explore(
     factory = Machine if seed is None else with_seed(seed)(Machine)
     try:
         run_state_machine_as_test(factory, settings=budget)
-    except (Violation, TargetDied, _Stop, _TimeIsUp):
+    except (Violation, TargetDied, _Stop):
         pass  # `seen` holds the smallest failing history
     except KeyboardInterrupt:
         seen.interrupted = True

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from kvproof.harness import operations as ops
 from kvproof.harness.handles import Handle
 from kvproof.harness.session import Session

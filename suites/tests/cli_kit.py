@@ -16,13 +16,14 @@ from typing import NamedTuple
 from unittest import mock
 
 import msgspec
+
 from kvproof.harness import environments
 from kvproof.harness.cli import main
 from kvproof.harness.records import PropertyVerdict, Run, read_run
 
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
 TARGETS = "kvproof.suites.tests.cli_targets"
-FAULT = "kvproof.suites.tests.faults:namespace_ignored"
+FAULT = "kvproof.suites.tests.faults:last_block_off_by_one"
 ENGINE = str(environments.known()[0])
 """An engine that runs in a worker, whatever is installed."""
 _LONGEST = 60

@@ -47,7 +47,7 @@ def _then(deed: Callable[[], object], target: ReferenceTarget) -> Callable[..., 
 
 def _slow() -> None:
     Path(STARTED).touch()
-    time.sleep(0.02)
+    time.sleep(0.005)
 
 
 def _die() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
 from kvproof.harness import bench_job, worker
 from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import (

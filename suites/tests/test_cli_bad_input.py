@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvproof.suites.tests.cli_kit import ENGINE, TARGETS, closed_run, here, kvproof, refused
 
 TINY = "shared-heads:requests=2,length=64"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvproof.harness.records import (
     BenchSummary,
     Failure,
@@ -54,7 +55,7 @@ def test_1_a_broken_target_fails_and_its_failure_can_be_replayed(tmp_path: Path)
     assert done.err == ""
     run = closed_run(tmp_path / "record", 1)
     failures = [event for event in run.events if isinstance(event, Failure)]
-    assert "namespaces_are_separate" in {failure.property for failure in failures}
+    assert "last_token_is_computed" in {failure.property for failure in failures}
     for failure in failures:
         assert (tmp_path / "record" / failure.op_log).exists()
         assert (tmp_path / "record" / failure.script_path).read_text() == failure.script
@@ -113,7 +114,7 @@ def test_1_a_worker_that_is_killed_fails_with_its_log(tmp_path: Path) -> None:
     )
     assert done.code == 1
     run = closed_run(tmp_path / "record", 1)
-    (died,) = {event for event in run.events if isinstance(event, TargetFailed)}
+    died, *_ = (event for event in run.events if isinstance(event, TargetFailed))
     assert (died.target, died.kind) == (ENGINE, "crash")
     assert died.message == "the worker was killed by SIGKILL during admit"
     assert "block 7 says goodbye" in died.log
@@ -135,11 +136,9 @@ def test_1_fuzz_stops_at_the_first_failure(tmp_path: Path) -> None:
     options = ("--max-time", "50s", "--seed", "1", "--output", "record")
     assert here("fuzz", "--target", FAULT, *options, cwd=tmp_path).code == 1
     run = closed_run(tmp_path / "record", 1)
-    failures = [event for event in run.events if isinstance(event, Failure)]
-    assert failures
-    assert len({failure.fingerprint for failure in failures}) == len(failures)
-    assert run.ended is not None
-    assert run.ended.seconds < 45
+    (failure,) = (event for event in run.events if isinstance(event, Failure))
+    assert (tmp_path / "record" / failure.op_log).exists()
+    assert verdicts(run, FAULT)["fail"] == 1
 
 
 def test_0_or_3_fuzz_ends_when_the_time_is_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kvproof.harness import oplog
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.handles import InProcessHandle

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from kvproof.harness import doctor
 from kvproof.harness.doctor import Finding, diagnose
 

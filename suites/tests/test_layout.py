@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
+
 from kvproof.suites.cache.table import properties_table
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.optimum import Depths, Rate, belady, engine_blocks, hash_blocks
 from kvproof.harness.workloads import Paths, Workload, load_workload

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from kvproof.harness import pytest_plugin
 from kvproof.suites.cache.properties import PROPERTIES
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.reference.block_pool import NULL_BLOCK, BlockPool
 from kvproof.reference.block_table import expand, pad
 from kvproof.reference.cache_manager import CacheManager

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig, ConfigError, check_kernel_block_size
 from kvproof.reference.identity import HASH_ALGORITHMS, BlockKeys

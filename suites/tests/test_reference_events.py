@@ -6,6 +6,7 @@ import random
 from array import array
 
 import pytest
+
 from kvproof.reference.cache_manager import GROUP, CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import HASH_ALGORITHMS, BlockKeys, Namespace, Span
@@ -70,13 +71,13 @@ def draw(rng):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_replayed_events_are_the_index_at_any_time(seed):
-    rng, manager, replica = random.Random(seed), open_manager(), Replica()
+    rng, manager, replica, steps = random.Random(seed), open_manager(), Replica(), []
     for index in range(250):
         tokens, spans, space = draw(rng)
-        step = manager.begin_step()
+        steps.append(manager.begin_step())
         manager.admit(f"r{index}", tokens, spans=spans, namespace=space)
-        if rng.random() < 0.9:
-            manager.end_step(step)
+        while len(steps) > rng.randrange(3):
+            manager.end_step(steps.pop(rng.randrange(len(steps))))
         for name in list(manager.live)[: rng.randrange(3)]:
             manager.release(name)
         if rng.random() < 0.1:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import Namespace, Span

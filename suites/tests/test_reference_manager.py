@@ -8,6 +8,7 @@ from array import array
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kvproof.reference.access import decide
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig

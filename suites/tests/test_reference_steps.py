@@ -6,6 +6,7 @@ import random
 from itertools import permutations
 
 import pytest
+
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.requests import Refusal, Usage

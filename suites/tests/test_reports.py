@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records import (
     AnyEvent,
@@ -31,7 +33,6 @@ from kvproof.reports.junit import render_junit
 from kvproof.reports.markdown import append_step_summary, code, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import print_run
-from rich.console import Console
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 RECORDED = SNAPSHOTS / "report_run"

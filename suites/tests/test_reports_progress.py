@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from kvproof.harness.records import AnyEvent, PropertyVerdict, Threshold, read_run
 from kvproof.reports.terminal import LiveProgress
-from rich.console import Console
 
 RECORDED = Path(__file__).parent / "snapshots" / "report_run"
 

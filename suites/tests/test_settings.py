@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.settings import GateSettings, Limit, RunSettings, Settings, load_settings
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kvproof.harness import targets
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import InProcessHandle

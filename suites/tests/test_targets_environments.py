@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from kvproof.harness import environments
 from kvproof.harness.environments import EngineVersion, install, parse, remove, state
 from kvproof.harness.errors import UsageError

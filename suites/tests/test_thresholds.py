@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records import BenchSummary
 from kvproof.harness.settings import GateSettings, Limit

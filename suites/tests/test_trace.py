@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.trace import read_trace
 from kvproof.harness.workloads import load_workload

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.target import (

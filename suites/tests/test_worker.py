@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvproof.harness import worker
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.handles import VERBS, Handle, InProcessHandle, WorkerHandle

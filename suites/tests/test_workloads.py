@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+
 from kvproof.harness.errors import UsageError
 from kvproof.harness.optimum import Depths, engine_blocks
 from kvproof.harness.workloads import GENERATORS, VOCABULARY, Workload, load_workload
