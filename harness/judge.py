@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kvproof.harness.shadow import BadTableError, Slots
-from kvproof.harness.target import Batch, Refused, Released, Request, Scheduled, Table
+from kvproof.harness.target import Batch, Completed, Refused, Released, Request, Scheduled, Table
 from kvproof.harness.violation import (
     BRUTE_FORCE,
     INVARIANT,
@@ -95,12 +95,13 @@ class Judge:
         self._check(
             "last_token_is_computed",
             INVARIANT,
-            hit < count and answer.start == hit < answer.stop,
+            hit < count and 0 <= answer.start == hit < answer.stop <= count,
             lambda: (
                 f"request {name} of {count} tokens hit {hit} and computes [{answer.start}, "
-                f"{answer.stop}): at least its last token must be computed"
+                f"{answer.stop}): at least its last token must be computed, and none behind it"
             ),
-            assertion=f"{name}.hit < {count} and {name}.start == {name}.hit < {name}.stop",
+            assertion=f"{name}.hit < {count} "
+            f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
         )
         self._note_reads(live, hit)
         self.read(live, 0, hit, f"{name}.hit <= {expected}")
@@ -153,6 +154,17 @@ class Judge:
         checks["nothing_is_read_before_it_is_written"] += bool(hit)
         checks["spans_are_separate"] += bool(live.request.spans)
 
+    def grouped(self, name: str, answer: Scheduled | Completed) -> None:
+        """An answer shows the table of the group that there is (K2)."""
+        variable = "done" if isinstance(answer, Completed) else name
+        self._check(
+            "table_covers_its_tokens",
+            INVARIANT,
+            bool(answer.blocks and answer.tables),
+            lambda: f"request {name} has no table: {answer}",
+            assertion=f"{variable}.blocks and {variable}.tables",
+        )
+
     def tables(self, live: Live, answer: Scheduled) -> None:
         """Block i holds tokens [i * size, (i + 1) * size); pages are the blocks' own (K2, T7)."""
         name, blocks, table = live.request.id, answer.blocks[0], answer.tables[0]
@@ -182,17 +194,18 @@ class Judge:
 
     def extension(self, live: Live, answer: Scheduled, before: Table) -> None:
         """An extension appends to the table and goes on where the request stopped (T7)."""
-        name = live.request.id
+        name, count = live.request.id, len(live.request.tokens)
         self._check(
             "table_never_shifts",
             INVARIANT,
-            answer.blocks[0][: len(before)] == before and answer.start == live.computed,
+            answer.blocks[0][: len(before)] == before
+            and live.computed == answer.start <= answer.stop <= count,
             lambda: (
-                f"request {name} had blocks {before} and {live.computed} tokens; extended it "
-                f"has {answer.blocks[0]} and computes from {answer.start}"
+                f"request {name} had blocks {before} and {live.computed} tokens; extended to "
+                f"{count} it has {answer.blocks[0]} and computes [{answer.start}, {answer.stop})"
             ),
             assertion=f"{name}.blocks[0][:{len(before)}] == {before} "
-            f"and {name}.start == {live.computed}",
+            f"and {live.computed} == {name}.start <= {name}.stop <= {count}",
         )
 
     def batch(self, rows: list[Live], answer: Batch) -> None:
@@ -200,6 +213,14 @@ class Judge:
         session = self._session
         ratio = self._size // session.config.kernel_size
         width = max(len(live.table) for live in rows)
+        found = len(answer.tables[0]) if answer.tables else 0
+        self._check(
+            "batch_rows_are_the_tables",
+            INVARIANT,
+            found == len(rows),
+            lambda: f"a batch of {len(rows)} requests has {found} rows",
+            assertion=f"len(batch.tables[0]) == {len(rows)}",
+        )
         for index, live in enumerate(rows):
             row, own, name = answer.tables[0][index], live.table, live.request.id
             padding = row[len(own) :]

@@ -16,6 +16,9 @@ import msgspec
 
 from kvproof.harness import operations as ops
 from kvproof.harness.errors import UsageError
+from kvproof.harness.judge import malformed
+from kvproof.harness.records import UNREADABLE
+from kvproof.harness.script import RESERVED
 from kvproof.harness.session import Session
 from kvproof.harness.target import CONTRACT_VERSION, TargetConfig
 from kvproof.harness.violation import Violation
@@ -62,20 +65,33 @@ def fingerprint(target: str, prop: str, session: Session) -> str:
 def load(path: Path) -> OpLog:
     """Read an op log. Raises UsageError that names the file and what is wrong."""
     try:
-        log = msgspec.json.decode(path.read_bytes(), type=OpLog)
+        text = path.read_bytes()
+        _check_version(path, msgspec.json.decode(text, type=_Version))
+        log = msgspec.json.decode(text, type=OpLog)
         decode(log.operations)
     except OSError as error:
         raise UsageError(
             f"cannot read op log {str(path)!r}: {error.strerror}",
             "name an op log, or the directory of a run with failures",
         ) from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"
         ) from error
-    if log.format > FORMAT or log.contract > CONTRACT_VERSION:
-        raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
     return log
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """What an op log of any version has."""
+
+    format: int = FORMAT
+    contract: int = CONTRACT_VERSION
+
+
+def _check_version(path: Path, found: _Version) -> None:
+    """Say so first if a log is newer: it may look like nothing known here."""
+    if found.format > FORMAT or found.contract > CONTRACT_VERSION:
+        raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
 
 
 def dump(log: OpLog) -> bytes:
@@ -103,6 +119,8 @@ def _named(operation: ops.Operation, index: int) -> ops.Operation:
     for name in names:
         if not (name.isidentifier() and name.isascii()) or iskeyword(name):
             raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")
+        if name in RESERVED:
+            raise msgspec.ValidationError(f"operation {index} has id {name!r}, which scripts use")
     return operation
 
 
@@ -116,12 +134,15 @@ def play(session: Session, operations: Sequence[ops.Operation]) -> None:
 def _possible(session: Session, operation: ops.Operation) -> bool:
     """Operations on requests that this target refused cannot be asked of it."""
     profile, live = session.profile, session.live
+    request = getattr(operation, "request", None)
+    if request is not None and malformed(request):
+        return profile.validates and isinstance(operation, ops.Admit) and request.id not in live
     if isinstance(operation, ops.Complete):
         return bool(session.steps)
     if isinstance(operation, ops.Extend):
         return operation.id in live
     if isinstance(operation, ops.ReadBatch):
-        return profile.batch and all(name in live for name in operation.ids)
+        return profile.batch and bool(operation.ids) and all(name in live for name in operation.ids)
     if isinstance(operation, ops.Admit):
         room = len(session.steps) < max(1, profile.in_flight_steps)
         return operation.request.id not in live and room

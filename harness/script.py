@@ -6,6 +6,7 @@ whole history (events, orphans), the script asks a `Session` to judge the same o
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import MISSING, fields, is_dataclass
 
 from kvproof.harness import operations as ops
@@ -58,6 +59,17 @@ _IMPORTABLE = (
     "Span",
     "TargetConfig",
 )
+
+RESERVED = frozenset(
+    [
+        *("target", "last", "done", "before", "usage", "batch", "records", "slot", "blocks_of"),
+        *("session", "Session", "open_target"),
+        *_IMPORTABLE,
+        *(kind.__name__ for kind in ops.OPERATIONS.values()),
+        *dir(builtins),
+    ]
+)
+"""Names that a script may use for something else than a request."""
 
 
 def _doc(violation: Violation) -> str:

@@ -175,6 +175,7 @@ class Session:
             self.judge.refusal(request, answer, len(request.tokens), ())
             return answer
         self.judge.admissible(request)
+        self.judge.grouped(request.id, answer)
         live = Live(request, self.prints(request), self.epoch)
         live.blocks, live.table = answer.blocks[0], answer.tables[0]
         self.judge.hit(live, answer, expected)
@@ -191,6 +192,7 @@ class Session:
         if isinstance(answer, Refused):
             self.judge.refusal(longer, answer, len(longer.tokens), live.blocks)
             return answer
+        self.judge.grouped(operation.id, answer)
         live.request, live.prints = longer, self.prints(longer, live.epoch)
         before, live.blocks, live.table = live.blocks, answer.blocks[0], answer.tables[0]
         self.judge.extension(live, answer, before)
@@ -257,6 +259,7 @@ class Session:
         if self.live.get(live.request.id) is not live:
             return answer
         if answer.blocks:
+            self.judge.grouped(live.request.id, answer)
             self._retire(live, answer.blocks[0])
             live.blocks, live.table = answer.blocks[0], answer.tables[0]
         self.judge.read(live, 0, live.computed, table_of="done")

@@ -17,7 +17,7 @@ from rich.table import Table
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import conformance
+from kvproof.harness.cli import conformance, interrupts
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli.duration import seconds
@@ -352,7 +352,7 @@ def profile(spec: str, /) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.listen(signal.SIGINT, signal.SIGTERM)
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -375,10 +375,6 @@ def _complaint(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected argument {(error.unused_tokens or [''])[0]!r}"
     return " ".join(str(error).split())
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(message: str, hint: str = "") -> None:

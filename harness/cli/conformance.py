@@ -83,7 +83,7 @@ def replay_all(
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
     try:
-        event = replay(handle, path)
+        event = replay(handle, path, died=active.write)
     except TargetDied as died:
         active.write(target_failed(handle.name, died))
         return

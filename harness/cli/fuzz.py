@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 from hypothesis.database import DirectoryBasedExampleDatabase
 from rich.console import Console
 
+from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
@@ -234,7 +235,7 @@ def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
     budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
     deadline = time.monotonic() + plan.max_seconds
     seed, most = plan.seed + index, MOST_FAILURES if plan.keep_going else 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts.listen(signal.SIGTERM)
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         handles = open_all(plan.specs, stack)
         while time.monotonic() < deadline:

@@ -46,6 +46,8 @@ class Exploration:
     died: TargetDied | None = None
     interrupted: bool = False
     """By Ctrl-C; what was seen until then stands."""
+    broken: Exception | None = None
+    """A fault of the harness, also one that shows only now and then."""
     _first: float = 0.0
 
     def add(self, session: Session) -> None:
@@ -74,12 +76,13 @@ class _Stop(KeyboardInterrupt):
 
 def minimise(handle: Handle, violation: Violation) -> Violation:
     """Leave out every operation without which the same property still fails."""
-    index = len(_operations(violation)) - 2
-    while index >= 0:
-        operations = _operations(violation)
-        smaller = _violates(handle, violation, operations[:index] + operations[index + 1 :])
-        violation = smaller or violation
-        index -= 1
+    before = 0
+    while before != len(_operations(violation)):  # what was left out may have needed others
+        before = len(_operations(violation))
+        for index in range(before - 2, -1, -1):
+            operations = _operations(violation)
+            smaller = _violates(handle, violation, operations[:index] + operations[index + 1 :])
+            violation = smaller or violation
     return violation
 
 
@@ -139,6 +142,9 @@ def explore(
                 if died.fatal:
                     raise _Stop from died
                 raise
+            except Exception as error:
+                seen.broken = error
+                raise
 
         def teardown(self) -> None:
             if hasattr(self, "session"):
@@ -155,6 +161,8 @@ def explore(
     except KeyboardInterrupt:
         seen.interrupted = True
     except (Flaky, Unsatisfiable):
+        if seen.broken:
+            raise seen.broken from None
         # a target that answers equal histories differently, or every history ended quietly
         if seen.violation is None and seen.died is None and not seen.tolerated:
             raise

@@ -27,6 +27,7 @@ FAULT = "kvproof.suites.tests.faults:last_block_off_by_one"
 ENGINE = str(environments.known()[0])
 """An engine that runs in a worker, whatever is installed."""
 _LONGEST = 60
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _OWN_VARIABLES = ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "CI")
 
 
@@ -56,7 +57,8 @@ def kvproof(*arguments: str, cwd: Path, **environment: str) -> Done:
 
 def here(*arguments: str, cwd: Path, **environment: str) -> Done:
     """The same in this process, which saves the start where only the answer matters."""
-    out, err, before = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGTERM)
+    out, err = io.StringIO(), io.StringIO()
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
     with (
         chdir(cwd),
         redirect_stdout(out),
@@ -71,7 +73,8 @@ def here(*arguments: str, cwd: Path, **environment: str) -> Done:
         except SystemExit as end:
             code = int(end.code or 0)
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for each, handler in before.items():
+                signal.signal(each, handler)
     return Done(code, out.getvalue(), err.getvalue())
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,23 @@ def _slow() -> None:
     time.sleep(0.005)
 
 
+def _refuse_for_long(*_: object, **__: object) -> Refused:
+    time.sleep(0.02)
+    if next(_calls) > 20:  # the corpus and the first histories are over
+        Path(STARTED).touch()
+    return _refuse()
+
+
+_calls = count()
+
+
 def _die() -> None:
     print("block 7 says goodbye", file=sys.stderr, flush=True)  # noqa: T201 - goes to a log
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 raises = _with_admit(lambda _: _raise)
+refuses_for_long = _with_admit(lambda _: _refuse_for_long)
 refuses = _with_admit(lambda _: _refuse)
 leaves = _with_admit(partial(_then, lambda: sys.exit(0)))
 dies = _with_admit(partial(_then, _die))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kvproof.harness import environments
 from kvproof.harness.records import BenchSample, Exercised, Failure, TargetFailed, read_run
 from kvproof.suites.cache.properties import PROPERTIES
@@ -29,11 +30,11 @@ from kvproof.suites.tests.cli_kit import (
 from kvproof.suites.tests.cli_targets import STARTED
 
 SLOW = f"{TARGETS}:slow"
-LONG_TO_SHRINK = "kvproof.suites.tests.faults:namespace_ignored"
+LONG_TO_SHRINK = f"{TARGETS}:refuses_for_long"
 WORKLOAD = "shared-heads:requests=400"
 SETTINGS = '[run]\nbudget = "debug"\n'
 COMMANDS: dict[str, tuple[str, Callable[[Started], object]]] = {
-    "run": (f"run --target {SLOW}", lambda it: (it.cwd / STARTED).exists()),
+    "run": (f"run --target {SLOW}", lambda it: "exploring" in it.out.read_text()),
     "fuzz": (f"fuzz --target {SLOW} --workers 2", lambda it: (it.cwd / STARTED).exists()),
     "bench": (f"bench --workload {WORKLOAD}", lambda it: it.has("bench_sample")),
     "gate": ("gate", lambda it: it.has("bench_sample")),
@@ -64,13 +65,13 @@ def test_an_interrupted_run_is_closed_and_reported(
 
 def test_what_was_found_is_kept_even_while_it_shrinks(tmp_path: Path) -> None:
     with started("run", "--target", LONG_TO_SHRINK, "--budget", "debug", cwd=tmp_path) as running:
-        running.until(lambda: "shrinking" in running.out.read_text())
+        running.until((tmp_path / STARTED).exists)
         assert running.send(signal.SIGINT).code == 130
     run = closed_run(running.record, 130)
     failure, *_ = (event for event in run.events if isinstance(event, Failure))
     assert (running.record / failure.op_log).exists()
     assert run.ended is not None
-    assert failure.sentence in run.ended.sentence
+    assert f"first: {LONG_TO_SHRINK}: {failure.property}" in run.ended.sentence
     assert not verdicts(run, LONG_TO_SHRINK), "the rest was not judged"
 
 
@@ -149,7 +150,7 @@ def test_the_same_with_the_real_engine(tmp_path: Path) -> None:
 def _kill_the_worker(cwd: Path, **environment: str) -> None:
     command = ("run", "--targets", f"{ENGINE} reference", "--budget", "debug")
     with started(*command, cwd=cwd, **environment) as running:
-        running.until(lambda: running.has("target_started"))
+        running.until(lambda: "exploring" in running.out.read_text())
         for worker in workers_of(running):
             os.kill(worker, signal.SIGKILL)
         done = running.wait()

@@ -1,0 +1,69 @@
+"""A signal is not lost in a place where Python drops exceptions."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kvproof.harness.cli import interrupts
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    names = (signal.SIGUSR1, signal.SIGALRM)
+    before = {name: signal.getsignal(name) for name in names}
+    yield
+    for name, handler in before.items():
+        signal.signal(name, handler)
+
+
+def _until_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(5)
+
+
+def test_a_signal_interrupts() -> None:
+    interrupts.listen(signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGUSR1)
+
+
+def test_a_signal_during_a_callback_of_the_collector_comes_after_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupts.listen(signal.SIGUSR1)
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            signal.raise_signal(signal.SIGUSR1)
+
+    gc.callbacks.append(callback)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(callback)
+    _until_interrupted()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_during_a_finaliser_comes_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    interrupts.listen(signal.SIGUSR1)
+
+    class Final:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    del (final := [Final()])[:]
+    assert final == []
+    _until_interrupted()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_the_shell_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    interrupts.listen(signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN

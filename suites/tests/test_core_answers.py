@@ -1,0 +1,172 @@
+"""Wrong answers are verdicts about the target, and failing histories shrink to what they need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, settings
+
+from kvproof.harness import operations as ops
+from kvproof.harness.adapters.reference import make_target
+from kvproof.harness.handles import InProcessHandle
+from kvproof.harness.oplog import play
+from kvproof.harness.session import Session
+from kvproof.harness.target import (
+    Batch,
+    Namespace,
+    Refused,
+    Request,
+    Scheduled,
+    Span,
+    TargetConfig,
+    Usage,
+)
+from kvproof.harness.violation import Violation
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.cache.explore import explore, minimise
+from kvproof.suites.cache.properties import BY_NAME
+from kvproof.suites.tests import faults
+
+CONFIG = TargetConfig(num_blocks=6, block_size=2)
+
+
+def check(target, *operations):
+    session = Session(target, CONFIG)
+    for operation in operations:
+        session.apply(operation)
+
+
+A = Request("a", (1, 2, 3))
+
+
+def wrong(verb, change):
+    """Return a reference that changes the answers of one verb."""
+    target = make_target(CONFIG)
+    answer = getattr(target, verb)
+    setattr(target, verb, lambda *a, **k: change(answer(*a, **k)))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("verb", "change", "expected"),
+    [
+        ("admit", lambda x: replace(x, stop=99), "last_token_is_computed"),
+        ("admit", lambda x: replace(x, stop=4), "last_token_is_computed"),
+        ("admit", lambda x: replace(x, stop=0), "last_token_is_computed"),
+        ("admit", lambda x: replace(x, start=1), "last_token_is_computed"),
+        ("admit", lambda x: replace(x, hit=2, start=2), "nothing_is_read_before_it_is_written"),
+        ("admit", lambda x: replace(x, hit=-2, start=-2), "last_token_is_computed"),
+        ("admit", lambda x: replace(x, blocks=((1,),), tables=((1,),)), "table_covers_its_tokens"),
+        ("admit", lambda x: replace(x, blocks=((),), tables=((),)), "table_covers_its_tokens"),
+        ("admit", lambda x: replace(x, blocks=(), tables=()), "table_covers_its_tokens"),
+        ("admit", lambda x: replace(x, tables=((1, 3),)), "kernel_tables_address_their_blocks"),
+        ("admit", lambda x: replace(x, blocks=((0, 1),), tables=((0, 1),)), "null_block_is_never"),
+        ("admit", lambda x: replace(x, blocks=((2, 2),), tables=((2, 2),)), "a_hit_block_survives"),
+        ("admit", lambda x: replace(x, blocks=((1, 9),), tables=((1, 9),)), "table_covers_its"),
+        ("extend", lambda x: replace(x, start=2), "table_never_shifts"),
+        ("extend", lambda x: replace(x, stop=99), "table_never_shifts"),
+        ("extend", lambda x: replace(x, stop=6), "table_never_shifts"),
+        ("extend", lambda x: replace(x, stop=2), "table_never_shifts"),
+        ("extend", lambda x: replace(x, blocks=((),), tables=((),)), "table_never_shifts"),
+        ("extend", lambda x: replace(x, blocks=(), tables=()), "table_covers_its_tokens"),
+        ("complete", lambda x: replace(x, tables=()), "table_covers_its_tokens"),
+        ("batch", lambda x: Batch(((),)), "batch_rows_are_the_tables"),
+        ("batch", lambda x: Batch(()), "batch_rows_are_the_tables"),
+        ("batch", lambda x: Batch((((),),)), "batch_rows_are_the_tables"),
+        ("batch", lambda x: Batch((((1, 2), (1, 2)),)), "batch_rows_are_the_tables"),
+        ("lookup", lambda x: x + 2, "lookup_finds_the_longest_prefix"),
+        ("pin", lambda x: x + 2, "pins_hold_the_cached_prefix"),
+        ("inspect", lambda x: replace(x, usage=Usage(5, 5, 0, 1)), "usage_adds_up"),
+        ("inspect", lambda x: replace(x, usage=Usage(4, 5, 0, -1)), "usage_adds_up"),
+        ("inspect", lambda x: replace(x, holders={1: 2, 2: 1}), "holders_equal_tables_and_pins"),
+        ("reset", lambda x: Refused("busy"), "reset_does_what_it_says"),
+        ("finish", lambda x: replace(x, blocks=((1,),)), "release_returns_what_was_held"),
+        ("evict", lambda x: replace(x, blocks=((3,),)), "eviction_takes_idle_cached_blocks"),
+    ],
+    ids=[str(index) for index in range(32)],
+)
+def test_a_wrong_answer_is_a_violation_of_its_property(verb, change, expected):
+    history = [
+        ops.Admit(A),
+        ops.Extend("a", (4, 5)),
+        ops.ReadBatch(("a",)),
+        ops.Complete(),
+        ops.Complete(),
+        ops.Lookup(replace(A, id="l")),
+        ops.Pin(replace(A, id="p")),
+        ops.Unpin("p"),
+        ops.Finish("a"),
+        ops.Evict(1),
+        ops.Reset(),
+    ]
+    check(make_target(CONFIG), *history)
+    with pytest.raises(Violation) as broken:
+        check(wrong(verb, change), *history)
+    assert broken.value.property.startswith(expected), broken.value
+    assert broken.value.property in BY_NAME
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "expected"),
+    [
+        (A, Refused("invalid"), "malformed_identity_is_refused"),
+        (A, Refused("no_space", 2, 1), "what_fits_is_admitted"),
+        (A, Refused("never_fits", 2, 1), "what_fits_is_admitted"),
+        (
+            replace(A, spans=(Span("image", 2, 9, "h"),)),
+            Scheduled(1, 0, 0, 3, ((1, 2),), ((1, 2),)),
+            "malformed_identity_is_refused",
+        ),
+        (
+            replace(A, tokens=(1,) * 11),
+            Scheduled(1, 0, 0, 2, ((1,),), ((1,),)),
+            "what_can_never_fit_is_refused_at_arrival",
+        ),
+    ],
+)
+def test_a_wrong_decision_about_admission_is_a_violation(request_, answer, expected):
+    with pytest.raises(Violation) as broken:
+        check(wrong("admit", lambda _: answer), ops.Admit(request_))
+    assert broken.value.property == expected
+
+
+# --- minimising ---
+
+
+@pytest.mark.parametrize("fault", ["namespace_ignored", "lost_reference", "collision_accepted"])
+def test_a_minimised_history_breaks_the_same_property_and_needs_every_operation(fault):
+    handle = InProcessHandle(fault, getattr(faults, fault))
+    unshrunk = settings(BUDGETS["pr"], phases=[Phase.generate])
+    found = explore(handle, unshrunk).violation
+    smallest = minimise(handle, found)
+    assert smallest.property == found.property
+    history = [operation for operation, _ in smallest.session.history]
+    for index in range(len(history)):
+        without = history[:index] + history[index + 1 :]
+        assert broken_by(handle, found.session.config, without) != found.property, index
+
+
+def broken_by(handle, config, history):
+    try:
+        play(Session(handle.create(config), config), history)
+    except Violation as violation:
+        return violation.property
+
+
+def test_minimising_leaves_out_what_the_failure_does_not_need():
+    handle = InProcessHandle("subject", faults.namespace_ignored)
+    salted = Request("salted", (1, 2, 3), Namespace(salt="x"))
+    noise = [
+        ops.Lookup(Request("l", (1,))),
+        ops.Admit(Request("n", (7, 8, 9))),
+        ops.Complete(),
+        ops.Finish("n"),
+        ops.Evict(1),
+    ]
+    needed = [ops.Admit(A), ops.Complete(), ops.Admit(salted)]
+    with pytest.raises(Violation) as broken:
+        check(handle.create(CONFIG), *noise, needed[0], ops.Finish("x"), *needed[1:])
+    smallest = minimise(handle, broken.value)
+    assert [operation for operation, _ in smallest.session.history] == needed
+    assert smallest.property == broken.value.property

@@ -1,0 +1,288 @@
+"""How a verdict comes about: never a pass for what was not seen, never a pass for our own bugs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, settings
+
+from kvproof.harness.adapters.reference import ReferenceTarget, make_target
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.handles import InProcessHandle
+from kvproof.harness.records import (
+    Exercised,
+    Failure,
+    HarnessFault,
+    PropertyVerdict,
+    Skipped,
+    TargetFailed,
+    exit_code,
+)
+from kvproof.harness.situations import Situations
+from kvproof.harness.target import Refused
+from kvproof.reference.cache_manager import NO_MATCH, CacheManager
+from kvproof.suites import expected_failures
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites.runner import CORPUS, SuiteRun
+from kvproof.suites.tests import faults
+
+UNSHRUNK = settings(BUDGETS["debug"], phases=[Phase.generate])
+FEW = settings(UNSHRUNK, max_examples=12)
+
+
+class Recorder:
+    """Takes the place of a run directory."""
+
+    def __init__(self):
+        self.events, self.files = [], {}
+
+    def write_file(self, name, data):
+        self.files[name] = data
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def codes(self):
+        return {exit_code(event) for event in self.events}
+
+    def verdicts(self):
+        return {event.property: event for event in self.of(PropertyVerdict)}
+
+
+def judged(factory, budget=FEW):
+    recorder = Recorder()
+    handle = InProcessHandle("subject", factory)
+    SuiteRun(handle, recorder, write=recorder.events.append).run(budget)
+    return recorder
+
+
+def odd(manager=CacheManager, **off):
+    """Return a factory of references with another manager or profile."""
+
+    def make(config):
+        target = ReferenceTarget(config, manager)
+        target.profile = replace(target.profile, **off)
+        return target
+
+    return make
+
+
+# --- the target's faults ---
+
+
+class NeverHits(CacheManager):
+    def __init__(self, config):
+        super().__init__(config)
+        self.trie.match = lambda *_: NO_MATCH
+
+
+def test_a_target_that_never_hits_loses_hits_and_passes_nothing_about_hits():
+    recorder = judged(odd(NeverHits, lookup=False, pins=False))
+    verdicts = recorder.verdicts()
+    assert verdicts["hits_are_maximal"].verdict == "fail"
+    assert "a lost hit" in verdicts["hits_are_maximal"].reason
+    for name in ("reads_return_own_content", "hits_come_from_the_cache", "hits_are_counted_once"):
+        assert verdicts[name].verdict == "inconclusive"
+        assert "never happened: a hit of one block" in verdicts[name].reason
+    assert Exit.FAILURE in recorder.codes()
+
+
+class RefusesAll(ReferenceTarget):
+    def admit(self, request, compute=None):
+        return Refused("no_space", 1, 0)
+
+
+def test_a_target_that_refuses_everything_fails_and_the_rest_is_inconclusive():
+    recorder = judged(RefusesAll, settings(FEW, max_examples=3))
+    verdicts = recorder.verdicts()
+    assert verdicts["what_fits_is_admitted"].verdict == "fail"
+    seen = {name: verdict.verdict for name, verdict in verdicts.items()}
+    assert seen["hits_are_maximal"] == seen["reads_return_own_content"] == "inconclusive"
+    assert seen["table_covers_its_tokens"] == "inconclusive"
+    assert "never evaluated" in verdicts["table_covers_its_tokens"].reason
+    assert recorder.of(Exercised)[0].missing
+    assert recorder.codes() >= {Exit.FAILURE, Exit.INCONCLUSIVE}
+
+
+def test_a_target_that_refuses_everything_as_expected_is_inconclusive(monkeypatch):
+    known = expected_failures.Expected("what_fits_is_admitted", "too small", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(RefusesAll, settings(FEW, max_examples=3))
+    assert recorder.verdicts()["what_fits_is_admitted"].verdict == "expected_failure"
+    assert recorder.codes() == {Exit.PASS, Exit.INCONCLUSIVE}
+    skipped = {event.part: event.reason for event in recorder.of(Skipped)}
+    assert len(skipped) == len(list(CORPUS.glob("*.json"))) > 0
+    assert set(skipped.values()) == {"what_fits_is_admitted is expected to fail: too small"}
+
+
+def test_a_situation_that_never_occurred_makes_its_property_inconclusive():
+    recorder = judged(make_target, settings(FEW, max_examples=1, stateful_step_count=1))
+    verdicts = recorder.verdicts().values()
+    assert Exit.INCONCLUSIVE in recorder.codes()
+    for event in verdicts:
+        assert event.verdict != "pass" or all(event.situations.values())
+        assert event.verdict != "pass" or event.checks
+    assert any(event.reason.startswith("never happened: ") for event in verdicts)
+
+
+def test_the_reference_passes_and_every_property_has_a_verdict():
+    recorder = judged(make_target, UNSHRUNK)
+    assert recorder.of(Failure) == recorder.of(HarnessFault) == recorder.of(TargetFailed) == []
+    assert [event.property for event in recorder.of(PropertyVerdict)] == [
+        p.name for p in PROPERTIES
+    ]
+    assert {event.verdict for event in recorder.of(PropertyVerdict)} <= {"pass", "inconclusive"}
+
+
+# --- unsupported is no hiding place ---
+
+
+class LeaksOnRefusal(CacheManager):
+    def _refuse(self, count, match, needed):
+        refusal = super()._refuse(count, match, needed)
+        if refusal and self.pool.num_free:
+            self._take(1)
+        return refusal
+
+
+def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():
+    recorder = judged(odd(LeaksOnRefusal, state=False), UNSHRUNK)
+    failed = {failure.property for failure in recorder.of(Failure)}
+    assert "refusal_changes_nothing" in failed
+    assert recorder.verdicts()["refusal_changes_nothing"].verdict == "fail"
+
+
+def test_scratch_may_wait_where_no_eviction_order_is_declared():
+    class EvictsFirst(CacheManager):
+        def _take(self, count):
+            ids = self.trie.evict(count)
+            self._scratch += count
+            return ids + self.pool.take(count - len(ids))
+
+    names = {"scratch_goes_before_cached", "least_recent_goes_first"}
+    recorder = judged(odd(EvictsFirst, eviction_order="undeclared"), UNSHRUNK)
+    assert recorder.of(Failure) == []
+    assert {recorder.verdicts()[name].verdict for name in names} == {"unsupported"}
+    strict = judged(odd(EvictsFirst), UNSHRUNK)
+    assert "scratch_goes_before_cached" in {failure.property for failure in strict.of(Failure)}
+
+
+# --- expected failures ---
+
+
+def expecting(monkeypatch, *entries):
+    known = {entry.property: entry for entry in entries}
+    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+
+
+def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
+    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(make_target)
+    told = recorder.verdicts()["usage_adds_up"]
+    assert told.verdict == "fail"
+    assert "expected to fail and did not" in told.reason
+    assert Exit.FAILURE in recorder.codes()
+
+
+def test_an_expected_failure_of_what_the_profile_does_not_claim_is_a_failure(monkeypatch):
+    known = expected_failures.Expected("pins_hold_the_cached_prefix", "why", "https://x/1")
+    expecting(monkeypatch, known)
+    told = judged(odd(pins=False)).verdicts()["pins_hold_the_cached_prefix"]
+    assert told.verdict == "fail"
+    assert "expected to fail and did not" in told.reason
+
+
+def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
+    known = expected_failures.Expected("holders_equal_tables_and_pins", "races", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(faults.lost_reference, UNSHRUNK)
+    told = recorder.verdicts()["holders_equal_tables_and_pins"]
+    assert (told.verdict, told.reason) == ("expected_failure", "races (https://x/1)")
+    assert recorder.of(Failure) == []
+    assert Exit.FAILURE not in recorder.codes()
+
+
+ENTRY = '[[expected]]\nproperty = "{}"\nreason = "why"\nupstream = "https://x/1"\n'
+
+
+def test_entries_are_read_by_engine_and_version(tmp_path):
+    (tmp_path / "e-1.toml").write_text(ENTRY.format("usage_adds_up"))
+    assert set(expected_failures.load("e", "1", folder=tmp_path)) == {"usage_adds_up"}
+    assert expected_failures.load("e", "2", folder=tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (ENTRY.format("usage_add_up"), "names the property 'usage_add_up'", "'usage_adds_up'"),
+        (ENTRY.format("zzz"), "names the property 'zzz'", "--list-properties"),
+        (ENTRY.format("usage_adds_up") + 'why = "x"', "is not a list of expected failures", ""),
+        ('[[expected]]\nproperty = "usage_adds_up"', "is not a list of expected failures", ""),
+        ("[[expected", "is not a list of expected failures", ""),
+    ],
+)
+def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
+    (tmp_path / "e-1.toml").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        expected_failures.load("e", "1", folder=tmp_path)
+    assert message in str(refused.value)
+    assert "e-1.toml" in str(refused.value)
+    assert hint in refused.value.hint
+
+
+def test_entries_that_are_shipped_can_be_read():
+    for path in expected_failures.FOLDER.glob("*.toml"):
+        engine, _, version = path.stem.rpartition("-")
+        assert expected_failures.load(engine, version), path
+
+
+# --- our own faults ---
+
+
+@pytest.mark.parametrize("method", ["before", "after"])
+def test_a_bug_of_the_harness_is_its_own_verdict_and_never_a_pass(monkeypatch, method):
+    def broken(self, *_):
+        raise ZeroDivisionError("the harness is broken")
+
+    monkeypatch.setattr(Situations, method, broken)
+    recorder = judged(make_target)
+    (fault,) = recorder.of(HarnessFault)
+    assert fault.message == "ZeroDivisionError: the harness is broken"
+    assert "situations" in fault.traceback or "broken" in fault.traceback
+    assert recorder.of(PropertyVerdict) == []
+    assert recorder.codes() == {Exit.PASS, Exit.HARNESS}
+
+
+def test_a_bug_of_the_harness_that_shows_once_is_not_lost(monkeypatch):
+    original, calls = Situations.after, []
+
+    def flaky(self, *arguments):
+        calls.append(1)
+        if len(calls) == 40:
+            raise ZeroDivisionError("now and then")
+        original(self, *arguments)
+
+    monkeypatch.setattr(Situations, "after", flaky)
+    recorder = judged(make_target)
+    assert len(recorder.of(HarnessFault)) == 1
+    assert recorder.of(PropertyVerdict) == []
+
+
+def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypatch):
+    known = expected_failures.Expected("holders_equal_tables_and_pins", "races", "https://x/1")
+    expecting(monkeypatch, known)
+    original, calls = Situations.after, []
+
+    def flaky(self, *arguments):
+        calls.append(1)
+        if len(calls) == 400:
+            raise ZeroDivisionError("now and then")
+        original(self, *arguments)
+
+    monkeypatch.setattr(Situations, "after", flaky)
+    recorder = judged(faults.lost_reference, UNSHRUNK)
+    assert len(calls) > 400
+    assert len(recorder.of(HarnessFault)) == 1
