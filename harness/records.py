@@ -457,7 +457,8 @@ def read_run(directory: Path) -> Run:
         ) from error
     except UNREADABLE as error:
         raise UsageError(
-            f"{str(directory / 'run.json')!r} is not a run manifest: {error}"
+            f"{str(directory / 'run.json')!r} is not a run manifest: {error}",
+            "give the directory that a run printed, for example runs/latest",
         ) from error
     events, torn = [], 0
     for line in _lines(directory / "events.jsonl"):
@@ -484,5 +485,10 @@ def _check_schema(directory: Path, found: _Schema) -> None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    if path.exists():
-        yield from (line for line in path.read_bytes().split(b"\n") if line.strip())
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    yield from (line for line in data.split(b"\n") if line.strip())

@@ -21,6 +21,7 @@ from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
+    PLAIN,
     TOKEN_BYTES,
     IdentityError,
     Namespace,
@@ -69,12 +70,12 @@ class CacheManager:
     def end_step(self, step: int) -> None:
         """Index what the step computed (T2) and lift the fence of what it may have read (B6).
 
-        Both wait until older steps in flight have ended too.
+        Steps end oldest first; raises RuntimeError otherwise.
         """
         for request, computed in self._steps.end(step):
             if request.access.write and request.epoch == self.epoch and not request.released:
                 self._index(request, computed // self.config.block_size)
-        self._steps.lift()
+        self._steps.lift(step)
 
     def _index(self, request: Live, full: int) -> None:
         first = request.indexed
@@ -93,8 +94,11 @@ class CacheManager:
         own = request.table[start : start + len(ids)]
         request.table[start : start + len(ids)] = ids
         self._scratch += len(own)
-        self.retired.append(own)
-        self._steps.after(request.last_step, partial(self._give_retired, own))
+        if self._steps.runs(request.last_step):
+            self.retired.append(own)
+            self._steps.after(request.last_step, partial(self._give_retired, own))
+        else:
+            self._give(own)
 
     def _give_retired(self, own: Ids) -> None:
         self.retired.remove(own)
@@ -125,7 +129,7 @@ class CacheManager:
         count, size = len(data) // TOKEN_BYTES, self.config.block_size
         self._check(request_id, count, spans)
         self._check_step(compute)
-        cuts = segments(spans, size)
+        cuts = segments(spans, size) if spans else PLAIN
         root = (GROUP, namespace)
         if not self.config.enable_prefix_caching:
             access = DISABLED
@@ -164,10 +168,8 @@ class CacheManager:
         capacity, whole = self.pool.num_blocks - 1, -(-count // self.config.block_size)
         if whole > capacity:
             return Refusal("never_fits", whole, capacity)
-        available = self.pool.num_free + self.trie.num_idle
-        if needed <= available - self.trie.idle_blocks(match):
-            return None
-        return Refusal("no_space", needed, available - self.trie.idle_blocks(match))
+        available = self.pool.num_free + self.trie.num_idle - self.trie.idle_blocks(match)
+        return Refusal("no_space", needed, available) if needed > available else None
 
     def _take(self, count: int) -> Ids:
         """Take scratch first, then evict (B3). The caller has asked whether they exist."""
@@ -207,12 +209,18 @@ class CacheManager:
         if request is None:
             return array("i")
         request.released = True
-        self.leaving.append(request)
-        self._steps.after(request.last_step, partial(self._drop, request))
+        if self._steps.runs(request.last_step):
+            self.leaving.append(request)
+            self._steps.after(request.last_step, partial(self._leave, request))
+        else:
+            self._drop(request)
         return request.table
 
-    def _drop(self, request: Live) -> None:
+    def _leave(self, request: Live) -> None:
         self.leaving.remove(request)
+        self._drop(request)
+
+    def _drop(self, request: Live) -> None:
         self._give(self.trie.release(request.node))
         self._give(request.table[request.indexed :])
 

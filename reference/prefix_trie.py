@@ -140,9 +140,9 @@ class PrefixTrie:
             node = node.parent
 
     def _leave_idle(self, node: Node) -> None:
-        if node in self._idle:
-            del self._idle[node]
-            self.num_idle -= len(node.blocks)
+        """A root that was only just made is not in the order, and has no blocks to count."""
+        self._idle.pop(node, None)
+        self.num_idle -= len(node.blocks)
 
     def _split(self, node: Node, count: int) -> Node:
         """Move the first `count` blocks of `node` into a new parent; `node` keeps its recency."""
@@ -245,7 +245,8 @@ class PrefixTrie:
         inside = self._common(child.tokens, tokens, first * self._stride, size)
         if inside < len(child.blocks):
             child = self._split(child, inside)
-        self._leave_idle(child)
+        if not child.holds:
+            self._leave_idle(child)
         child.holds += 1
         return child, child.blocks[:]
 

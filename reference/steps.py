@@ -10,18 +10,12 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """Numbers steps from 1. They may end in any order and take effect in the order they began in.
-
-    A step that ends before an older one changes nothing yet: what it computed may follow on what
-    the older one has still to compute, and the older one may still read what it would free.
-    """
+    """Numbers steps from 1. They run one after the other, so they end oldest first."""
 
     def __init__(self) -> None:
         self.newest = 0
         self._scheduled: dict[int, list[tuple[Live, int]]] = {}
         """Steps in flight, oldest first."""
-        self._early: set[int] = set()
-        """Steps that have ended before an older one."""
         self._waiting: dict[int, list[Callable[[], None]]] = {}
 
     def begin(self) -> int:
@@ -32,7 +26,7 @@ class Steps:
 
     def check_open(self) -> None:
         """Raise RuntimeError if no step is open: nothing could be scheduled."""
-        if self.newest not in self._scheduled or self.newest in self._early:
+        if self.newest not in self._scheduled:
             raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
 
     def schedule(self, request: Live, stop: int) -> None:
@@ -41,25 +35,25 @@ class Steps:
         self._scheduled[self.newest].append((request, stop))
 
     def end(self, step: int) -> list[tuple[Live, int]]:
-        """Close a step; returns the requests that are now computed, and how far each is."""
-        if step not in self._scheduled or step in self._early:
-            raise RuntimeError(f"step {step} is not in flight")
-        self._early.add(step)
-        computed: list[tuple[Live, int]] = []
-        while (oldest := next(iter(self._scheduled), 0)) in self._early:
-            self._early.remove(oldest)
-            computed += self._scheduled.pop(oldest)
-        return computed
+        """Close the oldest step; returns its requests, and how far each is computed.
+
+        Raises RuntimeError for any other step, unless nothing was scheduled in it: what it
+        computed may follow on what an older one has still to compute.
+        """
+        oldest = next(iter(self._scheduled), None)
+        if step != oldest and self._scheduled.get(step) != []:
+            raise RuntimeError(f"step {step} cannot end: the oldest in flight is {oldest}")
+        return self._scheduled.pop(step)
+
+    def runs(self, step: int) -> bool:
+        """Tell whether a step is in flight."""
+        return step in self._scheduled
 
     def after(self, step: int, action: Callable[[], None]) -> None:
-        """Do `action` once `step` and all older ones have ended: now, if they have."""
-        if step in self._scheduled:
-            self._waiting.setdefault(step, []).append(action)
-        else:
-            action()
+        """Do `action` once `step`, which is in flight, has ended."""
+        self._waiting.setdefault(step, []).append(action)
 
-    def lift(self) -> None:
-        """Do what waited for steps that are done by now."""
-        for step in [step for step in self._waiting if step not in self._scheduled]:
-            for action in self._waiting.pop(step):
-                action()
+    def lift(self, step: int) -> None:
+        """Do what waited for a step that has ended."""
+        for action in self._waiting.pop(step, ()):
+            action()

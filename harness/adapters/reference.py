@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
@@ -257,9 +256,11 @@ class _ReferenceCycle:
         )
 
     def prepare(self, tokens: memoryview) -> object:
-        return tokens.tolist() if self._lists else array("i", tokens.tobytes())
+        return tokens.tolist() if self._lists else tokens.tobytes()
 
-    def run(self, index: int, prompt: array[int]) -> tuple[int, Sequence[int], Sequence[int]]:
+    def run(
+        self, index: int, prompt: bytes | list[int]
+    ) -> tuple[int, Sequence[int], Sequence[int]]:
         manager, request_id = self.manager, str(index)
         step = manager.begin_step()
         admission = manager.admit(request_id, prompt)
@@ -273,5 +274,5 @@ class _ReferenceCycle:
 
 
 def make_cycle(config: TargetConfig, variant: str = "") -> _ReferenceCycle:
-    """Build the native cycle; prompts are int32 buffers, or plain lists for variant `lists`."""
+    """Build the native cycle; prompts are int32 in `bytes`, or plain lists for variant `lists`."""
     return _ReferenceCycle(config, variant)

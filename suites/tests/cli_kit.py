@@ -66,6 +66,7 @@ def here(*arguments: str, cwd: Path, **environment: str) -> Done:
         mock.patch.dict(os.environ, _environment(environment), clear=True),
         mock.patch.object(sys, "path", list(sys.path)),
         mock.patch.object(sys, "argv", ["kvproof", *arguments]),
+        mock.patch.object(sys, "unraisablehook", sys.unraisablehook),
     ):
         try:
             main(arguments)

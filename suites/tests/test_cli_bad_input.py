@@ -175,6 +175,25 @@ def test_a_report_on_what_is_no_run(tmp_path: Path, place: str) -> None:
     refused(here("report", place, cwd=tmp_path), "is not a run directory", "runs/latest")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("run.json", "is not a run manifest"), ("events.jsonl", "cannot read 'record/events.jsonl'")],
+)
+def test_a_report_on_damaged_records(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "log.json").write_text(json.dumps(OP_LOG))
+    assert here("replay", "log.json", "--output", "record", cwd=tmp_path).code == 0
+    damaged = tmp_path / "record" / name
+    damaged.unlink()
+    if name == "run.json":
+        damaged.write_text("{")
+    else:
+        damaged.mkdir()
+    done = here("report", "record", cwd=tmp_path)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
 def _changed(**changes: Any) -> dict[str, Any]:
     return {**OP_LOG, **changes}
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +15,10 @@ from kvproof.harness.cli import interrupts
 
 
 @pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     names = (signal.SIGUSR1, signal.SIGALRM)
     before = {name: signal.getsignal(name) for name in names}
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     yield
     for name, handler in before.items():
         signal.signal(name, handler)
@@ -61,6 +64,30 @@ def test_a_signal_during_a_finaliser_comes_after_it(capsys: pytest.CaptureFixtur
     assert final == []
     _until_interrupted()
     assert capsys.readouterr().err == ""
+
+
+def test_a_signal_during_a_weak_reference_s_callback_comes_after_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupts.listen(signal.SIGUSR1)
+    things = [{1}]
+    reference = weakref.ref(things[0], lambda _: signal.raise_signal(signal.SIGUSR1))
+    del things[:]
+    assert reference() is None
+    _until_interrupted()
+    assert capsys.readouterr().err == ""
+
+
+def test_other_dropped_exceptions_are_still_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    interrupts.listen(signal.SIGUSR1)
+
+    class Final:
+        def __del__(self) -> None:
+            raise ValueError("block 7")
+
+    del (final := [Final()])[:]
+    assert final == []
+    assert "ValueError: block 7" in capsys.readouterr().err
 
 
 def test_what_the_shell_ignores_stays_ignored() -> None:

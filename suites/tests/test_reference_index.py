@@ -7,8 +7,10 @@ import os
 import random
 import subprocess
 import sys
+import tracemalloc
 import weakref
 from array import array
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -96,6 +98,7 @@ def test_hits_equal_a_set_of_prefixes_with_least_recent_eviction(drawn, eviction
         assert manager.lookup(tokens, spans=spans, namespace=space) == expected
         answer = serve(manager, f"r{index}", tokens, spans=spans, namespace=space)
         assert answer.hit == expected
+        assert len(set(answer.table)) == len(answer.table) == -(-len(tokens) // SIZE)
         naive.serve(tokens, spans, salt)
         naive.evict(len(manager.evict(evictions[index])))
         assert manager.usage().cached == len(naive.blocks)
@@ -164,20 +167,36 @@ def test_a_request_is_forgotten_once_its_step_is_done():
 # --- T5: cost ---
 
 
-def calls_of(work):
-    """Count the calls, of Python and C functions, that `work` makes."""
-    calls = 0
+def cost_of(work):
+    """Count the calls, of Python and C functions, and the lines that `work` runs."""
+    cost = Counter()
 
-    def count(frame, event, argument):
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    def calls(frame, event, argument):
+        cost["calls"] += event in ("call", "c_call")
 
-    sys.setprofile(count)
+    def lines(frame, event, argument):
+        cost["lines"] += event == "line"
+        return lines
+
+    before = sys.gettrace()
+    sys.settrace(lines)
+    sys.setprofile(calls)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return calls
+        sys.settrace(before)
+    return cost
+
+
+def memory_of(work):
+    """Return the most bytes that `work` has allocated at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def filled(blocks):
@@ -201,24 +220,41 @@ def managers():
 def test_serving_costs_the_same_whatever_else_is_cached(managers, blocks):
     prompt = array("i", range(-blocks * SIZE - 1, 0))
     work = [lambda m=manager: serve(m, "a", prompt) for manager in managers]
-    assert calls_of(work[0]) == calls_of(work[1]), "first, into the cache"
-    assert calls_of(work[0]) == calls_of(work[1]), "again, from the cache"
+    assert cost_of(work[0]) == cost_of(work[1]), "first, into the cache"
+    assert cost_of(work[0]) == cost_of(work[1]), "again, from the cache"
 
 
 def test_serving_costs_no_call_per_block():
     cost = []
     for blocks in (2, 40):
         manager, prompt = filled(SMALL), array("i", range(-blocks * SIZE - 1, 0))
-        cost.append([calls_of(lambda m=manager, p=prompt: serve(m, "a", p)) for _ in range(2)])
+        cost.append([cost_of(lambda m=manager, p=prompt: serve(m, "a", p)) for _ in range(2)])
     assert cost[0] == cost[1]
 
 
 def test_eviction_costs_the_same_per_block_whatever_is_cached():
     small, large = filled(200), filled(LARGE)
-    few, many = (calls_of(lambda m=manager: m.evict(100)) for manager in (small, large))
+    few, many = (cost_of(lambda m=manager: m.evict(100)) for manager in (small, large))
     assert few == many
-    assert calls_of(lambda: large.evict(1000)) < 11 * few
-    assert few < 10 * 100, "ten calls a block"
+    more = cost_of(lambda: large.evict(1000))
+    assert all(more[kind] < 11 * few[kind] for kind in few)
+    assert few["calls"] < 10 * 100, "ten calls a block"
+
+
+def test_nothing_is_listed_to_serve_or_to_evict():
+    memory = []
+    for blocks in (200, LARGE):
+        manager = filled(blocks)
+        manager.evict(2)
+        memory.append(
+            [
+                memory_of(lambda m=manager: m.evict(1)),
+                memory_of(lambda m=manager: serve(m, "a", range_of(80))),
+                memory_of(lambda m=manager: m.lookup(range_of(80))),
+                memory_of(lambda m=manager: m.usage()),
+            ]
+        )
+    assert all(many < few + 1000 for few, many in zip(*memory, strict=True)), memory
 
 
 def test_making_room_costs_the_same_per_block_whatever_is_cached():
@@ -227,7 +263,7 @@ def test_making_room_costs_the_same_per_block_whatever_is_cached():
         manager = filled(blocks)
         serve(manager, "fill", [1] * SIZE * manager.pool.num_free)
         assert manager.pool.num_free == 0
-        cost.append(calls_of(lambda m=manager: serve(m, "a", range_of(80))))
+        cost.append(cost_of(lambda m=manager: serve(m, "a", range_of(80))))
     assert cost[0] == cost[1]
 
 
@@ -279,6 +315,23 @@ def test_no_block_outlives_the_block_before_it(seed):
         assert not set(cached) & set(manager.pool.free_ids())
         assert all(node.blocks or node.children for node in nodes)
         assert all(node.parent.children[node.key] is node for node in nodes)
+
+
+def test_the_end_of_a_chain_leaves_first_and_is_reused_first():
+    manager = open_manager(8)
+    table = serve(manager, "a", range_of(4 * SIZE)).table.tolist()
+    serve(manager, "b", [7] * SIZE * 2)
+    assert manager.evict(3).tolist() == table[:0:-1]
+    manager.begin_step()
+    assert manager.admit("c", [9] * SIZE * 3).table.tolist() == table[:0:-1]
+
+
+def test_blocks_that_end_a_plain_prompt_are_not_part_of_a_hit_that_stops_before_a_span():
+    manager = open_manager()
+    serve(manager, "plain", [1] * 4 * SIZE)
+    answer = serve(manager, "a", [1] * 4 * SIZE, spans=[Span("image", 2 * SIZE, 1, "h")])
+    assert answer.hit == 2 * SIZE
+    assert len(answer.table) == 4
 
 
 def test_a_namespace_without_blocks_is_forgotten():

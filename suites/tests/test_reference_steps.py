@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import permutations
 
 import pytest
 
@@ -44,8 +43,7 @@ def test_blocks_of_a_released_request_wait_for_its_step():
     assert set(manager.admit("b", [2] * 2 * SIZE).table) <= {*table, 4}
 
 
-@pytest.mark.parametrize("order", [*permutations((1, 2, 3))])
-def test_blocks_wait_for_every_step_of_their_request_in_any_order_of_ends(order):
+def test_blocks_wait_for_every_step_of_their_request():
     manager = open_manager(8)
     manager.begin_step()
     manager.admit("a", [1] * 4 * SIZE, compute=SIZE)
@@ -53,14 +51,13 @@ def test_blocks_wait_for_every_step_of_their_request_in_any_order_of_ends(order)
         manager.begin_step()
         manager.extend("a", compute=SIZE)
     manager.release("a")
-    for step in order:
+    for step in (1, 2, 3):
         assert manager.usage() == Usage(free=4, held=3, cached=0)
         manager.end_step(step)
     assert manager.usage() == Usage(free=7, held=0, cached=0)
 
 
-@pytest.mark.parametrize("order", [*permutations((1, 2, 3))])
-def test_blocks_replaced_by_equal_ones_wait_for_every_step_that_reads_them(order):
+def test_blocks_replaced_by_equal_ones_wait_for_every_step_that_reads_them():
     manager = open_manager(10)
     manager.begin_step()
     first = manager.admit("a", prompt(1, 2)).table.tolist()
@@ -68,15 +65,14 @@ def test_blocks_replaced_by_equal_ones_wait_for_every_step_that_reads_them(order
     own = manager.admit("b", prompt(1, 2)).table.tolist()
     manager.begin_step()
     manager.extend("b", [0] * (SIZE - 1))
-    for step in order:
+    for step in (1, 2, 3):
         assert manager.pool.num_free == 9 - len(first) - len(own)
         manager.end_step(step)
     assert manager.pool.num_free == 9 - len(first) - len(own) + 2
     assert manager.live["a"].table[:2] == manager.live["b"].table[:2]
 
 
-@pytest.mark.parametrize("order", [*permutations((1, 2, 3))])
-def test_blocks_are_cached_once_everything_before_them_is_computed(order):
+def test_blocks_are_cached_once_everything_before_them_is_computed():
     manager = open_manager()
     tokens = prompt(1, 2, 3)
     manager.begin_step()
@@ -84,12 +80,24 @@ def test_blocks_are_cached_once_everything_before_them_is_computed(order):
     for _ in range(2):
         manager.begin_step()
         manager.extend("a", compute=SIZE)
-    ended = set()
-    for step in order:
+    for step in (1, 2, 3):
         manager.end_step(step)
-        ended.add(step)
-        whole = next(n for n in (3, 2, 1, 0) if set(range(1, n + 1)) <= ended)
-        assert manager.lookup(tokens) == whole * SIZE
+        assert manager.lookup(tokens) == step * SIZE
+
+
+def test_a_step_ends_after_all_older_ones_unless_it_is_empty():
+    manager = open_manager()
+    manager.begin_step()
+    manager.admit("a", prompt(1))
+    manager.begin_step()
+    manager.admit("b", prompt(2))
+    with pytest.raises(RuntimeError, match="step 2 cannot end: the oldest in flight is 1"):
+        manager.end_step(2)
+    manager.end_step(manager.begin_step())
+    manager.end_step(1)
+    manager.end_step(2)
+    with pytest.raises(RuntimeError, match="step 2 cannot end"):
+        manager.end_step(2)
 
 
 class World:
@@ -151,7 +159,7 @@ class World:
             assert found == self.truth(name, index), f"{name} reads block {block}"
 
     def end(self):
-        step = self.rng.choice(sorted(self.steps))
+        step = min(self.steps)
         _, _, written = self.steps.pop(step)
         self.content.update(written)
         self.manager.end_step(step)
@@ -172,12 +180,12 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_is_reused_under_a_step_in_flight_in_whatever_order_steps_end(seed):
+def test_nothing_is_reused_under_a_step_in_flight(seed):
     world = World(random.Random(seed), 6 + seed)
     manager = world.manager
     for index in range(300):
         world.act(index)
-    assert world.hits > 10, "hardly anything was ever reused"
+    assert world.hits >= 5, "hardly anything was ever reused"
     for name in list(manager.live):
         manager.release(name)
     while world.steps:
