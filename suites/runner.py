@@ -329,6 +329,8 @@ def replay(
         session = Session(handle.create(log.config), log.config)
         oplog.play(session, oplog.decode(log.operations))
         outcome, message = "FIXED", f"{log.property} holds"
+        if not session.checks[log.property]:
+            outcome, message = "ERROR", f"{log.property} was never evaluated on this target"
     except Violation as violation:
         outcome, message = "FAILED", str(violation)
     except TargetDied as death:

@@ -14,6 +14,7 @@ from kvproof.harness import oplog
 from kvproof.harness.cli.runs import ActiveRun, run_directory, target_failed
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
+from kvproof.harness.oplog import OpLog
 from kvproof.harness.targets import open_handle
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.cache.properties import Property, supported, why_unsupported
@@ -69,6 +70,8 @@ def replay_all(
 ) -> None:
     """`kvproof replay`."""
     logs = [(path, oplog.load(path)) for path in _op_logs(paths)]
+    for path, log in [] if targets else logs:
+        _refuse_to_import(path, log)
     wanted = {spec: None for _, log in logs for spec in targets or [log.target]}
     config = {"op_logs": [str(path) for path, _ in logs], "targets": list(wanted)}
     with ExitStack() as stack:
@@ -79,6 +82,15 @@ def replay_all(
         for path, log in logs:
             for spec in targets or [log.target]:
                 _replay(active, handles[spec], path)
+
+
+def _refuse_to_import(path: Path, log: OpLog) -> None:
+    """An op log is data: what it names is imported only if the user names it too."""
+    if ":" in log.target:
+        raise UsageError(
+            f"{str(path)!r} was recorded on {log.target!r}, which replaying would import",
+            f"if you trust it: kvproof replay {path} --target {log.target}",
+        )
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:

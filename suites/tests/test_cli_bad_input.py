@@ -226,7 +226,7 @@ def test_a_file_that_is_no_op_log(tmp_path: Path, content: object, message: str)
 
 def test_an_op_log_is_only_data_for_the_target_named(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(json.dumps(_changed(target="no_such_module:make")))
-    refused(here("replay", "log.json", cwd=tmp_path), "No module named 'no_such_module'")
+    refused(here("replay", "log.json", cwd=tmp_path), "'no_such_module:make', which replaying")
     assert here("replay", "log.json", "--target", "reference", cwd=tmp_path).code == 0
 
 

@@ -60,7 +60,7 @@ def test_1_a_broken_target_fails_and_its_failure_can_be_replayed(tmp_path: Path)
         assert (tmp_path / "record" / failure.op_log).exists()
         assert (tmp_path / "record" / failure.script_path).read_text() == failure.script
 
-    again = here("replay", "record", "--output", "again", cwd=tmp_path)
+    again = here("replay", "record", "--target", FAULT, "--output", "again", cwd=tmp_path)
     assert again.code == 1
     assert _outcomes(tmp_path / "again") == ["FAILED"] * len(failures)
     fixed = here("replay", "record", "--target", "reference", "--output", "fixed", cwd=tmp_path)
