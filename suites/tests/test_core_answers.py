@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvproof.harness import operations as ops
-from kvproof.harness.adapters.reference import make_target
+from kvproof.harness.adapters.reference import ReferenceTarget, make_target
 from kvproof.harness.handles import InProcessHandle
 from kvproof.harness.oplog import play
 from kvproof.harness.session import Session
@@ -113,6 +113,7 @@ def test_a_wrong_answer_is_a_violation_of_its_property(verb, change, expected):
         (A, Refused("invalid"), "malformed_identity_is_refused"),
         (A, Refused("no_space", 2, 1), "what_fits_is_admitted"),
         (A, Refused("never_fits", 2, 1), "what_fits_is_admitted"),
+        (replace(A, tokens=(1,) * 10), Refused("no_space", 5, 4), "what_fits_is_admitted"),
         (
             replace(A, spans=(Span("image", 2, 9, "h"),)),
             Scheduled(1, 0, 0, 3, ((1, 2),), ((1, 2),)),
@@ -170,3 +171,33 @@ def test_minimising_leaves_out_what_the_failure_does_not_need():
     smallest = minimise(handle, broken.value)
     assert [operation for operation, _ in smallest.session.history] == needed
     assert smallest.property == broken.value.property
+
+
+class Moody(ReferenceTarget):
+    """Breaks one property if it has seen request `a`, and another if not."""
+
+    def admit(self, request, compute=None):
+        self.knows = getattr(self, "knows", False) or request.id == "a"
+        return super().admit(request, compute)
+
+    def finish(self, request_id):
+        answer = super().finish(request_id)
+        return replace(answer, blocks=((1,),)) if self.knows else answer
+
+    def inspect(self):
+        seen = super().inspect()
+        lies = not getattr(self, "knows", True)
+        return replace(seen, usage=replace(seen.usage, held=-1)) if lies else seen
+
+
+def test_minimising_never_slips_from_one_property_to_another():
+    handle = InProcessHandle("moody", Moody)
+    b = Request("b", (4, 5, 6))
+    history = [ops.Admit(A), ops.Complete(), ops.Admit(b), ops.Complete(), ops.Finish("b")]
+    with pytest.raises(Violation) as broken:
+        check(handle.create(CONFIG), *history)
+    assert broken.value.property == "release_returns_what_was_held"
+    assert broken_by(handle, CONFIG, history[2:]) == "usage_adds_up"
+    smallest = minimise(handle, broken.value)
+    assert smallest.property == "release_returns_what_was_held"
+    assert ops.Admit(A) in [operation for operation, _ in smallest.session.history]
