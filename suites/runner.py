@@ -36,7 +36,13 @@ from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation, describe_writer
 from kvproof.suites import expected_failures
 from kvproof.suites.cache.explore import Exploration, explore
-from kvproof.suites.cache.properties import PROPERTIES, Property, supported, why_unsupported
+from kvproof.suites.cache.properties import (
+    BY_NAME,
+    PROPERTIES,
+    Property,
+    supported,
+    why_unsupported,
+)
 from kvproof.suites.expected_failures import Expected
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -150,14 +156,18 @@ class SuiteRun:
             self._write(death)
 
     def _excused(self, event: Replayed) -> Skipped | None:
-        """A log that meets an expected failure on its way shows nothing about its own bug."""
-        known = self._expected.get(event.message.partition(":")[0])
-        if known is None or event.outcome != "FAILED":
+        """A log shows nothing about its bug where that cannot be seen, or something else fails."""
+        prop, known = BY_NAME.get(event.expected), self._expected.get(_property_of(event))
+        if event.outcome == "FAILED" and known:
+            reason = f"{known.property} is expected to fail: {known.reason}"
+        elif prop and event.message == _unseen(prop.name) and not self._claims(prop):
+            reason = why_unsupported(prop, self._handle.profile)
+        else:
             return None
-        return Skipped(
-            part=f"{Path(event.path).name} on {event.target}",
-            reason=f"{known.property} is expected to fail: {known.reason}",
-        )
+        return Skipped(part=f"{Path(event.path).name} on {event.target}", reason=reason)
+
+    def _claims(self, prop: Property) -> bool:
+        return supported(prop, self._handle.profile)
 
     def explore(
         self,
@@ -217,10 +227,7 @@ class SuiteRun:
 
     def _missing(self, tally: Tally) -> list[str]:
         needed = {
-            situation
-            for prop in PROPERTIES
-            if supported(prop, self._handle.profile)
-            for situation in prop.situations
+            situation for prop in PROPERTIES if self._claims(prop) for situation in prop.situations
         }
         return sorted(needed - set(tally.situations))
 
@@ -248,7 +255,7 @@ class SuiteRun:
             return self._expected_verdict(self._expected[prop.name], tally)
         if prop.name in tally.failures:
             return "fail", tally.failures[prop.name].sentence
-        if not supported(prop, self._handle.profile):
+        if not self._claims(prop):
             return "unsupported", why_unsupported(prop, self._handle.profile)
         missing = [name for name in prop.situations if not tally.situations[name]]
         if missing:
@@ -315,6 +322,15 @@ def _target_failed(name: str, died: TargetDied) -> TargetFailed:
     )
 
 
+def _unseen(prop: str) -> str:
+    return f"{prop} was never evaluated on this target"
+
+
+def _property_of(event: Replayed) -> str:
+    """Return the property that a replay broke, which begins its message."""
+    return event.message.partition(":")[0]
+
+
 def replay(
     handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
 ) -> Replayed:
@@ -330,7 +346,7 @@ def replay(
         oplog.play(session, oplog.decode(log.operations))
         outcome, message = "FIXED", f"{log.property} holds"
         if not session.checks[log.property]:
-            outcome, message = "ERROR", f"{log.property} was never evaluated on this target"
+            outcome, message = "ERROR", _unseen(log.property)
     except Violation as violation:
         outcome, message = "FAILED", str(violation)
     except TargetDied as death:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvproof.harness import operations as ops
+from kvproof.harness import script
 from kvproof.harness.adapters.reference import ReferenceTarget, make_target
 from kvproof.harness.handles import InProcessHandle
 from kvproof.harness.oplog import play
@@ -31,8 +32,8 @@ from kvproof.suites.tests import faults
 CONFIG = TargetConfig(num_blocks=6, block_size=2)
 
 
-def check(target, *operations):
-    session = Session(target, CONFIG)
+def check(target, *operations, config=CONFIG):
+    session = Session(target, config)
     for operation in operations:
         session.apply(operation)
 
@@ -132,7 +133,24 @@ def test_a_wrong_decision_about_admission_is_a_violation(request_, answer, expec
     assert broken.value.property == expected
 
 
-# --- minimising ---
+def test_the_script_of_a_wrong_admission_passes_where_it_is_refused():
+    small = TargetConfig(num_blocks=3, block_size=2)
+    subject = make_target(small)
+    stolen = Scheduled(2, 0, 0, 3, ((1, 2),), ((1, 2),))
+    admit = subject.admit
+    subject.admit = lambda request, compute=None: (
+        admit(request, compute) if request.id == "a" else stolen
+    )
+    with pytest.raises(Violation) as broken:
+        check(subject, ops.Admit(A), ops.Complete(), ops.Admit(replace(A, id="b")), config=small)
+    source = script.render("reference", broken.value)
+    assert "b.hit >= 2" in source
+    exec(source, {})
+    broken.value.assertion = "len(b.blocks[0]) == 9"
+    exec(script.render("reference", broken.value), {})
+    broken.value.assertion = "len(a.blocks[0]) == 9"
+    with pytest.raises(AssertionError, match="a lost hit"):
+        exec(script.render("reference", broken.value), {})
 
 
 @pytest.mark.parametrize("fault", ["namespace_ignored", "lost_reference", "collision_accepted"])

@@ -15,6 +15,7 @@ from kvproof.harness.records import (
     Failure,
     HarnessFault,
     PropertyVerdict,
+    Replayed,
     Skipped,
     TargetFailed,
     exit_code,
@@ -22,7 +23,7 @@ from kvproof.harness.records import (
 from kvproof.harness.situations import Situations
 from kvproof.harness.target import Refused
 from kvproof.reference.cache_manager import NO_MATCH, CacheManager
-from kvproof.suites import expected_failures
+from kvproof.suites import expected_failures, runner
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.cache.explore import explore
 from kvproof.suites.cache.properties import PROPERTIES
@@ -167,6 +168,32 @@ def test_scratch_may_wait_where_no_eviction_order_is_declared():
     assert {recorder.verdicts()[name].verdict for name in names} == {"unsupported"}
     strict = judged(odd(EvictsFirst), UNSHRUNK)
     assert "scratch_goes_before_cached" in {failure.property for failure in strict.of(Failure)}
+
+
+def test_a_corpus_log_is_skipped_where_its_bug_cannot_be_seen():
+    recorder = judged(odd(holders=False), settings(FEW, max_examples=1))
+    (skipped,) = recorder.of(Skipped)
+    assert skipped.part == "pinned_path_survives_a_reset.json on subject"
+    assert skipped.reason == "the profile declares no 'holders'"
+    assert {event.outcome for event in recorder.of(Replayed)} == {"FIXED"}
+    assert recorder.of(HarnessFault) == []
+
+
+def test_a_corpus_log_that_says_nothing_about_its_property_is_a_fault_of_ours(
+    monkeypatch, tmp_path
+):
+    log = replace_property((CORPUS / "pinned_path_survives_a_reset.json").read_bytes())
+    (tmp_path / "log.json").write_bytes(log)
+    monkeypatch.setattr(runner, "CORPUS", tmp_path)
+    recorder = judged(make_target, settings(FEW, max_examples=1))
+    (event,) = recorder.of(Replayed)
+    assert event.outcome == "ERROR"
+    assert "batch_rows_are_the_tables was never evaluated" in event.message
+    assert Exit.HARNESS in recorder.codes()
+
+
+def replace_property(log):
+    return log.replace(b'"holders_equal_tables_and_pins"', b'"batch_rows_are_the_tables"')
 
 
 # --- expected failures ---
