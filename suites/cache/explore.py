@@ -64,6 +64,12 @@ class Exploration:
         if self.violation is None or _size(violation) <= _size(self.violation):
             self.violation = violation
 
+    def lose(self, died: TargetDied) -> None:
+        """Keep the death of the target; end here if its process is gone."""
+        self.died = died
+        if died.fatal:
+            raise _Stop from died
+
     def over(self, deadline: float) -> bool:
         """Tell whether there was time enough to explore, or to shrink what was found."""
         limit = self._first + SHRINK_SECONDS if self.violation else deadline
@@ -138,19 +144,28 @@ def explore(
                 seen.keep(violation)
                 raise
             except TargetDied as died:
-                seen.died = died
-                if died.fatal:
-                    raise _Stop from died
+                seen.lose(died)
                 raise
             except Exception as error:
                 seen.broken = error
+                raise
+
+        def open(self) -> Session:
+            try:
+                return super().open()
+            except TargetDied as died:
+                seen.lose(died)
                 raise
 
         def teardown(self) -> None:
             if hasattr(self, "session"):
                 seen.add(self.session)
                 progress(seen.test_cases)
-            super().teardown()
+            try:
+                super().teardown()
+            except TargetDied as died:
+                seen.lose(died)
+                raise
 
     Machine.handle = handle
     factory = Machine if seed is None else with_seed(seed)(Machine)

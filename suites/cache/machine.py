@@ -63,7 +63,11 @@ class CacheMachine(RuleBasedStateMachine):
         self.config = data.draw(configurations(profile))
         large = data.draw(st.integers(0, 7)) == 7
         self._tokens = st.integers(0, (LARGE_ALPHABET if large else TINY_ALPHABET) - 1)
-        self.session = Session(self.handle.create(self.config), self.config)
+        self.session = self.open()
+
+    def open(self) -> Session:
+        """Make a target with the drawn pool."""
+        return Session(self.handle.create(self.config), self.config)
 
     def apply(self, operation: ops.Operation) -> None:
         """Run and judge one operation."""
