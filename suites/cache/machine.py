@@ -268,7 +268,7 @@ class CacheMachine(RuleBasedStateMachine):
         choice = data.draw(st.sampled_from([name for name, ok in choices.items() if ok]))
         if choice == "evict":
             self.apply(ops.Evict(count))
-        elif choice == "reset" and data.draw(st.booleans()):
+        elif choice == "reset":
             self.apply(ops.Reset())
         elif choice == "release nothing":
             self.apply(ops.Finish("r0" if "r0" not in self.session.live else "gone"))
@@ -279,6 +279,13 @@ class CacheMachine(RuleBasedStateMachine):
             self.apply(ops.Pin(replace(self._draw_old(data), id=self._pins[-1])))
         elif choice == "unpin":
             self.apply(ops.Unpin(self._pins.pop(0)))
+
+    @precondition(lambda self: self.session.steps)
+    @rule(chance=st.integers(0, 2))
+    def reset_in_flight(self, chance: int) -> None:
+        """Begin a new epoch under a running step, whose results are then stale."""
+        if chance == 2:
+            self.apply(ops.Reset())
 
     def _malformed(self, data: Any) -> Request:
         """Draw spans that no prompt can have."""
