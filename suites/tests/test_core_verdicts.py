@@ -230,7 +230,7 @@ class BlindLookup(ReferenceTarget):
 def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
     known = expected_failures.Expected("lookup_finds_the_longest_prefix", "no API", "https://x/1")
     expecting(monkeypatch, known)
-    recorder = judged(BlindLookup, FEW)
+    recorder = judged(BlindLookup, BUDGETS["pr"])
     told = recorder.verdicts()["lookup_finds_the_longest_prefix"]
     assert (told.verdict, told.reason) == ("expected_failure", "no API (https://x/1)")
     assert recorder.of(Failure) == []
@@ -319,5 +319,9 @@ def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypat
 
     monkeypatch.setattr(Situations, "after", flaky)
     with pytest.raises(ZeroDivisionError, match="once"):
-        explore(InProcessHandle("x", Liar), FEW, tolerate={"lookup_finds_the_longest_prefix"})
+        explore(
+            InProcessHandle("x", Liar),
+            BUDGETS["pr"],
+            tolerate={"lookup_finds_the_longest_prefix"},
+        )
     assert raised
