@@ -177,6 +177,7 @@ _ANSWERS: dict[str, dict[str, type]] = {
     "create": {"NoneType": type(None)},
     "job": {"dict": dict},
     **{verb: {kind.__name__: kind for kind in worker.answers(verb)} for verb in VERBS},
+    "experts": {"tuple": cast("type", tuple[int | None, ...])},
 }
 """Call -> name of the answer's type -> type."""
 

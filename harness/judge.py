@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kvproof.harness.shadow import BadTableError, Slots
-from kvproof.harness.target import Batch, Completed, Refused, Released, Request, Scheduled, Table
+from kvproof.harness.live import NULL_BLOCK
+from kvproof.harness.target import Batch, Completed, Scheduled, Table
 from kvproof.harness.violation import (
     BRUTE_FORCE,
     INVARIANT,
@@ -22,23 +23,8 @@ from kvproof.harness.violation import (
 )
 
 if TYPE_CHECKING:
-    from kvproof.harness.session import Live, Session
-
-NULL_BLOCK = 0
-
-
-def malformed(request: Request) -> str:
-    """Say what is wrong with a request's identity input (H8); empty if nothing is."""
-    end = 0
-    for index, span in enumerate(request.spans):
-        if not span.content:
-            return f"span {index} has no content hash"
-        if span.length < 1 or span.start + span.length > len(request.tokens):
-            return f"span {index} does not lie in the prompt"
-        if span.start < end:
-            return f"span {index} begins before the one before it ends"
-        end = span.start + span.length
-    return "" if request.tokens else "it has no tokens"
+    from kvproof.harness.live import Live
+    from kvproof.harness.session import Session
 
 
 class Judge:
@@ -47,46 +33,70 @@ class Judge:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._check = session.check
-        self._size = session.config.block_size
+        self._layout = session.layout
 
     def read(
-        self, live: Live, start: int, stop: int, assertion: str = "", *, table_of: str = ""
+        self,
+        live: Live,
+        position: int,
+        stop: int | None = None,
+        assertion: str = "",
+        *,
+        table_of: str = "",
     ) -> None:
-        """Every read returns what that very request would have computed (T1, H1, H3, H6).
+        """Every read returns what that very request would have computed (T1, H1, H3, H6, H7).
 
+        Read is what computing `position` sees in each group, up to `stop` (default: `position`).
         `table_of` is the script's variable whose table is read: the request's own by default.
         """
+        stop = position if stop is None else stop
+        for group in self._layout.attention:
+            first = self._layout.visible(group, position)
+            self._read(live, group, first, stop, assertion, table_of or live.request.id)
+
+    def _read(
+        self, live: Live, group: int, start: int, stop: int, assertion: str, variable: str
+    ) -> None:
         session, name = self._session, live.request.id
-        slots = self.slots(live, start, stop)
+        slots = self.slots(live, group, start, stop)
         session.checks["reads_return_own_content"] += 1
-        wrong = session.shadow.mismatch(slots, live.prints[start:stop], start)
+        expected = live.prints[start:stop]
+        if group:
+            expected = expected ^ self._layout.salts[group]
+        wrong = session.shadow.mismatch(slots, expected, start)
         if wrong is None:
             return
+        where = "" if self._layout.single else f" of group {group}"
         raise Violation(
-            cause(wrong, live.request, live.epoch),
+            cause(wrong, live.request, live.epoch, group),
             SHADOW,
-            f"request {name} reads position {wrong.position} from slot {wrong.slot} (block "
+            f"request {name} reads position {wrong.position}{where} from slot {wrong.slot} (block "
             f"{wrong.block}), which holds something else",
             detail=(
                 f"expected {describe_request(live.request, wrong.position + 1)}, epoch "
                 f"{live.epoch}; found {describe_writer(wrong.writer, wrong.written_as)}"
             ),
-            assertion=assertion or f"slot({table_of or name}, {wrong.position}) != {wrong.slot}",
+            assertion=(assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}")
+            if self._layout.single
+            else "",
             suspects=(wrong.block,),
         )
 
-    def slots(self, live: Live, start: int, stop: int) -> Slots:
+    def slots(self, live: Live, group: int, start: int, stop: int) -> Slots:
         """Return the slots of positions [start, stop); a table that has none is a failure."""
         session, name = self._session, live.request.id
+        paging = self._layout.pagings[group]
         try:
-            return session.shadow.slots(live.table, start, stop)
+            return session.shadow.slots(live.tables[group], start, stop, paging)
         except BadTableError as error:
             raise Violation(
                 "table_covers_its_tokens",
                 INVARIANT,
                 f"the table of request {name} does not address its {stop} tokens",
                 detail=str(error),
-                assertion=f"len({name}.tables[0]) * {session.config.kernel_size} >= {stop}",
+                assertion=f"len({name}.tables[0]) * {paging.page_size} >= {stop}"
+                if self._layout.single
+                else "",
             ) from error
 
     def hit(self, live: Live, answer: Scheduled, expected: int) -> None:
@@ -104,8 +114,9 @@ class Judge:
             f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
         )
         self._note_reads(live, hit)
-        self.read(live, 0, hit, f"{name}.hit <= {expected}")
-        if self._session.was_not_stored(live.prints, expected):
+        self._session.hits.valid(live, hit)
+        self.read(live, hit, assertion=f"{name}.hit <= {expected}")
+        if self._session.running.was_lost("not stored", live.request, expected):
             self._check(
                 "requests_that_may_not_store_leave_nothing",
                 BRUTE_FORCE,
@@ -155,31 +166,41 @@ class Judge:
         checks["spans_are_separate"] += bool(live.request.spans)
 
     def grouped(self, name: str, answer: Scheduled | Completed) -> None:
-        """An answer shows the table of the group that there is (K2)."""
+        """An answer shows the tables of all groups that there are (K2, X1)."""
         variable = "done" if isinstance(answer, Completed) else name
+        count = len(self._layout.groups)
         self._check(
             "table_covers_its_tokens",
             INVARIANT,
-            bool(answer.blocks and answer.tables),
-            lambda: f"request {name} has no table: {answer}",
+            len(answer.blocks) == len(answer.tables) == count,
+            lambda: f"request {name} has no table in each of {count} groups: {answer}",
             assertion=f"{variable}.blocks and {variable}.tables",
         )
 
     def tables(self, live: Live, answer: Scheduled) -> None:
         """Block i holds tokens [i * size, (i + 1) * size); pages are the blocks' own (K2, T7)."""
-        name, blocks, table = live.request.id, answer.blocks[0], answer.tables[0]
-        needed = -(-answer.stop // self._size)
+        for group in self._layout.attention:
+            self._covered(live, group, answer.stop)
+            self._expanded(live, group)
+        self.returned(live)
+
+    def _covered(self, live: Live, group: int, stop: int) -> None:
+        name, blocks = live.request.id, live.groups[group]
+        needed = self._layout.blocks_for(group, stop)
         self._check(
             "table_covers_its_tokens",
             INVARIANT,
             len(blocks) >= needed,
             lambda: (
-                f"request {name} has {len(blocks)} blocks for {answer.stop} tokens of "
-                f"{self._size} a block, it needs {needed}"
+                f"request {name} has {len(blocks)} blocks for {stop} tokens of "
+                f"{self._layout.groups[group].block_size} a block, it needs {needed}"
             ),
             assertion=f"len({name}.blocks[0]) >= {needed}",
         )
-        ratio = self._size // self._session.config.kernel_size
+
+    def _expanded(self, live: Live, group: int) -> None:
+        name, blocks, table = live.request.id, live.groups[group], live.tables[group]
+        ratio = self._layout.pagings[group].ratio
         expanded = tuple(block * ratio + page for block in blocks for page in range(ratio))
         self._check(
             "kernel_tables_address_their_blocks",
@@ -192,37 +213,73 @@ class Judge:
             assertion=f"{name}.tables[0] == {expanded}",
         )
 
-    def extension(self, live: Live, answer: Scheduled, before: Table) -> None:
+    def returned(self, live: Live) -> None:
+        """Blocks behind a window or chunk are given back, and not while a step sees them (X4)."""
+        layout, name, position = self._layout, live.request.id, live.earliest
+        for group in layout.attention:
+            if layout.groups[group].kind == "full":
+                continue
+            table, first = live.groups[group], layout.first_block(group, position)
+            end = layout.blocks_for(group, max(live.computed, position))
+            self._check(
+                "blocks_behind_a_window_outlive_running_steps",
+                INVARIANT,
+                NULL_BLOCK not in table[first:end],
+                partial(
+                    "request {} computes token {} and sees {} of group {} from entry {} on: a "
+                    "block was given back too early".format,
+                    name, position, table[first:end], group, first,
+                ),
+            )  # fmt: skip
+            behind = table[: layout.released(group, position)]
+            self._check(
+                "blocks_behind_a_window_are_returned",
+                INVARIANT,
+                not any(behind),
+                partial(
+                    "request {} goes on from token {} and holds {} of group {}, in which nothing "
+                    "is visible any more".format, name, position, behind, group,
+                ),
+            )  # fmt: skip
+
+    def extension(self, live: Live, answer: Scheduled, before: tuple[Table, ...]) -> None:
         """An extension appends to the table and goes on where the request stopped (T7)."""
         name, count = live.request.id, len(live.request.tokens)
+        kept = all(answer.blocks[g][: len(before[g])] == before[g] for g in self._layout.attention)
         self._check(
             "table_never_shifts",
             INVARIANT,
-            answer.blocks[0][: len(before)] == before
-            and live.computed == answer.start <= answer.stop <= count,
+            kept and live.computed == answer.start <= answer.stop <= count,
             lambda: (
-                f"request {name} had blocks {before} and {live.computed} tokens; extended to "
-                f"{count} it has {answer.blocks[0]} and computes [{answer.start}, {answer.stop})"
+                f"request {name} had blocks {self._shown(before)} and {live.computed} tokens; "
+                f"extended to {count} it has {self._shown(answer.blocks)} and computes "
+                f"[{answer.start}, {answer.stop})"
             ),
-            assertion=f"{name}.blocks[0][:{len(before)}] == {before} "
+            assertion=f"{name}.blocks[0][:{len(before[0])}] == {before[0]} "
             f"and {live.computed} == {name}.start <= {name}.stop <= {count}",
         )
 
+    def _shown(self, groups: tuple[Table, ...]) -> Table | tuple[Table, ...]:
+        return groups[0] if self._layout.single else groups
+
     def batch(self, rows: list[Live], answer: Batch) -> None:
         """Rows of a padded batch are the requests' tables, padded with null pages (K3, B1)."""
-        session = self._session
-        ratio = self._size // session.config.kernel_size
-        width = max(len(live.table) for live in rows)
-        found = len(answer.tables[0]) if answer.tables else 0
-        self._check(
-            "batch_rows_are_the_tables",
-            INVARIANT,
-            found == len(rows),
-            lambda: f"a batch of {len(rows)} requests has {found} rows",
-            assertion=f"len(batch.tables[0]) == {len(rows)}",
-        )
+        for group in self._layout.attention:
+            found = answer.tables[group] if group < len(answer.tables) else ()
+            self._check(
+                "batch_rows_are_the_tables",
+                INVARIANT,
+                len(found) == len(rows),
+                partial("a batch of {} requests has {} rows".format, len(rows), len(found)),
+                assertion=f"len(batch.tables[0]) == {len(rows)}",
+            )
+            self._batch(rows, found, group)
+
+    def _batch(self, rows: list[Live], found: tuple[Table, ...], group: int) -> None:
+        ratio = self._layout.pagings[group].ratio
+        width = max(len(live.tables[group]) for live in rows)
         for index, live in enumerate(rows):
-            row, own, name = answer.tables[0][index], live.table, live.request.id
+            row, own, name = found[index], live.tables[group], live.request.id
             padding = row[len(own) :]
             self._check(
                 "batch_rows_are_the_tables",
@@ -245,79 +302,3 @@ class Judge:
                 assertion=f"all(0 <= page < {ratio} for page in "
                 f"batch.tables[0][{index}][{len(own)}:])",
             )
-
-    def admissible(self, request: Request) -> None:
-        """Malformed identity input is refused before it touches state (H8)."""
-        problem = malformed(request)
-        self._check(
-            "malformed_identity_is_refused",
-            INVARIANT,
-            not problem,
-            lambda: f"request {request.id} was admitted although {problem}",
-            assertion=f"isinstance({request.id}, Refused)",
-        )
-        whole, capacity = -(-len(request.tokens) // self._size), self._session.config.num_blocks - 1
-        self._check(
-            "what_can_never_fit_is_refused_at_arrival",
-            INVARIANT,
-            whole <= capacity,
-            lambda: (
-                f"request {request.id} needs {whole} blocks in the end, the pool has {capacity}"
-            ),
-            assertion=f"isinstance({request.id}, Refused)",
-        )
-
-    def refusal(self, request: Request, answer: Refused, tokens: int, held: Table) -> None:
-        """A refusal is for a reason: malformed, too large for the pool, or no room now (B8)."""
-        session, name = self._session, request.id
-        whole, capacity = -(-tokens // self._size), session.config.num_blocks - 1
-        if answer.reason == "invalid":
-            self._check(
-                "malformed_identity_is_refused",
-                INVARIANT,
-                bool(malformed(request)),
-                lambda: f"request {name} was refused as malformed: {answer.detail!r}",
-                assertion=f"isinstance({name}, Scheduled)",
-            )
-            return
-        if whole > capacity:
-            session.checks["what_can_never_fit_is_refused_at_arrival"] += 1
-            return
-        room = capacity - len(set(session.holders()) - set(held))
-        self._check(
-            "what_fits_is_admitted",
-            INVARIANT,
-            whole > room,
-            lambda: (
-                f"request {name} was refused ({answer.reason}: needs {answer.needed}, "
-                f"available {answer.available}) although it needs at most {whole} blocks and only "
-                f"{capacity - room} of {capacity} are held by others"
-            ),
-            assertion=f"isinstance({name}, Scheduled)",
-        )
-
-    def reset(self, answer: Released | Refused) -> None:
-        """A reset is refused exactly where that is declared: while a block is held (H6)."""
-        session = self._session
-        must_refuse = session.profile.reset == "idle" and bool(session.holders())
-        self._check(
-            "reset_does_what_it_says",
-            INVARIANT,
-            isinstance(answer, Refused) == must_refuse,
-            lambda: (
-                f"reset answered {answer} while {len(session.holders())} blocks are held; the "
-                f"profile declares reset {session.profile.reset!r}"
-            ),
-            assertion=f"isinstance(last, Refused) == {must_refuse}",
-        )
-
-    def lookup(self, request: Request, found: int) -> None:
-        """A lookup finds what an admission would hit (T1)."""
-        expected = self._session.expected_hit(request)
-        self._check(
-            "lookup_finds_the_longest_prefix",
-            BRUTE_FORCE,
-            found == expected or (found < expected and not self._session.profile.maximal),
-            lambda: f"lookup of {request.id} found {found} tokens, {expected} are reusable",
-            assertion=f"last == {expected}",
-        )

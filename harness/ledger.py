@@ -1,14 +1,15 @@
-"""Which blocks are reusable, by what they contain: the brute-force side of the oracle.
+"""What is reusable, by what it contains: blocks, checkpoints of states, rows of routed experts.
 
-The ledger hears what was computed and completed, never the engine's hashes. From that it knows
-the longest hit that the documented rules allow, and in which order blocks may be evicted.
+The ledger hears what was computed and completed, never the engine's hashes. From that `Reuse`
+finds the longest hit that the documented rules allow; here is in which order blocks may leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kvproof.harness.layout import Layout
 from kvproof.harness.shadow import Fingerprints
 
 
@@ -17,11 +18,14 @@ class Entry:
     """One cached block."""
 
     content: int
-    """Fingerprint at its last position."""
+    """Fingerprint at its last position, with the group mixed in."""
     parent: int
     """Fingerprint at the last position of the block before; 0 for the first."""
     idle_since: int | None = None
     """When its last holder left; None while it is held."""
+    anchor: int = 0
+    """Of a window, chunk or state beside full attention: the full block at the same end."""
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,64 +37,191 @@ class Disorder:
     reason: str
 
 
-class Ledger:
-    """Cached blocks of one group by id and by content."""
+class Contents:
+    """Entries by id and by content."""
 
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
-        self.cached: dict[int, Entry] = {}
-        self._by_content: dict[int, set[int]] = {}
+    def __init__(self) -> None:
+        self.by_id: dict[int, Entry] = {}
+        self.by_content: dict[int, set[int]] = {}
 
-    def store(self, block: int, prints: Fingerprints, index: int) -> None:
-        """Block `index` of a request with these fingerprints became reusable as id `block`."""
-        if block in self.cached:
-            return
-        last = (index + 1) * self._block_size - 1
-        parent = int(prints[last - self._block_size]) if index else 0
-        content = int(prints[last])
-        self.cached[block] = Entry(content, parent)
-        self._by_content.setdefault(content, set()).add(block)
+    def store(self, key: int, entry: Entry) -> None:
+        """Take an entry over, unless the id has one."""
+        if key not in self.by_id:
+            self.by_id[key] = entry
+            self.by_content.setdefault(entry.content, set()).add(key)
 
-    def drop(self, block: int) -> Entry | None:
-        """Forget a block's identity; returns what it was."""
-        entry = self.cached.pop(block, None)
+    def drop(self, key: int) -> Entry | None:
+        """Forget an entry; returns what it was."""
+        entry = self.by_id.pop(key, None)
         if entry is not None:
-            copies = self._by_content[entry.content]
-            copies.discard(block)
+            copies = self.by_content[entry.content]
+            copies.discard(key)
             if not copies:
-                del self._by_content[entry.content]
+                del self.by_content[entry.content]
         return entry
 
     def clear(self) -> None:
+        """Forget everything."""
+        self.by_id.clear()
+        self.by_content.clear()
+
+
+@dataclass
+class Routed:
+    """Expert rows that lie with one unit (R1)."""
+
+    complete: bool
+    filled: bool = False
+    """They came later than the unit, from an equal request (R3)."""
+
+
+class Ledger:
+    """Cached blocks and checkpoints of all groups."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._pool = Contents()
+        self._rows = Contents()
+        self.cached: dict[int, Entry] = self._pool.by_id
+        """Blocks of the shared pool."""
+        self.rows: dict[int, Entry] = self._rows.by_id
+        """Slots of the separate state pool: row * number of state groups + place."""
+        self._routed: dict[int, Routed] = {}
+        """Fingerprint at the end of a unit -> its rows."""
+
+    # --- what is there ---
+
+    def store(self, block: int, prints: Fingerprints, index: int, group: int = 0) -> None:
+        """Block `index` of a request with these fingerprints became reusable as id `block`."""
+        layout = self._layout
+        size, salt = layout.groups[group].block_size, layout.salts[group]
+        last = (index + 1) * size - 1
+        parent = int(prints[last - size] ^ salt) if index else 0
+        anchor = self._anchor(prints, last) if group not in layout.full else 0
+        self._pool.store(
+            block, Entry(int(prints[last] ^ salt), parent, anchor=anchor, group=group)
+        )
+
+    def store_state(
+        self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int
+    ) -> None:
+        """Keep a checkpoint after `tokens` tokens: blocks in order, or the slot of its row."""
+        table, anchor = self._table(group), self._anchor(prints, tokens - 1)
+        for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
+            table.store(key, Entry(content, 0, anchor=anchor, group=group))
+
+    def _anchor(self, prints: Fingerprints, last: int) -> int:
+        """Return the content of the full block that ends where the unit of `last` does."""
+        layout = self._layout
+        if not layout.full:
+            return 0
+        end = last // layout.unit * layout.unit + layout.unit - 1
+        return int(prints[end] ^ layout.salts[layout.full[0]]) if end < len(prints) else 0
+
+    def _table(self, group: int) -> Contents:
+        return self._rows if self._layout.separate and group in self._layout.states else self._pool
+
+    def state(self, prints: Fingerprints, tokens: int, group: int) -> list[int]:
+        """Return the content of each part of the state after `tokens` tokens."""
+        salts = self._layout.state_salts
+        last = prints[tokens - 1]
+        return [int(last ^ salts[group, part]) for part in range(self._layout.parts(group))]
+
+    def drop(self, block: int) -> Entry | None:
+        """Forget a block's identity; returns what it was."""
+        return self._pool.drop(block)
+
+    def drop_row(self, slot: int) -> Entry | None:
+        """Forget the checkpoint of one group in a row of the separate pool."""
+        return self._rows.drop(slot)
+
+    def clear(self) -> None:
         """Forget everything, as after a reset."""
-        self.cached.clear()
-        self._by_content.clear()
+        self._pool.clear()
+        self._rows.clear()
+        self._routed.clear()
+
+    def has_block(self, prints: Fingerprints, index: int, group: int = 0) -> bool:
+        """Tell whether block `index` of a request is cached."""
+        layout = self._layout
+        last = (index + 1) * layout.groups[group].block_size - 1
+        return int(prints[last] ^ layout.salts[group]) in self._pool.by_content
+
+    def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
+        """Tell whether a checkpoint after exactly `tokens` tokens is cached."""
+        table = self._table(group).by_content
+        return all(content in table for content in self.state(prints, tokens, group))
+
+    def prefix(self, prints: Fingerprints, limit: int, group: int = 0) -> int:
+        """Return the cached tokens from the start without a hole, at most `limit`."""
+        size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
+        known, tokens = self._pool.by_content, 0
+        for content in (prints[size - 1 : limit : size] ^ salt).tolist():
+            if content not in known:
+                break
+            tokens += size
+        return tokens
+
+    # --- routed experts ---
+
+    def unit_is_cached(self, prints: Fingerprints, index: int) -> bool:
+        """Tell whether a block of unit `index` of a request is cached in any group."""
+        layout = self._layout
+        for group in layout.attention:
+            ratio = layout.unit // layout.groups[group].block_size
+            blocks = range(index * ratio, (index + 1) * ratio)
+            if any(self.has_block(prints, block, group) for block in blocks):
+                return True
+        return any(self.has_state(prints, (index + 1) * layout.unit, g) for g in layout.states)
+
+    def route(self, prints: Fingerprints, index: int, *, complete: bool) -> None:
+        """Note that unit `index` is about to be stored, with or without a row at each position."""
+        end = int(prints[(index + 1) * self._layout.unit - 1])
+        known = self._routed.get(end) if self.unit_is_cached(prints, index) else None
+        if known is None:
+            self._routed[end] = Routed(complete)
+        elif complete and not known.complete:
+            self._routed[end] = Routed(complete=True, filled=True)
+
+    def routed(self, prints: Fingerprints, index: int) -> Routed:
+        """Return what is known of the rows of a cached unit."""
+        end = int(prints[(index + 1) * self._layout.unit - 1])
+        return self._routed.get(end, Routed(complete=False))
+
+    # --- order ---
 
     def contents(self) -> set[int]:
-        """Return the fingerprints of all cached blocks."""
-        return set(self._by_content)
+        """Return the fingerprints of all cached blocks of attention groups."""
+        if not self._layout.states:
+            return set(self._pool.by_content)
+        groups = self._layout.attention
+        return {entry.content for entry in self.cached.values() if entry.group in groups}
 
     def duplicates(self) -> set[int] | None:
         """Return blocks that hold the same content, if any."""
-        return next((copies for copies in self._by_content.values() if len(copies) > 1), None)
+        return next((copies for copies in self._pool.by_content.values() if len(copies) > 1), None)
+
+    def keep_first_checkpoints(self) -> None:
+        """Forget the younger of equal checkpoints: a target keeps one and drops the other."""
+        for table in (self._pool, self._rows):
+            copies = [ids for ids in table.by_content.values() if len(ids) > 1]
+            for ids in copies:
+                in_order = [key for key in table.by_id if key in ids]
+                if table.by_id[in_order[0]].group in self._layout.states:
+                    for key in in_order[1:]:
+                        table.drop(key)
 
     def orphan(self) -> int | None:
-        """Return a cached block whose predecessor is not cached, if any."""
-        return next(
-            (
-                block
-                for block, entry in self.cached.items()
-                if entry.parent and entry.parent not in self._by_content
-            ),
-            None,
-        )
+        """Return a cached block whose predecessor, or the unit that it belongs to, is not cached.
 
-    def longest(self, prints: Fingerprints, limit: int) -> int:
-        """Return the longest reusable prefix in tokens, at most `limit` tokens, by brute force."""
-        size, tokens = self._block_size, 0
-        while tokens + size <= limit and int(prints[tokens + size - 1]) in self._by_content:
-            tokens += size
-        return tokens
+        Windows and chunks have holes: only full attention needs the block before.
+        """
+        known, full = self._pool.by_content, self._layout.full
+        for block, entry in self.cached.items():
+            needed = entry.parent if entry.group in full else entry.anchor
+            if needed and needed not in known:
+                return block
+        return None
 
     def settle(self, held: Iterable[int], now: int) -> None:
         """Note which cached blocks lost their last holder in operation `now`."""
@@ -123,5 +254,19 @@ class Ledger:
 
     def chain(self, prints: Fingerprints, tokens: int) -> tuple[int, ...]:
         """Return the blocks that hold the first `tokens` tokens (any copy of each)."""
-        ends = range(self._block_size - 1, tokens, self._block_size)
-        return tuple(min(self._by_content[int(prints[end])]) for end in ends)
+        return self.blocks(prints, 0, tokens, 0)
+
+    def blocks(
+        self, prints: Fingerprints, start: int, stop: int, group: int
+    ) -> tuple[int, ...]:
+        """Return the blocks of [start, stop) in a group, those that are cached (any copy)."""
+        size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
+        ends = range(start + size - 1, stop, size)
+        found = (self._pool.by_content.get(int(prints[end] ^ salt)) for end in ends)
+        return tuple(min(copies) for copies in found if copies)
+
+    def state_blocks(self, prints: Fingerprints, tokens: int, group: int) -> tuple[int, ...]:
+        """Return the blocks, or the slot, of the checkpoint after `tokens` tokens."""
+        table = self._table(group).by_content
+        contents = self.state(prints, tokens, group)
+        return tuple(min(table[content]) for content in contents if content in table)

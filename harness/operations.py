@@ -23,11 +23,24 @@ class Extend:
     id: str
     tokens: tuple[int, ...] = ()
     compute: int | None = None
+    drafts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Complete:
     """`Target.complete` of the oldest step in flight."""
+
+    accepted: int | None = None
+    """Drafts that stay; all: None."""
+    routed: bool = True
+    """False: no expert rows come with it, although the target would take them (R3)."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """`Target.experts`."""
+
+    id: str
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,7 @@ Operation = Union[  # noqa: UP007 - read at run time by Python 3.10's dataclass 
     Admit,
     Extend,
     Complete,
+    Experts,
     Finish,
     Cancel,
     Preempt,
@@ -110,6 +124,7 @@ OPERATIONS: dict[str, type[Any]] = {
     "admit": Admit,
     "extend": Extend,
     "complete": Complete,
+    "experts": Experts,
     "finish": Finish,
     "cancel": Cancel,
     "preempt": Preempt,

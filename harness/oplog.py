@@ -7,16 +7,16 @@ log found on one target can be replayed on another.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from kvproof.harness import operations as ops
 from kvproof.harness.errors import UsageError
-from kvproof.harness.judge import malformed
+from kvproof.harness.admissions import malformed
 from kvproof.harness.records import UNREADABLE
 from kvproof.harness.script import RESERVED
 from kvproof.harness.session import Session
@@ -24,6 +24,8 @@ from kvproof.harness.target import CONTRACT_VERSION, TargetConfig
 from kvproof.harness.violation import Violation
 
 FORMAT = 1
+
+T = TypeVar("T")
 
 
 class OpLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +66,21 @@ def fingerprint(target: str, prop: str, session: Session) -> str:
 
 def load(path: Path) -> OpLog:
     """Read an op log. Raises UsageError that names the file and what is wrong."""
+    return read(path, _parse)
+
+
+def _parse(text: bytes) -> OpLog:
+    log = msgspec.json.decode(text, type=OpLog)
+    decode(log.operations)
+    return log
+
+
+def read(path: Path, parse: Callable[[bytes], T]) -> T:
+    """Read a log of any kind. Raises UsageError that names the file and what is wrong."""
     try:
         text = path.read_bytes()
         _check_version(path, msgspec.json.decode(text, type=_Version))
-        log = msgspec.json.decode(text, type=OpLog)
-        decode(log.operations)
+        return parse(text)
     except OSError as error:
         raise UsageError(
             f"cannot read op log {str(path)!r}: {error.strerror}",
@@ -78,7 +90,6 @@ def load(path: Path) -> OpLog:
         raise UsageError(
             f"{str(path)!r} is no op log: {error}", "record one with kvproof run or fuzz"
         ) from error
-    return log
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -94,7 +105,7 @@ def _check_version(path: Path, found: _Version) -> None:
         raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
 
 
-def dump(log: OpLog) -> bytes:
+def dump(log: msgspec.Struct) -> bytes:
     """Return the JSON of an op log, one operation a line."""
     return msgspec.json.format(msgspec.json.encode(log), indent=1) + b"\n"
 

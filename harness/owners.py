@@ -6,16 +6,16 @@ the answer just received.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvproof.harness.ledger import Entry
-from kvproof.harness.target import Released, Request, Table
-from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
+from kvproof.harness.live import NULL_BLOCK, Live
+from kvproof.harness.target import Released, Scheduled, Table
+from kvproof.harness.violation import INVARIANT
 
 if TYPE_CHECKING:
-    from kvproof.harness.session import Live, Session
-
-NULL_BLOCK = 0
+    from kvproof.harness.session import Session
 
 
 class Owners:
@@ -23,24 +23,27 @@ class Owners:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._layout = session.layout
         self._check = session.check
 
-    def handed_out(self, live: Live, fresh: Table, written: Table) -> None:
+    def handed_out(
+        self, live: Live, answer: Scheduled, fresh: Table, written: Table
+    ) -> None:
         """Blocks handed out and written belong to nobody else (B1, B2, B5, B6)."""
         session, name = self._session, live.request.id
         self._check(
             "null_block_is_never_used",
             INVARIANT,
-            NULL_BLOCK not in live.blocks,
-            lambda: f"request {name} was given the null block: {live.blocks}",
+            NULL_BLOCK not in (live.blocks if self._layout.single else written),
+            lambda: f"request {name} was given the null block: {live.groups}",
             assertion=f"0 not in {name}.blocks[0]",
         )
         self._check(
             "a_hit_block_survives_its_own_admission",
             INVARIANT,
-            len(set(live.blocks)) == len(live.blocks),
+            all(len(set(ids)) == len(ids) for ids in self._present(live)),
             lambda: (
-                f"request {name} holds a block twice: {live.blocks}; a block that it hit was "
+                f"request {name} holds a block twice: {live.groups}; a block that it hit was "
                 "evicted to make room for it"
             ),
             assertion=f"len(set({name}.blocks[0])) == len({name}.blocks[0])",
@@ -51,6 +54,8 @@ class Owners:
             if other is not live
             for block in other.blocks
         } | {block: pin for pin, table in session.pins.items() for block in table}
+        if not self._layout.single:
+            self._one_group_each(live, answer)
         self._exclusive("written_blocks_have_one_owner", live, (*fresh, *written), others)
         if session.profile.in_flight_steps:
             running = {
@@ -60,6 +65,39 @@ class Owners:
                 for block in step.blocks
             }
             self._exclusive("a_running_step_keeps_its_blocks", live, (*fresh, *written), running)
+
+    def _present(self, live: Live) -> list[Table]:
+        """Tables of the attention groups without nulls."""
+        if self._layout.single:
+            return [live.groups[0]]
+        return [tuple(b for b in live.groups[g] if b) for g in self._layout.attention]
+
+    def _one_group_each(self, live: Live, answer: Scheduled) -> None:
+        """A block is in the tables of one group only (H7)."""
+        session, layout, owner = self._session, self._layout, {}
+        for other in session.live.values():
+            for group in layout.pooled:
+                owner.update(dict.fromkeys(other.groups[group], group))
+        for use in () if layout.separate else answer.states:
+            owner.update({block: use.group for _, ids in use.writes for block in ids})
+        wrong = next(
+            (
+                (block, group, owner[block])
+                for group in layout.pooled
+                for block in live.groups[group]
+                if block and owner[block] != group
+            ),
+            None,
+        )
+        self._check(
+            "groups_never_share_blocks",
+            INVARIANT,
+            wrong is None,
+            lambda: "block {} is in a table of group {} and in one of group {}".format(
+                *(wrong or ())
+            ),
+            suspects=wrong[:1] if wrong else (),
+        )
 
     def _exclusive(self, prop: str, live: Live, mine: Table, others: dict[int, str]) -> None:
         stolen = next((block for block in mine if block in others), NULL_BLOCK)
@@ -83,46 +121,36 @@ class Owners:
 
     def release(self, name: str, live: Live | None, answer: Released) -> None:
         """A release gives back what the request held, once (B2, C6)."""
-        held = set(live.blocks) if live else set()
-        freed = set(answer.blocks[0]) if answer.blocks else set()
-        self._check(
-            "release_is_idempotent" if live is None else "release_returns_what_was_held",
-            INVARIANT,
-            freed == held,
-            lambda: f"releasing {name} gave back {sorted(freed)}, it held {sorted(held)}",
-            assertion=f"set(last.blocks[0] if last.blocks else ()) == {held or 'set()'}",
-        )
-
-    def pin(self, request: Request, held: int, expected: int) -> None:
-        """A pin holds the longest cached prefix (B2)."""
-        self._check(
-            "pins_hold_the_cached_prefix",
-            BRUTE_FORCE,
-            held == expected,
-            lambda: f"pin {request.id} holds {held} tokens, {expected} are cached",
-            assertion=f"last == {expected}",
-        )
-
-    def unpin(self, name: str, table: Table, answer: Released) -> None:
-        """Dropping a pin gives back what it held, once (B2)."""
-        freed = answer.blocks[0] if answer.blocks else ()
-        self._check(
-            "pins_hold_the_cached_prefix",
-            INVARIANT,
-            set(freed) == set(table),
-            lambda: f"dropping pin {name} gave back {freed}, it held {table}",
-            assertion=f"set(last.blocks[0]) == {set(table) or 'set()'}",
-        )
+        for group in self._layout.attention:
+            held = set(live.groups[group]) if live else set()
+            freed = set(answer.blocks[group]) if group < len(answer.blocks) else set()
+            if not self._layout.single:
+                held, freed = held - {NULL_BLOCK}, freed - {NULL_BLOCK}
+            self._check(
+                "release_is_idempotent" if live is None else "release_returns_what_was_held",
+                INVARIANT,
+                freed == held,
+                partial(
+                    "releasing {} gave back {}, it held {}".format,
+                    name,
+                    sorted(freed),
+                    sorted(held),
+                ),
+                assertion=f"set(last.blocks[0] if last.blocks else ()) == {held or 'set()'}",
+            )
 
     def evicted(self, count: int, ids: Table) -> None:
         """Eviction on request takes cached blocks that nobody holds, as many as asked (B3)."""
         session = self._session
         held = session.holders()
         idle = [block for block in session.ledger.cached if block not in held]
+        least, most = min(count, len(idle)), count
+        if not self._layout.single:  # a unit goes with the blocks of all groups that it has
+            most += self._layout.unit_blocks - 1
         self._check(
             "eviction_takes_idle_cached_blocks",
             INVARIANT,
-            set(ids) <= set(idle) and len(ids) == min(count, len(idle)),
+            set(ids) <= set(idle) and least <= len(ids) <= most,
             lambda: f"evict({count}) took {ids}; cached and held by nobody are {sorted(idle)}",
             assertion=f"set(last.blocks[0]) <= {set(idle) or 'set()'} "
             f"and len(last.blocks[0]) == {min(count, len(idle))}",
@@ -133,6 +161,8 @@ class Owners:
         session = self._session
         if not victims or not session.audit or session.profile.eviction_order != "lru_tail_first":
             return
+        if not self._layout.single:
+            return  # which group's block is the least recent is nowhere declared
         wrong = session.ledger.disorder(victims, taken)
         self._check(
             "least_recent_goes_first",
@@ -153,6 +183,8 @@ class Owners:
         session = self._session
         if not victims or not session.audit or session.profile.eviction_order == "undeclared":
             return
+        if not self._layout.single:
+            return  # judged by `dropped`, which also knows what was evicted beside it
         scratch = session.audit.last.usage.free - len(session.misplaced)
         self._check(
             "scratch_goes_before_cached",

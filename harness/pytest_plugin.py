@@ -22,6 +22,7 @@ import pytest
 if TYPE_CHECKING:
     from kvproof.harness.handles import Handle
     from kvproof.harness.records import AnyEvent, Failure
+    from kvproof.suites.property import Level, Property
 
 SURVIVAL = "target_survives"
 """Item that fails if the target crashes, hangs or answers nonsense."""
@@ -46,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how much to explore: debug, pr (default) or nightly",
     )
     group.addoption(
+        "--kvproof-level",
+        default="core",
+        metavar="NAME",
+        help="which suites: core (default) or full",
+    )
+    group.addoption(
         "--kvproof-seed", type=int, metavar="N", help="draw other histories than the budget's own"
     )
 
@@ -56,8 +63,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
         return None
     seed = config.getoption("kvproof_seed")
     drawn = "" if seed is None else f", seed {seed}"
-    budget = config.getoption("kvproof_budget")
-    return f"kvproof: {', '.join(_targets(config))}; budget {budget}{drawn}"
+    budget, level = config.getoption("kvproof_budget"), config.getoption("kvproof_level")
+    return f"kvproof: {', '.join(_targets(config))}; level {level}, budget {budget}{drawn}"
 
 
 def _targets(config: pytest.Config) -> list[str]:
@@ -73,6 +80,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
     try:
         _budget(session.config)
+        _level(session.config)
         for spec in _targets(session.config):
             _open(spec, Path(tempfile.gettempdir())).close()
     except UsageError as error:
@@ -88,6 +96,17 @@ def _budget(config: pytest.Config) -> Any:
         raise UsageError(f"unknown budget {name!r}", f"choose one of {', '.join(BUDGETS)}")
     derandomized = config.getoption("kvproof_seed") is None
     return BUDGETS[name] if derandomized else seeded(BUDGETS[name], None)
+
+
+def _level(config: pytest.Config) -> Level:
+    from kvproof.harness.errors import UsageError
+    from kvproof.suites.property import LEVELS
+
+    name = config.getoption("kvproof_level")
+    if name not in LEVELS:
+        raise UsageError(f"unknown level {name!r}", f"choose one of {', '.join(LEVELS)}")
+    level: Level = name
+    return level
 
 
 def _open(spec: str, log_directory: Path) -> Handle:
@@ -112,22 +131,31 @@ def _suites_folder() -> Path | None:
 
 
 class Suites(pytest.Directory):
-    """The folder of the suites, with one collector per target."""
+    """The folder of the suites, with one collector per target and suite."""
 
     def collect(self) -> Iterator[TargetSuite]:
-        """Yield the targets in the order given."""
+        """Yield the suites of the targets in the order given."""
+        from kvproof.suites.levels import catalogue
+
         if not _targets(self.config):
             raise self.CollectError("kvproof.suites judges a target: add --kvproof-target=SPEC")
         for spec in _targets(self.config):
-            yield TargetSuite.from_parent(self, name=f"cache[{spec}]", spec=spec)
+            for name, properties in catalogue(_level(self.config)).items():
+                yield TargetSuite.from_parent(
+                    self, name=f"{name}[{spec}]", spec=spec, suite=name, properties=properties
+                )
 
 
 class TargetSuite(pytest.Collector):
-    """All properties of one target; the exploration runs when the first of them is wanted."""
+    """One suite of one target; the exploration runs when the first property is wanted."""
 
-    def __init__(self, *, spec: str, **keywords: Any) -> None:
+    def __init__(
+        self, *, spec: str, suite: str, properties: tuple[Property, ...], **keywords: Any
+    ) -> None:
         super().__init__(**keywords)
         self.spec = spec
+        self.suite = suite
+        self.properties = properties
         self.events: list[AnyEvent] = []
         self.directory: Path | None = None
         self.problem = ""
@@ -135,16 +163,15 @@ class TargetSuite(pytest.Collector):
 
     def collect(self) -> Iterator[Verdict]:
         """Yield the properties in the order of the rules, then what concerns the whole target."""
-        from kvproof.suites.cache.properties import PROPERTIES
-
-        for name in [*(prop.name for prop in PROPERTIES), CORPUS, SURVIVAL]:
+        names = [prop.name for prop in self.properties]
+        for name in [*names, *([CORPUS] if self.suite == "cache" else []), SURVIVAL]:
             item = Verdict.from_parent(self, name=name)
             if self.config.pluginmanager.hasplugin("xdist"):
                 item.add_marker(pytest.mark.xdist_group(self.name))
             yield item
 
     def setup(self) -> None:
-        """Run the suites on the target once, whatever comes of it."""
+        """Run the suite on the target once, whatever comes of it."""
         from kvproof.harness.errors import UsageError
         from kvproof.harness.records import RunWriter
         from kvproof.suites.runner import SuiteRun
@@ -153,9 +180,9 @@ class TargetSuite(pytest.Collector):
         writer = RunWriter(self.directory, self._manifest())
         handle = _open(self.spec, self.directory)
         try:
-            SuiteRun(handle, writer, write=self._record(writer)).run(
-                _budget(self.config), seed=self.config.getoption("kvproof_seed")
-            )
+            run = SuiteRun(handle, writer, write=self._record(writer), level=_level(self.config))
+            seed = self.config.getoption("kvproof_seed")
+            run.run(_budget(self.config), seed=seed, only=self.suite)
         except UsageError as error:
             self.problem = f"{error}\n{error.hint}".rstrip()
         finally:

@@ -65,6 +65,7 @@ class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
     """The outcome of one property on one target."""
 
     target: str
+    suite: str = "cache"
     property: str
     section: str
     """Letter of the rule section: B, K, H, ..."""

@@ -32,7 +32,7 @@ def render(target: str, violation: Violation) -> str:
     """Return the source of a script that fails where the target is wrong and passes when fixed."""
     session = violation.session
     assert session is not None
-    lines = [f'"""{_doc(violation)}"""', ""]
+    lines = [docstring(violation), ""]
     body = _direct(violation, session) if violation.assertion else _judged(session)
     body.insert(0, f"target = open_target({target!r}, {code(session.config)})")
     used = "\n".join(body)
@@ -72,11 +72,13 @@ RESERVED = frozenset(
 """Names that a script may use for something else than a request."""
 
 
-def _doc(violation: Violation) -> str:
+def docstring(violation: Violation) -> str:
+    """Return what went wrong as the docstring of a script."""
     text = f"{violation.property}: {violation.sentence}."
     if violation.detail:
         text += f"\n\n{violation.detail[:1].upper()}{violation.detail[1:]}.\n"
-    return text.replace("\\", "\\\\").replace('"""', "'''")
+    text = text.replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{text}"""'
 
 
 def _direct(violation: Violation, session: Session) -> list[str]:

@@ -20,6 +20,7 @@ DEFAULT_FILE = "kvproof.toml"
 """Read from the working directory if no other file is named."""
 
 BudgetName: TypeAlias = Literal["pr", "nightly", "debug"]
+LevelName: TypeAlias = Literal["core", "full"]
 Metric: TypeAlias = Literal[
     "tokens_per_second",
     "ratio",
@@ -61,6 +62,8 @@ class Limit(_Table, frozen=True, kw_only=True):
 class GateSettings(_Table, frozen=True, kw_only=True):
     """`[gate]`: what the gate adds to a run, and what it tolerates."""
 
+    level: LevelName = "core"
+    """Suites that judge the reference; other targets are judged at level core."""
     bench: bool = True
     requests: int = 400
     """Requests of the generated bench workload."""
@@ -132,6 +135,13 @@ def _guess(key: str, where: tuple[str, ...], known: Sequence[str]) -> str:
     return f"known here: {', '.join(known)}"
 
 
+_CHOICES = {
+    "budget": get_args(BudgetName),
+    "level": get_args(LevelName),
+    "metric": get_args(Metric),
+}
+
+
 def _wrong_value(path: Path, data: dict[str, Any], message: str) -> UsageError:
     """Turn msgspec's `... - at `$.run.budget`` into the key, its value and what it takes."""
     problem, _, place = message.partition(" - at `$.")
@@ -141,7 +151,7 @@ def _wrong_value(path: Path, data: dict[str, Any], message: str) -> UsageError:
         value = value[int(step[1:-1])] if step.startswith("[") else value[step]
     key = ".".join(steps).replace(".[", "[")
     name = steps[-1] if steps else ""
-    choices = {"budget": get_args(BudgetName), "metric": get_args(Metric)}.get(name, ())
+    choices = _CHOICES.get(name, ())
     if not choices or not isinstance(value, str):
         return UsageError(f"{str(path)!r}: {key} = {value!r}: {problem}", "correct that value")
     return UsageError(

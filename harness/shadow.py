@@ -4,7 +4,9 @@ A *fingerprint* stands for everything that determines the content at a position:
 to it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random
 64-bit number per (position, token), so the fingerprints of a whole prompt are one cumulative sum
 over an array; two different histories agree with a chance of 2**-64. A slot is addressed by the
-kernel-block table that the engine's worker would read: slot = page * page_size + offset.
+kernel-block table that the engine's worker would read; all groups share the slots of one pool, and
+the number of the group is mixed into what it keeps there (H7). A recurrent state fills its blocks
+with the fingerprint of exactly the tokens that it has read.
 
 Needs numpy only: whole workloads are checked inside the environment of the engine under test.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +39,8 @@ def _mix(values: Fingerprints) -> Fingerprints:
     return values ^ (values >> np.uint64(31))
 
 
-def _digest(*fields: object) -> np.uint64:
+def digest(*fields: object) -> np.uint64:
+    """Return 64 bits that stand for these fields."""
     data = hashlib.blake2b(repr(fields).encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(data, "little"))
 
@@ -50,12 +54,12 @@ def terms(tokens: npt.NDArray[np.int64], first: int = 0) -> Fingerprints:
 def root(namespace: Namespace, epoch: int) -> np.uint64:
     """Return the fingerprint of the empty history."""
     fields = (namespace.adapter, namespace.adapter_version, namespace.salt)
-    return _digest("root", *fields, epoch)
+    return digest("root", *fields, epoch)
 
 
 def mark(span: Span) -> np.uint64:
     """Return the number that a span adds from its first position on."""
-    return _digest("span", span.kind, span.start, span.length, span.content)
+    return digest("span", span.kind, span.start, span.length, span.content)
 
 
 def fingerprints(
@@ -82,6 +86,7 @@ class Writer:
     request: Request
     epoch: int
     step: int
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,14 +106,27 @@ class BadTableError(Exception):
     """A table is too short or names pages outside the pool."""
 
 
-class ShadowMemory:
-    """Slots of one group: [num_blocks * block_size] fingerprints with their origin."""
+class Paging(NamedTuple):
+    """Tokens per block and per entry of the table that the worker reads."""
 
-    def __init__(self, *, num_blocks: int, block_size: int, page_size: int) -> None:
+    block_size: int
+    page_size: int
+
+    @property
+    def ratio(self) -> int:
+        """Pages per block."""
+        return self.block_size // self.page_size
+
+
+class ShadowMemory:
+    """Slots of one pool: [num_blocks * block_size] fingerprints with their origin."""
+
+    def __init__(self, *, num_blocks: int, block_size: int, page_size: int = 0) -> None:
+        """`block_size` is that of the group with the largest blocks."""
         slots = num_blocks * block_size
+        self.num_blocks = num_blocks
         self.block_size = block_size
-        self._page_size = page_size
-        self._pages = slots // page_size
+        self._paging = Paging(block_size, page_size or block_size)
         self.content = np.full(slots, POISON, np.uint64)
         self._origin = np.full(slots, -1, np.int32)
         self._position = np.full(slots, -1, np.int32)
@@ -116,19 +134,23 @@ class ShadowMemory:
         self.compared = 0
         """Slots compared so far."""
 
-    def slots(self, table: Sequence[int], start: int, stop: int) -> Slots:
+    def slots(
+        self, table: Sequence[int], start: int, stop: int, paging: Paging | None = None
+    ) -> Slots:
         """Return the slots of positions [start, stop). Raises BadTableError."""
+        block_size, size = paging = paging or self._paging
         pages = np.asarray(table, dtype=np.int64)
         positions = np.arange(start, stop, dtype=np.int64)
-        index = positions // self._page_size
-        if stop > len(pages) * self._page_size:
-            raise BadTableError(
-                f"{len(pages)} pages of {self._page_size} tokens cannot hold {stop} tokens"
-            )
-        used = pages[index]
-        if len(used) and not 0 <= used.min() <= used.max() < self._pages:
-            raise BadTableError(f"page ids {used.min()}..{used.max()} of {self._pages} pages")
-        return used * self._page_size + positions % self._page_size
+        if stop > len(pages) * size:
+            raise BadTableError(f"{len(pages)} pages of {size} tokens cannot hold {stop} tokens")
+        used = pages[positions // size]
+        most = self.num_blocks * paging.ratio
+        if len(used) and not 0 <= used.min() <= used.max() < most:
+            raise BadTableError(f"page ids {used.min()}..{used.max()} of {most} pages")
+        if block_size == self.block_size:
+            return used * size + positions % size
+        first = used // paging.ratio * self.block_size + used % paging.ratio * size
+        return first + positions % size
 
     def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:
         """Record that `writer` computed positions from `start` on into `slots`."""
@@ -137,13 +159,30 @@ class ShadowMemory:
         self._origin[slots] = len(self._writers) - 1
         self._position[slots] = np.arange(start, start + len(slots), dtype=np.int32)
 
+    def holds(self, slots: slice, content: np.uint64) -> bool:
+        """Tell whether all these slots hold `content`."""
+        self.compared += slots.stop - slots.start
+        return bool((self.content[slots] == content).all())
+
+    def fill(self, slots: slice, position: int, content: np.uint64, writer: Writer) -> None:
+        """Record that `writer` keeps there the state after position `position`."""
+        self._writers.append(writer)
+        self.content[slots] = content
+        self._origin[slots] = len(self._writers) - 1
+        self._position[slots] = position
+
+    def block(self, block: int) -> slice:
+        """Return all slots of a block."""
+        return slice(block * self.block_size, (block + 1) * self.block_size)
+
     def copy(self, source: int, destination: int) -> None:
         """Copy a whole block with its origin."""
-        size = self.block_size
+        self.copy_slots(self.block(source), self.block(destination))
+
+    def copy_slots(self, source: slice, destination: slice) -> None:
+        """Copy slots with their origin."""
         for column in (self.content, self._origin, self._position):
-            column[destination * size : (destination + 1) * size] = column[
-                source * size : (source + 1) * size
-            ]
+            column[destination] = column[source]
 
     def mismatch(self, slots: Slots, expected: Fingerprints, start: int = 0) -> Mismatch | None:
         """Return the first slot that does not hold what is expected at its position."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvproof.harness import operations as ops
+from kvproof.harness.live import NULL_BLOCK, Live
+from kvproof.harness.special_situations import SpecialSituations
 from kvproof.harness.target import Completed, Namespace, Refused, Released, Request, Scheduled
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class Situations:
         self._namespaces: set[Namespace] = set()
         self._completed: list[Request] = []
         self._evicted = 0
+        self._size = session.layout.unit
+        self._special = SpecialSituations(session, self._saw)
 
     def _saw(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - the condition
         if happened:
@@ -46,25 +50,24 @@ class Situations:
             self._saw("a reset of a filled cache", session.ledger.cached)
         if isinstance(operation, ops.Extend):
             live = session.live[operation.id]
-            inside = live.computed % session.config.block_size
-            self._saw("a partial last block is extended", inside)
+            self._saw("a partial last block is extended", live.computed % self._size)
         self._evicted = len(session.ledger.cached)
 
     def _meets(self, request: Request) -> None:
         """Ask what an equal request in another namespace, epoch or medium would have hit."""
         session, limit = self._session, len(request.tokens) - 1
-        own = session.ledger.longest(session.prints(request), limit)
+        own = session.reuse.longest(session.prints(request), limit, request.spans)
         for space in self._namespaces - {request.namespace}:
             other = session.prints(replace(request, namespace=space))
             self._saw(
                 "a cached prompt comes back in another namespace",
-                session.ledger.longest(other, limit) > own,
+                session.reuse.longest(other, limit, request.spans) > own,
             )
         self._namespaces.add(request.namespace)
         self._saw("a cached prefix meets a request that may not read", own and not request.read)
         self._saw(
             "a prompt comes back that was not stored",
-            session.was_not_stored(session.prints(request), own),
+            session.running.was_lost("not stored", request, own),
         )
         if request.spans:
             self._saw(
@@ -72,6 +75,7 @@ class Situations:
             )
             self._saw("a cached prompt comes back with another span", self._other_span(request))
         self._saw("an equal prompt arrives while its twin is in flight", self._twin(request))
+        self._special.meets(request, own)
 
     def _other_span(self, request: Request) -> bool:
         return any(
@@ -83,7 +87,7 @@ class Situations:
         )
 
     def _twin(self, request: Request) -> bool:
-        size = self._session.config.block_size
+        size = self._size
         return len(request.tokens) > size and any(
             step.live.request.tokens[:size] == request.tokens[:size]
             for step in self._session.steps.values()
@@ -98,7 +102,7 @@ class Situations:
         if isinstance(answer, (Scheduled, Refused)) and len(self._session.steps) > 1:
             self._saw("several steps are in flight")
         if isinstance(operation, ops.Extend) and isinstance(answer, Scheduled):
-            size = self._session.config.block_size
+            size = self._size
             self._saw(
                 "an extension crosses a block border", answer.start // size != answer.stop // size
             )
@@ -107,21 +111,26 @@ class Situations:
         if isinstance(operation, ops.Unpin) and isinstance(answer, Released) and answer.blocks:
             self._saw("a pin is dropped", answer.blocks[0])
         if isinstance(operation, ops.ReadBatch):
-            rows = [len(self._session.live[name].blocks) for name in operation.ids]
+            rows = [len(self._session.live[name].tables[0]) for name in operation.ids]
             self._saw("a batch with rows of unequal length", len(set(rows)) > 1)
         if isinstance(operation, ops.Lookup):
             self._saw("a lookup finds something", answer)
+        self._special.after(operation, answer)
+
+    def rejected(self, live: Live, count: int) -> None:
+        """Hear that the last `count` tokens of a request were drafts that did not stay."""
+        self._special.rejected(live, count)
 
     def _admitted(self, operation: ops.Admit, answer: Scheduled) -> None:
-        request, size = operation.request, self._session.config.block_size
-        blocks = answer.hit // size
+        request = operation.request
+        blocks = answer.hit // self._size
         bucket = "0" if not blocks else "1" if blocks == 1 else "2-3" if blocks < 4 else "4+"
         self.hits[bucket] += 1
         self._saw("a hit of no block", blocks == 0)
         self._saw("a hit of one block", blocks == 1)
         self._saw("a hit of several blocks", blocks > 1)
         count = len(request.tokens)
-        full = self._session.ledger.longest(self._session.prints(request), count)
+        full = self._session.reuse.longest(self._session.prints(request), count, request.spans)
         self._saw(
             "a hit stops before the last token", blocks and full == count and answer.hit < count
         )
@@ -137,7 +146,7 @@ class Situations:
         self._completed.append(request)
 
     def _earlier_epoch(self, request: Request) -> bool:
-        size, epoch = self._session.config.block_size, self._session.epoch
+        size, epoch = self._size, self._session.epoch
         first = request.tokens[:size]
         return len(request.tokens) > size and any(
             old.tokens[:size] == first and old.namespace == request.namespace
@@ -160,7 +169,7 @@ class Situations:
         ]
 
     def _shared(self, answer: Completed) -> bool:
-        live = next((x for x in self._session.live.values() if x.blocks == answer.blocks[0]), None)
+        live = next((x for x in self._session.live.values() if x.groups == answer.blocks), None)
         earlier = [
             record.blocks[0]
             for operation, record in self._session.history
@@ -169,4 +178,7 @@ class Situations:
             and getattr(operation, "id", getattr(getattr(operation, "request", None), "id", ""))
             == live.request.id
         ]
-        return bool(earlier) and earlier[-1] != answer.blocks[0][: len(earlier[-1])]
+        return bool(earlier) and any(
+            new not in (old, NULL_BLOCK)
+            for old, new in zip(earlier[-1], answer.blocks[0])  # noqa: B905 - rejected drafts shorten it
+        )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 """Raised when a verb or a record changes meaning; host and worker must agree on it."""
 
 Table = tuple[int, ...]
@@ -60,14 +60,21 @@ class Request:
 
 
 @dataclass(frozen=True)
-class TargetConfig:
-    """The pool a test case asks for. Sizes in tokens; `num_blocks` includes the null block."""
+class Group:
+    """Layers that share one block table and one rule for what must still be readable (X1)."""
 
-    num_blocks: int
+    kind: str
+    """`full`, `window`, `chunk` (local attention), or `state` (recurrent)."""
     block_size: int
+    """Tokens per block; for `state` the checkpoints stand at multiples of it."""
+    size: int = 0
+    """Tokens of the window, the own position included, or of the chunk."""
     kernel_block_size: int = 0
     """0: equal to `block_size`."""
-    prefix_caching: bool = True
+    draft: bool = False
+    """Its layers belong to a draft model: it needs one unit more than is returned (X3)."""
+    state_blocks: int = 1
+    """Blocks that one state fills in the shared pool (S9)."""
 
     @property
     def kernel_size(self) -> int:
@@ -76,8 +83,53 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
+class TargetConfig:
+    """The pool a test case asks for. Sizes in tokens; `num_blocks` includes the null block."""
+
+    num_blocks: int
+    block_size: int
+    """Of the only group if `groups` is empty; else the unit in which hits are returned."""
+    kernel_block_size: int = 0
+    """0: equal to `block_size`."""
+    prefix_caching: bool = True
+    groups: tuple[Group, ...] = ()
+    """Empty: one group of full attention."""
+    state_rows: int = 0
+    """Rows of a separate state pool, row 0 never used; 0: states live in the shared pool (S9)."""
+    decode_interval: int = 0
+    """A state checkpoint every so many tokens while decoding; 0: none (S6)."""
+    require_experts: bool = False
+    """A hit ends before the first block without expert rows (R3)."""
+
+    @property
+    def kernel_size(self) -> int:
+        """Tokens per kernel block."""
+        return self.kernel_block_size or self.block_size
+
+    @property
+    def layout(self) -> tuple[Group, ...]:
+        """The groups, also where there is only one."""
+        one = Group("full", self.block_size, kernel_block_size=self.kernel_block_size)
+        return self.groups or (one,)
+
+
+@dataclass(frozen=True)
+class StateUse:
+    """What a step does to the recurrent state of its request in one `state` group."""
+
+    group: int
+    read: Table
+    """Blocks (or the row) with the state after exactly `start` tokens; empty: the zero state."""
+    writes: tuple[tuple[int, Table], ...]
+    """(tokens, blocks): the state after exactly so many tokens lies there once the step ran."""
+
+
+@dataclass(frozen=True)
 class Scheduled:
-    """A step was scheduled: positions [start, stop) are computed, [0, start) are read."""
+    """A step was scheduled: positions [start, stop) are computed, the visible of [0, start) read.
+
+    `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
+    """
 
     step: int
     hit: int
@@ -85,11 +137,17 @@ class Scheduled:
     start: int
     stop: int
     blocks: tuple[Table, ...]
-    """Per group: manager block ids of the request."""
+    """Per group: block ids of the request, null where nothing is visible any more (X4)."""
     tables: tuple[Table, ...]
     """Per group: the kernel-block ids that the worker reads for the request."""
     copies: tuple[tuple[int, int, int], ...] = ()
     """(group, source block, destination block), done before the step computes."""
+    states: tuple[StateUse, ...] = ()
+    """One for each `state` group."""
+    saves: tuple[tuple[int, int, int], ...] = ()
+    """(group, source block, destination block): checkpoints, copied after the step computed."""
+    encode: tuple[int, ...] | None = None
+    """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +239,9 @@ class Inspection:
     statistics: HitStatistics | None = None
     events: tuple[CacheEvent, ...] = ()
     """Events since the last inspection, oldest first."""
+    dropped: tuple[Table, ...] | None = None
+    """Per group: blocks (or rows) that lost their identity since the last inspection, for any
+    reason but a reset; None: not reported, and inferred from what is handed out again."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +276,26 @@ class Profile:
     """How many steps may be scheduled and not complete (B6); 0: the engine fences elsewhere."""
     sharing: str = "after_step"
     """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
+    groups: tuple[str, ...] = ("full",)
+    """Kinds of group that a configuration may mix (X1)."""
+    mixed_block_sizes: bool = False
+    """Groups of one configuration may have unequal block sizes (K6)."""
+    state_pools: tuple[str, ...] = ()
+    """`shared`, `separate`: where recurrent states may live (S5, S9)."""
+    junctions: bool = False
+    """A state is also saved where a prompt leaves one that was seen before (S8)."""
+    drafts: bool = False
+    """`extend` takes draft tokens, `complete` says how many were accepted (X5)."""
+    draft_groups: bool = False
+    """Groups may belong to a draft model (X3)."""
+    span_clamp: bool = False
+    """Hits never end inside a span, and steps never split one (M2, M3)."""
+    encode: bool = False
+    """`Scheduled.encode` is reported (M5)."""
+    experts: bool = False
+    """Expert rows are taken by `complete` and returned by `experts` (R1, R2)."""
+    require_experts: bool = False
+    """`TargetConfig.require_experts` may be set (R3)."""
     duplicates: str = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
     reset: str = "always"
@@ -247,12 +328,29 @@ class Target(Protocol):
         """Match, allocate and schedule the first `compute` tokens after the hit (all: None)."""
 
     def extend(
-        self, request_id: str, tokens: tuple[int, ...] = (), compute: int | None = None
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
-        """Append `tokens` and schedule `compute` of the tokens not yet computed (all: None)."""
+        """Append `tokens` and schedule `compute` of the tokens not yet computed (all: None).
 
-    def complete(self, step: int) -> Completed:
-        """The step has run. Steps complete in the order in which they were scheduled."""
+        `drafts` come after `tokens`, are computed whole by the same step, and are known to be
+        accepted or not when it completes; until then nothing else of the request is scheduled.
+        """
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
+        """The step has run. Steps complete in the order in which they were scheduled.
+
+        Of its drafts the first `accepted` stay (all: None), the request ends after them (X5).
+        `experts` holds one row for each position that the step computed, drafts included.
+        """
+
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """Return the expert row of every position but the last; None where it is missing (R2)."""
 
     def finish(self, request_id: str) -> Released:
         """The request is done. Idempotent (B2): an unknown id releases nothing."""

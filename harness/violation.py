@@ -69,11 +69,13 @@ def describe_writer(writer: Writer | None, position: int) -> str:
     return f"{describe_request(writer.request, position + 1)}, epoch {writer.epoch}"
 
 
-def cause(mismatch: Mismatch, reader: Request, epoch: int) -> str:
+def cause(mismatch: Mismatch, reader: Request, epoch: int, group: int = 0) -> str:
     """Name the property that a wrong read breaks, by how reader and writer differ."""
     writer, stop = mismatch.writer, mismatch.position + 1
     if writer is None:
         return "nothing_is_read_before_it_is_written"
+    if writer.group != group:
+        return "groups_never_share_blocks"
     same_tokens = (
         mismatch.written_as == mismatch.position
         and writer.request.tokens[:stop] == reader.tokens[:stop]

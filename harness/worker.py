@@ -76,6 +76,9 @@ def parameters(verb: str) -> dict[str, Any]:
 def answers(verb: str) -> tuple[type, ...]:
     """Types that a verb may answer with, from the contract."""
     returned = typing.get_type_hints(getattr(Target, verb))["return"]
+    origin = typing.get_origin(returned)
+    if isinstance(origin, type) and issubclass(origin, tuple):
+        return (origin,)
     return typing.get_args(returned) or (returned,)
 
 

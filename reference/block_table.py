@@ -13,11 +13,14 @@ import numpy.typing as npt
 
 from kvproof.reference.block_pool import NULL_BLOCK, Ids
 
+Table = npt.NDArray[np.int32]
+"""[width] ids of one request in one group."""
+
 BatchTable = npt.NDArray[np.int32]
 """[requests, width] block ids, padded with the null block."""
 
 
-def pad(tables: Sequence[Ids], width: int = 0) -> BatchTable:
+def pad(tables: Sequence[Ids | Table], width: int = 0) -> BatchTable:
     """Stack tables into [len(tables), width or longest], padding with the null block.
 
     Raises ValueError if a table is longer than `width`.

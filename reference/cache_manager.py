@@ -1,112 +1,109 @@
-"""The cache manager: admits, extends and releases requests over one group of blocks.
+"""The cache manager: admits, extends and releases requests over all groups of one model.
 
-    admit   match -> does it fit? -> hold the hit -> take new blocks       (B4, B5, T1)
-    end_step      -> index the full blocks the step computed, share equal  (T2)
-    release       -> scratch to the pool, cached blocks to the idle order  (B2, B3)
+    admit   match -> longest valid hit -> does it fit? -> hold the hit -> take new blocks
+    end_step      -> index the units the step computed, share equal ones, leave what no window sees
+    release       -> scratch to the pool, cached blocks to the idle orders
 
-Block i of a request's table is indexed (part of a tree node that the request holds) for
-i < `indexed`, and scratch of this request alone from there on.
+A request has a table for full attention and one for each class of windows and chunks. Unit i of a
+table hangs on the index for i < `indexed`, and is scratch of this request alone from there on.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from kvproof.reference.access import ALLOWED, DISABLED, Access
-from kvproof.reference.block_pool import BlockPool, Ids
-from kvproof.reference.block_table import BatchTable, expand, pad
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.block_table import BatchTable, Table, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
+from kvproof.reference.hits import Hit, HitLength
+from kvproof.reference.holdings import Holdings
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
     PLAIN,
     TOKEN_BYTES,
     IdentityError,
     Namespace,
+    Segment,
     Span,
     Tokens,
     check_spans,
     segments,
     token_bytes,
 )
+from kvproof.reference.media import to_encode
 from kvproof.reference.metrics import HitStatistics
-from kvproof.reference.prefix_trie import PrefixTrie
+from kvproof.reference.needs import Needs
 from kvproof.reference.requests import Admission, Live, Refusal, Usage
-from kvproof.reference.steps import Steps
-from kvproof.reference.trie_node import Match, Node
+from kvproof.reference.residency import Residency
+from kvproof.reference.state_steps import StateSteps
+from kvproof.reference.steps import Scheduled, Steps
+from kvproof.reference.trie_node import Match
 
-GROUP = 0
-"""The only group so far; part of every index key (H7)."""
 NO_SPANS: tuple[Span, ...] = ()
-NO_MATCH = Match(None, 0, 0)
+NO_HIT = Hit(Match(None, 0, 0))
 
 
 class CacheManager:
-    """One group of full-attention blocks with prefix reuse. Single-threaded."""
+    """Paged cache with prefix reuse. Single-threaded and deterministic (C7)."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
-        self.pool = BlockPool(config.num_blocks)
         self.statistics = HitStatistics(config.hit_rate_window)
         self.events = EventLog(config) if config.record_events else None
-        self.trie = PrefixTrie(config.block_size, self.events.on_change if self.events else None)
-        self.epoch = 0
+        self.residency = Residency(config, self.events)
+        self.pool = self.residency.pool
+        self.trie = self.residency.trie
+        self.hits = HitLength(config, self.residency)
+        self.needs = Needs(config, self.residency)
+        self.states = StateSteps(config, self.residency) if self.residency.states else None
         self.live: dict[str, Live] = {}
-        self.pins: dict[str, Node] = {}
-        self.leaving: list[Live] = []
-        """Released requests whose last step is in flight."""
-        self.retired: list[Ids] = []
-        """Blocks replaced by equal ones while a step in flight may read them."""
+        self.pins: dict[str, Live] = {}
         self._steps = Steps()
-        self._scratch = 0
-        """Held blocks that are not indexed."""
+        self._unit = self.residency.unit
+        self.holdings = Holdings(self.residency, self._steps, config.layout.full.width)
+
+    @property
+    def epoch(self) -> int:
+        """Counts resets (H6)."""
+        return self.holdings.epoch
 
     def begin_step(self) -> int:
-        """Open a step; requests admitted or extended from now on are computed in it."""
+        """Open a step; requests admitted or extended from now on are computed in it (S4)."""
         return self._steps.begin()
 
-    def end_step(self, step: int) -> None:
+    def end_step(self, step: int, *, accepted: Mapping[str, int] = {}) -> None:
         """Index what the step computed (T2) and lift the fence of what it may have read (B6).
 
-        Steps end oldest first; raises RuntimeError otherwise.
+        `accepted` says how many drafts of a request stay (all, if it is not named) (X5). Steps
+        end oldest first; raises RuntimeError otherwise.
         """
-        for request, computed in self._steps.end(step):
-            if request.access.write and request.epoch == self.epoch and not request.released:
-                self._index(request, computed // self.config.block_size)
+        for scheduled in self._steps.end(step):
+            request = scheduled.request
+            stop = self._settle_drafts(scheduled, accepted) if request.drafts else scheduled.stop
+            current = request.epoch == self.holdings.epoch and not request.released
+            if current and request.access.write:
+                self.holdings.index(request, stop // self._unit)
+            if self.states:
+                self.states.after(scheduled, current=current)
+            if request.local and not request.released:
+                self.holdings.leave_local(request, stop)
         self._steps.lift(step)
 
-    def _index(self, request: Live, full: int) -> None:
-        first = request.indexed
-        if full <= first:
-            return
-        found = self.trie.insert(
-            request.node, request.tokens, request.segments, request.table[:full], first
-        )
-        request.node, request.indexed = found.node, full
-        self._scratch -= full - first
-        for start, ids in found.shared:
-            self._replace(request, start, ids)
-
-    def _replace(self, request: Live, start: int, ids: Ids) -> None:
-        """Use blocks that exist already instead of equal ones just computed (T2)."""
-        own = request.table[start : start + len(ids)]
-        request.table[start : start + len(ids)] = ids
-        self._scratch += len(own)
-        if self._steps.runs(request.last_step):
-            self.retired.append(own)
-            self._steps.after(request.last_step, partial(self._give_retired, own))
-        else:
-            self._give(own)
-
-    def _give_retired(self, own: Ids) -> None:
-        self.retired.remove(own)
-        self._give(own)
-
-    def _give(self, ids: Ids) -> None:
-        self._scratch -= len(ids)
-        self.pool.give(ids)
+    def _settle_drafts(self, scheduled: Scheduled, accepted: Mapping[str, int]) -> int:
+        """Roll length and state back to the accepted drafts (X5)."""
+        request, stop = scheduled.request, scheduled.stop
+        kept = accepted.get(request.id, request.drafts)
+        if not 0 <= kept <= request.drafts:
+            raise ValueError(f"{kept} drafts of {request.id!r} accepted, it has {request.drafts}")
+        stop -= request.drafts - kept
+        if self.states and not request.released:
+            self.states.keep_draft(request, kept)
+        request.tokens = request.tokens[: stop * TOKEN_BYTES]
+        request.computed, request.drafts = stop, 0
+        return stop
 
     # --- requests ---
 
@@ -121,35 +118,49 @@ class CacheManager:
         access: Access = ALLOWED,
         resumed: bool = False,
     ) -> Admission | Refusal:
-        """Reuse the longest cached prefix and make room for `compute` tokens after it (all: None).
+        """Reuse the longest valid prefix and make room for `compute` tokens after it (all: None).
 
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
         data = token_bytes(tokens)
-        count, size = len(data) // TOKEN_BYTES, self.config.block_size
+        count = len(data) // TOKEN_BYTES
         self._check(request_id, count, spans)
         self._check_step(compute)
-        cuts = segments(spans, size) if spans else PLAIN
-        root = (GROUP, namespace)
+        cuts = segments(spans, self._unit) if spans else PLAIN
         if not self.config.enable_prefix_caching:
             access = DISABLED
-        match = self.trie.match(root, data, cuts, (count - 1) // size) if access.read else NO_MATCH
-        hit = match.blocks * size
-        stop = count if compute is None else min(count, hit + compute)
-        refusal = self._refuse(count, match, -(-stop // size) - match.blocks)
-        if refusal:
-            return refusal
+        hit = self._find(namespace, data, cuts, (count - 1) // self._unit, spans, read=access.read)
+        request = Live(request_id, data, cuts, spans, access, self.holdings.epoch)
+        stop = self.needs.place(request, hit, compute)
+        if isinstance(stop, Refusal) and hit.checkpoint:
+            hit = NO_HIT  # its own pin may be what blocks it (C2)
+            stop = self.needs.place(request, hit, compute)
+        if isinstance(stop, Refusal):
+            return stop
 
-        request = Live()
-        request.node = self.trie.hold(match, root)
-        request.table = request.node.table() + self._take(-(-stop // size) - match.blocks)
-        request.tokens, request.segments, request.access = data, cuts, access
-        request.indexed, request.epoch, request.released = match.blocks, self.epoch, False
+        start = request.computed
+        self.holdings.hold(request, hit, namespace)
         self.live[request_id] = request
-        self._steps.schedule(request, stop)
         if access.read:
-            (self.statistics.count_resumed if resumed else self.statistics.count)(count, hit)
-        return Admission(hit, stop, request.table, access)
+            (self.statistics.count_resumed if resumed else self.statistics.count)(count, start)
+        return self._schedule(request, start, start, stop, hit)
+
+    def _find(
+        self,
+        namespace: Namespace,
+        data: bytes,
+        cuts: tuple[Segment, ...],
+        limit: int,
+        spans: Sequence[Span],
+        *,
+        read: bool = True,
+    ) -> Hit:
+        if not read:
+            return NO_HIT
+        match = self.trie.match(namespace, data, cuts, limit)
+        if self.hits.trivial and not spans:
+            return Hit(match)
+        return self.hits.of(match, spans)
 
     def _check(self, request_id: str, count: int, spans: Sequence[Span]) -> None:
         if not count:
@@ -164,65 +175,63 @@ class CacheManager:
         if compute is not None and compute < 0:
             raise ValueError(f"compute {compute} must be a number of tokens, for example 512")
 
-    def _refuse(self, count: int, match: Match, needed: int) -> Refusal | None:
-        capacity, whole = self.pool.num_blocks - 1, -(-count // self.config.block_size)
-        if whole > capacity:
-            return Refusal("never_fits", whole, capacity)
-        available = self.pool.num_free + self.trie.num_idle - self.trie.idle_blocks(match)
-        return Refusal("no_space", needed, available) if needed > available else None
-
-    def _take(self, count: int) -> Ids:
-        """Take scratch first, then evict (B3). The caller has asked whether they exist."""
-        scratch = min(count, self.pool.num_free)
-        self._scratch += count
-        ids = self.pool.take(scratch)
-        return ids + self.trie.evict(count - scratch) if count > scratch else ids
+    def _schedule(
+        self, request: Live, hit: int, start: int, stop: int, found: Hit = NO_HIT
+    ) -> Admission:
+        """Take room up to `stop` and let the newest step compute it."""
+        self.holdings.grow(request, -(-stop // self._unit))
+        if not self.states and not request.spans:
+            self._steps.schedule(request, stop)
+            return Admission(hit, start, stop, request.table, request.access)
+        save = None
+        state = None
+        if self.states:
+            state, save = self.states.before(request, start, stop, found.checkpoint)
+        self._steps.schedule(request, stop, save)
+        encode = to_encode(hit, start, stop, request.spans)
+        return Admission(hit, start, stop, request.table, request.access, state, encode)
 
     def extend(
-        self, request_id: str, tokens: Tokens = (), *, compute: int | None = None
+        self,
+        request_id: str,
+        tokens: Tokens = (),
+        *,
+        compute: int | None = None,
+        drafts: Tokens = (),
     ) -> Admission | Refusal:
         """Append `tokens` and make room for `compute` of those not yet computed (all: None).
 
         A partial last block is filled before a new one is taken, so the table never shifts (T7).
+        `drafts` follow `tokens`; they are computed whole, and kept or not by `end_step` (X5).
         """
         self._check_step(compute)
         request = self.live[request_id]
-        known = request.tokens + token_bytes(tokens) if tokens else request.tokens
-        start, count, size = request.computed, len(known) // TOKEN_BYTES, self.config.block_size
-        stop = count if compute is None else min(count, start + compute)
-        needed = -(-stop // size) - len(request.table)
-        refusal = self._refuse(count, NO_MATCH, needed)
+        if request.drafts:
+            raise RuntimeError(f"request {request_id!r} has drafts in flight; end their step first")
+        start, before = request.computed, request.tokens
+        if tokens:
+            request.tokens = request.tokens + token_bytes(tokens)
+        if drafts:
+            more = token_bytes(drafts)
+            request.tokens, request.drafts = request.tokens + more, len(more) // TOKEN_BYTES
+        stop = self.needs.stop(request, compute)
+        refusal = self.needs.refuse_next(request, stop)
         if refusal:
+            request.tokens, request.drafts = before, 0
             return refusal
-        request.tokens = known
-        request.table.extend(self._take(max(needed, 0)))
-        self._steps.schedule(request, stop)
-        return Admission(start, stop, request.table, request.access)
+        return self._schedule(request, 0, start, stop)
 
     def release(self, request_id: str) -> Ids:
         """Finish, cancel or preempt a request; idempotent (B2).
 
-        Returns the blocks it held, in table order. If its last step is in flight they are handed
+        Returns its table of full attention. If its last step is in flight, its blocks are handed
         out again only after that step (B6).
         """
         request = self.live.pop(request_id, None)
         if request is None:
             return array("i")
-        request.released = True
-        if self._steps.runs(request.last_step):
-            self.leaving.append(request)
-            self._steps.after(request.last_step, partial(self._leave, request))
-        else:
-            self._drop(request)
+        self.holdings.release(request)
         return request.table
-
-    def _leave(self, request: Live) -> None:
-        self.leaving.remove(request)
-        self._drop(request)
-
-    def _drop(self, request: Live) -> None:
-        self._give(self.trie.release(request.node))
-        self._give(request.table[request.indexed :])
 
     # --- pins, eviction, reset ---
 
@@ -236,37 +245,37 @@ class CacheManager:
     ) -> int:
         """Hold the cached prefix of `tokens` until `unpin`; returns the tokens held (B2)."""
         data = token_bytes(tokens)
-        check_spans(spans, len(data) // TOKEN_BYTES)
-        size, root = self.config.block_size, (GROUP, namespace)
-        limit = len(data) // TOKEN_BYTES // size
-        match = self.trie.match(root, data, segments(spans, size), limit)
-        if match.blocks and pin_id not in self.pins:
-            self.pins[pin_id] = self.trie.hold(match, root)
-        return match.blocks * size
+        count = len(data) // TOKEN_BYTES
+        check_spans(spans, count)
+        cuts = segments(spans, self._unit)
+        hit = self._find(namespace, data, cuts, count // self._unit, spans)
+        if hit.match.units and pin_id not in self.pins:
+            pin = Live(pin_id, data, cuts, spans, ALLOWED, self.holdings.epoch)
+            self.holdings.hold(pin, hit, namespace)
+            if self.states and hit.checkpoint:
+                self.states.hold(pin, hit.checkpoint)
+            self.pins[pin_id] = pin
+        return hit.match.units * self._unit
 
     def unpin(self, pin_id: str) -> Ids:
-        """Drop a pin; idempotent. Returns the blocks it held, in position order."""
-        node = self.pins.pop(pin_id, None)
-        if node is None:
+        """Drop a pin; idempotent. Returns the ids of full attention that it held (B2)."""
+        pin = self.pins.pop(pin_id, None)
+        if pin is None:
             return array("i")
-        ids = node.table()
-        self._give(self.trie.release(node))
-        return ids
+        self.holdings.release(pin)
+        return pin.table
 
     def evict(self, count: int) -> Ids:
-        """Forget up to `count` cached-only blocks in eviction order; returns them (B3)."""
-        victims = self.trie.evict(count)
-        self.pool.give(victims[::-1])
-        return victims
+        """Forget `count` cached-only blocks in eviction order, or all; returns them (B3)."""
+        return self.residency.evict(count)
 
     def reset(self) -> None:
         """Begin a new epoch: nothing computed so far is ever reused (H6)."""
-        self.epoch += 1
-        self._scratch += self.trie.num_cached
-        self._give(self.trie.clear())
+        self.holdings.epoch += 1
+        self.residency.clear()
         self.statistics.reset()
         if self.events:
-            self.events.clear(self.epoch)
+            self.events.clear(self.holdings.epoch)
 
     # --- questions ---
 
@@ -278,21 +287,32 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
-        data, size = token_bytes(tokens), self.config.block_size
-        check_spans(spans, len(data) // TOKEN_BYTES)
-        limit = (len(data) // TOKEN_BYTES - 1) // size
-        root = (GROUP, namespace)
-        return self.trie.match(root, data, segments(spans, size), limit).blocks * size
+        data = token_bytes(tokens)
+        count = len(data) // TOKEN_BYTES
+        check_spans(spans, count)
+        cuts = segments(spans, self._unit)
+        hit = self._find(namespace, data, cuts, (count - 1) // self._unit, spans)
+        return hit.match.units * self._unit
 
     def usage(self) -> Usage:
         """Count blocks by owner, also while steps are in flight (B7)."""
-        held = self._scratch + self.trie.num_cached - self.trie.num_idle
-        return Usage(self.pool.num_free, held, self.trie.num_idle)
+        free, idle = self.pool.num_free, self.residency.num_idle
+        return Usage(free, self.pool.num_blocks - 1 - free - idle, idle)
 
-    def batch(self, request_ids: Sequence[str]) -> BatchTable:
-        """Return the padded kernel-block tables of a batch, [requests, width] (K3)."""
-        tables = [self.live[request_id].table for request_id in request_ids]
-        return expand(pad(tables), self.config.kernel_ratio)
+    def tables(self, request_id: str) -> list[Table]:
+        """Return the block ids of each group for a request or pin, null where it sees nothing (X4).
+
+        Of a state, those that it runs in.
+        """
+        request = self.live.get(request_id) or self.pins[request_id]
+        state = self.states.ids(request) if self.states else array("i")
+        return self.config.layout.tables(request.table, [own.ids for own in request.local], state)
+
+    def batch(self, request_ids: Sequence[str]) -> list[BatchTable]:
+        """Return the padded kernel-block tables of each group, [requests, width] (K3, K6)."""
+        rows = [self.tables(request_id) for request_id in request_ids]
+        groups = enumerate(self.config.layout.groups)
+        return [expand(pad([row[g] for row in rows]), config.kernel_ratio) for g, config in groups]
 
     def drain_events(self) -> list[CacheEvent]:
         """Return the events since the last call, oldest first (V4)."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import isqrt
 from typing import SupportsIndex
 
+from kvproof.reference.groups import KINDS, GroupConfig, Layout
 from kvproof.reference.identity import HASH_ALGORITHMS
 
 MOST_IDS = 2**31
@@ -18,7 +20,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """Options of section O that concern blocks, identity and the prefix index.
+    """Options of section O that concern the control plane.
 
     Sizes are tokens. Raises ConfigError for anything that no cache could be built from.
     """
@@ -34,6 +36,19 @@ class CacheConfig:
     hit_rate_window: int = 1000
     """Requests in the rolling hit rate (V1)."""
     record_events: bool = False
+    groups: tuple[GroupConfig, ...] = ()
+    """Empty: one group of full attention with the block sizes above."""
+    state_pool: str = "shared"
+    """`shared`: a state fills ordinary blocks (S9); `separate`: rows of a pool of its own."""
+    max_requests: int = 256
+    """Rows of the separate state pool that running requests are sure of."""
+    prefix_cache_state_budget: int = 0
+    """Further rows of the separate pool, for checkpoints only (S5)."""
+    prefix_cache_decode_state_interval: int = 0
+    """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
+    return_routed_experts: bool = False
+    require_cached_experts: bool = False
+    """A hit ends before the first unit without expert rows (R3)."""
 
     def __post_init__(self) -> None:
         _whole("num_blocks", self.num_blocks, least=2, example=1024)
@@ -57,6 +72,46 @@ class CacheConfig:
         )
         _switch("enable_prefix_caching", self.enable_prefix_caching, example=True)
         _switch("record_events", self.record_events, example=False)
+        _switch("return_routed_experts", self.return_routed_experts, example=False)
+        _switch("require_cached_experts", self.require_cached_experts, example=False)
+        _whole("max_requests", self.max_requests, least=1, example=256)
+        self._check_states()
+        for index, group in enumerate(self.groups):
+            check_group(index, group)
+        full = any(group.kind == "full" for group in self.layout.groups)
+        rule = "false for a model without full attention: events name its blocks"
+        _require(
+            full or not self.record_events,
+            "record_events",
+            self.record_events,
+            rule,
+            example="false",
+        )
+
+    def _check_states(self) -> None:
+        pools = ("shared", "separate")
+        _require(
+            self.state_pool in pools,
+            "state_pool",
+            self.state_pool,
+            "one of shared, separate",
+            "shared",
+        )
+        _whole("prefix_cache_state_budget", self.prefix_cache_state_budget, least=0, example=16)
+        interval, name = (
+            self.prefix_cache_decode_state_interval,
+            "prefix_cache_decode_state_interval",
+        )
+        _whole(name, interval, least=0, example=512)
+        unit = self.layout.unit
+        rule = f"0 or a multiple of the block size {unit}"
+        _require(interval % unit == 0, name, interval, rule, 8 * unit)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The groups and their classes."""
+        one = GroupConfig("full", self.block_size, kernel_block_size=self.kernel_block_size)
+        return Layout(self.groups or (one,))
 
     @property
     def kernel_size(self) -> int:
@@ -67,6 +122,17 @@ class CacheConfig:
     def kernel_ratio(self) -> int:
         """Kernel blocks per block."""
         return self.block_size // self.kernel_size
+
+
+def check_group(index: int, group: GroupConfig) -> None:
+    """Refuse a group that no layer could have."""
+    name = f"groups[{index}]"
+    _require(group.kind in KINDS, f"{name}.kind", group.kind, f"one of {', '.join(KINDS)}", "full")
+    _whole(f"{name}.block_size", group.block_size, least=1, example=64)
+    check_kernel_block_size(group.block_size, group.kernel_size)
+    if group.kind in ("window", "chunk"):
+        _whole(f"{name}.size", group.size, least=1, example=1024)
+    _whole(f"{name}.state_blocks", group.state_blocks, least=1, example=1)
 
 
 def check_kernel_block_size(block_size: int, kernel_block_size: int) -> None:

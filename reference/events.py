@@ -17,6 +17,9 @@ from kvproof.reference.identity import (
 )
 from kvproof.reference.trie_node import Node
 
+GROUP = 0
+"""Events tell of units of the index, which stand for all groups at once."""
+
 
 class CacheEvent(NamedTuple):
     """One block entered or left the index; `key` depends on all of H1, the group and the epoch."""
@@ -36,7 +39,8 @@ class EventLog:
     """Listens to a `PrefixTrie` and keeps events until they are drained."""
 
     def __init__(self, config: CacheConfig) -> None:
-        self._stride = config.block_size * TOKEN_BYTES
+        self._stride = config.layout.unit * TOKEN_BYTES
+        self._width = config.layout.full.width
         self._digest = hash_algorithm(config.hash_algorithm)
         self._keys: dict[int, bytes] = {}
         self._events: list[CacheEvent] = []
@@ -59,25 +63,26 @@ class EventLog:
             for index in range(first, last):
                 self._stored(node, index)
         else:
-            for block in node.blocks[first:last][::-1]:
+            ids = slice(first * self._width, last * self._width, self._width)
+            for block in node.blocks[ids][::-1]:
                 self._events.append(CacheEvent("removed", self._keys.pop(block)))
 
     def _stored(self, node: Node, index: int) -> None:
         *_, root = node.path()
-        assert isinstance(root.key, tuple)
-        group, namespace = root.key
+        namespace = root.key
+        assert isinstance(namespace, Namespace)
         marks = node.key[1] if index == 0 and isinstance(node.key, tuple) else ()
         tokens = bytes(node.tokens[index * self._stride : (index + 1) * self._stride])
         parent = self._parent(node, index)
-        chain = parent or self._digest(encode("kvproof", group, self._epoch, *namespace))
+        chain = parent or self._digest(encode("kvproof", GROUP, self._epoch, *namespace))
         fields = (field for span in marks for field in span)
         key = self._digest(encode(chain, little_endian(tokens), *fields))
-        self._keys[node.blocks[index]] = key
+        self._keys[node.blocks[index * self._width]] = key
         ids = tuple(array("i", tokens))
-        self._events.append(CacheEvent("stored", key, parent, group, ids, namespace, marks))
+        self._events.append(CacheEvent("stored", key, parent, GROUP, ids, namespace, marks))
 
     def _parent(self, node: Node, index: int) -> bytes:
         if index:
-            return self._keys[node.blocks[index - 1]]
+            return self._keys[node.blocks[(index - 1) * self._width]]
         above = node.parent
-        return self._keys[above.blocks[-1]] if above is not None and above.blocks else b""
+        return self._keys[above.blocks[-self._width]] if above is not None and above.units else b""

@@ -1,73 +1,80 @@
 """Longest reusable prefix: a path-compressed tree over token buffers (T1-T5, H3, H7).
 
-An edge is a run of full blocks: its token bytes and its block ids, in two flat buffers. Two
-children of one node differ in their first block, which is the key between them, so matching
-costs one dictionary lookup and one memory comparison per *node*, whatever the cache holds.
+An edge is a run of whole units: its token bytes and its ids of full attention, in two flat
+buffers. Two children of one node differ in their first unit, which is the key between them, so
+matching costs one dictionary lookup and one memory comparison per *node*, whatever the cache
+holds.
 
-    forest --(group, namespace)--> root --first block--> node --first block--> node
+    forest --namespace--> root --first unit--> node --first unit--> node
 
 A request holds the deepest node of its path and with it every node above; `holds` counts the
 holders of a node, its own and those of everything below. Nodes without holders wait in `_idle`
 in order of release, the deepest of a path first. A holder refreshes the whole path above it, so
 a node is never released before its descendants, and the oldest idle node is always a leaf (T3).
+
+Blocks of windows and chunks, checkpoints and expert rows hang on the same nodes; what manages
+them is `attached` and hears of every change of shape.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
-from kvproof.reference.trie_node import Inserted, Match, Node, join
+from kvproof.reference.trie_node import Attached, Match, Node, Piece, join
 
 
 class PrefixTrie:
-    """Index of cached blocks. Cached-only blocks are evicted from the end of the oldest leaf."""
+    """Index of cached units, with `width` ids of full attention in each."""
 
     def __init__(
         self,
-        block_size: int,
+        unit: int,
+        width: int = 1,
         on_change: Callable[[str, Node, int, int], None] | None = None,
     ) -> None:
-        """`on_change(kind, node, first, last)` hears of blocks stored in or removed from a node."""
-        self._stride = block_size * TOKEN_BYTES
+        """`on_change(kind, node, first, last)` hears of units stored in or removed from a node."""
+        self._stride = unit * TOKEN_BYTES
+        self._width = width
         self._on_change = on_change
+        self.attached: Sequence[Attached] = ()
+        self.clock = 0
+        """Counts releases; recency is logical (T3, C7)."""
         self._start()
 
     def clear(self) -> Ids:
-        """Forget everything (H6); returns the blocks without holder.
+        """Forget everything (H6); returns the ids without holder.
 
         Paths still held are orphans from then on: `release` gives their blocks back.
         """
-        orphans = join(list(self._idle))
+        orphans = join([node.blocks for node in self._idle])
         self._start()
         return orphans
 
     def _start(self) -> None:
-        self._forest = Node(None, None, bytearray(), array("i"))
+        self._forest = Node(None, None, bytearray(), array("i"), 0)
         self._idle: OrderedDict[Node, None] = OrderedDict()
         self.num_idle = 0
-        """Cached-only blocks: evictable, because nobody holds them."""
-        self.num_cached = 0
-        """All blocks in the index, held ones included."""
+        """Blocks of nodes that nobody holds: evictable."""
 
     # --- questions: nothing here changes the index (T1) ---
 
     def match(
         self, root: Hashable, tokens: bytes, segments: tuple[Segment, ...], limit: int
     ) -> Match:
-        """Find the longest cached prefix of at most `limit` blocks. O(nodes of the path)."""
+        """Find the longest cached prefix, up to `limit` units. O(nodes of the path) (T1, T5)."""
         node = self._forest.children.get(root)
         if node is None:
             return Match(None, 0, 0)
         inside = position = 0
         end = limit * self._stride
         for start, stop, marks in segments:
-            if position < start or inside < len(node.blocks):
+            if position < start or inside < node.units:
                 break
             node, inside, position = self._walk(node, tokens, position, min(stop, end), marks)
         return Match(node, inside, position // self._stride)
@@ -75,8 +82,8 @@ class PrefixTrie:
     def _walk(
         self, node: Node, tokens: bytes, position: int, stop: int, marks: tuple[Span, ...]
     ) -> tuple[Node, int, int]:
-        """Follow one segment from the end of `node`; returns (node, blocks inside it, position)."""
-        stride, inside = self._stride, len(node.blocks)
+        """Follow one segment from the end of `node`; returns (node, units inside it, position)."""
+        stride, inside = self._stride, node.units
         while position + stride <= stop:
             first = tokens[position : position + stride]
             child = node.children.get((first, marks) if marks else first)
@@ -88,12 +95,12 @@ class PrefixTrie:
                 inside = self._common(edge, tokens, position, min(size, stop - position))
                 position += inside * stride
                 break
-            inside = len(node.blocks)
+            inside = node.units
             position += size
         return node, inside, position
 
     def _common(self, edge: bytearray, tokens: bytes | bytearray, position: int, size: int) -> int:
-        """Count leading full blocks in which `edge` equals `tokens` from byte `position` on."""
+        """Count leading whole units in which `edge` equals `tokens` from byte `position` on."""
         count = size // TOKEN_BYTES
         here = np.frombuffer(edge, np.int32, count)
         there = np.frombuffer(tokens, np.int32, count, position)
@@ -108,8 +115,8 @@ class PrefixTrie:
         while node is not None and node.parent is not None and not node.holds:
             idle += inside
             node = node.parent
-            inside = len(node.blocks)
-        return idle
+            inside = node.units
+        return idle * self._width
 
     # --- holding ---
 
@@ -119,7 +126,7 @@ class PrefixTrie:
         The caller may insert below the returned node, also if nothing matched.
         """
         node = match.node or self._root(root)
-        if match.inside < len(node.blocks):
+        if match.inside < node.units:
             node = self._split(node, match.inside)
         self._hold_path(node)
         return node
@@ -127,7 +134,7 @@ class PrefixTrie:
     def _root(self, root: Hashable) -> Node:
         forest = self._forest
         if root not in forest.children:
-            forest.children[root] = Node(forest, root, bytearray(), array("i"))
+            forest.children[root] = Node(forest, root, bytearray(), array("i"), 0)
         return forest.children[root]
 
     def _hold_path(self, node: Node) -> None:
@@ -144,37 +151,43 @@ class PrefixTrie:
         self._idle.pop(node, None)
         self.num_idle -= len(node.blocks)
 
-    def _split(self, node: Node, count: int) -> Node:
-        """Move the first `count` blocks of `node` into a new parent; `node` keeps its recency."""
-        size = count * self._stride
+    def _split(self, node: Node, units: int) -> Node:
+        """Move the first `units` of `node` into a new parent; `node` keeps its recency."""
+        size, ids = units * self._stride, units * self._width
         assert node.parent is not None
-        front = Node(node.parent, node.key, node.tokens[:size], node.blocks[:count])
-        del node.tokens[:size], node.blocks[:count]
+        front = Node(node.parent, node.key, node.tokens[:size], node.blocks[:ids], units)
+        del node.tokens[:size], node.blocks[:ids]
+        node.units -= units
+        node.start += units
         node.parent.children[node.key] = front
         node.parent, node.key = front, bytes(node.tokens[: self._stride])
         front.children[node.key] = node
-        front.holds = node.holds
+        front.holds, front.stamp = node.holds, node.stamp
         if not front.holds:
             self._idle[front] = None
+        for other in self.attached:
+            other.split(front, node)
         return front
 
     def release(self, node: Node) -> Ids:
-        """Drop one hold of a path. Blocks that a reset has orphaned come back for the pool."""
+        """Drop one hold of a path (B3). Blocks that a reset has orphaned come back for the pool."""
         released = []
         while node.parent is not None:
             node.holds -= 1
             if not node.holds:
                 released.append(node)
             node = node.parent
-        if node is self._forest:
-            for freed in released:
-                self._enter_idle(freed)
-            return _NO_IDS
-        return join(released)
+        if node is not self._forest:
+            return join([node.blocks for node in released])
+        self.clock += 1
+        for freed in released:
+            self._enter_idle(freed)
+        return _NO_IDS
 
     def _enter_idle(self, node: Node) -> None:
-        if node.blocks or node.children:
+        if node.units or node.children:
             self._idle[node] = None
+            node.stamp = self.clock
             self.num_idle += len(node.blocks)
         else:
             self._unlink(node)
@@ -188,14 +201,15 @@ class PrefixTrie:
         segments: tuple[Segment, ...],
         blocks: Ids,
         first: int,
-    ) -> Inserted:
-        """Index blocks `first` .. len(blocks) below `node`, which the caller holds.
+        last: int,
+    ) -> list[Piece]:
+        """Index units `first` .. `last` below `node`, which the caller holds (T2).
 
-        `blocks` is the caller's whole table up to the last full block. The caller's hold moves
-        to the returned node. Equal blocks that exist already are kept instead of the new (T2).
+        `blocks` is the caller's whole table. The caller's hold moves to the node of the last
+        piece. Equal units that exist already are kept instead of the new.
         """
-        shared: list[tuple[int, Ids]] = []
-        stride, last = self._stride, len(blocks)
+        pieces: list[Piece] = []
+        stride = self._stride
         for start, stop, marks in segments:
             end = min(stop // stride, last)
             while first < end:
@@ -205,12 +219,13 @@ class PrefixTrie:
                 child = node.children.get(key)
                 if child is None:
                     node = self._append(node, key, tokens, blocks, first, end)
+                    pieces.append(Piece(node, first, end, existed=False))
                     first = end
                     break
-                node, ids = self._descend(child, tokens, first, end)
-                shared.append((first, ids))
-                first += len(ids)
-        return Inserted(node, shared)
+                node = self._descend(child, tokens, first, end)
+                pieces.append(Piece(node, first, first + node.units, existed=True))
+                first += node.units
+        return pieces
 
     def _append(
         self,
@@ -221,66 +236,69 @@ class PrefixTrie:
         first: int,
         end: int,
     ) -> Node:
-        """Put new blocks behind `node`: into it if nobody else can see its end, else as a child."""
+        """Put new units behind `node`: into it if nobody else can see its end, else as a child."""
         run = memoryview(tokens)[first * self._stride : end * self._stride]
-        grows = node.holds == 1 and node.blocks and not node.children and type(key) is bytes
-        before = len(node.blocks) if grows else 0
+        ids = blocks[first * self._width : end * self._width]
+        grows = node.holds == 1 and node.units and not node.children and type(key) is bytes
+        before = node.units if grows else 0
         if grows:
             node.tokens += run
-            node.blocks += blocks[first:end]
+            node.blocks += ids
+            node.units += end - first
         else:
-            child = Node(node, key, bytearray(run), blocks[first:end])
+            child = Node(node, key, bytearray(run), ids, end - first)
             node.children[key] = child
             node, child.holds = child, 1
-        self.num_cached += end - first
+            for other in self.attached:
+                other.created(child)
         if self._on_change:
-            self._on_change("stored", node, before, len(node.blocks))
+            self._on_change("stored", node, before, node.units)
         return node
 
-    def _descend(
-        self, child: Node, tokens: bytes | bytearray, first: int, end: int
-    ) -> tuple[Node, Ids]:
+    def _descend(self, child: Node, tokens: bytes | bytearray, first: int, end: int) -> Node:
         """Move the caller's hold into an existing child as far as it is equal."""
         size = min(len(child.tokens), (end - first) * self._stride)
         inside = self._common(child.tokens, tokens, first * self._stride, size)
-        if inside < len(child.blocks):
+        if inside < child.units:
             child = self._split(child, inside)
         if not child.holds:
             self._leave_idle(child)
         child.holds += 1
-        return child, child.blocks[:]
+        return child
 
-    def evict(self, count: int) -> Ids:
-        """Forget up to `count` cached-only blocks, least recent first, ends of chains first (B3).
+    def oldest(self) -> Node | None:
+        """Return the leaf that was released first, or None."""
+        return next(iter(self._idle), None)
 
-        O(1) per block, amortised. Returns the ids in the order in which they should be reused.
+    def trim(self, node: Node, units: int) -> Ids:
+        """Forget the last `units` of the oldest leaf (B3, T3); returns ids, ends of chains first.
+
+        A node without units leaves with them.
         """
         victims = array("i")
-        while count and self._idle:
-            node = next(iter(self._idle))
-            take = min(count, len(node.blocks))
-            if take:
-                victims.extend(node.blocks[: -take - 1 : -1])
-                self._trim(node, take)
-                count -= take
-            if not node.blocks:
-                del self._idle[node]
-                self._unlink(node)
+        if units:
+            if self._on_change:
+                self._on_change("removed", node, node.units - units, node.units)
+            ids = units * self._width
+            if ids:
+                victims = node.blocks[: -ids - 1 : -1]
+                del node.blocks[-ids:]
+            for other in self.attached:
+                victims += other.trim(node, units)
+            del node.tokens[-units * self._stride :]
+            node.units -= units
+            self.num_idle -= ids
+        if not node.units:
+            del self._idle[node]
+            self._unlink(node)
         return victims
-
-    def _trim(self, node: Node, take: int) -> None:
-        if self._on_change:
-            self._on_change("removed", node, len(node.blocks) - take, len(node.blocks))
-        del node.blocks[-take:], node.tokens[-take * self._stride :]
-        self.num_idle -= take
-        self.num_cached -= take
 
     def _unlink(self, node: Node) -> None:
         assert not node.children, "a node with children left the index before them (T3)"
         assert node.parent is not None
         del node.parent.children[node.key]
 
-    # --- invariants, recomputed from scratch ---
+    # --- for invariants that are recomputed from scratch ---
 
     def nodes(self) -> Iterator[Node]:
         """Yield every node of the index, parents before children, roots included."""

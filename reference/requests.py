@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvproof.reference.access import Access
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.identity import Segment
+from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
+from kvproof.reference.local_blocks import LocalTable
 from kvproof.reference.trie_node import Node
 
 
+class StateUse(NamedTuple):
+    """What a step does to the recurrent state of its request; ids of one whole state (S3, S4)."""
+
+    read: Ids
+    """Holds the state after exactly `start` tokens, once restored; empty: the zero state."""
+    writes: tuple[tuple[int, Ids], ...]
+    """(tokens, ids): where the state after so many tokens lies when the step has run."""
+    restore: tuple[Ids, Ids] | None = None
+    """(source, destination), copied before the step."""
+    save: tuple[Ids, Ids] | None = None
+    """(source, destination), copied after the step: a checkpoint after `stop` tokens."""
+
+
 class Admission(NamedTuple):
-    """Positions [0, hit) are cached, [hit, stop) are computed by the step in progress."""
+    """Positions [0, hit) are cached, [start, stop) are computed by the step in progress.
+
+    `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
+    """
 
     hit: int
+    start: int
     stop: int
     table: Ids
-    """The request's own table, block ids in position order; grows with the request."""
+    """The request's own ids of full attention, in position order; grows with the request."""
     access: Access
+    state: StateUse | None = None
+    encode: tuple[int, ...] = ()
+    """Spans, by index, whose encoder has to run for this step (M5)."""
 
 
 class Refusal(NamedTuple):
-    """Nothing changed (B4). `reason` is `no_space` or `never_fits` (B8)."""
+    """Nothing changed (B4). `reason` is `no_space`, `no_state_row`, or `never_fits` (B8)."""
 
     reason: str
     needed: int
@@ -36,24 +58,64 @@ class Usage(NamedTuple):
     cached: int
 
 
+_NO_LOCAL: list[LocalTable] = []
+
+
 class Live:
     """A request that holds blocks, or did until a step in flight is done."""
 
     __slots__ = (
-        "access", "computed", "epoch", "indexed", "last_step", "node", "released", "segments",
-        "table", "tokens",
+        "access", "computed", "drafts", "epoch", "id", "indexed", "junction", "key", "last_step",
+        "local", "node", "prompt", "released", "segments", "spans", "table", "tokens", "units",
     )  # fmt: skip
 
+    id: str
+    key: str
+    """Tells this admission from others of the same id; only where a state needs it."""
     tokens: bytes | bytearray
     """All tokens known so far, int32."""
+    spans: Sequence[Span]
     segments: tuple[Segment, ...]
     access: Access
     node: Node
     table: Ids
+    """Of full attention."""
+    local: list[LocalTable]
+    """Of windows and chunks, one for each class."""
+    units: int
+    """Units that the tables have room for."""
     indexed: int
+    """Units that are in the index."""
     computed: int
     """Tokens computed or scheduled to be."""
+    prompt: int
+    """Tokens known at admission."""
+    junction: int
+    """Where others went on from the cached prefix, but no checkpoint stands (S8); 0: nowhere."""
+    drafts: int
+    """Draft tokens in flight (X5)."""
     last_step: int
     epoch: int
     released: bool
     """Steps that end later index nothing for it."""
+
+    def __init__(
+        self,
+        request_id: str,
+        tokens: bytes,
+        segments: tuple[Segment, ...],
+        spans: Sequence[Span],
+        access: Access,
+        epoch: int,
+    ) -> None:
+        self.id = request_id
+        self.key = ""
+        self.tokens = tokens
+        self.segments = segments
+        self.spans = spans
+        self.access = access
+        self.epoch = epoch
+        self.prompt = len(tokens) // TOKEN_BYTES
+        self.drafts = self.last_step = 0
+        self.local = _NO_LOCAL
+        self.released = False

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from kvproof.reference.checkpoints import Checkpoint
     from kvproof.reference.requests import Live
+
+
+class Scheduled(NamedTuple):
+    """A step computes `request` up to token `stop`, and saves its state to `save`."""
+
+    request: Live
+    stop: int
+    save: Checkpoint | None
 
 
 class Steps:
@@ -14,7 +23,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.newest = 0
-        self._scheduled: dict[int, list[tuple[Live, int]]] = {}
+        self._scheduled: dict[int, list[Scheduled]] = {}
         """Steps in flight, oldest first."""
         self._waiting: dict[int, list[Callable[[], None]]] = {}
 
@@ -29,13 +38,13 @@ class Steps:
         if self.newest not in self._scheduled:
             raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
 
-    def schedule(self, request: Live, stop: int) -> None:
+    def schedule(self, request: Live, stop: int, save: Checkpoint | None = None) -> None:
         """Let the newest step compute `request` up to token `stop`."""
         request.computed, request.last_step = stop, self.newest
-        self._scheduled[self.newest].append((request, stop))
+        self._scheduled[self.newest].append(Scheduled(request, stop, save))
 
-    def end(self, step: int) -> list[tuple[Live, int]]:
-        """Close the oldest step; returns its requests, and how far each is computed.
+    def end(self, step: int) -> list[Scheduled]:
+        """Close the oldest step; returns what ran in it.
 
         Raises RuntimeError for any other step, unless nothing was scheduled in it: what it
         computed may follow on what an older one has still to compute.

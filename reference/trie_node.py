@@ -4,23 +4,45 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kvproof.reference.block_pool import Ids
 
+if TYPE_CHECKING:
+    from kvproof.reference.checkpoints import Checkpoint
+    from kvproof.reference.local_blocks import Run
+
 
 class Node:
-    """A run of cached blocks that follows `parent`; at least one, except for roots."""
+    """A run of cached units that follows `parent`; at least one, except for roots."""
 
-    __slots__ = ("blocks", "children", "holds", "key", "parent", "tokens")
+    __slots__ = (
+        "blocks", "children", "holds", "key", "parent", "runs", "stamp", "start", "states",
+        "tokens", "units",
+    )  # fmt: skip
 
-    def __init__(self, parent: Node | None, key: Hashable, tokens: bytearray, blocks: Ids) -> None:
+    start: int
+    """Units above this node."""
+    runs: tuple[Run, ...]
+    """Blocks of windows and chunks, one run for each class."""
+    states: dict[int, Checkpoint] | None
+    """Checkpoints by the units of this node that they follow."""
+    stamp: int
+    """When the last holder left."""
+
+    def __init__(
+        self, parent: Node | None, key: Hashable, tokens: bytearray, blocks: Ids, units: int
+    ) -> None:
         self.parent = parent
         self.key = key
         self.tokens = tokens
         self.blocks = blocks
+        self.units = units
+        self.start = parent.start + parent.units if parent else 0
         self.children: dict[Hashable, Node] = {}
-        self.holds = 0
+        self.holds = self.stamp = 0
+        self.runs = ()
+        self.states = None
 
     def path(self) -> Iterator[Node]:
         """Yield this node and its ancestors, the forest excluded."""
@@ -30,8 +52,8 @@ class Node:
             node = node.parent
 
     def table(self) -> Ids:
-        """Return the block ids from the root to the end of this node, in position order."""
-        return join([*self.path()])
+        """Return the ids of full attention from the root to the end of this node."""
+        return join([node.blocks for node in self.path()])
 
 
 class Match(NamedTuple):
@@ -40,22 +62,47 @@ class Match(NamedTuple):
     node: Node | None
     """Deepest node reached; None if not even the namespace is known."""
     inside: int
-    """Matched blocks of that node, all of them or fewer."""
-    blocks: int
-    """Matched blocks in all."""
+    """Matched units of that node, all of them or fewer."""
+    units: int
+    """Matched units in all."""
+
+    def shortened(self, units: int) -> Match:
+        """Return the same path cut off after `units` units."""
+        node = self.node
+        if node is None or units == self.units:
+            return self
+        while node.start >= units and node.units:
+            assert node.parent is not None
+            node = node.parent
+        return Match(node, units - node.start, units)
 
 
-class Inserted(NamedTuple):
-    """The node that now ends at the inserted blocks, and blocks that were there already (T2)."""
+class Piece(NamedTuple):
+    """Units [first, last) of an inserted request lie in `node`."""
 
     node: Node
-    shared: list[tuple[int, Ids]]
-    """(position of the first block, ids that replace the caller's from there on)."""
+    first: int
+    last: int
+    existed: bool
+    """They were there already, and were the whole of the node (T2)."""
 
 
-def join(nodes: list[Node]) -> Ids:
-    """Return the block ids of nodes given deepest first, in position order."""
+class Attached(Protocol):
+    """What else hangs on the units of nodes, told when nodes change."""
+
+    def created(self, node: Node) -> None:
+        """Tell of a node with all its units."""
+
+    def split(self, front: Node, back: Node) -> None:
+        """Tell that `front` has taken over the first units of `back`."""
+
+    def trim(self, node: Node, units: int) -> Ids:
+        """Let go of the last `units` units of a node without holders; returns freed ids."""
+
+
+def join(parts: list[Ids]) -> Ids:
+    """Return ids in position order; parts are given deepest first."""
     ids = array("i")
-    for node in reversed(nodes):
-        ids += node.blocks
+    for part in reversed(parts):
+        ids += part
     return ids

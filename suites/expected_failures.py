@@ -9,7 +9,7 @@ import msgspec
 import tomllib
 
 from kvproof.harness.errors import UsageError
-from kvproof.suites.cache.properties import BY_NAME
+from kvproof.suites.levels import property_names
 
 FOLDER = Path(__file__).parent / "expected"
 
@@ -39,9 +39,10 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
         entries = msgspec.convert(tomllib.loads(path.read_text()), _File).expected
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
+    names = property_names()
     for entry in entries:
-        if entry.property not in BY_NAME:
-            close = get_close_matches(entry.property, BY_NAME, 1)
+        if entry.property not in names:
+            close = get_close_matches(entry.property, names, 1)
             raise UsageError(
                 f"{str(path)!r} names the property {entry.property!r}, which does not exist",
                 f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",

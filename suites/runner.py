@@ -1,90 +1,44 @@
-"""Run the suites against one target and write verdicts to a run record."""
+"""Run the suites of a level against one target and write verdicts to a run record."""
 
 from __future__ import annotations
 
 import math
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from hypothesis import settings
 
-from kvproof.harness import operations as ops
-from kvproof.harness import oplog, script, wording
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
 from kvproof.harness.records import (
     AnyEvent,
-    BlockView,
-    Exercised,
     Failure,
     HarnessFault,
-    PropertyVerdict,
     Replayed,
     Skipped,
-    Step,
     TargetFailed,
     TargetStarted,
-    Verdict,
 )
-from kvproof.harness.session import Session
-from kvproof.harness.violation import Violation, describe_writer
-from kvproof.suites import expected_failures
-from kvproof.suites.cache.explore import Exploration, explore
-from kvproof.suites.cache.properties import (
-    BY_NAME,
-    PROPERTIES,
-    Property,
-    supported,
-    why_unsupported,
-)
+from kvproof.harness.violation import Violation
+from kvproof.suites import expected_failures, levels, part_log
+from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.expected_failures import Expected
+from kvproof.suites.property import Level
+from kvproof.suites.replay import property_of, replay, target_failed, unseen
+from kvproof.suites.suite import Suite
+from kvproof.suites.verdicts import Tally, exercised, verdicts
 
 CORPUS = Path(__file__).parent / "corpus"
 """Op logs of bugs that were found once; replayed before anything is generated."""
 
 
 MOST_FAILURES = 3
-"""Different properties that one run reports; after each the rest is explored anew."""
-
-
-@dataclass
-class Tally:
-    """What one or more explorations of a target came to; tallies of workers can be merged."""
-
-    test_cases: int = 0
-    operations: Counter[str] = field(default_factory=Counter)
-    situations: Counter[str] = field(default_factory=Counter)
-    checks: Counter[str] = field(default_factory=Counter)
-    hits: Counter[str] = field(default_factory=Counter)
-    tolerated: Counter[str] = field(default_factory=Counter)
-    failures: dict[str, Failure] = field(default_factory=dict)
-    died: TargetFailed | None = None
-    interrupted: bool = False
-    seconds: float = 0.0
-
-    def merge(self, other: Tally | Exploration) -> None:
-        """Add the counts of `other`."""
-        self.test_cases += other.test_cases
-        for mine, theirs in zip(self._counters(), _counters(other), strict=True):
-            mine.update(theirs)
-        if isinstance(other, Tally):
-            self.failures = other.failures | self.failures
-            self.died = self.died or other.died
-            self.seconds += other.seconds
-
-    def _counters(self) -> list[Counter[str]]:
-        return _counters(self)
-
-
-def _counters(tally: Tally | Exploration) -> list[Counter[str]]:
-    names = ("operations", "situations", "checks", "hits", "tolerated")
-    return [getattr(tally, name) for name in names]
+"""Different properties that one suite reports; after each the rest is explored anew."""
 
 
 class Files(Protocol):
@@ -95,12 +49,20 @@ class Files(Protocol):
 
 
 class SuiteRun:
-    """The core level on one target: corpus, exploration, verdicts."""
+    """The suites of a level on one target: corpus, exploration, verdicts."""
 
-    def __init__(self, handle: Handle, files: Files, *, write: Callable[[AnyEvent], None]) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        files: Files,
+        *,
+        write: Callable[[AnyEvent], None],
+        level: Level = "core",
+    ) -> None:
         self._handle = handle
         self._files = files
         self._write = write
+        self.suites = levels.suites(handle, level)
         self._expected: dict[str, Expected] = {}
 
     def run(
@@ -108,17 +70,36 @@ class SuiteRun:
         budget: settings,
         *,
         seed: int | None = None,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[str, int], None] = lambda *_: None,
+        only: str = "",
     ) -> None:
-        """Run everything. Never raises for the target; Ctrl-C after what was found is written."""
+        """Run everything. Never raises for the target; Ctrl-C after what was found is written.
+
+        `progress` hears the name of a suite and how many test cases of it ran; `only` names the
+        one suite to run. The corpus is replayed before the suite `cache`.
+        """
         with self.guarded():
             self.start()
-            self._replay_corpus()
-            tally = self.explore(budget, seed=seed, progress=progress)
-            if tally.interrupted:
-                self._record(tally)
-                raise KeyboardInterrupt
-            self.conclude(tally)
+            for suite in self.suites:
+                if suite.name == CACHE and only in ("", CACHE):
+                    self._replay_corpus()
+                if only in ("", suite.name):
+                    self._run(suite, budget, seed, progress)
+
+    def _run(
+        self,
+        suite: Suite,
+        budget: settings,
+        seed: int | None,
+        progress: Callable[[str, int], None],
+    ) -> None:
+        tally = self.explore(
+            suite, budget, seed=seed, progress=lambda done: progress(suite.name, done)
+        )
+        if tally.interrupted:
+            self._record(suite, tally)
+            raise KeyboardInterrupt
+        self.conclude({suite.name: tally})
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -126,7 +107,7 @@ class SuiteRun:
         try:
             yield
         except TargetDied as died:
-            self._write(_target_failed(self._handle.name, died))
+            self._write(target_failed(self._handle.name, died))
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the harness is its own verdict
@@ -150,154 +131,115 @@ class SuiteRun:
     def _replay_corpus(self) -> None:
         deaths: dict[str, TargetFailed] = {}
         for path in sorted(CORPUS.glob("*.json")):
+            if not self._concerns(path):
+                continue
             event = replay(self._handle, path, died=lambda e: deaths.setdefault(e.message, e))
             self._write(self._excused(event) or event)
         for death in deaths.values():
             self._write(death)
 
+    def _concerns(self, path: Path) -> bool:
+        """Logs of parts concern a target that is judged by the part."""
+        if not part_log.is_part_log(path):
+            return True
+        part = part_log.load(path).part
+        return any(suite.name == part and suite.judged for suite in self.suites)
+
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log shows nothing about its bug where that cannot be seen, or something else fails."""
-        prop, known = BY_NAME.get(event.expected), self._expected.get(_property_of(event))
+        known = self._expected.get(property_of(event))
         if event.outcome == "FAILED" and known:
             reason = f"{known.property} is expected to fail: {known.reason}"
-        elif prop and event.message == _unseen(prop.name) and not self._claims(prop):
-            reason = why_unsupported(prop, self._handle.profile)
+        elif event.message == unseen(event.expected):
+            reason = self._why_not(event.expected)
         else:
-            return None
-        return Skipped(part=f"{Path(event.path).name} on {event.target}", reason=reason)
+            reason = ""
+        where = f"{Path(event.path).name} on {event.target}"
+        return Skipped(part=where, reason=reason) if reason else None
 
-    def _claims(self, prop: Property) -> bool:
-        return supported(prop, self._handle.profile)
+    def _why_not(self, name: str) -> str:
+        found = [
+            suite.why_not(prop)
+            for suite in self.suites
+            for prop in suite.properties
+            if prop.name == name
+        ]
+        return found[0] if found else "no suite of this level judges it"
 
     def explore(
         self,
+        suite: Suite,
         budget: settings,
         *,
         seed: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
+        known: Collection[str] = (),
     ) -> Tally:
-        """Explore until nothing new fails, or until `most` properties have."""
+        """Explore until nothing new fails, or until `most` properties have; `known` do not count.
+
+        A suite that judges the target by nothing is not explored.
+        """
         tally, start = Tally(), time.monotonic()
-        while len(tally.failures) < most and not (tally.died or tally.interrupted):
-            seen = explore(
-                self._handle,
+        while suite.judged and len(tally.failures) < most:
+            seen = suite.explore(
                 budget,
                 seed=seed,
                 progress=progress,
-                tolerate={*self._expected, *tally.failures},
+                tolerate={*self._expected, *tally.failures, *known},
                 deadline=deadline,
             )
-            tally.merge(seen)
+            tally.add(seen)
             tally.interrupted = seen.interrupted
+            if seen.died and not seen.violation:
+                tally.died = target_failed(self._handle.name, seen.died)
             if seen.violation:
-                failure = self.failure(seen.violation, seed)
+                failure = self.failure(suite, seen.violation, seed)
                 tally.failures[failure.property] = failure
-            elif seen.died:
-                tally.died = _target_failed(self._handle.name, seen.died)
-            else:
+            if tally.died or tally.interrupted or not seen.violation:
                 break
         tally.seconds = time.monotonic() - start
         return tally
 
-    def conclude(self, tally: Tally) -> None:
-        """Write what was exercised, the failures, and a verdict for every property."""
-        self._record(tally)
-        for prop in PROPERTIES:
-            self._judge(prop, tally)
+    def conclude(self, tallies: Mapping[str, Tally]) -> None:
+        """Write what was exercised, the failures, and a verdict for every property, by suite."""
+        for suite in self.suites:
+            if suite.name in tallies:
+                self._record(suite, tallies[suite.name])
+                for verdict in verdicts(
+                    self._handle.name, suite, tallies[suite.name], self._expected
+                ):
+                    self._write(verdict)
 
-    def _record(self, tally: Tally) -> None:
-        self._write(
-            Exercised(
-                target=self._handle.name,
-                suite="cache",
-                test_cases=tally.test_cases,
-                operations=dict(tally.operations),
-                situations=dict(tally.situations),
-                hit_blocks=dict(tally.hits),
-                seconds=tally.seconds,
-                missing=[] if tally.interrupted else self._missing(tally),
-            )
-        )
+    def _record(self, suite: Suite, tally: Tally) -> None:
+        if suite.judged:
+            self._write(exercised(self._handle.name, suite, tally))
         for failure in tally.failures.values():
             self._write(failure)
         if tally.died:
             self._write(tally.died)
 
-    def _missing(self, tally: Tally) -> list[str]:
-        needed = {
-            situation for prop in PROPERTIES if self._claims(prop) for situation in prop.situations
-        }
-        return sorted(needed - set(tally.situations))
-
-    def _judge(self, prop: Property, tally: Tally) -> None:
-        verdict, reason = self._verdict(prop, tally)
-        failure = tally.failures.get(prop.name)
-        self._write(
-            PropertyVerdict(
-                target=self._handle.name,
-                property=prop.name,
-                section=prop.section,
-                rules=list(prop.rules),
-                sentence=prop.sentence,
-                verdict=verdict,
-                reason=reason,
-                oracle=failure.oracle if failure else prop.oracle,
-                checks=tally.checks[prop.name],
-                situations={name: tally.situations[name] for name in prop.situations},
-                fingerprint=failure.fingerprint if failure else "",
-            )
-        )
-
-    def _verdict(self, prop: Property, tally: Tally) -> tuple[Verdict, str]:
-        if prop.name in self._expected:
-            return self._expected_verdict(self._expected[prop.name], tally)
-        if prop.name in tally.failures:
-            return "fail", tally.failures[prop.name].sentence
-        if not self._claims(prop):
-            return "unsupported", why_unsupported(prop, self._handle.profile)
-        missing = [name for name in prop.situations if not tally.situations[name]]
-        if missing:
-            return "inconclusive", "never happened: " + "; ".join(missing)
-        if not tally.checks[prop.name]:
-            return "inconclusive", "it was never evaluated"
-        if tally.died:
-            return (
-                "inconclusive",
-                f"the target died ({tally.died.kind}) before the budget was spent",
-            )
-        return "pass", ""
-
-    def _expected_verdict(self, known: Expected, tally: Tally) -> tuple[Verdict, str]:
-        if tally.tolerated[known.property]:
-            return "expected_failure", f"{known.reason} ({known.upstream})"
-        return "fail", "it was expected to fail and did not: remove the entry, or find out why"
-
-    def failure(self, violation: Violation, seed: int | None) -> Failure:
+    def failure(self, suite: Suite, violation: Violation, seed: int | None) -> Failure:
         """Store the op log and the script of a violation; returns its event."""
-        session = violation.session
-        assert session is not None
-        log = oplog.record(self._handle.name, violation)
-        stem = f"failures/{log.property}_{log.fingerprint}"
-        source = script.render(self._handle.name, violation)
-        self._files.write_file(f"{stem}.json", oplog.dump(log))
-        self._files.write_file(f"{stem}.py", source.encode())
-        prop = next(prop for prop in PROPERTIES if prop.name == violation.property)
+        evidence = suite.evidence(violation)
+        stem = f"failures/{violation.property}_{evidence.fingerprint}"
+        self._files.write_file(f"{stem}.json", evidence.log)
+        self._files.write_file(f"{stem}.py", evidence.script.encode())
         return Failure(
             target=self._handle.name,
             property=violation.property,
-            rules=list(prop.rules),
+            rules=list(suite.of(violation.property).rules),
             oracle=violation.oracle,
             sentence=violation.sentence,
             detail=violation.detail,
-            fingerprint=log.fingerprint,
+            fingerprint=evidence.fingerprint,
             op_log=f"{stem}.json",
-            script=source,
+            script=evidence.script,
             script_path=f"{stem}.py",
-            history=history(session, violation.sentence),
-            blocks=blocks(session, violation.suspects),
-            tables={name: list(live.blocks) for name, live in session.live.items()},
+            history=evidence.history,
+            blocks=evidence.blocks,
+            tables=evidence.tables,
             seed=seed,
         )
 
@@ -309,111 +251,3 @@ class SuiteRun:
                 traceback="".join(traceback.format_exception(error)),
             )
         )
-
-
-def _target_failed(name: str, died: TargetDied) -> TargetFailed:
-    session = died.session if isinstance(died.session, Session) else None
-    return TargetFailed(
-        target=name,
-        kind=died.kind,
-        message=str(died),
-        log=died.log,
-        history=history(session, str(died)) if session else [],
-    )
-
-
-def _unseen(prop: str) -> str:
-    return f"{prop} was never evaluated on this target"
-
-
-def _property_of(event: Replayed) -> str:
-    """Return the property that a replay broke, which begins its message."""
-    return event.message.partition(":")[0]
-
-
-def replay(
-    handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
-) -> Replayed:
-    """Run an op log again on a target: FIXED, FAILED or ERROR.
-
-    `died` hears of the death of the target, with its log.
-    """
-    log = oplog.load(path)
-    session: Session | None = None
-    outcome: Literal["FIXED", "FAILED", "ERROR"]
-    try:
-        session = Session(handle.create(log.config), log.config)
-        oplog.play(session, oplog.decode(log.operations))
-        outcome, message = "FIXED", f"{log.property} holds"
-        if not session.checks[log.property]:
-            outcome, message = "ERROR", _unseen(log.property)
-    except Violation as violation:
-        outcome, message = "FAILED", str(violation)
-    except TargetDied as death:
-        died(_target_failed(handle.name, death))
-        outcome, message = "FAILED", f"the target died ({death.kind}): {death}"
-    except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
-        outcome, message = "ERROR", f"{type(error).__name__}: {error}"
-    finally:
-        if session is not None:
-            session.target.close()
-    return Replayed(
-        target=handle.name,
-        path=str(path),
-        outcome=outcome,
-        message=message,
-        expected=log.property,
-    )
-
-
-def history(session: Session, note: str) -> list[Step]:
-    """Spell out a history, with what went wrong on its last step."""
-    last = len(session.history) - 1
-    return [
-        Step(
-            op=ops.name(operation),
-            arguments=wording.arguments(operation),
-            answer=wording.answer(answer),
-            note=note if index == last else "",
-        )
-        for index, (operation, answer) in enumerate(session.history)
-    ]
-
-
-def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
-    """Show every block of a small pool as it stands, of a large one only the suspects."""
-    holders: dict[int, list[str]] = {}
-    for live in (*session.live.values(), *session.fenced):
-        for block in live.blocks:
-            holders.setdefault(block, []).append(live.request.id)
-    for pin, table in session.pins.items():
-        for block in table:
-            holders.setdefault(block, []).append(f"pin {pin}")
-    small = session.config.num_blocks <= 32
-    shown = range(session.config.num_blocks) if small else sorted(set(suspects))
-    return [_view(session, block, holders.get(block, []), block in suspects) for block in shown]
-
-
-def _view(session: Session, block: int, owners: list[str], suspect: bool) -> BlockView:  # noqa: FBT001 - private
-    written = session.shadow.writer_of_block(block)
-    words = ""
-    if written:
-        writer, first, last = written
-        words = f"positions {first}..{last}: {describe_writer(writer, last)}"
-    return BlockView(
-        block=block,
-        owners=owners,
-        writer=words,
-        state=_state(session, block, owners),
-        suspect=suspect and block != 0,
-    )
-
-
-def _state(
-    session: Session, block: int, owners: list[str]
-) -> Literal["null", "free", "cached", "held"]:
-    if block == 0:
-        return "null"
-    if owners:
-        return "held"
-    return "cached" if block in session.ledger.cached else "free"

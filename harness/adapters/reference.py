@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, replace
 from importlib.metadata import version
 
+from kvproof.harness.adapters.reference_view import holders, state_digest
 from kvproof.harness.target import (
     Batch,
     CacheEvent,
@@ -20,6 +21,8 @@ from kvproof.harness.target import (
     Request,
     Scheduled,
     Span,
+    StateUse,
+    Table,
     TargetConfig,
     Usage,
 )
@@ -29,7 +32,9 @@ from kvproof.reference.block_pool import Ids
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent as NativeEvent
-from kvproof.reference.requests import Refusal
+from kvproof.reference.groups import GroupConfig
+from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.requests import StateUse as NativeUse
 
 ManagerFactory = Callable[[CacheConfig], CacheManager]
 
@@ -52,6 +57,14 @@ def _profile() -> Profile:
         statistics=True,
         events=True,
         in_flight_steps=3,
+        groups=("full", "window", "chunk", "state"),
+        mixed_block_sizes=True,
+        state_pools=("shared", "separate"),
+        junctions=True,
+        drafts=True,
+        draft_groups=True,
+        span_clamp=True,
+        encode=True,
     )
 
 
@@ -65,16 +78,14 @@ class ReferenceTarget:
 
     def __init__(self, config: TargetConfig, manager: ManagerFactory = CacheManager) -> None:
         self.profile = _profile()
-        self._manager = manager(
-            CacheConfig(
-                num_blocks=config.num_blocks,
-                block_size=config.block_size,
-                kernel_block_size=config.kernel_block_size,
-                enable_prefix_caching=config.prefix_caching,
-                record_events=True,
-            )
-        )
+        self._manager = manager(_config(config))
+        self._layout = self._manager.config.layout
         self._by_step: dict[int, str] = {}
+        self._dropped: list[list[int]] = [[] for _ in self._layout.groups]
+        self._manager.residency.on_drop = self._drop
+
+    def _drop(self, group: int, ids: Iterable[int]) -> None:
+        self._dropped[group].extend(map(int, ids))
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
         """See `Target.admit`."""
@@ -100,48 +111,100 @@ class ReferenceTarget:
         if isinstance(answer, Refusal):
             manager.end_step(step)
             return Refused(*answer)
-        return self._scheduled(step, request.id, answer.hit, answer.hit, answer.stop)
+        return self._scheduled(step, request.id, answer)
 
     def extend(
-        self, request_id: str, tokens: tuple[int, ...] = (), compute: int | None = None
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """See `Target.extend`."""
         step = self._manager.begin_step()
-        answer = self._manager.extend(request_id, tokens, compute=compute)
+        answer = self._manager.extend(request_id, tokens, compute=compute, drafts=drafts)
         if isinstance(answer, Refusal):
             self._manager.end_step(step)
             return Refused(*answer)
-        return self._scheduled(step, request_id, 0, answer.hit, answer.stop)
+        return self._scheduled(step, request_id, answer)
 
-    def _scheduled(self, step: int, request_id: str, hit: int, start: int, stop: int) -> Scheduled:
+    def _scheduled(self, step: int, request_id: str, answer: Admission) -> Scheduled:
         self._by_step[step] = request_id
         blocks, tables = self._tables(request_id)
-        return Scheduled(step, hit, start, stop, blocks, tables)
+        scheduled = Scheduled(
+            step, answer.hit, answer.start, answer.stop, blocks, tables, encode=answer.encode
+        )
+        if answer.state is None:
+            return scheduled
+        restore, save = answer.state.restore, answer.state.save
+        return replace(
+            scheduled,
+            copies=self._copies(*restore) if restore else (),
+            saves=self._copies(*save) if save else (),
+            states=tuple(self._states(answer.state)),
+        )
 
-    def _tables(self, request_id: str) -> tuple[tuple[tuple[int, ...]], tuple[tuple[int, ...]]]:
-        manager = self._manager
-        row = manager.batch([request_id])[0].tolist()
-        return (tuple(manager.live[request_id].table),), (tuple(row),)
+    def _states(self, use: NativeUse) -> Iterator[StateUse]:
+        parts = self._layout.state_tables
+        writes = [(tokens, parts(ids)) for tokens, ids in use.writes]
+        for group, read in parts(use.read).items():
+            after = tuple((tokens, _ids(tables[group])) for tokens, tables in writes)
+            yield StateUse(group, _ids(read), after)
 
-    def complete(self, step: int) -> Completed:
+    def _copies(self, source: Ids, target: Ids) -> tuple[tuple[int, int, int], ...]:
+        parts = self._layout.state_tables
+        return tuple(
+            (group, int(one), int(other))
+            for (group, from_), to in zip(
+                parts(source).items(), parts(target).values(), strict=True
+            )
+            for one, other in zip(from_, to, strict=True)
+        )
+
+    def _tables(self, request_id: str) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
+        rows = self._manager.batch([request_id])
+        return self._blocks(request_id), tuple(_ids(row[0]) for row in rows)
+
+    def _blocks(self, request_id: str) -> tuple[Table, ...]:
+        return tuple(map(_ids, self._manager.tables(request_id)))
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
         """See `Target.complete`."""
-        self._manager.end_step(step)
         request_id = self._by_step.pop(step)
+        kept = {} if accepted is None else {request_id: accepted}
+        self._manager.end_step(step, accepted=kept)
         if request_id not in self._manager.live:
             return Completed(step)
         return Completed(step, *self._tables(request_id))
 
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """See `Target.experts`."""
+        return (None,) * (len(self._manager.live[request_id].tokens) // identity.TOKEN_BYTES - 1)
+
     def finish(self, request_id: str) -> Released:
         """See `Target.finish`."""
-        return _released(self._manager.release(request_id))
+        return self._release(request_id)
 
     def cancel(self, request_id: str) -> Released:
         """See `Target.cancel`."""
-        return _released(self._manager.release(request_id))
+        return self._release(request_id)
 
     def preempt(self, request_id: str) -> Released:
         """See `Target.preempt`."""
-        return _released(self._manager.release(request_id))
+        return self._release(request_id)
+
+    def _release(self, request_id: str) -> Released:
+        if request_id not in self._manager.live:
+            self._manager.release(request_id)
+            return Released()
+        held = self._held(request_id)
+        self._manager.release(request_id)
+        return Released(held)
+
+    def _held(self, request_id: str) -> tuple[Table, ...]:
+        return tuple(tuple(filter(None, table)) for table in self._blocks(request_id))
 
     def pin(self, request: Request) -> int:
         """See `Target.pin`."""
@@ -154,11 +217,19 @@ class ReferenceTarget:
 
     def unpin(self, request_id: str) -> Released:
         """See `Target.unpin`."""
-        return _released(self._manager.unpin(request_id))
+        if request_id not in self._manager.pins:
+            self._manager.unpin(request_id)
+            return Released()
+        held = self._held(request_id)
+        self._manager.unpin(request_id)
+        return Released(held)
 
     def evict(self, count: int) -> Evicted:
         """See `Target.evict`."""
-        return Evicted((tuple(self._manager.evict(count)),))
+        before = [len(ids) for ids in self._dropped]
+        self._manager.evict(count)
+        new = zip(self._dropped, before, strict=True)
+        return Evicted(tuple(tuple(ids[first:]) for ids, first in new))
 
     def reset(self) -> Released | Refused:
         """See `Target.reset`."""
@@ -175,20 +246,23 @@ class ReferenceTarget:
 
     def batch(self, request_ids: tuple[str, ...]) -> Batch:
         """See `Target.batch`."""
-        rows = self._manager.batch(request_ids).tolist()
-        return Batch((tuple(map(tuple, rows)),))
+        groups = self._manager.batch(request_ids)
+        return Batch(tuple(tuple(map(_ids, rows)) for rows in groups))
 
     def inspect(self) -> Inspection:
         """See `Target.inspect`."""
         manager = self._manager
         usage = manager.usage()
+        dropped = tuple(map(tuple, self._dropped))
+        self._dropped = [[] for _ in self._layout.groups]
         counts, resumed = manager.statistics.cumulative, manager.statistics.resumed
         return Inspection(
             usage=Usage(manager.pool.num_blocks - 1, usage.free, usage.held, usage.cached),
             state=state_digest(manager),
-            holders=_holders(manager),
+            holders=holders(manager),
             statistics=HitStatistics(counts.queries, counts.hits, resumed.queries, resumed.hits),
             events=tuple(_event(event) for event in manager.drain_events()),
+            dropped=dropped,
         )
 
     def close(self) -> None:
@@ -203,8 +277,25 @@ def _spans(spans: Sequence[Span]) -> tuple[identity.Span, ...]:
     return tuple(identity.Span(s.kind, s.start, s.length, s.content) for s in spans)
 
 
-def _released(ids: Ids) -> Released:
-    return Released((tuple(ids),))
+def _ids(table: Iterable[int]) -> Table:
+    return tuple(map(int, table))
+
+
+def _config(config: TargetConfig) -> CacheConfig:
+    separate = config.state_rows > 0
+    groups = tuple(GroupConfig(*astuple(group)) for group in config.groups)
+    full = not groups or any(group.kind == "full" for group in groups)
+    return CacheConfig(
+        num_blocks=config.num_blocks,
+        block_size=config.block_size,
+        kernel_block_size=config.kernel_block_size,
+        enable_prefix_caching=config.prefix_caching,
+        record_events=full,
+        groups=groups,
+        state_pool="separate" if separate else "shared",
+        max_requests=max(1, config.state_rows - 1),
+        prefix_cache_decode_state_interval=config.decode_interval,
+    )
 
 
 def _event(event: NativeEvent) -> CacheEvent:
@@ -217,35 +308,6 @@ def _event(event: NativeEvent) -> CacheEvent:
         Namespace(*event.namespace),
         tuple(Span(*span) for span in event.spans),
     )
-
-
-def _holders(manager: CacheManager) -> dict[int, int]:
-    """Block -> count as the manager keeps it: `holds` of its node, or 1 for scratch."""
-    counts: dict[int, int] = {}
-    nodes = [*manager.trie.nodes(), *(n for pin in manager.pins.values() for n in pin.path())]
-    for request in (*manager.live.values(), *manager.leaving):
-        nodes.extend(request.node.path())
-        for block in request.table[request.indexed :]:
-            counts[block] = counts.get(block, 0) + 1
-    for ids in manager.retired:
-        counts.update(dict.fromkeys(ids, 1))
-    for node in set(nodes):
-        if node.holds:
-            counts.update(dict.fromkeys(node.blocks, node.holds))
-    return counts
-
-
-def state_digest(manager: CacheManager) -> str:
-    """Digest of free order, index, eviction order, holds and statistics (B4, T1)."""
-    trie = manager.trie
-    state = (
-        manager.pool.free_ids().tolist(),
-        [(bytes(n.tokens), n.blocks.tolist(), n.holds, len(n.children)) for n in trie.nodes()],
-        [n.blocks.tolist() for n in trie.idle_nodes()],
-        manager.usage(),
-        (manager.statistics.cumulative, manager.statistics.resumed),
-    )
-    return hashlib.sha256(repr(state).encode()).hexdigest()
 
 
 class _ReferenceCycle:

@@ -26,8 +26,8 @@ from kvproof.harness.cli.runs import publish
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.settings import load_settings
 from kvproof.harness.targets import list_targets
-from kvproof.suites.cache.properties import PROPERTIES
-from kvproof.suites.cache.table import properties_table
+from kvproof.suites.property import Level
+from kvproof.suites.table import properties_table
 
 console = standard_output()
 errors = Console(stderr=True)
@@ -59,7 +59,7 @@ def run(
     *,
     target: Targets = None,
     budget: Literal["pr", "nightly", "debug"] | None = None,
-    level: Literal["core"] = "core",
+    level: Level = "core",
     seed: int | None = None,
     output: Output = None,
     config: Path | None = None,
@@ -74,7 +74,8 @@ def run(
     budget
         pr (200 histories of 50 steps), nightly (2000 of 200) or debug.
     level
-        Which suites; core is the only one so far.
+        core: the suite cache on one group. full: groups, states, media, experts, and the parts
+        of the reference.
     seed
         Draw other histories than the budget's own.
     output
@@ -105,6 +106,7 @@ def fuzz(
     target: Targets = None,
     max_time: str = "10m",
     workers: int = 1,
+    level: Level = "core",
     seed: int | None = None,
     keep_going: bool = False,
     database: Path = Path(".kvproof/examples"),
@@ -121,8 +123,10 @@ def fuzz(
         For example 90s, 10m, 2h.
     workers
         Processes that explore side by side on one database.
+    level
+        As for run.
     seed
-        First seed; random by default.
+        First seed; random by default, or that of the run in output which is resumed.
     keep_going
         Go on after a failure and group failures by fingerprint.
     database
@@ -138,6 +142,7 @@ def fuzz(
         _split(target, settings.run.targets),
         max_seconds=seconds(max_time),
         workers=workers,
+        level=level,
         seed=seed,
         keep_going=keep_going,
         database=database,
@@ -347,7 +352,7 @@ def profile(spec: str, /) -> None:
         As for --target.
 
     """
-    conformance.show_profile(spec, PROPERTIES, console)
+    conformance.show_profile(spec, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,14 +11,19 @@ from rich.console import Console
 from rich.table import Table
 
 from kvproof.harness import oplog
-from kvproof.harness.cli.runs import ActiveRun, run_directory, target_failed
+from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
-from kvproof.harness.oplog import OpLog
+from kvproof.harness.records import Skipped
 from kvproof.harness.targets import open_handle
+from kvproof.suites import part_log
 from kvproof.suites.cache.budgets import BUDGETS, seeded
-from kvproof.suites.cache.properties import Property, supported, why_unsupported
-from kvproof.suites.runner import SuiteRun, replay
+from kvproof.suites.levels import suites as suites_of
+from kvproof.suites.part_suite import ELSEWHERE, SUBJECT
+from kvproof.suites.property import Level
+from kvproof.suites.registry import find
+from kvproof.suites.replay import replay, target_failed
+from kvproof.suites.runner import SuiteRun
 
 
 def open_all(specs: Sequence[str], stack: ExitStack) -> list[Handle]:
@@ -34,7 +39,7 @@ def run(
     specs: Sequence[str],
     *,
     budget: str,
-    level: str,
+    level: Level,
     seed: int | None,
     output: Path | None,
     console: Console,
@@ -44,24 +49,36 @@ def run(
     with ExitStack() as stack:
         handles = open_all(specs, stack)
         active = stack.enter_context(
-            run_directory("run", config=config, output=output, console=console, seed=seed)
+            run_directory(
+                "run",
+                config=config,
+                output=output,
+                console=console,
+                seed=seed,
+                level_of=lambda _: level,
+            )
         )
         for handle in handles:
-            suites(handle, active, budget=budget, seed=seed)
+            suites(handle, active, budget=budget, level=level, seed=seed)
 
 
-def suites(handle: Handle, active: ActiveRun, *, budget: str, seed: int | None) -> None:
+def suites(
+    handle: Handle, active: ActiveRun, *, budget: str, level: Level, seed: int | None
+) -> None:
     """Run the suites on one target and show how far they are."""
     if handle.name in active.judged:
         active.status(handle.name, "judged before the interruption")
         return
     settings = BUDGETS[budget]
     total = settings.max_examples
+
+    def progress(suite: str, done: int) -> None:
+        doing = "exploring" if suite == "cache" else f"exploring {suite}"
+        active.status(handle.name, doing, min(done, total), total)
+
     active.status(handle.name, "starting", 0, total)
-    SuiteRun(handle, active.writer, write=active.write).run(
-        settings if seed is None else seeded(settings, None),
-        seed=seed,
-        progress=lambda done: active.status(handle.name, "exploring", min(done, total), total),
+    SuiteRun(handle, active.writer, write=active.write, level=level).run(
+        settings if seed is None else seeded(settings, None), seed=seed, progress=progress
     )
 
 
@@ -69,31 +86,40 @@ def replay_all(
     paths: Sequence[Path], *, targets: Sequence[str], output: Path | None, console: Console
 ) -> None:
     """`kvproof replay`."""
-    logs = [(path, oplog.load(path)) for path in _op_logs(paths)]
-    for path, log in [] if targets else logs:
-        _refuse_to_import(path, log)
-    wanted = {spec: None for _, log in logs for spec in targets or [log.target]}
-    config = {"op_logs": [str(path) for path, _ in logs], "targets": list(wanted)}
+    logs = [(path, _subject(path, targets)) for path in _op_logs(paths)]
+    wanted = list(dict.fromkeys(spec for _, subject in logs for spec in targets or [subject]))
+    config = {"op_logs": [str(path) for path, _ in logs], "targets": wanted}
     with ExitStack() as stack:
-        handles = dict(zip(wanted, open_all(list(wanted), stack), strict=True))
+        handles = dict(zip(wanted, open_all(wanted, stack), strict=True))
         active = stack.enter_context(
             run_directory("replay", config=config, output=output, console=console)
         )
-        for path, log in logs:
-            for spec in targets or [log.target]:
+        for path, subject in logs:
+            for spec in targets or [subject]:
                 _replay(active, handles[spec], path)
 
 
-def _refuse_to_import(path: Path, log: OpLog) -> None:
-    """An op log is data: what it names is imported only if the user names it too."""
-    if ":" in log.target:
+def _subject(path: Path, targets: Sequence[str]) -> str:
+    """Return the target that a log was recorded on. Raises UsageError.
+
+    An op log is data: what it names is imported only if the user names it too.
+    """
+    if part_log.is_part_log(path):
+        find(part_log.load(path).part)
+        return SUBJECT
+    target = oplog.load(path).target
+    if ":" in target and not targets:
         raise UsageError(
-            f"{str(path)!r} was recorded on {log.target!r}, which replaying would import",
-            f"if you trust it: kvproof replay {path} --target {log.target}",
+            f"{str(path)!r} was recorded on {target!r}, which replaying would import",
+            f"if you trust it: kvproof replay {path} --target {target}",
         )
+    return target
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
+    if handle.name != SUBJECT and part_log.is_part_log(path):
+        active.write(Skipped(part=f"{path.name} on {handle.name}", reason=ELSEWHERE))
+        return
     try:
         event = replay(handle, path, died=active.write)
     except TargetDied as died:
@@ -118,7 +144,7 @@ def _op_logs(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def show_profile(spec: str, properties: Sequence[Property], console: Console) -> None:
+def show_profile(spec: str, console: Console) -> None:
     """`kvproof targets profile`."""
     with ExitStack() as stack:
         (handle,) = open_all([spec], stack)
@@ -127,8 +153,9 @@ def show_profile(spec: str, properties: Sequence[Property], console: Console) ->
         except TargetDied as died:
             raise UsageError(f"target {spec!r} does not start: {died}", died.log) from died
         console.print(f"{profile.engine} {profile.version}, {handle.isolation}", style="bold")
-        table = Table("property", "rules", "judged", box=None, pad_edge=False)
-        for prop in properties:
-            judged = "yes" if supported(prop, profile) else why_unsupported(prop, profile)
-            table.add_row(prop.name, " ".join(prop.rules), judged)
+        table = Table("suite", "property", "rules", "judged", box=None, pad_edge=False)
+        for suite in suites_of(handle, "full"):
+            for prop in suite.properties:
+                judged = suite.why_not(prop) or "yes"
+                table.add_row(suite.name, prop.name, " ".join(prop.rules), judged)
         console.print(table)

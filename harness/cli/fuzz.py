@@ -8,13 +8,14 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from hypothesis.database import DirectoryBasedExampleDatabase
 from rich.console import Console
@@ -23,11 +24,16 @@ from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import AnyEvent, Failure, HarnessFault, TargetFailed, store
+from kvproof.harness.handles import Handle
+from kvproof.harness.records import AnyEvent, Failure, HarnessFault, TargetFailed, read_run, store
 from kvproof.harness.targets import open_handle
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.cache.budgets import BUDGETS, seeded
-from kvproof.suites.runner import MOST_FAILURES, SuiteRun, Tally
+from kvproof.suites.cache.suite import NAME as CACHE
+from kvproof.suites.property import Level
+from kvproof.suites.runner import MOST_FAILURES, SuiteRun
+from kvproof.suites.suite import Suite
+from kvproof.suites.verdicts import Tally
 
 _PATIENCE = 5.0
 """Seconds in which a worker that closed its pipe should have ended."""
@@ -39,6 +45,7 @@ class Plan:
 
     specs: tuple[str, ...]
     max_seconds: float
+    level: Level
     keep_going: bool
     database: Path
     directory: Path
@@ -50,9 +57,14 @@ class _Found(NamedTuple):
     """What a worker sends after each chunk."""
 
     spec: str
+    suite: str
     tally: Tally | None
     """None: nothing was explored, for the reason in `events`."""
     events: list[AnyEvent]
+
+
+Tallies: TypeAlias = dict[str, defaultdict[str, Tally]]
+"""Target -> suite -> what all workers did."""
 
 
 @dataclass
@@ -69,6 +81,7 @@ def fuzz(
     *,
     max_seconds: float,
     workers: int,
+    level: Level,
     seed: int | None,
     keep_going: bool,
     database: Path,
@@ -81,11 +94,12 @@ def fuzz(
     _check_database(database)
     with ExitStack() as stack:
         open_all(specs, stack)
-    first = secrets.randbits(32) if seed is None else seed
+    first = _first_seed(output) if seed is None else seed
     config = {
         "targets": list(specs),
         "max_seconds": max_seconds,
         "workers": workers,
+        "level": level,
         "keep_going": keep_going,
         "database": str(database),
     }
@@ -93,6 +107,7 @@ def fuzz(
         plan = Plan(
             specs=tuple(specs),
             max_seconds=max_seconds,
+            level=level,
             keep_going=keep_going,
             database=database,
             directory=active.writer.directory,
@@ -100,6 +115,15 @@ def fuzz(
             workers=workers,
         )
         _explore(active, plan)
+
+
+def _first_seed(output: Path | None) -> int:
+    """Go on with the seed of the run in `output`, if there is one; else draw one."""
+    if output and (output / "run.json").exists():
+        recorded = read_run(output).manifest
+        if recorded.verb == "fuzz" and recorded.seed is not None:
+            return recorded.seed
+    return secrets.randbits(32)
 
 
 def _check_database(database: Path) -> None:
@@ -115,7 +139,7 @@ def _check_database(database: Path) -> None:
 
 def _explore(active: ActiveRun, plan: Plan) -> None:
     """Judge what was found also after Ctrl-C, which is how long runs usually end."""
-    tallies = {spec: Tally() for spec in plan.specs}
+    tallies: Tallies = {spec: defaultdict(Tally) for spec in plan.specs}
     crew = _start(plan)
     cut_short = True
     try:
@@ -123,9 +147,9 @@ def _explore(active: ActiveRun, plan: Plan) -> None:
         cut_short = False
     finally:
         _dismiss(active, crew, tallies)
-        for spec, tally in tallies.items():
-            if tally.test_cases or tally.died or not cut_short:
-                _conclude(active, spec, tally)
+        for spec, suites in tallies.items():
+            if any(tally.test_cases or tally.died for tally in suites.values()) or not cut_short:
+                _conclude(active, plan, spec, suites)
 
 
 def _start(plan: Plan) -> dict[Connection, _Worker]:
@@ -147,13 +171,13 @@ def _start(plan: Plan) -> dict[Connection, _Worker]:
 
 
 def _collect(
-    active: ActiveRun, plan: Plan, crew: dict[Connection, _Worker], tallies: dict[str, Tally]
+    active: ActiveRun, plan: Plan, crew: dict[Connection, _Worker], tallies: Tallies
 ) -> None:
     """Merge what the workers find until they are done, or until the first failure."""
     start, total = time.monotonic(), int(plan.max_seconds)
     open_pipes = list(crew)
     while open_pipes:
-        cases = sum(tally.test_cases for tally in tallies.values())
+        cases = sum(tally.test_cases for found in tallies.values() for tally in found.values())
         elapsed = min(int(time.monotonic() - start), total)
         active.status("fuzz", f"{cases} histories", elapsed, total)
         for source in cast("list[Connection]", wait(open_pipes, timeout=1)):
@@ -165,12 +189,12 @@ def _collect(
             if chunk is None:
                 continue
             _take(active, chunk, tallies)
-            failed = tallies[chunk.spec].failures or tallies[chunk.spec].died
-            if failed and not plan.keep_going:
+            found = tallies[chunk.spec][chunk.suite]
+            if (found.failures or found.died) and not plan.keep_going:
                 return
 
 
-def _dismiss(active: ActiveRun, crew: dict[Connection, _Worker], tallies: dict[str, Tally]) -> None:
+def _dismiss(active: ActiveRun, crew: dict[Connection, _Worker], tallies: Tallies) -> None:
     """Tell the workers to stop, take what they have until then, and end those that do not."""
     for worker in crew.values():
         worker.process.terminate()
@@ -198,24 +222,26 @@ def _last_words(worker: _Worker, plan: Plan) -> _Found | None:
     message = f"{exit_in_words(code)} while fuzzing"
     if worker.at.value < 0:
         fault = HarnessFault(where="kvproof fuzz", message=f"{message}, before the first history")
-        return _Found(plan.specs[0], None, [fault])
+        return _Found(plan.specs[0], "", None, [fault])
     spec = plan.specs[worker.at.value]
-    return _Found(spec, Tally(died=TargetFailed(target=spec, kind="crash", message=message)), [])
+    died = TargetFailed(target=spec, kind="crash", message=message)
+    return _Found(spec, CACHE, Tally(died=died), [])
 
 
-def _take(active: ActiveRun, chunk: _Found, tallies: dict[str, Tally]) -> None:
+def _take(active: ActiveRun, chunk: _Found, tallies: Tallies) -> None:
     """Record failures at once, so that a killed run has them."""
     for event in chunk.events:
         active.write(event)
     if chunk.tally is None:
         return
+    merged = tallies[chunk.spec][chunk.suite]
     for name, failure in chunk.tally.failures.items():
-        if name not in tallies[chunk.spec].failures:
+        if name not in merged.failures:
             active.write(failure)
-    tallies[chunk.spec].merge(chunk.tally)
+    merged.merge(chunk.tally)
 
 
-def _conclude(active: ActiveRun, spec: str, tally: Tally) -> None:
+def _conclude(active: ActiveRun, plan: Plan, spec: str, suites: Mapping[str, Tally]) -> None:
     """Judge all properties on everything that all workers did."""
 
     def write(event: AnyEvent) -> None:
@@ -223,35 +249,64 @@ def _conclude(active: ActiveRun, spec: str, tally: Tally) -> None:
             active.write(event)
 
     with open_handle(spec) as handle:
-        run = SuiteRun(handle, active.writer, write=write)
+        run = SuiteRun(handle, active.writer, write=write, level=plan.level)
         with run.guarded():
             run.start()
-            run.conclude(tally)
+            run.conclude({suite.name: suites.get(suite.name, Tally()) for suite in run.suites})
 
 
 def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
     """Explore chunk after chunk until the time is up, in a process of its own."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
-    deadline = time.monotonic() + plan.max_seconds
-    seed, most = plan.seed + index, MOST_FAILURES if plan.keep_going else 1
+    explorer = _Explorer(plan, plan.seed + index)
     interrupts.listen(signal.SIGTERM)
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         handles = open_all(plan.specs, stack)
-        while time.monotonic() < deadline:
+        while time.monotonic() < explorer.deadline:
             for at.value, handle in enumerate(handles):
-                spec = plan.specs[at.value]
-                events: list[AnyEvent] = []
-                run = SuiteRun(handle, _Files(plan.directory), write=events.append)
-                tally: Tally | None = None
-                with run.guarded():
-                    run.start()
-                    events.clear()
-                    tally = run.explore(budget, seed=seed, deadline=deadline, most=most)
-                sink.send(_Found(spec, tally, events))
-                if _over(tally, keep_going=plan.keep_going):
-                    return
-            seed += plan.workers
+                for found in explorer.chunks(handle):
+                    sink.send(found)
+                    if _over(found.tally, keep_going=plan.keep_going):
+                        return
+            explorer.seed += plan.workers
+
+
+class _Explorer:
+    """What a worker explores with, and which failures it has seen: they are not shrunk again."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self.seed = seed
+        self.deadline = time.monotonic() + plan.max_seconds
+        self._plan = plan
+        self._budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
+        self._known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+    def chunks(self, handle: Handle) -> Iterator[_Found]:
+        """Explore each suite of a target once."""
+        events: list[AnyEvent] = []
+        files = _Files(self._plan.directory)
+        run = SuiteRun(handle, files, write=events.append, level=self._plan.level)
+        with run.guarded():
+            run.start()
+            events.clear()
+            for suite in run.suites:
+                if suite.judged and time.monotonic() < self.deadline:
+                    yield _Found(handle.name, suite.name, self._explore(run, handle.name, suite), [])
+        if events:
+            yield _Found(handle.name, "", None, events)
+
+    def _explore(self, run: SuiteRun, target: str, suite: Suite) -> Tally:
+        known = self._known[target, suite.name]
+        tally = run.explore(
+            suite,
+            self._budget,
+            seed=self.seed,
+            deadline=self.deadline,
+            most=MOST_FAILURES if self._plan.keep_going else 1,
+            known=known,
+        )
+        known.update(tally.failures)
+        return tally
 
 
 def _end_with_parent() -> None:

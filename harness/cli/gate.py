@@ -19,6 +19,8 @@ from kvproof.harness.handles import Handle
 from kvproof.harness.records import AnyEvent, BenchSummary
 from kvproof.harness.settings import Settings
 from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
+from kvproof.suites.part_suite import SUBJECT
+from kvproof.suites.property import Level
 
 
 def gate(
@@ -31,16 +33,21 @@ def gate(
 ) -> None:
     """`kvproof gate`."""
     config = {"targets": list(specs), **msgspec.to_builtins(settings)}
+
+    def level_of(spec: str) -> Level:
+        return settings.gate.level if spec == SUBJECT else "core"
+
     baseline = load_baseline(Path(settings.gate.baseline))
     if save:
         _check_place(Path(settings.gate.baseline))
     with ExitStack() as stack:
         handles = open_all(specs, stack)
         active = stack.enter_context(
-            run_directory("gate", config=config, output=output, console=console)
+            run_directory("gate", config=config, output=output, console=console, level_of=level_of)
         )
         for handle in handles:
-            suites(handle, active, budget=settings.run.budget, seed=None)
+            level = level_of(handle.name)
+            suites(handle, active, budget=settings.run.budget, level=level, seed=None)
         if not settings.gate.bench:
             return
         summaries = _bench(handles, active, settings)

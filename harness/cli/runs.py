@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from kvproof.harness.errors import Exit, TargetDied, UsageError, worst
+from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.records import (
     AnyEvent,
     BenchSample,
@@ -42,7 +42,8 @@ from kvproof.harness.records import (
 from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run
-from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites.levels import properties
+from kvproof.suites.property import Level
 
 RUNS = Path("runs")
 """Where runs go unless --output says otherwise."""
@@ -78,10 +79,14 @@ class ActiveRun:
         self._live.event(event)
         self._count(event)
 
-    def take_over(self, events: Sequence[AnyEvent]) -> None:
+    def take_over(self, events: Sequence[AnyEvent], level_of: Callable[[str], Level]) -> None:
         """Let the events of a run that is resumed count, as far as their target was judged."""
         verdicts = Counter(e.target for e in events if isinstance(e, PropertyVerdict))
-        self.judged = {target for target, count in verdicts.items() if count >= len(PROPERTIES)}
+        self.judged = {
+            target
+            for target, count in verdicts.items()
+            if count >= len(properties(level_of(target)))
+        }
         self.samples = [event for event in events if isinstance(event, BenchSample)]
         for event in events:
             if getattr(event, "target", "") in self.judged and not isinstance(event, BenchSample):
@@ -139,8 +144,11 @@ def run_directory(
     output: Path | None,
     console: Console,
     seed: int | None = None,
+    level_of: Callable[[str], Level] = lambda _: "core",
 ) -> Iterator[ActiveRun]:
     """Record one run; on leaving, close it, render its reports and raise SystemExit.
+
+    `level_of` says at which level a target is judged.
 
     Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70. If
     `output` holds the same run, killed or interrupted, it goes on there. A UsageError is raised
@@ -152,7 +160,7 @@ def run_directory(
     writer, started = RunWriter(directory, manifest), time.monotonic()
     with LiveProgress(console) as live:
         active = ActiveRun(writer, live)
-        active.take_over(earlier)
+        active.take_over(earlier, level_of)
         try:
             yield active
         except KeyboardInterrupt:
@@ -179,11 +187,6 @@ def _stop(active: ActiveRun, ended: Ended, console: Console) -> None:
         active.writer.write(ended)
         active.writer.close()
         publish(active.writer.directory, console)
-
-
-def target_failed(name: str, died: TargetDied) -> TargetFailed:
-    """Return the verdict about a target that died outside of any history."""
-    return TargetFailed(target=name, kind=died.kind, message=str(died), log=died.log)
 
 
 def publish(directory: Path, console: Console, formats: Sequence[str] = ()) -> None:

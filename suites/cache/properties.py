@@ -1,35 +1,10 @@
-"""What the core level demands of a cache manager: one row per property.
-
-A property passes on a target only if it was evaluated and every situation it needs occurred;
-otherwise it is inconclusive. `needs` names a capability of the profile: without it the property
-is unsupported, for the reason that the profile gives.
-"""
+"""What the suite `cache` demands of a cache manager: one row per property."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvproof.harness.target import Profile
-from kvproof.harness.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC, SHADOW
-
-
-class Property(NamedTuple):
-    """One demand, in a sentence; `name` is what a check reports."""
-
-    name: str
-    rules: tuple[str, ...]
-    sentence: str
-    situations: tuple[str, ...] = ()
-    """Must have occurred at least once; an optional one starts with a capability and a colon."""
-    needs: str = ""
-    oracle: str = INVARIANT
-    """What judges it."""
-
-    @property
-    def section(self) -> str:
-        """Letter of the rule section under which reports list the property."""
-        return self.rules[0][0]
-
+from kvproof.harness.violation import BRUTE_FORCE, METAMORPHIC, SHADOW
+from kvproof.suites.property import Property
 
 _HIT = ("a hit of one block", "a hit of several blocks")
 

@@ -8,7 +8,8 @@ from kvproof.harness import oplog
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.handles import InProcessHandle
 from kvproof.suites.cache.properties import BY_NAME
-from kvproof.suites.runner import CORPUS, replay
+from kvproof.suites.replay import replay
+from kvproof.suites.runner import CORPUS
 from kvproof.suites.tests import faults
 
 LOGS = sorted(CORPUS.glob("*.json"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from kvproof.suites.cache.table import properties_table
+from kvproof.suites.table import properties_table
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

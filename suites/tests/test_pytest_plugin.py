@@ -62,7 +62,7 @@ def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=len(PROPERTIES) + 2)
     result.stdout.fnmatch_lines(
         [
-            "kvproof: reference; budget pr",
+            "kvproof: reference; level core, budget pr",
             "*::cache[[]reference[]]::namespaces_are_separate PASSED*",
             "*::cache[[]reference[]]::regression_corpus PASSED*",
         ]

@@ -1,0 +1,130 @@
+"""The properties of decisions: what is admitted, what is refused, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness.target import Refused, Released, Request, Table
+from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+
+def malformed(request: Request) -> str:
+    """Say what is wrong with a request's identity input (H8); empty if nothing is."""
+    end = 0
+    for index, span in enumerate(request.spans):
+        if not span.content:
+            return f"span {index} has no content hash"
+        if span.length < 1 or span.start + span.length > len(request.tokens):
+            return f"span {index} does not lie in the prompt"
+        if span.start < end:
+            return f"span {index} begins before the one before it ends"
+        end = span.start + span.length
+    return "" if request.tokens else "it has no tokens"
+
+
+class Admissions:
+    """Judges decisions for one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._layout = session.layout
+        self._check = session.check
+
+    def admissible(self, request: Request) -> None:
+        """Malformed identity input is refused before it touches state (H8)."""
+        problem = malformed(request)
+        self._check(
+            "malformed_identity_is_refused",
+            INVARIANT,
+            not problem,
+            lambda: f"request {request.id} was admitted although {problem}",
+            assertion=f"isinstance({request.id}, Refused)",
+        )
+        whole, capacity = (
+            self._layout.least(len(request.tokens)), self._session.config.num_blocks - 1
+        )  # fmt: skip
+        self._check(
+            "what_can_never_fit_is_refused_at_arrival",
+            INVARIANT,
+            whole <= capacity,
+            lambda: (
+                f"request {request.id} needs {whole} blocks in the end, the pool has {capacity}"
+            ),
+            assertion=f"isinstance({request.id}, Refused)",
+        )
+
+    def refusal(self, request: Request, answer: Refused, held: Table, drafts: int = 0) -> None:
+        """A refusal is for a reason: malformed, too large for the pool, or no room now (B8)."""
+        session, name = self._session, request.id
+        whole = self._layout.most(len(request.tokens), drafts)
+        capacity = session.config.num_blocks - 1
+        if answer.reason == "invalid":
+            self._check(
+                "malformed_identity_is_refused",
+                INVARIANT,
+                bool(malformed(request)),
+                lambda: f"request {name} was refused as malformed: {answer.detail!r}",
+                assertion=f"isinstance({name}, Scheduled)",
+            )
+            return
+        if whole > capacity:
+            session.checks["what_can_never_fit_is_refused_at_arrival"] += 1
+            return
+        if self._rows_are_short(request, drafts):
+            session.checks["what_fits_is_admitted"] += 1
+            return
+        room = capacity - len(self._taken() - set(held))
+        self._check(
+            "what_fits_is_admitted",
+            INVARIANT,
+            whole > room,
+            lambda: (
+                f"request {name} was refused ({answer.reason}: needs {answer.needed}, "
+                f"available {answer.available}) although it needs at most {whole} blocks and only "
+                f"{capacity - room} of {capacity} are held by others"
+            ),
+            assertion=f"isinstance({name}, Scheduled)",
+        )
+
+    def _taken(self) -> set[int]:
+        """Blocks that are held, also those of checkpoints that steps in flight copy from."""
+        session = self._session
+        pinned = {block for step in session.steps.values() for block in step.sources}
+        return set(session.holders()) | pinned
+
+    def _rows_are_short(self, request: Request, drafts: int) -> bool:
+        """Tell whether running requests and steps in flight may fill the separate state pool."""
+        session = self._session
+        if not self._layout.separate:
+            return False
+        used = session.states.rows_in_use(session.live.get(request.id))
+        return len(used) + 3 + drafts > session.config.state_rows - 1
+
+    def reset(self, answer: Released | Refused) -> None:
+        """A reset is refused exactly where that is declared: while a block is held (H6)."""
+        session = self._session
+        must_refuse = session.profile.reset == "idle" and bool(session.holders())
+        self._check(
+            "reset_does_what_it_says",
+            INVARIANT,
+            isinstance(answer, Refused) == must_refuse,
+            lambda: (
+                f"reset answered {answer} while {len(session.holders())} blocks are held; the "
+                f"profile declares reset {session.profile.reset!r}"
+            ),
+            assertion=f"isinstance(last, Refused) == {must_refuse}",
+        )
+
+    def lookup(self, request: Request, found: int) -> None:
+        """A lookup finds what an admission would hit (T1)."""
+        expected = self._session.expected_hit(request)
+        self._check(
+            "lookup_finds_the_longest_prefix",
+            BRUTE_FORCE,
+            found == expected or (found < expected and not self._session.profile.maximal),
+            lambda: f"lookup of {request.id} found {found} tokens, {expected} are reusable",
+            assertion=f"last == {expected}",
+        )

@@ -1,0 +1,108 @@
+"""What lost its identity: the target says so, and here it is judged whether it had to (B2, S7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness import operations as ops
+from kvproof.harness.ledger import Entry
+from kvproof.harness.target import Inspection, Table
+from kvproof.harness.violation import INVARIANT
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+
+class Drops:
+    """Takes dropped blocks and checkpoints out of the ledger of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._layout = session.layout
+
+    def take(self, before: Inspection, dropped: tuple[Table, ...] | None) -> None:
+        """Follow what was dropped since `before`; infer it where it is not reported."""
+        session, layout = self._session, self._layout
+        handed, victims = session.running.handed, session.running.victims
+        if dropped is not None:
+            held = session.holders()
+            pool = self._pool(dropped, handed)
+            rows = self._rows(dropped)
+            self._stays_held(pool, held)
+            self._was_needed(before, {**pool, **victims}, len(handed))
+            self._checkpoint_was_needed(rows)
+            session.ledger.keep_first_checkpoints()
+        elif not layout.single and session.profile.index == "tree":
+            while (orphan := session.ledger.orphan()) is not None:
+                session.ledger.drop(orphan)
+        handed.clear()
+        victims.clear()
+
+    def _pool(self, dropped: tuple[Table, ...], handed: set[int]) -> dict[int, Entry]:
+        """Drop blocks of the shared pool; those handed out since then are dropped already."""
+        ids = [b for g in self._layout.pooled if g < len(dropped) for b in dropped[g]]
+        drop = self._session.ledger.drop
+        return {b: entry for b in ids if b not in handed and (entry := drop(b))}
+
+    def _rows(self, dropped: tuple[Table, ...]) -> list[Entry]:
+        session, layout = self._session, self._layout
+        if not layout.separate:
+            return []
+        keys = [k for g in layout.states if g < len(dropped)
+                for k in session.states.keys(g, dropped[g])]  # fmt: skip
+        return [entry for key in keys if (entry := session.ledger.drop_row(key))]
+
+    def _stays_held(self, pool: dict[int, Entry], held: dict[int, int]) -> None:
+        lost = next((b for b in pool if b in held and pool[b].group in self._layout.attention), 0)
+        self._session.check(
+            "blocks_keep_their_identity_while_there_is_room",
+            INVARIANT,
+            not lost,
+            lambda: f"block {lost} is held and lost its identity",
+            suspects=(lost,),
+        )
+
+    def _was_needed(self, before: Inspection, pool: dict[int, Entry], taken: int) -> None:
+        """A unit is dropped only if there were too few free blocks without it."""
+        session = self._session
+        if not pool or isinstance(session.history[-1][0], ops.Evict):
+            return
+        attention = [b for b, entry in pool.items() if entry.group in self._layout.attention]
+        if not attention and self._replaced(list(pool.values())):
+            return
+        prop = (
+            "blocks_keep_their_identity_while_there_is_room"
+            if attention
+            else "a_mismatch_destroys_no_checkpoint"
+        )
+        enough = before.usage.free + len(pool) - self._layout.unit_blocks
+        session.check(
+            prop,
+            INVARIANT,
+            taken > enough,
+            lambda: (
+                f"blocks {sorted(pool)} lost their identity for {taken} blocks while "
+                f"{before.usage.free} blocks without identity were free"
+            ),
+            suspects=tuple(sorted(pool)),
+        )
+
+    def _checkpoint_was_needed(self, rows: list[Entry]) -> None:
+        """A checkpoint of the separate pool goes with its unit, or when no row is free."""
+        session = self._session
+        known = session.ledger.contents()
+        alone = [entry for entry in rows if not entry.anchor or entry.anchor in known]
+        if not alone or isinstance(session.history[-1][0], ops.Evict) or self._replaced(alone):
+            return
+        free = session.states.free_rows()
+        session.check(
+            "a_mismatch_destroys_no_checkpoint",
+            INVARIANT,
+            free < 1,
+            lambda: f"{len(alone)} checkpoints were dropped while {free} rows are free",
+        )
+
+    def _replaced(self, entries: list[Entry]) -> bool:
+        """Tell whether these are checkpoints that a newer one of their request replaces (S6)."""
+        replaced = self._session.running.replaceable
+        return all(entry.content in replaced for entry in entries)

@@ -1,0 +1,58 @@
+"""Pins: cached prefixes that are held without a request (B2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness.target import Released, Request, Table
+from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+_PROPERTY = "pins_hold_the_cached_prefix"
+
+
+class Pins:
+    """Judges the pins of one session and keeps what they hold."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def pin(self, request: Request, held: int) -> None:
+        """A pin holds the longest cached prefix."""
+        session, prints = self._session, self._session.prints(request)
+        expected = session.reuse.longest(prints, len(request.tokens), request.spans)
+        session.check(
+            _PROPERTY,
+            BRUTE_FORCE,
+            held == expected,
+            lambda: f"pin {request.id} holds {held} tokens, {expected} are cached",
+            assertion=f"last == {expected}",
+        )
+        if held and request.id not in session.pins:
+            session.pins[request.id] = self._blocks(request, held)
+
+    def _blocks(self, request: Request, held: int) -> Table:
+        """Return the blocks of the shared pool that a hit of `held` tokens needs, whole units."""
+        session, layout = self._session, self._session.layout
+        prints, blocks = session.prints(request), []
+        for group in layout.attention:
+            first = layout.released(group, held) * layout.groups[group].block_size
+            blocks += session.ledger.blocks(prints, first, held, group)
+        for group in () if layout.separate else layout.states:
+            blocks += session.ledger.state_blocks(prints, held, group)
+        return tuple(blocks)
+
+    def unpin(self, name: str, answer: Released) -> None:
+        """Dropping a pin gives back what it held, once."""
+        session = self._session
+        table = session.pins.pop(name, ())
+        freed = session.layout.flat(answer.blocks)
+        session.check(
+            _PROPERTY,
+            INVARIANT,
+            set(freed) == set(table),
+            lambda: f"dropping pin {name} gave back {freed}, it held {table}",
+            assertion=f"set(last.blocks[0]) == {set(table) or 'set()'}",
+        )

@@ -1,0 +1,132 @@
+"""The properties of how far a step goes: spans, encoders, checkpoints, drafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness.live import Live
+from kvproof.harness.reuse import inside
+from kvproof.harness.target import Scheduled
+from kvproof.harness.violation import INVARIANT
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+
+class Progress:
+    """Judges for one session where steps end and what they do beside computing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._layout = session.layout
+        self._check = session.check
+
+    def extent(self, live: Live, answer: Scheduled, compute: int | None) -> None:
+        """A step with drafts computes all of them, and no step splits a span (X5, M3)."""
+        name, count = live.request.id, len(live.request.tokens)
+        if live.drafts:
+            self._check(
+                "table_never_shifts",
+                INVARIANT,
+                answer.stop == count,
+                lambda: (
+                    f"request {name} has {live.drafts} drafts up to token {count}; its step "
+                    f"computes [{answer.start}, {answer.stop})"
+                ),
+            )
+        spans = live.request.spans
+        if not self._session.profile.span_clamp or not spans:
+            return
+        asked = count if compute is None else min(count, answer.start + compute)
+        grown = max([asked, *(s.start + s.length for s in spans if s.start < asked)])
+        self._check(
+            "steps_never_split_a_span",
+            INVARIANT,
+            not inside(spans, answer.stop)
+            and (answer.stop <= asked or (answer.stop <= grown and inside(spans, asked))),
+            lambda: (
+                f"a step of request {name} was to end before token {asked} and computes "
+                f"[{answer.start}, {answer.stop}); its spans are "
+                + ", ".join(f"{s.start}..{s.start + s.length - 1}" for s in spans)
+            ),
+        )
+
+    def encode(self, live: Live, answer: Scheduled) -> None:
+        """The encoder of a span runs once, with the first step that computes a part of it (M5)."""
+        if not self._session.profile.encode:
+            return
+        spans = live.request.spans
+        needed = {
+            index
+            for index, span in enumerate(spans)
+            if span.start + span.length > answer.start
+            and span.start < answer.stop
+            and index not in live.encoded
+        }
+        found = () if answer.encode is None else answer.encode
+        self._check(
+            "encoders_run_once_per_missed_span",
+            INVARIANT,
+            answer.encode is not None and len(set(found)) == len(found) and set(found) == needed,
+            lambda: (
+                f"a step of request {live.request.id} computes [{answer.start}, {answer.stop}) and "
+                f"encodes spans {answer.encode}, not {sorted(needed)}"
+            ),
+        )
+        live.encoded |= needed
+
+    def checkpoints(self, live: Live, answer: Scheduled, fresh: int) -> None:
+        """States are saved where prompts part, and while decoding at the interval (S6, S8).
+
+        `fresh` is the number of blocks of the shared pool that the step was given.
+        """
+        session = self._session
+        if not self._layout.states:
+            return
+        decoding = answer.start >= live.prompt
+        interval = session.config.decode_interval
+        if decoding:
+            due = interval > 0 and answer.stop % interval == 0
+            missed = due and not answer.saves and self._could_save(live, answer, fresh)
+            self._check(
+                "decode_checkpoints_keep_their_interval",
+                INVARIANT,
+                not missed and (due or not answer.saves),
+                lambda: (
+                    f"request {live.request.id} decodes [{answer.start}, {answer.stop}) and "
+                    f"{'saves a' if answer.saves else 'saves no'} checkpoint; the interval is "
+                    f"{interval or 'none'}"
+                ),
+            )
+        at = live.junction
+        if session.profile.junctions and answer.start < at <= answer.stop:
+            self._check(
+                "junctions_are_checkpointed",
+                INVARIANT,
+                (answer.stop == at and bool(answer.saves))
+                or not self._could_save(live, answer, fresh, at),
+                lambda: (
+                    f"request {live.request.id} leaves a known prompt at token {at}, computes "
+                    f"[{answer.start}, {answer.stop}) and "
+                    f"{'saves' if answer.saves else 'saves no'} state after {answer.stop} tokens"
+                ),
+            )
+
+    def _could_save(self, live: Live, answer: Scheduled, fresh: int, at: int = 0) -> bool:
+        """Tell whether a checkpoint after `at` tokens is allowed, new, and has room for sure."""
+        session, at = self._session, at or answer.stop
+        if not (live.request.store and session.config.prefix_caching):
+            return False
+        if live.epoch != session.epoch or at % self._layout.unit or live.drafts:
+            return False
+        if inside(live.request.spans, at):
+            return False
+        known = all(session.ledger.has_state(live.prints, at, g) for g in self._layout.states)
+        return not known and self._room(fresh)
+
+    def _room(self, fresh: int) -> bool:
+        session, layout = self._session, self._layout
+        if not layout.separate:
+            free = session.audit.last.usage.free if session.audit else 0
+            return free >= fresh + layout.state_blocks
+        return session.states.free_rows() > 1

@@ -1,0 +1,105 @@
+"""The longest hit that the rules allow, by brute force over the ledger (X1, X2, M2, S1, R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvproof.harness.layout import Layout
+from kvproof.harness.ledger import Ledger
+from kvproof.harness.shadow import Fingerprints
+from kvproof.harness.target import Profile, Span, TargetConfig
+
+
+class Lack(NamedTuple):
+    """Why a length is no valid hit."""
+
+    why: str
+    """`grain`, `span`, `full`, `window`, `chunk`, `state`, `draft` or `experts`."""
+    group: int = 0
+    block: int = 0
+    """First block that is missing."""
+
+
+class Reuse:
+    """Judges lengths: one after the other from the longest down, each group by itself."""
+
+    def __init__(self, ledger: Ledger, layout: Layout, config: TargetConfig, profile: Profile):
+        self._ledger = ledger
+        self._layout = layout
+        self._clamp = profile.span_clamp
+        self._experts = config.require_experts
+        self._simple = layout.single and not self._clamp and not self._experts
+
+    def longest(
+        self, prints: Fingerprints, limit: int, spans: Sequence[Span] = (), *, but: str = ""
+    ) -> int:
+        """Return the longest valid length in tokens, at most `limit`.
+
+        `but` names a reason that is to be forgotten, to see what it costs.
+        """
+        if self._simple:
+            return self._ledger.prefix(prints, limit)
+        unit = self._layout.unit
+        for length in range(limit // unit * unit, 0, -unit):
+            if self.lack(prints, length, limit, spans, but=but) is None:
+                return length
+        return 0
+
+    def lack(
+        self,
+        prints: Fingerprints,
+        length: int,
+        limit: int,
+        spans: Sequence[Span] = (),
+        *,
+        but: str = "",
+    ) -> Lack | None:
+        """Return why a hit of `length` is not valid for a request; None if it is."""
+        if length <= 0:
+            return None
+        layout = self._layout
+        if length % layout.unit:
+            return Lack("grain")
+        if self._clamp and but != "span" and inside(spans, length):
+            return Lack("span")
+        for group, layers in enumerate(layout.groups):
+            if but == layers.kind:
+                continue
+            lack = self._missing(prints, length, group)
+            if lack is None and layers.draft and layers.kind != "state" and but != "draft":
+                lack = self._ahead(prints, length + layout.unit, limit, group)
+            if lack is not None:
+                return lack
+        units = length // layout.unit if self._experts and but != "experts" else 0
+        if not all(self._ledger.routed(prints, index).complete for index in range(units)):
+            return Lack("experts")
+        return None
+
+    def _missing(self, prints: Fingerprints, length: int, group: int) -> Lack | None:
+        layers, ledger = self._layout.groups[group], self._ledger
+        if layers.kind == "state":
+            there = ledger.has_state(prints, length, group)
+            return None if there else Lack("state", group)
+        first = self._layout.first_block(group, length)
+        for index in range(first, length // layers.block_size):
+            if not ledger.has_block(prints, index, group):
+                return Lack(layers.kind, group, index)
+        return None
+
+    def _ahead(self, prints: Fingerprints, length: int, limit: int, group: int) -> Lack | None:
+        """A draft group must also be valid one unit further (X3)."""
+        if length > limit or self._missing(prints, length, group):
+            return Lack("draft", group)
+        return None
+
+    def matched(self, prints: Fingerprints, limit: int) -> int:
+        """Return how far all groups of full attention match, in whole units."""
+        layout, full = self._layout, self._layout.full
+        length = min((self._ledger.prefix(prints, limit, g) for g in full), default=0)
+        return length // layout.unit * layout.unit
+
+
+def inside(spans: Sequence[Span], position: int) -> bool:
+    """Tell whether a cut before `position` would split a span (M2, M3)."""
+    return any(span.start < position < span.start + span.length for span in spans)

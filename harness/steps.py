@@ -1,0 +1,302 @@
+"""Steps from their schedule to their end: who gets which blocks, what becomes reusable when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvproof.harness import operations as ops
+from kvproof.harness.ledger import Entry
+from kvproof.harness.live import NULL_BLOCK, Fenced, Live, Step
+from kvproof.harness.shadow import Writer
+from kvproof.harness.target import Completed, Request, Scheduled, Table
+
+if TYPE_CHECKING:
+    from kvproof.harness.session import Session
+
+
+class Steps:
+    """Schedules and completes the steps of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._layout = session.layout
+        self._lost: dict[str, set[int]] = {"not stored": set(), "rejected": set()}
+        """Why a unit was computed and not stored -> fingerprints at the ends of such units."""
+        self.handed: set[int] = set()
+        """Blocks handed out since the last inspection."""
+        self.victims: dict[int, Entry] = {}
+        """What those of them were that were cached."""
+        self.replaceable: set[int] = set()
+        """Contents of checkpoints that were made while decoding (S6)."""
+
+    def admit(self, live: Live, answer: Scheduled) -> None:
+        """Take over what is known of a request once it hit."""
+        session, hit = self._session, answer.hit
+        live.stored = hit
+        if self._layout.states and live.request.read and live.request.store:
+            live.junction = self._junction(live.request, live, hit)
+        if session.profile.experts:
+            live.routed = session.experts.of_hit(live, hit)
+
+    def _junction(self, request: Request, live: Live, hit: int) -> int:
+        """Return where the attention groups matched further than the state; 0: nowhere (S8)."""
+        session = self._session
+        if not session.config.prefix_caching:
+            return 0
+        matched = session.reuse.matched(live.prints, len(request.tokens) - 1)
+        return matched if matched > hit else 0
+
+    def schedule(
+        self,
+        live: Live,
+        answer: Scheduled,
+        compute: int | None,
+        *,
+        known: tuple[Table, ...] | None,
+    ) -> None:
+        """Take over a scheduled step: hand-outs, copies, the reads, then the writes.
+
+        `known` are the tables before an extension; None for an admission, whose hit is known.
+        """
+        session, layout = self._session, self._layout
+        fresh = self._fresh(live, answer, known)
+        victims = self._hand_out(fresh)
+        live.steps[answer.step] = answer.start
+        session.judge.tables(live, answer)
+        session.progress.extent(live, answer, compute)
+        session.owners.handed_out(live, answer, fresh, self._written(live, answer))
+        session.owners.eviction(victims, live.blocks)
+        session.owners.scratch_first(victims, fresh)
+        if layout.states:
+            session.states.owned(live, answer)
+        for group, source, destination in answer.copies:
+            if group in layout.attention:
+                session.shadow.copy(source, destination)
+        if layout.states:
+            session.states.restore(live, answer)
+        session.judge.read(live, answer.start)
+        self._write(live, answer)
+        if layout.states:
+            session.states.compute(live, answer)
+        session.progress.encode(live, answer)
+        session.progress.checkpoints(live, answer, len(fresh))
+        live.computed = answer.stop
+        self._note(live, answer)
+        if session.profile.sharing == "when_scheduled":
+            self._store(live, answer.stop - live.drafts, live.groups)
+
+    def _fresh(self, live: Live, answer: Scheduled, known: tuple[Table, ...] | None) -> Table:
+        """Return the blocks of the shared pool that a request did not have before."""
+        layout, fresh = self._layout, []
+        for group in layout.attention:
+            size = layout.groups[group].block_size
+            before = answer.hit // size if known is None else len(known[group])
+            fresh += [block for block in live.groups[group][before:] if block or layout.single]
+        if layout.states and not layout.separate:
+            had = {block for g in layout.states for block in known[g]} if known else set()
+            held = {b for step in self._session.steps.values() if step.live is live
+                    for b in step.held}  # fmt: skip
+            fresh += sorted(self._session.states.written(answer) - had - held)
+        return tuple(fresh)
+
+    def _written(self, live: Live, answer: Scheduled) -> Table:
+        """Return the blocks of the shared pool that a step writes."""
+        layout, written = self._layout, []
+        for group in layout.attention:
+            size = layout.groups[group].block_size
+            written += live.groups[group][answer.start // size : -(-answer.stop // size)]
+        if layout.states and not layout.separate:
+            written += sorted(self._session.states.written(answer))
+        return tuple(written)
+
+    def _hand_out(self, fresh: Table) -> dict[int, Entry]:
+        """Blocks handed out lose their identity; returns those that had one."""
+        session, victims = self._session, {}
+        for block in fresh:
+            session.misplaced.discard(block)
+            entry = session.ledger.drop(block)
+            if entry is not None:
+                victims[block] = entry
+        self.handed.update(fresh)
+        self.victims.update(victims)
+        return victims
+
+    def _write(self, live: Live, answer: Scheduled) -> None:
+        layout, start, stop = self._layout, answer.start, answer.stop
+        for group in layout.attention:
+            slots = self._session.judge.slots(live, group, start, stop)
+            writer = Writer(live.request, live.epoch, answer.step, group)
+            content = live.prints[start:stop]
+            if group:
+                content = content ^ layout.salts[group]
+            self._session.shadow.write(slots, start, content, writer)
+
+    def _note(self, live: Live, answer: Scheduled) -> None:
+        """Keep what the step touches, for as long as it is in flight."""
+        session, layout = self._session, self._layout
+        if layout.single:
+            session.steps[answer.step] = Step(
+                live, answer.start, answer.stop, frozenset(live.blocks)
+            )
+            return
+        touched = {
+            block
+            for g in layout.attention
+            for block in live.groups[g][layout.first_block(g, answer.start) :]
+        } - {NULL_BLOCK}
+        states = session.states.used(answer)
+        sources = {source for g, source, _ in answer.copies if g in layout.states}
+        pooled = frozenset() if layout.separate else frozenset(states)
+        session.steps[answer.step] = Step(
+            live,
+            answer.start,
+            answer.stop,
+            frozenset(touched) | pooled,
+            frozenset() if layout.separate else frozenset(session.states.written(answer)),
+            frozenset() if layout.separate else frozenset(sources),
+            frozenset(states) if layout.separate else frozenset(),
+            session.states.saved(answer),
+        )
+
+    # --- the end of a step ---
+
+    def complete(self, operation: ops.Complete) -> Completed:
+        """Run the oldest step to its end."""
+        session = self._session
+        number, step = session.steps.popitem(last=False)
+        live, drafts = step.live, step.live.drafts
+        accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
+        rows = session.experts.rows(step) if operation.routed and session.profile.experts else ()
+        answer = session.target.complete(number, **_arguments(operation, rows))
+        if rows:
+            session.given[number] = rows
+        if session.profile.in_flight_steps or drafts:
+            session.history.append((operation, answer))
+        live.steps.pop(number, None)
+        for fenced in session.fenced:
+            fenced.steps.discard(number)
+        session.fenced = [fenced for fenced in session.fenced if fenced.steps]
+        session.experts.computed(step, rows)
+        self._keep(live, accepted)
+        if session.live.get(live.request.id) is live:
+            self._finish(step, answer)
+        return answer
+
+    def _keep(self, live: Live, accepted: int) -> None:
+        """Forget the drafts that were not accepted (X5)."""
+        session, unit = self._session, self._layout.unit
+        rejected, live.drafts = live.drafts - accepted, 0
+        session.situations.rejected(live, rejected)
+        if not rejected:
+            return
+        count = len(live.request.tokens) - rejected
+        ends = live.prints[unit - 1 :: unit][count // unit :]
+        self._lost["rejected"].update(ends.tolist())
+        live.request = replace(live.request, tokens=live.request.tokens[:count])
+        live.prints, live.computed = live.prints[:count], count
+        live.routed = live.routed[:count]
+
+    def _finish(self, step: Step, answer: Completed) -> None:
+        session, live = self._session, step.live
+        before = live.groups
+        if answer.blocks:
+            session.judge.grouped(live.request.id, answer)
+            self._retire(live, answer.blocks)
+            live.groups, live.tables = answer.blocks, answer.tables
+            session.judge.returned(live)
+        session.judge.read(live, live.earliest, live.computed, table_of="done")
+        stop = min(step.stop, live.computed)
+        if session.profile.sharing == "after_step":
+            self._store(live, stop, before)
+            self._publish(live, step, stop)
+
+    def _retire(self, live: Live, groups: tuple[Table, ...]) -> None:
+        """Blocks replaced by equal ones stay the request's while a step may read them (B6).
+
+        Those that are given back because nothing is visible in them any more do not.
+        """
+        if not live.steps:
+            return
+        replaced = tuple(
+            old
+            for g in self._layout.attention
+            for old, new in zip(live.groups[g], groups[g])  # noqa: B905 - rejected drafts shorten it
+            if old not in (new, NULL_BLOCK) and (new or self._layout.single)
+        )
+        if replaced:
+            self._session.fenced.append(Fenced(live.request, replaced, set(live.steps)))
+
+    # --- what becomes reusable ---
+
+    def _may_store(self, live: Live) -> bool:
+        session = self._session
+        return (
+            live.request.store and session.config.prefix_caching and live.epoch == session.epoch
+        )
+
+    def _store(self, live: Live, stop: int, before: tuple[Table, ...]) -> None:
+        """Full units of a request that may write become reusable (T2).
+
+        `before` are its tables as they were while the step ran: what nothing sees any more is
+        returned when the step is done, and cached all the same.
+        """
+        layout, end = self._layout, stop // self._layout.unit * self._layout.unit
+        if self._may_store(live):
+            for index in range(live.stored // layout.unit, end // layout.unit):
+                self._store_unit(live, index, before)
+        if not live.request.store:
+            ends = live.prints[layout.unit - 1 : end : layout.unit]
+            self._lost["not stored"].update(ends.tolist())
+        live.stored = max(live.stored, end)
+
+    def _store_unit(self, live: Live, index: int, before: tuple[Table, ...]) -> None:
+        session, layout = self._session, self._layout
+        if session.profile.experts:
+            mine = live.routed[index * layout.unit : (index + 1) * layout.unit]
+            session.ledger.route(live.prints, index, complete=bool(mine.all()))
+        for group in layout.attention:
+            ratio = layout.unit // layout.groups[group].block_size
+            for block in range(index * ratio, (index + 1) * ratio):
+                self._store_block(live, block, group, before)
+
+    def _store_block(
+        self, live: Live, index: int, group: int, before: tuple[Table, ...]
+    ) -> None:
+        ledger = self._session.ledger
+        block = live.groups[group][index]
+        if block == NULL_BLOCK and not self._layout.single:
+            if ledger.has_block(live.prints, index, group):
+                return
+            block = before[group][index]
+        if block != NULL_BLOCK:
+            ledger.store(block, live.prints, index, group)
+
+    def _publish(self, live: Live, step: Step, stop: int) -> None:
+        """A saved checkpoint is reusable once its step is done, if all of it was accepted (S2)."""
+        session = self._session
+        if not step.saves or step.stop != stop or not self._may_store(live):
+            return
+        for group, ids in step.saves:
+            keys = session.states.keys(group, ids)
+            session.ledger.store_state(keys, live.prints, stop, group)
+            if step.start >= live.prompt:
+                self.replaceable.update(session.ledger.state(live.prints, stop, group))
+
+    def was_lost(self, why: str, request: Request, cached: int) -> bool:
+        """Tell whether the unit after `cached` was computed before and not stored for this reason.
+
+        `not stored`: by a request that may not (A2); `rejected`: with a draft token in it (X5).
+        """
+        prints, end = self._session.prints(request), cached + self._layout.unit - 1
+        return end < len(prints) - 1 and int(prints[end]) in self._lost[why]
+
+
+def _arguments(operation: ops.Complete, rows: tuple[int, ...]) -> dict[str, object]:
+    """Return the arguments of `complete` that differ from their defaults."""
+    given: dict[str, object] = {}
+    if operation.accepted is not None:
+        given["accepted"] = operation.accepted
+    if rows:
+        given["experts"] = rows
+    return given

@@ -1,0 +1,33 @@
+"""Options of section O that concern an engine, beside those of its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvproof.reference.config import CacheConfig, ConfigError
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What an engine is built from. Raises ConfigError."""
+
+    cache: CacheConfig
+    """Its `max_requests` also says how many requests run at once."""
+    max_batch_tokens: int = 8192
+    """Tokens that a step computes at most, hits not counted; a media span is never split (M3)."""
+    steps_in_flight: int = 1
+    """Steps that may be launched and not ended (B6)."""
+    num_drafts: int = 0
+    """Tokens guessed ahead for each request (X5)."""
+
+    def __post_init__(self) -> None:
+        _at_least("max_batch_tokens", self.max_batch_tokens, least=1, example=8192)
+        _at_least("steps_in_flight", self.steps_in_flight, least=1, example=2)
+        _at_least("num_drafts", self.num_drafts, least=0, example=3)
+
+
+def _at_least(name: str, value: object, *, least: int, example: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(
+            f"{name} {value!r} must be a whole number, at least {least}, for example {example}"
+        )

@@ -1,0 +1,159 @@
+"""Groups of layers: which blocks each needs, and how their blocks lie side by side (X1, K6).
+
+The *unit* is the least common multiple of the groups' block sizes. It is the grain of the prefix
+index and of every hit, because a hit must end on a block border of every group at once. A unit
+has a fixed number of blocks in each group. Groups with the same rule form one *class*: their
+blocks are taken, held and evicted together, and lie interleaved in one flat array of ids,
+
+    unit 0: group a, group a, group b | unit 1: group a, group a, group b | ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.block_table import Table
+
+Kind: TypeAlias = Literal["full", "window", "chunk", "state"]
+KINDS: tuple[Kind, ...] = ("full", "window", "chunk", "state")
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """Layers with one block table. Sizes in tokens."""
+
+    kind: Kind = "full"
+    block_size: int = 64
+    """For `state`: checkpoints stand at multiples of it."""
+    size: int = 0
+    """Of the window, the own position included, or of the chunk."""
+    kernel_block_size: int = 0
+    """What a kernel sees as one page (K1); 0: equal to `block_size`."""
+    draft: bool = False
+    """Its layers belong to a draft model (X3)."""
+    state_blocks: int = 1
+    """Blocks that one state fills in the shared pool (S9)."""
+
+    @property
+    def kernel_size(self) -> int:
+        """Tokens per kernel block."""
+        return self.kernel_block_size or self.block_size
+
+    @property
+    def kernel_ratio(self) -> int:
+        """Kernel blocks per block."""
+        return self.block_size // self.kernel_size
+
+
+class Member(NamedTuple):
+    """Blocks of one group inside the units of its class: `ratio` ids from `offset` on."""
+
+    group: int
+    offset: int
+    ratio: int
+
+
+class BlockClass(NamedTuple):
+    """Groups whose blocks come and go together."""
+
+    kind: Kind
+    size: int
+    draft: bool
+    unit: int
+    width: int
+    """Ids per unit."""
+    members: tuple[Member, ...]
+
+    def first_unit(self, tokens: int) -> int:
+        """First unit that computing position `tokens` still sees (X1)."""
+        if self.kind == "window":
+            return max(0, tokens - self.size + 1) // self.unit
+        return tokens // self.size * self.size // self.unit
+
+    def sees_nothing(self, units: int) -> int:
+        """Return the longest length up to `units`, in units, that needs no block of this class."""
+        if self.kind == "window":
+            return 0
+        whole = lcm(self.size, self.unit)
+        return units * self.unit // whole * whole // self.unit
+
+    def table(self, member: Member, ids: Ids) -> Table:
+        """Return the ids of one group out of the interleaved ids of the class."""
+        rows = np.array(ids, np.int32).reshape(-1, self.width)
+        return rows[:, member.offset : member.offset + member.ratio].reshape(-1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Classes of the groups of one cache."""
+
+    groups: tuple[GroupConfig, ...]
+
+    @cached_property
+    def unit(self) -> int:
+        """Tokens of the index's grain."""
+        return lcm(*(group.block_size for group in self.groups))
+
+    @cached_property
+    def full(self) -> BlockClass:
+        """The class of full attention; without such a group its units have no block."""
+        return self._class(
+            ("full", 0, False), [g for g, c in enumerate(self.groups) if c.kind == "full"]
+        )
+
+    @cached_property
+    def local(self) -> tuple[BlockClass, ...]:
+        """One class for each kind and size of window or chunk."""
+        rules: dict[tuple[Kind, int, bool], list[int]] = {}
+        for index, group in enumerate(self.groups):
+            if group.kind in ("window", "chunk"):
+                rules.setdefault((group.kind, group.size, group.draft), []).append(index)
+        return tuple(self._class(rule, members) for rule, members in rules.items())
+
+    @cached_property
+    def states(self) -> tuple[int, ...]:
+        """Groups with recurrent state."""
+        return tuple(g for g, config in enumerate(self.groups) if config.kind == "state")
+
+    def tables(self, full: Ids, local: Sequence[Ids], state: Ids) -> list[Table]:
+        """Return the ids of each group out of those of the classes and of one whole state."""
+        tables: dict[int, Table] = {}
+        for rule, ids in zip((self.full, *self.local), (full, *local), strict=True):
+            tables |= {member.group: rule.table(member, ids) for member in rule.members}
+        tables |= self.state_tables(state)
+        return [tables[group] for group in range(len(self.groups))]
+
+    def state_tables(self, ids: Ids) -> dict[int, Table]:
+        """Return the ids of each state group out of those of one whole state, or its row."""
+        tables: dict[int, Table] = {}
+        shared, first = len(ids) == self.state_blocks, 0
+        for group in self.states:
+            width = self.groups[group].state_blocks if shared else len(ids)
+            tables[group] = np.array(ids[first : first + width], np.int32)
+            first += width if shared else 0
+        return tables
+
+    @cached_property
+    def state_blocks(self) -> int:
+        """Blocks that the states of one request fill in the shared pool."""
+        return sum(self.groups[group].state_blocks for group in self.states)
+
+    @cached_property
+    def full_draft(self) -> bool:
+        """Whether a group of full attention belongs to a draft model."""
+        return any(group.draft for group in self.groups if group.kind == "full")
+
+    def _class(self, rule: tuple[Kind, int, bool], groups: list[int]) -> BlockClass:
+        members, width = [], 0
+        for group in groups:
+            ratio = self.unit // self.groups[group].block_size
+            members.append(Member(group, width, ratio))
+            width += ratio
+        return BlockClass(*rule, self.unit, width, tuple(members))

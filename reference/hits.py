@@ -1,0 +1,78 @@
+"""How long a hit is: what every group, every span and every wish of the request allow (X1-X3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kvproof.reference.checkpoints import Checkpoint
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.hit_length import Floor, ahead, longest, outside
+from kvproof.reference.identity import Span
+from kvproof.reference.local_blocks import LocalBlocks
+from kvproof.reference.residency import Residency
+from kvproof.reference.trie_node import Match, Node
+
+
+class Hit(NamedTuple):
+    """What of a match a request may reuse."""
+
+    match: Match
+    checkpoint: Checkpoint | None = None
+    """To restore its state from."""
+    junction: int = 0
+    """Length that would be valid but for the missing state (S8); 0: none."""
+
+
+class HitLength:
+    """Cuts a match in the index down to what is valid for all (X2)."""
+
+    def __init__(self, config: CacheConfig, residency: Residency) -> None:
+        self._unit = residency.unit
+        self._residency = residency
+        self._full_draft = config.layout.full_draft
+        self._any_draft = any(group.draft for group in config.layout.groups)
+        self.trivial = not residency.trie.attached and not self._full_draft
+        """Every match is a hit, unless it ends inside a span."""
+
+    def of(self, match: Match, spans: Sequence[Span] = ()) -> Hit:
+        """Return the longest valid hit."""
+        if match.node is None or not match.units:
+            return Hit(match)
+        limit, marks = match.units * self._unit, self._residency.marks
+        floors = [floor for _, floor in self.floors(match.node, limit, spans)]
+        length = longest(limit, floors)
+        checkpoint, junction = None, 0
+        if marks:
+            length = longest(length, [partial(marks.floor, match.node), *floors])
+            checkpoint = marks.find(match.node, length) if length else None
+            junction = self._junction(limit, spans, length)
+        return Hit(match.shortened(length // self._unit), checkpoint, junction)
+
+    def _junction(self, limit: int, spans: Sequence[Span], hit: int) -> int:
+        """Return where a twin that leaves the cached path here could go on from a state (S8)."""
+        length = limit - self._unit if self._any_draft else limit
+        if spans:
+            length = longest(length, [self._aligned(outside(spans))])
+        return length if length > hit else 0
+
+    def floors(self, node: Node, limit: int, spans: Sequence[Span]) -> list[tuple[str, Floor]]:
+        """Name each limit but the state with its floor on the path of `node` (X1, X3, M2)."""
+        floors: list[tuple[str, Floor]] = [
+            (local.rule.kind, self._local(local, node, limit)) for local in self._residency.local
+        ]
+        if self._full_draft:
+            last = max(0, limit - self._unit)
+            floors.append(("draft", lambda length: min(length, last)))
+        if spans:
+            floors.append(("span", self._aligned(outside(spans))))
+        return floors
+
+    def _local(self, local: LocalBlocks, node: Node, limit: int) -> Floor:
+        floor: Floor = partial(local.floor, node)
+        return ahead(floor, unit=self._unit, limit=limit) if local.rule.draft else floor
+
+    def _aligned(self, floor: Floor) -> Floor:
+        unit = self._unit
+        return lambda length: floor(length) // unit * unit

@@ -1,0 +1,123 @@
+"""What a request holds: its tables against what is resident, from hit to release (B2, T2, X4)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.hits import Hit
+from kvproof.reference.local_blocks import Path
+from kvproof.reference.requests import Live
+from kvproof.reference.residency import Residency
+from kvproof.reference.steps import Steps
+from kvproof.reference.trie_node import Piece
+
+
+class Holdings:
+    """Moves blocks between requests, the index and the pool."""
+
+    def __init__(self, residency: Residency, steps: Steps, width: int) -> None:
+        self._residency = residency
+        self._pool = residency.pool
+        self._trie = residency.trie
+        self._local = residency.local
+        self._steps = steps
+        self._width = width
+        self.epoch = 0
+        self.leaving: list[Live] = []
+        """Released requests whose last step is in flight."""
+        self.retired: list[Ids] = []
+        """Blocks replaced by equal ones while a step in flight may read them."""
+
+    def hold(self, request: Live, hit: Hit, root: Hashable) -> None:
+        """Hold what is hit, in every group, before anything new is taken (B5)."""
+        request.node = self._trie.hold(hit.match, root)
+        request.table = request.node.table()
+        request.indexed = request.units = hit.match.units
+        if self._local:
+            request.local = [local.hold(request.node) for local in self._local]
+
+    def grow(self, request: Live, units: int) -> None:
+        """Take room for `units` units in every table; the caller knows that it is there."""
+        missing = units - request.units
+        if missing <= 0:
+            return
+        request.units = units
+        ids = self._residency.take(missing * self._residency.row_width)
+        if not request.local:
+            request.table += ids
+            return
+        used = missing * self._width
+        request.table += ids[:used]
+        for local, own in zip(self._local, request.local, strict=True):
+            own.ids += ids[used : used + missing * local.rule.width]
+            used += missing * local.rule.width
+
+    def index(self, request: Live, last: int) -> None:
+        """Hang the units up to `last` that a step has computed on the index (T2)."""
+        if last <= request.indexed:
+            return
+        table, first = request.table, request.indexed
+        pieces = self._trie.insert(
+            request.node, request.tokens, request.segments, table, first, last
+        )
+        request.node, request.indexed = pieces[-1].node, last
+        for piece in pieces:
+            if piece.existed and self._width:
+                self._replace(request, piece)
+        if not self._local:
+            return
+        for local, own in zip(self._local, request.local, strict=True):
+            self._retire(request, local.index(own, pieces))
+
+    def _replace(self, request: Live, piece: Piece) -> None:
+        """Use blocks that exist already instead of equal ones just computed (T2)."""
+        span = slice(piece.first * self._width, piece.last * self._width)
+        own = request.table[span]
+        first = (piece.first - piece.node.start) * self._width  # the node may have grown since
+        request.table[span] = piece.node.blocks[first : first + len(own)]
+        self._retire(request, own)
+
+    def _retire(self, request: Live, ids: Ids) -> None:
+        """Give blocks back once no step of the request can read them (B6)."""
+        if not ids:
+            return
+        if self._steps.runs(request.last_step):
+            self.retired.append(ids)
+            self._steps.after(request.last_step, partial(self._give_retired, ids))
+        else:
+            self._pool.give(ids)
+
+    def _give_retired(self, ids: Ids) -> None:
+        self.retired.remove(ids)
+        self._pool.give(ids)
+
+    def leave_local(self, request: Live, tokens: int | None = None) -> None:
+        """Give back what no later step of the request sees (X4), or all."""
+        path = Path(request.node, request.indexed, request.epoch != self.epoch)
+        for local, own in zip(self._local, request.local, strict=True):
+            self._pool.give(local.leave(own, path, tokens))
+
+    def release(self, request: Live) -> None:
+        """Let go of everything, once the last step of the request is done (B2, B6)."""
+        request.released = True
+        if self._steps.runs(request.last_step):
+            self.leaving.append(request)
+            self._steps.after(request.last_step, partial(self._leave, request))
+        else:
+            self._drop(request)
+
+    def _leave(self, request: Live) -> None:
+        self.leaving.remove(request)
+        self._drop(request)
+
+    def _drop(self, request: Live) -> None:
+        """Let go of a path, ends of chains first (B3)."""
+        self._pool.give(self._trie.release(request.node))
+        self._pool.give(request.table[request.indexed * self._width :])
+        if request.local:
+            self.leave_local(request)
+        if self._residency.states:
+            self._residency.states.release(request.key)
+            self._residency.prune(request.node)

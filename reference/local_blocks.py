@@ -1,0 +1,286 @@
+"""Blocks of windows and chunks: held at the end of a path, left early at its front (X1, X4).
+
+A request sees only the last positions of a window or chunk class, so what it holds of the class is
+a range that ends where its path ends, and whose first unit moves forward as it computes. A node
+ends where a path ends or forks, hence in every node
+
+    [ absent | resident, nobody sees it | held ]
+              lo                         held      units
+
+what is resident is a suffix, and what is held is a suffix of that. Two numbers describe it,
+whatever the number of requests. Idle units leave from the front of the run whose last holder left
+first; together with the node's other blocks they leave from the end (`PrefixTrie.trim`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from typing import NamedTuple
+
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.groups import BlockClass
+from kvproof.reference.prefix_trie import PrefixTrie
+from kvproof.reference.trie_node import Node, Piece, join
+
+
+class Run:
+    """Blocks of one class in one node; ids are null below unit `lo`."""
+
+    __slots__ = ("held", "ids", "lo", "node", "stamp", "starts")
+
+    def __init__(self, node: Node, ids: Ids) -> None:
+        self.node = node
+        self.ids = ids
+        self.lo = 0
+        self.held = 0
+        self.stamp = 0
+        self.starts: dict[int, int] = {}
+        """First unit held -> number of holders."""
+
+
+class LocalTable:
+    """Blocks of one class for one request; ids are null below unit `first`."""
+
+    __slots__ = ("first", "ids")
+
+    def __init__(self, first: int, ids: Ids) -> None:
+        self.first = first
+        self.ids = ids
+
+
+class Path(NamedTuple):
+    """Where a request stands in the index."""
+
+    node: Node
+    indexed: int
+    """Units that hang on the path of `node`; what follows is the request's own."""
+    orphan: bool
+    """A reset has thrown the path out of the index."""
+
+
+class LocalBlocks:
+    """All blocks of one class, on the nodes of a trie and in the tables of requests."""
+
+    def __init__(self, rule: BlockClass, index: int, trie: PrefixTrie) -> None:
+        self.rule = rule
+        self._index = index
+        self._trie = trie
+        self._idle: OrderedDict[Run, None] = OrderedDict()
+        self.num_idle = 0
+        """Blocks in nodes that no request sees: evictable."""
+
+    # --- questions ---
+
+    def floor(self, node: Node, tokens: int) -> int:
+        """Return the longest valid length <= `tokens` on the path of `node` (X1, X2).
+
+        `tokens` is a whole number of units that end in `node` or above.
+        """
+        unit = self.rule.unit
+        units = tokens // unit
+        while units:
+            hole = self._hole(node, self.rule.first_unit(units * unit), units)
+            if hole is None:
+                break
+            first, last = hole
+            units = max(first, self.rule.sees_nothing(last))
+        return units * unit
+
+    def _hole(self, node: Node, first: int, units: int) -> tuple[int, int] | None:
+        """Find the last absent unit of [first, units), and where its node begins."""
+        while units > first:
+            while node.start >= units:
+                assert node.parent is not None
+                node = node.parent
+            absent = node.start + node.runs[self._index].lo
+            if absent > max(first, node.start):
+                return node.start, min(absent, units) - 1
+            units = node.start
+        return None
+
+    def idle_blocks(self, node: Node, units: int) -> int:
+        """Count idle blocks that a hit of `units` would hold."""
+        first, idle = self.rule.first_unit(units * self.rule.unit), 0
+        while units > first:
+            while node.start >= units:
+                assert node.parent is not None
+                node = node.parent
+            run = node.runs[self._index]
+            idle += max(0, min(node.start + run.held, units) - max(first, node.start))
+            units = node.start
+        return idle * self.rule.width
+
+    def idle_ids(self) -> list[list[int]]:
+        """Return the idle blocks of each run, first victim first."""
+        width = self.rule.width
+        return [run.ids[run.lo * width : run.held * width].tolist() for run in self._idle]
+
+    # --- requests ---
+
+    def hold(self, node: Node) -> LocalTable:
+        """Hold what a request that hit up to the end of `node` still sees (B5)."""
+        width, parts = self.rule.width, []
+        units = node.start + node.units
+        first = self.rule.first_unit(units * self.rule.unit)
+        while units > first:
+            run, start = node.runs[self._index], max(0, first - node.start)
+            self._add(run, start)
+            parts.append(run.ids[start * width :])
+            units = node.start
+            assert node.parent is not None
+            node = node.parent
+        return LocalTable(first, join([*parts, array("i", bytes(first * width * 4))]))
+
+    def index(self, table: LocalTable, pieces: list[Piece]) -> Ids:
+        """Hang a request's new units on nodes; returns the ids that it no longer needs (T2)."""
+        duplicates = array("i")
+        for node, first, last, existed in pieces:
+            run = node.runs[self._index]
+            if existed:
+                duplicates += self._share(table, run, first, last)
+                self._add(run, 0)
+            else:
+                known = len(run.ids) // self.rule.width
+                run.ids += table.ids[first * self.rule.width : last * self.rule.width]
+                if known == 0 or table.first == first:
+                    run.starts[known] = 1  # nobody else holds a run that grows
+        return duplicates
+
+    def _share(self, table: LocalTable, run: Run, first: int, last: int) -> Ids:
+        """Take over what is resident, and fill what is absent."""
+        width, lo = self.rule.width, run.lo
+        middle, end = (first + lo) * width, last * width
+        run.ids[: lo * width] = table.ids[first * width : middle]
+        own = table.ids[middle:end]
+        table.ids[middle:end] = run.ids[lo * width :]
+        self.num_idle += lo * width
+        run.lo = 0
+        return own
+
+    def leave(self, table: LocalTable, path: Path, tokens: int | None = None) -> Ids:
+        """Let go of what computing position `tokens` no longer sees (X4), or of all (B2).
+
+        Returns ids for the pool.
+        """
+        before, width = table.first, self.rule.width
+        first = len(table.ids) // width if tokens is None else self.rule.first_unit(tokens)
+        if first <= before:
+            return _NO_IDS
+        table.first = first
+        freed = table.ids[max(before, path.indexed) * width : first * width]
+        node = path.node
+        while node.start + node.units > before and node.units:
+            if node.start < first:
+                old, new = max(0, before - node.start), first - node.start
+                freed += self._shift(node, old, new, orphan=path.orphan)
+            assert node.parent is not None
+            node = node.parent
+        span = slice(before * width, first * width)
+        table.ids[span] = array("i", bytes((first - before) * width * 4))
+        return freed
+
+    def _shift(self, node: Node, old: int, new: int, *, orphan: bool) -> Ids:
+        run = node.runs[self._index]
+        if new < node.units:
+            run.starts[new] = run.starts.get(new, 0) + 1
+        count = run.starts[old] - 1
+        if count:
+            run.starts[old] = count
+            return _NO_IDS
+        del run.starts[old]
+        before, run.held = run.held, min(run.starts, default=node.units)
+        if run.held == before:
+            return _NO_IDS
+        if orphan:
+            return self._cut(run, run.held)
+        self.num_idle += (run.held - before) * self.rule.width
+        self._enter_idle(run)
+        return _NO_IDS
+
+    def _add(self, run: Run, start: int) -> None:
+        run.starts[start] = run.starts.get(start, 0) + 1
+        if start < run.held:
+            self.num_idle -= (run.held - start) * self.rule.width
+            run.held = start
+            if run.lo >= start:
+                self._idle.pop(run, None)
+
+    def _enter_idle(self, run: Run) -> None:
+        run.stamp = self._trie.clock
+        self._idle[run] = None
+        self._idle.move_to_end(run)
+
+    # --- eviction and reset ---
+
+    def oldest(self) -> Run | None:
+        """Return the run whose last holder left first, or None."""
+        return next(iter(self._idle), None)
+
+    def evict(self, count: int) -> Ids:
+        """Forget about `count` blocks from the front of the oldest run (B3)."""
+        run = next(iter(self._idle))
+        units = min(-(-count // self.rule.width), run.held - run.lo)
+        self.num_idle -= units * self.rule.width
+        freed = self._cut(run, run.lo + units)
+        if run.lo == run.held:
+            del self._idle[run]
+        return freed
+
+    def _cut(self, run: Run, lo: int) -> Ids:
+        """Make units below `lo` absent; returns their ids."""
+        width = self.rule.width
+        span = slice(run.lo * width, lo * width)
+        freed = run.ids[span]
+        run.ids[span] = array("i", bytes(4 * len(freed)))
+        run.lo = lo
+        return freed
+
+    def clear(self) -> Ids:
+        """Forget what nobody sees (H6); what is still held is freed as it is left."""
+        freed = array("i")
+        for run in self._idle:
+            freed += self._cut(run, run.held)
+        self._idle.clear()
+        self.num_idle = 0
+        return freed
+
+    # --- changes of nodes ---
+
+    def created(self, node: Node) -> None:
+        """Begin an empty run (see `Attached`)."""
+        node.runs = (*node.runs, Run(node, array("i")))
+
+    def split(self, front: Node, back: Node) -> None:
+        """Cut the run of `back` in two: whoever holds the front also holds the back."""
+        units, ids = front.units, front.units * self.rule.width
+        old = back.runs[self._index]
+        new = Run(front, old.ids[:ids])
+        front.runs = (*front.runs, new)
+        del old.ids[:ids]
+        new.lo, old.lo = min(old.lo, units), max(0, old.lo - units)
+        new.starts = {start: n for start, n in old.starts.items() if start < units}
+        behind: dict[int, int] = {}
+        for start, n in old.starts.items():
+            behind[max(0, start - units)] = behind.get(max(0, start - units), 0) + n
+        old.starts = behind
+        new.held, old.held = min(old.held, units), max(0, old.held - units)
+        new.stamp = old.stamp
+        if new.lo < new.held:
+            self._idle[new] = None
+        if old.lo >= old.held:
+            self._idle.pop(old, None)
+
+    def trim(self, node: Node, units: int) -> Ids:
+        """Let go of the last units of a node that nobody holds; ids, ends of chains first."""
+        run, left = node.runs[self._index], node.units - units
+        freed = run.ids[max(left, run.lo) * self.rule.width :][::-1]
+        del run.ids[left * self.rule.width :]
+        self.num_idle -= len(freed)
+        run.held, run.lo = left, min(run.lo, left)
+        if run.lo == left:
+            self._idle.pop(run, None)
+        return freed
+
+
+_NO_IDS: Ids = array("i")

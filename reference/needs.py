@@ -1,0 +1,127 @@
+"""What a step needs, where it ends, and whether there is room (B4, B8, M3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.hits import Hit
+from kvproof.reference.identity import TOKEN_BYTES, Span
+from kvproof.reference.media import chunk_stop
+from kvproof.reference.requests import Live, Refusal
+from kvproof.reference.residency import Residency
+from kvproof.reference.state_saves import next_stop
+
+
+class Needs:
+    """Room that requests ask for, against room that there is; changes nothing."""
+
+    def __init__(self, config: CacheConfig, residency: Residency) -> None:
+        self._residency = residency
+        self._unit = residency.unit
+        self._capacity = config.num_blocks - 1
+        self._full_width = config.layout.full.width
+        self._interval = config.prefix_cache_decode_state_interval
+        self._only_full = not residency.local and not residency.states
+
+    def place(self, request: Live, hit: Hit, compute: int | None) -> int | Refusal:
+        """Let a request begin behind `hit`; returns where its first step would end, or why not."""
+        request.units = hit.match.units
+        request.computed = request.units * self._unit
+        request.junction = hit.junction
+        stop = self.stop(request, compute)
+        if not self._only_full:
+            return self._refuse_first(request, stop, hit) or stop
+        whole = -(-request.prompt // self._unit) * self._full_width
+        if whole > self._capacity:
+            return Refusal("never_fits", whole, self._capacity)
+        residency = self._residency
+        needed = (-(-stop // self._unit) - request.units) * self._full_width
+        trie = residency.trie
+        available = residency.pool.num_free + trie.num_idle - trie.idle_blocks(hit.match)
+        return Refusal("no_space", needed, available) if needed > available else stop
+
+    def stop(self, request: Live, compute: int | None) -> int:
+        """Return where the next step of a request ends: all known tokens, or about `compute` (M3).
+
+        Media spans are never split; recurrent models stop where a state is to be saved (S8).
+        """
+        start, count = request.computed, len(request.tokens) // TOKEN_BYTES
+        stop = count if compute is None else min(count, start + compute)
+        if stop <= start or request.drafts:
+            return stop
+        if self._residency.states and request.access.write:
+            return next_stop(
+                start,
+                stop,
+                prompt=request.prompt,
+                unit=self._unit,
+                junction=request.junction,
+                interval=self._interval,
+                spans=request.spans,
+            )
+        return chunk_stop(start, stop, request.spans) if request.spans else stop
+
+    def _refuse_first(self, request: Live, stop: int, hit: Hit) -> Refusal | None:
+        """Refuse an admission; what it hits itself is no room for it (B5)."""
+        residency = self._residency
+        refusal = self.fits(request.prompt, request.spans)
+        if refusal:
+            return refusal
+        if residency.states and not residency.state_blocks:
+            refusal = self._refuse_rows(1, hit)
+            if refusal:
+                return refusal
+        needed = (-(-stop // self._unit) - request.units) * residency.row_width
+        needed += residency.state_blocks
+        available = residency.pool.num_free + residency.num_idle
+        available -= residency.idle_blocks(hit.match, hit.checkpoint)
+        return Refusal("no_space", needed, available) if needed > available else None
+
+    def _refuse_rows(self, needed: int, hit: Hit | None) -> Refusal | None:
+        """Refuse for want of rows in a separate pool; checkpoints without pin make room (S5)."""
+        states = self._residency.states
+        assert states is not None
+        available = states.home.num_free + states.num_ready
+        if hit:
+            pinned = hit.checkpoint is not None and not hit.checkpoint.restores
+            available = min(available - pinned, states.num_startable)
+        return Refusal("no_state_row", needed, available) if needed > available else None
+
+    def refuse_next(self, request: Live, stop: int) -> Refusal | None:
+        """Refuse a further step of a request that runs (B4, B8)."""
+        residency = self._residency
+        if len(request.tokens) > request.prompt * TOKEN_BYTES:
+            refusal = self.fits(len(request.tokens) // TOKEN_BYTES, request.spans)
+            if refusal:
+                return refusal
+        needed = max(0, -(-stop // self._unit) - request.units) * residency.row_width
+        if request.drafts and residency.states:
+            needed += request.drafts * residency.state_blocks
+            refusal = None if residency.state_blocks else self._refuse_rows(request.drafts, None)
+            if refusal:
+                return refusal
+        available = residency.pool.num_free + residency.num_idle
+        return Refusal("no_space", needed, available) if needed > available else None
+
+    def fits(self, count: int, spans: Sequence[Span] = ()) -> Refusal | None:
+        """Refuse a request of `count` tokens that not even the empty pool could hold (B8).
+
+        It may be computed token by token, but for its spans.
+        """
+        needed = self._residency.state_blocks + max(
+            self._step(start, stop) for start, stop in self._steps(count, spans)
+        )
+        return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
+
+    def _steps(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:
+        yield count - 1, count
+        if self._residency.local:
+            yield from ((span.start, span.start + span.length) for span in spans)
+
+    def _step(self, start: int, stop: int) -> int:
+        """Count the blocks that a request holds while it computes [start, stop) (P2)."""
+        units = -(-stop // self._unit)
+        rules = [local.rule for local in self._residency.local]
+        seen = sum((units - rule.first_unit(start)) * rule.width for rule in rules)
+        return units * self._full_width + seen

@@ -1,0 +1,159 @@
+"""Which splits of layers into groups are worth a look (P4, P5).
+
+A split says for each class of layers: into how many groups, and with how large blocks. For a row
+of R bytes the best split is known at once: each class takes the fewest blocks that fit R. So only
+the values that R can have are tried, times the units up to the bound. For one worker nothing is
+lost by that: every split that is left out needs no fewer blocks of rows no smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple
+
+from kvproof.reference.plan import PlanSettings, units_held
+from kvproof.reference.plan_classes import LayerClass, aligned, attention, recurrent
+
+PER_COUNT = 3
+"""Splits kept for each number of groups, to be looked at exactly."""
+
+STATE_BLOCKS = range(1, 33)
+"""Numbers of blocks per state for which the row is made to fit the state."""
+
+
+class Split(NamedTuple):
+    """One class of layers: into how many groups, with blocks of `factor` times `block_size`."""
+
+    groups: int
+    factor: int
+
+
+class Candidate(NamedTuple):
+    """A split for every attention class, and blocks per state for every recurrent one."""
+
+    splits: tuple[Split, ...]
+    state_blocks: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        """Groups in all."""
+        return sum(split.groups for split in self.splits) + len(self.state_blocks)
+
+
+class Option(NamedTuple):
+    """A number of groups and the kernel row it needs; fewer groups never need less."""
+
+    groups: int
+    kernel_row: int
+
+
+def candidates(found: Sequence[LayerClass], settings: PlanSettings) -> list[Candidate]:
+    """Return the best few candidates for each number of groups, cheapest first."""
+    ranked: dict[Candidate, float] = {}
+    for candidate, cost in _tried(attention(found), recurrent(found), settings):
+        if cost < ranked.get(candidate, inf):
+            ranked[candidate] = cost
+    kept: dict[int, int] = {}
+    best = []
+    for candidate in sorted(ranked, key=lambda c: (ranked[c], c)):
+        kept[candidate.groups] = kept.get(candidate.groups, 0) + 1
+        if kept[candidate.groups] <= PER_COUNT:
+            best.append(candidate)
+    return best
+
+
+def _tried(
+    rules: Sequence[LayerClass], states: Sequence[LayerClass], settings: PlanSettings
+) -> Iterator[tuple[Candidate, float]]:
+    options = [_options(rule, settings) for rule in rules]
+    sizes = [sum(rule.state_bytes.values()) for rule in states]
+    if settings.state_pool == "separate":
+        sizes = [0] * len(sizes)
+    for multiple in range(1, settings.unit_bound // settings.block_size + 1):
+        for row in sorted(_rows(options, sizes, multiple, settings)):
+            for splits, blocks in _fitting(rules, options, row, multiple, settings):
+                state_blocks = tuple(max(1, -(-size // row)) for size in sizes)
+                if sum(sizes):
+                    blocks += sum(state_blocks) * settings.states
+                yield Candidate(splits, state_blocks), _cost(row, blocks, settings)
+
+
+def _cost(row: int, blocks: int, settings: PlanSettings) -> float:
+    """Return the share of the blocks that one request of `max_len` takes."""
+    usable = (settings.num_blocks or sum(settings.memory) // row) - 1
+    return blocks / usable if usable > 0 else inf
+
+
+def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:
+    """Return the numbers of groups that need a smaller row than all smaller numbers."""
+    found: list[Option] = []
+    for groups in range(1, len(rule.layers) + 1):
+        row = sum(rule.kernel_rows(groups, settings.kernel_size, len(settings.memory)))
+        if not found or row < found[-1].kernel_row:
+            found.append(Option(groups, row))
+    return found
+
+
+def _rows(
+    options: Sequence[Sequence[Option]],
+    sizes: Sequence[int],
+    multiple: int,
+    settings: PlanSettings,
+) -> set[int]:
+    """Return the rows that some class fills whole, and those that a state fills whole."""
+    ratio = settings.block_size // settings.kernel_size
+    factors = _divisors(multiple)
+    found = {
+        factor * ratio * option.kernel_row
+        for of_class in options
+        for option in of_class
+        for factor in factors
+    }
+    least = max((of_class[-1].kernel_row * ratio for of_class in options), default=1)
+    for size in filter(None, sizes):
+        shares = {aligned(-(-size // count)) for count in STATE_BLOCKS}
+        found |= {share for share in shares if share >= least}
+    return found or {1}
+
+
+def _divisors(number: int) -> list[int]:
+    return [factor for factor in range(1, number + 1) if number % factor == 0]
+
+
+def _fitting(
+    rules: Sequence[LayerClass],
+    options: Sequence[Sequence[Option]],
+    row: int,
+    multiple: int,
+    settings: PlanSettings,
+) -> list[tuple[tuple[Split, ...], int]]:
+    """Return splits that fit a row: the one with fewest blocks, the one with fewest groups."""
+    least: list[tuple[int, Split]] = []
+    fewest: list[tuple[int, Split]] = []
+    for rule, of_class in zip(rules, options, strict=True):
+        fits = _class_fits(rule, of_class, row, multiple, settings)
+        if not fits:
+            return []
+        least.append(min(fits))
+        fewest.append(min(fits, key=lambda fit: (fit[1].groups, fit[0])))
+    both = [least] if least == fewest else [least, fewest]
+    return [(tuple(fit[1] for fit in fits), sum(fit[0] for fit in fits)) for fits in both]
+
+
+def _class_fits(
+    rule: LayerClass, options: Sequence[Option], row: int, multiple: int, settings: PlanSettings
+) -> list[tuple[int, Split]]:
+    """Return (blocks, split) for every block size that fits, with the fewest groups it takes."""
+    unit = multiple * settings.block_size
+    units = units_held(
+        rule.kind, rule.size, settings.max_len, unit=unit, in_flight=settings.max_batch_tokens
+    )
+    ratio = settings.block_size // settings.kernel_size
+    found = []
+    for factor in _divisors(multiple):
+        fitting = [option for option in options if factor * ratio * option.kernel_row <= row]
+        if fitting:
+            split = Split(fitting[0].groups, factor)
+            found.append((split.groups * units * (multiple // factor), split))
+    return found

@@ -1,0 +1,179 @@
+"""Layers and memory -> a plan (P1-P8). `make_plan` is the whole interface.
+
+Among the splits that fit, the one is chosen whose request of `max_len` takes the smallest share of
+the blocks, where each further group has to earn `GROUP_COST` of it: block tables are built for
+every group in every step. Ties go to fewer groups, then to smaller blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kvproof.reference.config import MOST_IDS, check_kernel_block_size
+from kvproof.reference.layer_spec import ModelSpec, PlanError
+from kvproof.reference.plan import GIB, Choice, Plan, PlanSettings, Worker
+from kvproof.reference.plan_classes import classes
+from kvproof.reference.plan_notes import fallback_note, plan_notes
+from kvproof.reference.plan_sizes import capacity
+from kvproof.reference.plan_trials import Trial, trials
+from kvproof.reference.plan_views import views
+
+
+def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int = 1) -> Plan:
+    """Return the plan for one rank of every pipeline stage.
+
+    Raises PlanError for what cannot be served, and for too little memory (P3).
+    """
+    _check(settings)
+    model = model.on_rank(tensor_parallel)
+    if not settings.drafts:
+        model = model.without_drafts()
+    if not any(layer.parts for layer in model.layers):
+        raise PlanError(f"{model.family!r} caches nothing: no layer has keys or a state")
+    tried = trials(model, settings)
+    fitting = [trial for trial in tried if trial.fits]
+    if not fitting:
+        raise _too_little(model, settings, tried)
+    best = min(fitting, key=lambda trial: trial.score)
+    plan = replace(
+        best.plan,
+        tensor_parallel=tensor_parallel,
+        workers=_with_views(model, settings, best),
+        choices=_choices(fitting),
+    )
+    return replace(plan, notes=(*plan_notes(model, plan), *_fallback(model, plan)))
+
+
+def longest_fitting(model: ModelSpec, settings: PlanSettings) -> int:
+    """Return the longest `max_len` for which a plan fits; 0 if none does (P3).
+
+    The one returned fits and one token more does not. `model` is the share of one rank.
+    """
+    low, high = 0, 1
+    while _any_fits(model, settings, high) and high < MOST_IDS:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _any_fits(model, settings, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _any_fits(model: ModelSpec, settings: PlanSettings, length: int) -> bool:
+    return any(trial.fits for trial in trials(model, replace(settings, max_len=length)))
+
+
+def _check(settings: PlanSettings) -> None:
+    """Refuse settings that no plan could have, each with the rule and a legal example."""
+    for name in ("max_len", "block_size", "max_batch_tokens", "max_requests"):
+        _require(name, getattr(settings, name), least=1)
+    for name in ("kernel_block_size", "num_blocks", "drafts", "prefix_cache_state_budget"):
+        _require(name, getattr(settings, name), least=0)
+    check_kernel_block_size(settings.block_size, settings.kernel_size)
+    if not settings.memory or min(settings.memory) < 1:
+        raise PlanError("there is no memory to plan", "for example --memory 64GiB")
+    if settings.unit_bound < settings.block_size:
+        raise PlanError(
+            f"max_unit {settings.max_unit} must be at least block_size {settings.block_size}",
+            "the unit is a multiple of every block size",
+        )
+    if settings.num_blocks == 1:
+        raise PlanError("num_blocks 1 is the null block alone", "choose at least 2")
+    if settings.drafts >= settings.max_batch_tokens:
+        raise PlanError(
+            f"drafts {settings.drafts} must be less than max_batch_tokens "
+            f"{settings.max_batch_tokens}: a step computes them all",
+        )
+    if settings.state_pool not in ("shared", "separate"):
+        raise PlanError(
+            f"state_pool {settings.state_pool!r} is not known", "choose shared or separate"
+        )
+
+
+def _require(name: str, value: int, *, least: int) -> None:
+    if value < least:
+        raise PlanError(f"{name} {value} must be at least {least}", f"for example {max(16, least)}")
+
+
+def _with_views(model: ModelSpec, settings: PlanSettings, trial: Trial) -> tuple[Worker, ...]:
+    """Return the workers with the place of every layer."""
+    found = classes(model, settings)
+    stage_of = {
+        layer.name: stage
+        for rule in found
+        for layer, stage in zip(rule.layers, rule.stages, strict=True)
+    }
+    return tuple(
+        views(model, trial.plan.groups, worker, {n for n, at in stage_of.items() if at == stage})
+        for stage, worker in enumerate(trial.plan.workers)
+    )
+
+
+def _choices(fitting: Sequence[Trial]) -> tuple[Choice, ...]:
+    """Return the best trial for each number of groups that beats all smaller numbers (P4)."""
+    found: list[Choice] = []
+    shown = sorted(fitting, key=lambda trial: (len(trial.plan.groups), trial.share))
+    for trial in shown:
+        requests = capacity(trial.plan).requests_exact
+        if not found or requests > found[-1].requests:
+            sizes = sorted({group.block_size for group in trial.plan.groups})
+            found.append(Choice(len(trial.plan.groups), tuple(sizes), requests))
+    return tuple(found)
+
+
+def _fallback(model: ModelSpec, plan: Plan) -> tuple[str, ...]:
+    """Say what keeping windows whole costs (P8)."""
+    if plan.settings.hybrid_groups:
+        return ()
+    hybrid = trials(model, replace(plan.settings, hybrid_groups=True))
+    best = min((trial for trial in hybrid if trial.fits), key=lambda trial: trial.score)
+    return fallback_note(plan, best.plan)
+
+
+def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]) -> PlanError:
+    """Say how much is needed, how much there is, how long a request could be (P3)."""
+    longest = longest_fitting(model, settings)
+    fits = f"the longest length that fits is {longest:,}" if longest else "no length fits"
+    if settings.num_blocks:
+        least = min(sum(trial.plan.blocks(settings.max_len)) + 1 for trial in tried)
+        needed = min(settings.num_blocks * max(_rows_of(trial)) for trial in tried)
+        if needed <= min(settings.memory):
+            return PlanError(
+                f"num_blocks {settings.num_blocks:,} is too few for one request of "
+                f"{settings.max_len:,} tokens, which needs {least:,}; {fits}",
+                "raise num_blocks or leave it out, or lower max_len",
+                longest=longest,
+            )
+    needed, available = min(_shortage(trial) for trial in tried)
+    return PlanError(
+        f"one request of {settings.max_len:,} tokens needs {_gib(needed)} GiB on a worker, "
+        f"{_gib(available)} GiB are available; {fits}",
+        "raise memory, lower max_len, max_batch_tokens or max_requests, choose a smaller kv dtype, "
+        "or split over more workers",
+        needed=needed,
+        available=available,
+        longest=longest,
+    )
+
+
+def _rows_of(trial: Trial) -> list[int]:
+    return [worker.block_bytes for worker in trial.plan.workers]
+
+
+def _shortage(trial: Trial) -> tuple[int, int]:
+    """Return needed and available bytes of the worker that lacks most."""
+    settings = trial.plan.settings
+    blocks = max(sum(trial.plan.blocks(settings.max_len)) + 1, settings.num_blocks)
+    worst = max(trial.plan.workers, key=lambda w: _bytes(w, blocks, settings.state_rows) - w.memory)
+    return _bytes(worst, blocks, settings.state_rows), worst.memory
+
+
+def _bytes(worker: Worker, blocks: int, rows: int) -> int:
+    return worker.block_bytes * blocks + worker.state_row_bytes * rows
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / GIB:,.2f}"

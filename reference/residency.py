@@ -1,0 +1,189 @@
+"""Everything that is in the pool: who holds it, what is idle, and what goes first (B1-B3, B5).
+
+A block is free scratch (in the pool), idle (in the index and seen by nobody), or held. Idle blocks
+are in one of three orders: leaves of the trie, runs of windows and chunks, and checkpoints in the
+shared pool. Each has a stamp of the same logical clock; the oldest goes first, at a tie the leaf,
+because what hangs on it goes with it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from kvproof.reference.block_pool import BlockPool, Ids
+from kvproof.reference.block_table import Table
+from kvproof.reference.checkpoints import Checkpoint
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.events import EventLog
+from kvproof.reference.groups import BlockClass
+from kvproof.reference.local_blocks import LocalBlocks
+from kvproof.reference.prefix_trie import PrefixTrie
+from kvproof.reference.state_cache import StateCache
+from kvproof.reference.state_marks import StateMarks
+from kvproof.reference.state_pool import Blocks, Rows
+from kvproof.reference.trie_node import Attached, Match, Node
+
+
+class Residency:
+    """Pool and index of one cache."""
+
+    def __init__(self, config: CacheConfig, events: EventLog | None) -> None:
+        layout = config.layout
+        self.unit = layout.unit
+        self.pool = BlockPool(config.num_blocks)
+        width = layout.full.width
+        self.trie = PrefixTrie(self.unit, width, events.on_change if events else None)
+        self.local = tuple(
+            LocalBlocks(rule, index, self.trie) for index, rule in enumerate(layout.local)
+        )
+        self.row_width = width + sum(rule.width for rule in layout.local)
+        """Blocks of a unit over all classes."""
+        self.state_blocks = layout.state_blocks if config.state_pool == "shared" else 0
+        """Blocks of the pool that a state fills."""
+        self.states = self._make_states(config) if layout.states else None
+        self.marks = StateMarks(self.states, self.unit) if self.states else None
+        attached: list[Attached] = [*self.local]
+        self.trie.attached = [*attached, self.marks] if self.marks else attached
+        self._alone = not self.trie.attached
+        self._layout = layout
+        self.on_drop: Callable[[int, Table], None] | None = None
+        """Hears of (group, blocks or rows) that lose their identity, for any reason but a reset."""
+
+    def _make_states(self, config: CacheConfig) -> StateCache:
+        rows = config.max_requests + config.prefix_cache_state_budget
+        shared = config.state_pool == "shared"
+        return StateCache(
+            self._blocks() if shared else Rows(rows),
+            most_running=0 if shared else config.max_requests,
+            on_evict=self._unhook,
+            clock=lambda: self.trie.clock,
+        )
+
+    def _blocks(self) -> Blocks:
+        return Blocks(self.state_blocks, take=self._spare, give=self.pool.give, room=self._room)
+
+    def _room(self) -> int:
+        """Blocks that a state could get without a checkpoint leaving."""
+        ready = self.states.num_ready if self.states else 0
+        return self.pool.num_free + self.num_idle - ready * self.state_blocks
+
+    def _unhook(self, checkpoint: Checkpoint) -> None:
+        self._tell_of_state(checkpoint)
+        self.prune(StateMarks.unhook(checkpoint))
+
+    def _spare(self, count: int) -> Ids | None:
+        """Room for a state: scratch, else what is idle in the order of eviction (S9)."""
+        return self.take(count) if self.pool.num_free + self.num_idle >= count else None
+
+    @property
+    def num_idle(self) -> int:
+        """Blocks that could be evicted now."""
+        if self._alone:
+            return self.trie.num_idle
+        idle = self.trie.num_idle + sum(local.num_idle for local in self.local)
+        return idle + (self.states.num_ready * self.state_blocks if self.states else 0)
+
+    def idle_blocks(self, match: Match, checkpoint: Checkpoint | None = None) -> int:
+        """Count idle blocks that a hit takes: they are no room for its own request (B5)."""
+        idle = self.trie.idle_blocks(match)
+        if match.node is not None:
+            for local in self.local:
+                idle += local.idle_blocks(match.node, match.units)
+        ready = self.states is not None and checkpoint is not None and not checkpoint.restores
+        return idle + (self.state_blocks if ready else 0)
+
+    def take(self, count: int) -> Ids:
+        """Take scratch first, then evict (B3). The caller has asked whether they exist."""
+        missing = count - self.pool.num_free
+        if missing > 0:
+            self.evict(missing)
+        return self.pool.take(count)
+
+    def evict(self, count: int) -> Ids:
+        """Give `count` idle blocks to the pool, or all (B3); returns their ids, oldest first.
+
+        What hangs on the same unit goes with it, so more may leave. O(1) per block, amortised.
+        """
+        victims = array("i")
+        enough = self.pool.num_free + count
+        while self.pool.num_free < enough:
+            freed = self._evict_oldest(enough - self.pool.num_free)
+            if freed is None:
+                break
+            victims += freed
+        return victims
+
+    def _evict_oldest(self, count: int) -> Ids | None:
+        leaf = self.trie.oldest()
+        if self._alone:
+            return None if leaf is None else self._trim(leaf, count)
+        stamp = leaf.stamp if leaf is not None else None
+        source: LocalBlocks | None = None
+        for local in self.local:
+            run = local.oldest()
+            if run is not None and (stamp is None or run.stamp < stamp):
+                stamp, source = run.stamp, local
+        checkpoint = self.states.oldest() if self.states and self.state_blocks else None
+        if checkpoint is not None and (stamp is None or checkpoint.stamp < stamp):
+            return self._drop_oldest_state()
+        if source is not None:
+            freed = source.evict(count)
+            if self.on_drop:
+                self._tell_of_blocks(source.rule, freed)
+            self.pool.give(freed[::-1])
+            return freed
+        return None if leaf is None else self._trim(leaf, count)
+
+    def _trim(self, leaf: Node, count: int) -> Ids:
+        units = min(leaf.units, -(-count // (self.row_width or 1)))
+        if self.on_drop:
+            self._tell_of_units(leaf, leaf.units - units)
+        freed = self.trie.trim(leaf, units)
+        self.pool.give(freed[::-1])
+        return freed
+
+    def _drop_oldest_state(self) -> Ids:
+        assert self.states is not None
+        checkpoint = self.states.evict_one()
+        assert checkpoint is not None
+        return checkpoint.ids
+
+    def _tell_of_units(self, leaf: Node, left: int) -> None:
+        full = self._layout.full
+        self._tell_of_blocks(full, leaf.blocks[left * full.width :])
+        for local, run in zip(self.local, leaf.runs, strict=True):
+            self._tell_of_blocks(local.rule, run.ids[max(left, run.lo) * local.rule.width :])
+        for mark, checkpoint in (leaf.states or {}).items():
+            if mark > left:
+                self._tell_of_state(checkpoint)
+
+    def _tell_of_blocks(self, rule: BlockClass, ids: Ids) -> None:
+        assert self.on_drop is not None
+        for member in rule.members:
+            self.on_drop(member.group, rule.table(member, ids))
+
+    def _tell_of_state(self, checkpoint: Checkpoint) -> None:
+        if self.on_drop:
+            for group, table in self._layout.state_tables(checkpoint.ids).items():
+                self.on_drop(group, table)
+
+    def prune(self, node: Node) -> None:
+        """Forget tokens that led to checkpoints only, if no unit has a block (T4)."""
+        while not self.row_width and node.units and not node.holds and not node.children:
+            above = node.parent
+            assert above is not None
+            left = max(node.states, default=0) if node.states else 0
+            if node.units > left:
+                self.trie.trim(node, node.units - left)
+            if left:
+                return
+            node = above
+
+    def clear(self) -> None:
+        """Forget everything cached (H6); what is held comes back as it is released."""
+        self.pool.give(self.trie.clear())
+        for local in self.local:
+            self.pool.give(local.clear())
+        if self.states:
+            self.states.clear()

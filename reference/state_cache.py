@@ -1,0 +1,312 @@
+"""Who has which recurrent state: running requests, and checkpoints to restore from (S1-S9).
+
+    home --acquire--> running request --release--> home
+    home --reserve--> reserved --publish--> pinned --unpin--> ready --evict, drop--> home
+
+A running request always finds a row if one is free or some checkpoint has no pin (S5). Order
+within a step (S4): restores, forward, saves, `publish` with the producer's pin, `unpin_restore`;
+the next step; then, its copies being done, `unpin_save`. The caller fences (B6): what is given
+back here by `release`, `discard` and the last unpin must not be touched by a step in flight.
+
+Every operation is O(1), or O(rows that it gives back). Forbidden moves raise IllegalMove and
+change nothing (S2); a refusal is None and changes nothing (B4).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.checkpoints import PINNED, READY, Checkpoint, Verdict
+from kvproof.reference.state_pool import Home
+from kvproof.reference.transitions import IllegalMove
+
+
+class StateCache:
+    """Rows by owner. At most `most_running` requests run at once (0: no limit).
+
+    `on_evict(checkpoint)` hears of each ready checkpoint that goes because its room is needed or
+    because it is replaced (S6), while `checkpoint.owner` still says where it hung.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        most_running: int = 0,
+        on_evict: Callable[[Checkpoint], None] = lambda _: None,
+        clock: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.home = home
+        self._clock = clock
+        self._most_running = most_running or sys.maxsize
+        self._on_evict = on_evict
+        self._running: dict[str, Ids] = {}
+        self._drafts: dict[str, list[Ids]] = {}
+        self._reserved: dict[str, list[Checkpoint]] = {}
+        self._restores: dict[str, Checkpoint] = {}
+        self._replaceable: dict[str, Checkpoint] = {}
+        self._pinned: dict[Checkpoint, None] = {}
+        self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
+        """Least recent first: the order in which they lost their last pin or were touched."""
+
+    # --- running requests ---
+
+    def acquire(self, request: str) -> Ids | None:
+        """Return the row of a running request, its own if it has one already (S5).
+
+        None if the limit of running requests is reached or only pinned checkpoints are left: the
+        request waits. The row holds an unknown state: restore one or begin from zero.
+        """
+        ids = self._running.get(request)
+        if ids is None and len(self._running) < self._most_running:
+            ids = self._take(None)
+            if ids is not None:
+                self._running[request] = ids
+        return ids
+
+    def running(self, request: str) -> Ids | None:
+        """Return the row of a running request."""
+        return self._running.get(request)
+
+    def acquire_drafts(self, request: str, count: int) -> list[Ids] | None:
+        """Return `count` more rows, one for the state after each draft token, or None (X5).
+
+        Raises IllegalMove if the request does not run or has such rows already.
+        """
+        if request not in self._running or request in self._drafts:
+            raise IllegalMove(
+                f"request {request!r}: draft rows need one running state and no other"
+            )
+        if self.home.num_free + len(self._ready) < count:
+            return None
+        taken = []
+        for _ in range(count):
+            ids = self._take(None)
+            assert ids is not None, "counted above"
+            taken.append(ids)
+        self._drafts[request] = taken
+        return taken
+
+    def keep_draft(self, request: str, accepted: int) -> Ids:
+        """Make the state after `accepted` drafts the running one; the other rows go back (X5).
+
+        Raises IllegalMove if the request has no such draft row.
+        """
+        rows = [self._running[request], *self._drafts[request]] if request in self._drafts else []
+        if not 0 <= accepted < len(rows):
+            raise IllegalMove(f"request {request!r}: keep draft {accepted} of {len(rows)} rows")
+        del self._drafts[request]
+        kept = self._running[request] = rows.pop(accepted)
+        for ids in rows:
+            self.home.give(ids)
+        return kept
+
+    def release(self, request: str) -> None:
+        """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
+        if request in self._restores:
+            self.unpin_restore(request)
+        for checkpoint in [*self._reserved.get(request, ())]:
+            self.discard(checkpoint)
+        if request in self._replaceable:
+            self._replaceable.pop(request).replaceable = False
+        for ids in self._drafts.pop(request, ()):
+            self.home.give(ids)
+        running = self._running.pop(request, None)
+        if running is not None:
+            self.home.give(running)
+
+    # --- checkpoints ---
+
+    def reserve(self, request: str, tokens: int, *, replaceable: bool = False) -> Checkpoint | None:
+        """Take a row for the state of `request` after `tokens` tokens; None if there is no room.
+
+        Makes room by evicting another checkpoint, but never the replaceable one of the request
+        itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
+        request does not run.
+        """
+        if request not in self._running:
+            raise IllegalMove(f"request {request!r} has no running state to save")
+        ids = self._take(self._replaceable.get(request))
+        if ids is None:
+            return None
+        checkpoint = Checkpoint(request, tokens, ids, replaceable=replaceable)
+        self._reserved.setdefault(request, []).append(checkpoint)
+        return checkpoint
+
+    def publish(self, checkpoint: Checkpoint, owner: object) -> None:
+        """Hang a reserved checkpoint in the index at `owner`, pinned by its producer.
+
+        A replaceable one takes the place of its request's last one, which is evicted; if that is
+        pinned, it stays as an ordinary checkpoint (S6).
+        """
+        checkpoint.move("publish")
+        checkpoint.owner, checkpoint.saving = owner, True
+        self._unreserve(checkpoint)
+        self._pinned[checkpoint] = None
+        if checkpoint.replaceable:
+            old = self._replaceable.get(checkpoint.request)
+            self._replaceable[checkpoint.request] = checkpoint
+            if old is not None:
+                old.replaceable = False
+                if old.status == READY:
+                    self._evict(old)
+
+    def unpin_save(self, checkpoint: Checkpoint) -> None:
+        """Drop the producer's pin: the copy into the checkpoint is done."""
+        if checkpoint.end_save():
+            self._settle(checkpoint)
+
+    def pin_restore(self, checkpoint: Checkpoint, request: str) -> None:
+        """Keep a restorable checkpoint until `request` has copied from it.
+
+        Raises IllegalMove also if the request has another restore under way.
+        """
+        if request in self._restores:
+            raise IllegalMove(f"request {request!r} restores from {self._restores[request]!r}")
+        checkpoint.add_restore()
+        self._restores[request] = checkpoint
+        self._ready.pop(checkpoint, None)
+        self._pinned[checkpoint] = None
+
+    def unpin_restore(self, request: str) -> None:
+        """Drop the pin of a request's restore. Raises IllegalMove if it has none."""
+        checkpoint = self._restores.pop(request, None)
+        if checkpoint is None:
+            raise IllegalMove(f"request {request!r} restores from no checkpoint")
+        if checkpoint.end_restore():
+            self._settle(checkpoint)
+
+    def restores(self, request: str) -> Checkpoint | None:
+        """Return the checkpoint that a request restores from."""
+        return self._restores.get(request)
+
+    def touch(self, checkpoint: Checkpoint) -> None:
+        """Make a ready checkpoint the most recent; nothing changes for others."""
+        if checkpoint in self._ready:
+            self._ready.move_to_end(checkpoint)
+            checkpoint.stamp = self._clock()
+
+    # --- leaving ---
+
+    def discard(self, checkpoint: Checkpoint) -> None:
+        """Give up a reservation."""
+        checkpoint.move("discard")
+        self._unreserve(checkpoint)
+        self.home.give(checkpoint.ids)
+
+    def drop(self, checkpoint: Checkpoint) -> Ids:
+        """Forget a ready checkpoint; returns its ids, which have gone home."""
+        ids = self._forget(checkpoint)
+        self.home.give(ids)
+        return ids
+
+    def detach(self, checkpoint: Checkpoint) -> None:
+        """Take a pinned checkpoint out of the index; it goes home with its last pin."""
+        checkpoint.move("detach")
+        del self._pinned[checkpoint]
+        self._end_role(checkpoint)
+
+    def evict_one(self) -> Checkpoint | None:
+        """Evict the least recent checkpoint without a pin; None if there is none."""
+        oldest = self.oldest()
+        if oldest is not None:
+            self._evict(oldest)
+        return oldest
+
+    def oldest(self, spare: Checkpoint | None = None) -> Checkpoint | None:
+        """Return the next victim, leaving out `spare`."""
+        return next((candidate for candidate in self._ready if candidate is not spare), None)
+
+    def clean(self, verdict: Verdict, checkpoint: Checkpoint | None) -> None:
+        """Do what a verdict says to the record (S7); dropping the index entry is the caller's."""
+        if verdict is not Verdict.STALE_RECORD or checkpoint is None:
+            return
+        if checkpoint.status == READY:
+            self.drop(checkpoint)
+        elif checkpoint.status == PINNED:
+            self.detach(checkpoint)
+
+    def clear(self) -> None:
+        """Forget every checkpoint, pinned ones with their last pin (H6).
+
+        Reservations stay with their requests; the caller discards what an old epoch computed.
+        """
+        for checkpoint in [*self._pinned]:
+            self.detach(checkpoint)
+        for checkpoint in [*self._ready]:
+            self.drop(checkpoint)
+
+    @property
+    def num_startable(self) -> int:
+        """Requests that the limit of running ones leaves room for."""
+        return self._most_running - len(self._running)
+
+    @property
+    def num_ready(self) -> int:
+        """Checkpoints that could be evicted now."""
+        return len(self._ready)
+
+    def holders(self) -> Iterator[int]:
+        """Yield the ids of everything but ready checkpoints, once for each holder (B2)."""
+        for ids in (
+            *self._running.values(),
+            *(row for rows in self._drafts.values() for row in rows),
+        ):
+            yield from ids
+        for checkpoint in (c for reserved in self._reserved.values() for c in reserved):
+            yield from checkpoint.ids
+        for checkpoint in {*self._pinned, *self._restores.values()}:
+            for _ in range(checkpoint.restores + checkpoint.saving):
+                yield from checkpoint.ids
+
+    def summary(self) -> tuple[object, ...]:
+        """Return all that is decided by, for comparison (B4)."""
+        orders = [*map(repr, self._ready)], sorted(map(repr, self._pinned))
+        return *orders, dict(self._running), repr(self._reserved), repr(self._drafts)
+
+    # --- how ---
+
+    def _take(self, spare: Checkpoint | None) -> Ids | None:
+        """Take room from home, else that of the least recent checkpoint; it changes hands."""
+        ids = self.home.take()
+        if ids is None:
+            victim = self.oldest(spare)
+            if victim is not None:
+                ids = self._forget(victim, self._on_evict)
+        return ids
+
+    def _evict(self, checkpoint: Checkpoint) -> None:
+        self.home.give(self._forget(checkpoint, self._on_evict))
+
+    def _forget(
+        self, checkpoint: Checkpoint, tell: Callable[[Checkpoint], None] = lambda _: None
+    ) -> Ids:
+        checkpoint.move("drop")
+        del self._ready[checkpoint]
+        tell(checkpoint)
+        self._end_role(checkpoint)
+        return checkpoint.ids
+
+    def _end_role(self, checkpoint: Checkpoint) -> None:
+        checkpoint.owner = None
+        if checkpoint.replaceable:
+            self._replaceable.pop(checkpoint.request, None)
+            checkpoint.replaceable = False
+
+    def _unreserve(self, checkpoint: Checkpoint) -> None:
+        mine = self._reserved[checkpoint.request]
+        mine.remove(checkpoint)
+        if not mine:
+            del self._reserved[checkpoint.request]
+
+    def _settle(self, checkpoint: Checkpoint) -> None:
+        """Its last pin is gone: evictable from now on, or home if it hangs nowhere any more."""
+        if checkpoint.status == READY:
+            del self._pinned[checkpoint]
+            self._ready[checkpoint] = None
+            checkpoint.stamp = self._clock()
+        else:
+            self.home.give(checkpoint.ids)

@@ -1,0 +1,202 @@
+"""A model without mathematics: every mistake with memory changes what it says.
+
+A layer is a group. For position p a layer of attention sums the entries of all visible positions
+*as it reads them through its table*, and writes an entry that depends on this sum and on the
+layers below; a recurrent layer folds its state. The next token is a hash of what the last layer
+saw. So an entry stands for everything before it, and a wrong table, a stale block, a lost copy or
+an old state changes the entry, and with it all that follows.
+
+A step runs at once, and once more when it ends: it reads its slots again, which must not have
+changed, and writes its entries again. Whatever was handed out too early while the step was in
+flight (B6) is destroyed by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.groups import GroupConfig
+from kvproof.reference.identity import Span
+from kvproof.reference.symbolic_layers import Attention, Recurrence, digest, first_visible, mix
+from kvproof.reference.symbolic_memory import POISON, SymbolicMemory
+from kvproof.reference.work import Place, Sample, Work
+
+BROKEN = -1
+"""The token of a step whose memory changed while it was in flight."""
+SAYS, GUESSES, ROUTES = 1, 2, 3
+"""What a hidden word is hashed with, so that the answers are independent."""
+EXPERTS = 64
+"""Experts of each layer that has some."""
+Experts: TypeAlias = npt.NDArray[np.uint8]
+
+
+def next_token(hidden: int, vocabulary: int) -> int:
+    """Sample what comes after the position with this hidden word."""
+    return mix(hidden, SAYS) % vocabulary
+
+
+def expert_rows(hidden: Sequence[int], layers: int) -> Experts:
+    """Route positions by their hidden words; [positions, layers, 1] (R1)."""
+    rows = [[[mix(word + layer, ROUTES) % EXPERTS] for layer in range(layers)] for word in hidden]
+    return np.array(rows, np.uint8).reshape(len(hidden), layers, 1)
+
+
+def guesses(hidden: int, count: int, vocabulary: int) -> tuple[int, ...]:
+    """Draft the tokens after those that the draft layers have read."""
+    return tuple(mix(hidden + index, GUESSES) % vocabulary for index in range(count))
+
+
+def embed(root: int, token: int, position: int) -> int:
+    """Return what goes into the first layer; `root` stands for namespace and weights."""
+    return mix(mix(root, token), position)
+
+
+class Pass:
+    """One request in one step: runs at once, and ends when the step ends."""
+
+    def __init__(self, memory: SymbolicMemory, config: CacheConfig, work: Work) -> None:
+        self._work, layout = work, config.layout
+        self.request_id = work.request_id
+        self._main: list[Attention | Recurrence] = []
+        self._draft: list[Attention] = []
+        for index, group in enumerate(layout.groups):
+            if group.kind == "state":
+                if index == layout.states[0]:
+                    self._main.append(Recurrence(memory, layout.state_blocks, work))
+            elif group.draft:
+                self._draft.append(Attention(memory, index, group, work))
+            else:
+                self._main.append(Attention(memory, index, group, work))
+        root = digest(*work.namespace, work.weights)
+        media = media_words(work.spans, work.encode, work.start, work.stop)
+        self._hidden = [self._at(p, root, media) for p in range(work.start, work.stop)]
+
+    def _at(self, position: int, root: int, media: Mapping[int, int]) -> int:
+        hidden = embed(root, self._work.tokens[position], position)
+        if position in media:
+            hidden = mix(hidden, media[position])
+        for layer in self._main:
+            hidden = layer.at(position, hidden)
+        return hidden
+
+    def run(self, vocabulary: int, expert_layers: int) -> Sample:
+        """Judge the drafts, sample, let the draft layers follow, write everything."""
+        work = self._work
+        token, accepted = self._sample(vocabulary) if work.samples else (None, 0)
+        seen = self._follow(work.stop - work.drafts + accepted, token)
+        self._store()
+        proposed = guesses(seen, work.propose, vocabulary) if work.samples else ()
+        return Sample(token, accepted, proposed, expert_rows(self._hidden, expert_layers))
+
+    def _sample(self, vocabulary: int) -> tuple[int, int]:
+        """Return the next token and how many drafts before it are right."""
+        work, accepted = self._work, 0
+        said = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
+        drafts = work.tokens[len(work.tokens) - work.drafts :]
+        while accepted < work.drafts and drafts[accepted] == said[accepted]:
+            accepted += 1
+        return said[accepted], accepted
+
+    def _follow(self, stop: int, token: int | None) -> int:
+        """Let the draft layers read each position together with the token after it (X3)."""
+        work, seen = self._work, 0
+        after = [*work.tokens[work.start + 1 : stop], work.tokens[stop] if token is None else token]
+        for position, hidden, following in zip(
+            range(work.start, stop), self._hidden, after, strict=False
+        ):
+            seen = mix(hidden, following)
+            for layer in self._draft:
+                seen = layer.at(position, seen)
+        return seen
+
+    def _store(self) -> None:
+        for layer in (*self._main, *self._draft):
+            layer.store()
+
+    def end(self) -> bool:
+        """Read and write again; tells whether nothing that was read has changed."""
+        layers: list[Attention | Recurrence] = [*self._main, *self._draft]
+        intact = not any(layer.changed() for layer in layers)
+        for layer in layers:
+            layer.store_again(intact=intact)
+        return intact
+
+
+def media_words(
+    spans: Sequence[Span], encoded: Sequence[int], start: int, stop: int
+) -> dict[int, int]:
+    """Return what the placeholders among [start, stop) hold: poison where no encoder ran."""
+    words: dict[int, int] = {}
+    for index, span in enumerate(spans):
+        word = digest(span.kind, span.content) if index in encoded else POISON
+        inside = range(max(start, span.start), min(stop, span.start + span.length))
+        words |= {position: mix(word, position - span.start) for position in inside}
+    return words
+
+
+class Content(NamedTuple):
+    """A whole request: what is visible of each group of attention, and the state."""
+
+    entries: list[list[int]]
+    state: list[int]
+
+
+class SymbolicModel:
+    """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
+
+    def __init__(self, config: CacheConfig, *, vocabulary: int = 4, expert_layers: int = 0) -> None:
+        self.memory = SymbolicMemory(config)
+        self._config, self._vocabulary, self._expert_layers = config, vocabulary, expert_layers
+        self._running: dict[int, list[tuple[Pass, Sample]]] = {}
+        self.computed = 0
+        """Positions computed so far."""
+
+    def launch(self, step: int, works: Sequence[Work]) -> None:
+        """Run a step at once; see `Model`."""
+        self._running[step] = [self._run(work) for work in works]
+
+    def _run(self, work: Work) -> tuple[Pass, Sample]:
+        self.computed += work.stop - work.start
+        running = Pass(self.memory, self._config, work)
+        return running, running.run(self._vocabulary, self._expert_layers)
+
+    def finish(self, step: int) -> Mapping[str, Sample]:
+        """End a step: its memory must be as it was, and it may still write."""
+        samples = {}
+        for running, sample in self._running.pop(step):
+            broken = not running.end() and sample.token is not None
+            samples[running.request_id] = sample._replace(token=BROKEN) if broken else sample
+        return samples
+
+    def take(self, place: Place) -> Content:
+        """Read a whole request through its tables (C5)."""
+        entries = []
+        for index, group in self._attention():
+            first = first_visible(group, place.stop)
+            slots = self.memory.slots(index, place.tables[index], first, place.stop)
+            entries.append(self.memory.read(slots))
+        return Content(entries, self.memory.state(place.state) if place.state else [])
+
+    def put(self, content: object, place: Place) -> None:
+        """Write a request that `take` has read."""
+        assert isinstance(content, Content)
+        for (index, group), words in zip(self._attention(), content.entries, strict=True):
+            visible = first_visible(group, place.stop)
+            first = max(place.start, visible)
+            slots = self.memory.slots(index, place.tables[index], first, place.stop)
+            self.memory.write(slots, words[first - visible :])
+        if place.state:
+            self.memory.write_state(place.state, content.state)
+
+    def _attention(self) -> list[tuple[int, GroupConfig]]:
+        groups = enumerate(self._config.layout.groups)
+        return [(index, group) for index, group in groups if group.kind != "state"]
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Destroy the content of blocks that nobody may read any more."""
+        self.memory.poison(blocks)

@@ -1,0 +1,115 @@
+"""Layers of the symbolic model: what one reads through its table, and what it writes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from kvproof.reference.groups import GroupConfig
+from kvproof.reference.symbolic_memory import POISON, SymbolicMemory
+from kvproof.reference.work import Work
+
+MASK = 2**64 - 1
+
+
+def mix(left: int, right: int) -> int:
+    """Hash two words into one."""
+    word = (left ^ (right * 0x9E3779B97F4A7C15)) & MASK
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    return word ^ (word >> 27)
+
+
+@lru_cache(maxsize=4096)
+def digest(*fields: str | int | None) -> int:
+    """Hash identity that is not made of tokens: a namespace with its weights, a medium."""
+    return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")
+
+
+def first_visible(group: GroupConfig, position: int) -> int:
+    """Return the first position that `position` attends to (X1)."""
+    if group.kind == "window":
+        return max(0, position - group.size + 1)
+    return position // group.size * group.size if group.kind == "chunk" else 0
+
+
+class Attention:
+    """One group in one pass: what it sees, and the entries it writes."""
+
+    def __init__(self, memory: SymbolicMemory, index: int, group: GroupConfig, work: Work) -> None:
+        self._group, self._low = group, first_visible(group, work.start)
+        self._base, self._read = self._low, work.start - self._low
+        slots = memory.slots(index, work.tables[index], self._low, work.stop)
+        self._slots, self._memory, self._all = slots, memory, group.kind == "full"
+        self._entries = memory.read(slots[: self._read])
+        self._seen = sum(self._entries)
+
+    def at(self, position: int, hidden: int) -> int:
+        """Append the entry of `position`; returns what the layer passes on."""
+        if not self._all:
+            self._forget(first_visible(self._group, position))
+        entry = mix(hidden, self._seen)
+        self._entries.append(entry)
+        self._seen += entry
+        return mix(entry, self._seen)
+
+    def _forget(self, first: int) -> None:
+        self._seen -= sum(self._entries[self._low - self._base : first - self._base])
+        self._low = first
+
+    def store(self) -> None:
+        """Write the new entries."""
+        new = self._entries[self._read :]
+        self._memory.write(self._slots[self._read :][: len(new)], new)
+
+    def store_again(self, *, intact: bool) -> None:
+        """Write them once more, or poison if what they were made of is gone."""
+        if not intact:
+            self._entries[self._read :] = [POISON] * (len(self._entries) - self._read)
+        self.store()
+
+    def changed(self) -> bool:
+        """Tell whether the slots read hold something else by now."""
+        return self._memory.read(self._slots[: self._read]) != self._entries[: self._read]
+
+
+class Recurrence:
+    """All recurrent groups in one pass: one word for each block of the state."""
+
+    def __init__(self, memory: SymbolicMemory, width: int, work: Work) -> None:
+        assert work.state is not None, "a recurrent model got a step without its state"
+        self._memory, self._use = memory, work.state
+        restore = self._use.restore
+        self._restored = memory.state(restore[0]) if restore else []
+        if restore:
+            memory.write_state(restore[1], self._restored)
+        self._words = memory.state(self._use.read) if len(self._use.read) else [0] * width
+        self._wanted = dict(self._use.writes)
+        self._saved: list[int] = []
+
+    def at(self, position: int, hidden: int) -> int:
+        """Fold one position into the state, and keep it where it is asked for."""
+        total = hidden
+        for index, word in enumerate(self._words):
+            self._words[index] = word = mix(word + index, hidden)
+            total += word
+        ids = self._wanted.get(position + 1)
+        if ids is not None:
+            self._memory.write_state(ids, self._words)
+        return mix(total, hidden)
+
+    def store(self) -> None:
+        """Copy the checkpoint of this step (S4)."""
+        if self._use.save:
+            self._saved = self._memory.state(self._use.save[0])
+            self._memory.write_state(self._use.save[1], self._saved)
+
+    def store_again(self, *, intact: bool) -> None:
+        """Copy once more: the destination belongs to the step until it ends."""
+        if self._use.save:
+            words = self._saved if intact else [POISON] * len(self._saved)
+            self._memory.write_state(self._use.save[1], words)
+
+    def changed(self) -> bool:
+        """Tell whether the checkpoint that was restored holds something else by now."""
+        restore = self._use.restore
+        return bool(restore) and self._memory.state(restore[0]) != self._restored

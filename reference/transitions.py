@@ -1,0 +1,50 @@
+"""A life cycle as a frozen table: what may happen to a thing in each of its states.
+
+One table decides, refuses and is drawn in the documentation, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+class IllegalMove(RuntimeError):
+    """Asked for an event that its state does not allow; nothing has changed."""
+
+
+class Transitions:
+    """`table` maps (state, event) to the next state. The first state of the table is the start."""
+
+    __slots__ = ("name", "start", "table")
+
+    def __init__(self, name: str, table: Mapping[tuple[str, str], str]) -> None:
+        self.name = name
+        self.table = MappingProxyType(dict(table))
+        self.start = next(iter(self.table))[0]
+
+    def move(self, state: str, event: str) -> str:
+        """Return the state after `event`. Raises IllegalMove, naming both states."""
+        after = self.table.get((state, event))
+        if after is None:
+            raise self.illegal(state, event)
+        return after
+
+    def illegal(self, state: str, event: str) -> IllegalMove:
+        """Return the error for a forbidden `event`, also for one that only a count forbids."""
+        targets = sorted({to for (_, name), to in self.table.items() if name == event})
+        to = " or ".join(targets) or "no state"
+        legal = ", ".join(f"{name} (to {self.table[state, name]})" for name in self.events(state))
+        return IllegalMove(
+            f"{self.name}: {event!r} leads to {to} and is not allowed in state {state}; "
+            f"allowed there: {legal or 'nothing'}"
+        )
+
+    def events(self, state: str) -> list[str]:
+        """Return what may happen in `state`, in the order of the table."""
+        return [event for source, event in self.table if source == state]
+
+    def states(self) -> list[str]:
+        """Return every state, in the order in which the table first names them."""
+        sources = [source for source, _ in self.table]
+        return list(dict.fromkeys([*sources, *self.table.values()]))

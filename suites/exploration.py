@@ -1,0 +1,175 @@
+"""Drive a state machine within a budget: what the exploration of every suite shares."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import reject, settings
+from hypothesis import seed as with_seed
+from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from kvproof.harness.errors import TargetDied
+from kvproof.harness.violation import Violation
+
+SHRINK_SECONDS = 10
+"""Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Counts:
+    """What one or more explorations did."""
+
+    test_cases: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    hits: Counter[str] = field(default_factory=Counter)
+    tolerated: Counter[str] = field(default_factory=Counter)
+    """Failures of properties that were not to stop it."""
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of `other`."""
+        self.test_cases += other.test_cases
+        self.operations.update(other.operations)
+        self.situations.update(other.situations)
+        self.checks.update(other.checks)
+        self.hits.update(other.hits)
+        self.tolerated.update(other.tolerated)
+
+
+@dataclass
+class Exploration(Counts):
+    """What a machine did to its subject, and the smallest history that broke a property."""
+
+    violation: Violation | None = None
+    died: TargetDied | None = None
+    interrupted: bool = False
+    """By Ctrl-C; what was seen until then stands."""
+    broken: Exception | None = None
+    """A fault of the harness, also one that shows only now and then."""
+
+
+class Stop(KeyboardInterrupt):
+    """Carried past Hypothesis: the one kind of error whose test case it does not run again."""
+
+
+@dataclass
+class Watch:
+    """Stands between Hypothesis and a machine: decides what an outcome means, and when to end."""
+
+    size: Callable[[Violation], tuple[int, int]]
+    """Length of a violation's history; ties go to the second number."""
+    tolerate: Collection[str] = ()
+    """Properties whose violation ends a history quietly."""
+    deadline: float = math.inf
+    """In seconds of `time.monotonic`."""
+    progress: Callable[[int], None] = lambda _: None
+    """Hears the number of test cases."""
+    seen: Exploration = field(default_factory=Exploration)
+    _first: float = 0.0
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """Run one operation inside."""
+        if self._over():
+            raise Stop
+        try:
+            yield
+        except Violation as violation:
+            self._broke(violation)
+            raise
+        except TargetDied as died:
+            self.lose(died)
+            raise
+        except Exception as error:
+            self.seen.broken = error
+            raise
+
+    @contextmanager
+    def life(self) -> Iterator[None]:
+        """Make or close a subject inside."""
+        try:
+            yield
+        except TargetDied as died:
+            self.lose(died)
+            raise
+
+    def ended(self, case: Counts) -> None:
+        """Count one test case."""
+        self.seen.add(case)
+        self.progress(self.seen.test_cases)
+
+    def _broke(self, violation: Violation) -> None:
+        best = self.seen.violation
+        if violation.property in self.tolerate:
+            self.seen.tolerated[violation.property] += 1
+            reject()
+        if best and violation.property != best.property:
+            reject()  # shrinking must not slip from one bug to another
+        self._first = self._first or time.monotonic()
+        if best is None or self.size(violation) <= self.size(best):
+            self.seen.violation = violation
+
+    def lose(self, died: TargetDied) -> None:
+        """Keep the death of the target; end here if its process is gone."""
+        self.seen.died = died
+        if died.fatal:
+            raise Stop from died
+
+    def _over(self) -> bool:
+        """Tell whether there was time enough to explore, or to shrink what was found."""
+        limit = self._first + SHRINK_SECONDS if self.seen.violation else self.deadline
+        return time.monotonic() > limit
+
+
+def drive(
+    machine: type[RuleBasedStateMachine], watch: Watch, budget: settings, *, seed: int | None
+) -> Exploration:
+    """Run `machine`, which reports to `watch`, until the budget is spent or a property fails.
+
+    Errors of the harness are raised, Ctrl-C is not: what it cut short may hold a violation.
+    """
+    seen = watch.seen
+    factory = machine if seed is None else with_seed(seed)(machine)
+    try:
+        run_state_machine_as_test(factory, settings=budget)
+    except (Violation, TargetDied, Stop):
+        pass  # `seen` holds the smallest failing history
+    except KeyboardInterrupt:
+        seen.interrupted = True
+    except (Flaky, Unsatisfiable):
+        if seen.broken:
+            raise seen.broken from None
+        # a subject that answers equal histories differently, or every history ended quietly
+        if seen.violation is None and seen.died is None and not seen.tolerated:
+            raise
+    return seen
+
+
+def without_needless(
+    violation: Violation,
+    operations: Callable[[Violation], list[T]],
+    again: Callable[[list[T]], Violation | None],
+) -> Violation:
+    """Leave out every operation without which `again` still breaks the same property.
+
+    `operations` reads the history of a violation; `again` runs one and returns what it breaks.
+    """
+    before = 0
+    while before != len(operations(violation)):  # what was left out may have needed others
+        before = len(operations(violation))
+        for index in range(before - 2, -1, -1):
+            now = operations(violation)
+            found = again(now[:index] + now[index + 1 :])
+            if found and found.property == violation.property:
+                violation = found
+    return violation

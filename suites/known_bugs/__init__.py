@@ -1,0 +1,6 @@
+"""Bugs that engines had, each with the properties that catch it or the reason why none can."""
+
+from kvproof.suites.known_bugs.load import AWAITED, Bug, Engine, load
+from kvproof.suites.known_bugs.markdown import table
+
+__all__ = ["AWAITED", "Bug", "Engine", "load", "table"]

@@ -1,0 +1,34 @@
+"""Which suites run: `core` for any cache manager, `full` for groups, states and the parts."""
+
+from __future__ import annotations
+
+from kvproof.harness.handles import Handle
+from kvproof.suites import registry
+from kvproof.suites.cache.suite import NAME as CACHE
+from kvproof.suites.cache.suite import cache_suite
+from kvproof.suites.cache.suite import properties as cache_properties
+from kvproof.suites.part_suite import part_suite
+from kvproof.suites.property import Level, Property
+from kvproof.suites.suite import Suite
+
+
+def suites(handle: Handle, level: Level) -> tuple[Suite, ...]:
+    """Return the suites of a level for one target, in the order in which they run."""
+    parts = registry.PARTS if level == "full" else ()
+    return (cache_suite(handle, level), *(part_suite(part, handle.name) for part in parts))
+
+
+def catalogue(level: Level) -> dict[str, tuple[Property, ...]]:
+    """Return suite -> properties: what a target is judged by at a level."""
+    parts = registry.PARTS if level == "full" else ()
+    return {CACHE: cache_properties(level), **{part.name: part.properties for part in parts}}
+
+
+def properties(level: Level) -> list[Property]:
+    """Return the properties of all suites of a level."""
+    return [prop for suite in catalogue(level).values() for prop in suite]
+
+
+def property_names() -> list[str]:
+    """Return the names of all properties of all levels."""
+    return [prop.name for prop in properties("full")]

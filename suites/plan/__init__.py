@@ -1,0 +1,1 @@
+"""Memory plans against arithmetic of their own, and a simulation."""

@@ -1,0 +1,24 @@
+"""The parts that exist, in the order in which they run and are listed."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from kvproof.harness.errors import UsageError
+from kvproof.suites.part import Part
+
+PARTS: tuple[Part, ...] = ()
+"""Level `full` runs all of them after the suite `cache`."""
+
+
+def find(name: str) -> Part:
+    """Return a part by its name. Raises UsageError."""
+    parts = {part.name: part for part in PARTS}
+    if name not in parts:
+        close = get_close_matches(name, parts, 1)
+        known = ", ".join(parts) or "none"
+        raise UsageError(
+            f"there is no part {name!r} of the suites",
+            f"did you mean {close[0]!r}?" if close else f"the parts are: {known}",
+        )
+    return parts[name]

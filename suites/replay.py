@@ -1,0 +1,103 @@
+"""Run recorded failures again: FIXED, FAILED or ERROR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kvproof.harness import oplog
+from kvproof.harness.errors import TargetDied
+from kvproof.harness.handles import Handle
+from kvproof.harness.records import Replayed, Step, TargetFailed
+from kvproof.harness.session import Session
+from kvproof.harness.violation import Violation
+from kvproof.suites import part, part_log
+from kvproof.suites.cache import suite as cache
+from kvproof.suites.part import History
+from kvproof.suites.part_suite import SUBJECT
+from kvproof.suites.registry import find
+
+
+class _Rerun(NamedTuple):
+    """A log, and how to run it: returns how often its property was evaluated."""
+
+    target: str
+    property: str
+    run: Callable[[], int]
+
+
+def replay(
+    handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
+) -> Replayed:
+    """Run an op log again on a target; the log of a part runs on the reference.
+
+    `died` hears of the death of the target, with its log. Raises UsageError for what is no log.
+    """
+    rerun = _of_part(path) if part_log.is_part_log(path) else _of_target(handle, path)
+    outcome: Literal["FIXED", "FAILED", "ERROR"]
+    try:
+        outcome, message = "FIXED", f"{rerun.property} holds"
+        if not rerun.run():
+            outcome, message = "ERROR", unseen(rerun.property)
+    except Violation as violation:
+        outcome, message = "FAILED", str(violation)
+    except TargetDied as death:
+        died(target_failed(rerun.target, death))
+        outcome, message = "FAILED", f"the target died ({death.kind}): {death}"
+    except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
+        outcome, message = "ERROR", f"{type(error).__name__}: {error}"
+    return Replayed(
+        target=rerun.target,
+        path=str(path),
+        outcome=outcome,
+        message=message,
+        expected=rerun.property,
+    )
+
+
+def _of_target(handle: Handle, path: Path) -> _Rerun:
+    log = oplog.load(path)
+
+    def run() -> int:
+        session = Session(handle.create(log.config), log.config)
+        try:
+            oplog.play(session, oplog.decode(log.operations))
+        finally:
+            session.target.close()
+        return session.checks[log.property]
+
+    return _Rerun(handle.name, log.property, run)
+
+
+def _of_part(path: Path) -> _Rerun:
+    log = part_log.load(path)
+    subject = find(log.part)
+
+    def run() -> int:
+        return part.run(subject, log.config, log.operations).recorder.checks[log.property]
+
+    return _Rerun(SUBJECT, log.property, run)
+
+
+def unseen(prop: str) -> str:
+    """Say that a log shows nothing about its property."""
+    return f"{prop} was never evaluated on this target"
+
+
+def property_of(event: Replayed) -> str:
+    """Return the property that a replay broke, which begins its message."""
+    return event.message.partition(":")[0]
+
+
+def target_failed(target: str, died: TargetDied) -> TargetFailed:
+    """Return the verdict about a target that died, with the history that killed it if known."""
+    return TargetFailed(
+        target=target, kind=died.kind, message=str(died), log=died.log, history=_history(died)
+    )
+
+
+def _history(died: TargetDied) -> list[Step]:
+    if isinstance(died.session, Session):
+        return cache.steps(died.session, str(died))
+    return part_log.steps(died.session, str(died)) if isinstance(died.session, History) else []

@@ -1,0 +1,1 @@
+"""Part `states`: recurrent states and their checkpoints, against a model made of sets."""

@@ -1,0 +1,173 @@
+"""The part `states`: what is drawn, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+
+from kvproof.suites.part import Arguments, Config, Draw, Part
+from kvproof.suites.states.model import HUNG, RESERVED
+from kvproof.suites.states.properties import PROPERTIES
+from kvproof.suites.states.world import StatesWorld
+
+REQUESTS = ("a", "b", "c", "d")
+TEXTS = ("xxxxxxxxxxxx", "xxxyyyyyyyyy", "xxxyyyzzzzzz")
+"""Prompts that begin alike, so that one's checkpoint is another's hit."""
+RECENT = 4
+"""Checkpoints, gone ones included, that a verb is drawn for whatever their stage."""
+
+Values: TypeAlias = "Sequence[int] | Sequence[str]"
+
+
+def _draw_config(draw: Draw) -> Config:
+    shared = draw(st.booleans())
+    return {
+        "home": "shared" if shared else "separate",
+        "width": draw(st.integers(1, 3)),
+        "blocks": draw(st.sampled_from((6, 9, 12, 3, 4, 5))),
+        "most_running": draw(st.sampled_from((2, 3, 4, 1))),
+        "budget": draw(st.integers(0, 2)),
+    }
+
+
+def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
+    """Draw any verb, but mostly one that has something to work on, and mostly that."""
+    if draw(st.integers(0, 7)) == 7:
+        verb = draw(st.sampled_from(_PURE))
+        return verb, _draw_chain(draw) if verb == "chain" else {
+            "pairs": _draw_pairs(draw),
+            "rows": 12,
+        }
+    fitting = _fitting(world)
+    verbs = list(_ARGUMENTS) if world.checkpoints else [*_EARLY]
+    verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
+    verb = draw(st.sampled_from(verbs))
+    strategies = {name: _STRATEGIES[name] for name in _ARGUMENTS[verb] if name in _STRATEGIES}
+    if "request" in _ARGUMENTS[verb]:
+        strategies["request"] = _mostly(fitting.get(f"{verb} request", fitting[verb]), REQUESTS)
+    if "number" in _ARGUMENTS[verb]:
+        last = len(world.checkpoints)
+        strategies["number"] = _mostly(fitting[verb], range(max(0, last - RECENT), last))
+    return verb, {name: draw(strategy) for name, strategy in strategies.items()}
+
+
+def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
+    return st.sampled_from([*every, *[*fit] * 4])
+
+
+def _fitting(world: StatesWorld) -> dict[str, Values]:
+    """Return the checkpoints, or else the requests, that a verb can do something with."""
+    model, records = world.model, list(enumerate(world.model.records))
+    reserved = [number for number, record in records if record.stage == RESERVED]
+    pinned = [number for number, record in records if record.pins]
+    hung = [number for number, record in records if record.stage == HUNG]
+    running = sorted(model.running)
+    waiting = [request for request in REQUESTS if request not in model.running]
+    return {
+        "publish": reserved,
+        "discard": reserved,
+        "saved": [number for number in pinned if "save" in model.records[number].pins],
+        "detach": pinned,
+        "drop": model.order,
+        "touch": model.order,
+        "judge": hung,
+        "pin": hung,
+        "pin request": waiting,
+        "arrive request": waiting,
+        "remember request": running,
+        "unpin": sorted(model.restoring),
+        "keep": sorted(model.drafts),
+        "arrive": REQUESTS,
+        "remember": REQUESTS,
+        "batch": running[1:],
+        **dict.fromkeys(("step", "release", "reserve", "drafts_of"), running),
+    }
+
+
+def _draw_pairs(draw: Draw) -> list[tuple[int, int]]:
+    """Draw copies of a few neighbours each, sometimes unfit."""
+    runs = st.tuples(st.integers(1, 5), st.integers(6, 11), st.integers(1, 3))
+    pairs = [
+        (source + i, destination + i)
+        for source, destination, size in draw(st.lists(runs, max_size=3))
+        for i in range(size)
+    ]
+    return sorted(set(pairs)) if draw(st.integers(0, 3)) else pairs[::-1]
+
+
+def _draw_chain(draw: Draw) -> Arguments:
+    """Draw a request of some units, its hit and its junction, both on unit borders."""
+    unit = draw(st.integers(1, 4))
+    prompt = draw(st.integers(1, 8 * unit))
+    borders = st.integers(0, (prompt - 1) // unit).map(lambda units: units * unit)
+    hit, junction = sorted([draw(borders), draw(borders)])
+    spans, position = [], 0
+    for gap, length in draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), max_size=3)):
+        if position + gap + length <= prompt:
+            spans.append([position + gap, position + gap + length])
+            position += gap + length
+    inside = any(start < hit < end for start, end in spans)
+    return {
+        "hit": 0 if inside else hit,  # a recurrent hit inside a span is none (M2)
+        "prompt": prompt,
+        "total": prompt + draw(st.integers(0, 3 * unit)),
+        "chunk": draw(st.integers(1, 4 * unit)),
+        "unit": unit,
+        "junction": junction,
+        "interval": unit * draw(st.integers(0, 2)),
+        "spans": spans,
+    }
+
+
+_PURE = ("chain", "runs")
+_ARGUMENTS = {
+    "remember": ("request", "text", "count", "decode", "land"),
+    "arrive": ("request", "text"),
+    "step": ("request", "count"),
+    "reserve": ("request", "decode"),
+    "release": ("request",),
+    "unpin": ("request",),
+    "hold": ("count",),
+    "batch": ("order", "cut"),
+    "drafts_of": ("request", "count"),
+    "keep": ("request", "accepted"),
+    "pin": ("number", "request"),
+    "judge": ("number", "text", "owner", "tokens"),
+    **dict.fromkeys(("publish", "saved", "discard", "drop", "detach", "touch"), ("number",)),
+    "evict": (),
+    "clear": (),
+}
+_EARLY = ("remember", "arrive", "step", "reserve", "release", "unpin", "hold")
+_OFTEN = (
+    *("remember", "remember", "arrive", "arrive", "reserve", "reserve", "publish", "publish"),
+    *("publish", "unpin", "unpin", "keep", "keep", "drafts_of", "judge", "pin", "pin", "saved"),
+    *("batch", "batch", "step", "release", "detach"),
+)
+"""Verbs that are likelier, as long as they have something to work on."""
+
+_MOSTLY = st.sampled_from((True, True, True, False))
+_STRATEGIES: dict[str, st.SearchStrategy[object]] = {
+    "request": st.sampled_from(REQUESTS),
+    "text": st.sampled_from(TEXTS),
+    "count": st.integers(1, 4),
+    "accepted": st.sampled_from((0, 1, 2, 1, 2, 3, 4)),
+    "decode": st.sampled_from((True, True, False)),
+    "land": _MOSTLY,
+    "owner": _MOSTLY,
+    "tokens": _MOSTLY,
+    "order": st.permutations(range(4)).flatmap(
+        lambda order: st.integers(1, 4).map(lambda count: order[:count])
+    ),
+    "cut": st.integers(0, 4),
+}
+
+PART = Part(
+    name="states",
+    properties=PROPERTIES,
+    draw_config=_draw_config,
+    world=StatesWorld,
+    propose=_propose,
+)
+"""Recurrent states: life of a checkpoint, rows, copies, saves."""

@@ -1,0 +1,43 @@
+"""What the runner knows of a suite: its properties, and how to look for failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kvproof.harness.records import BlockView, Step
+from kvproof.harness.violation import Violation
+from kvproof.suites.exploration import Exploration
+from kvproof.suites.property import Property
+
+
+class Evidence(NamedTuple):
+    """Everything about a violation that a person can use."""
+
+    fingerprint: str
+    log: bytes
+    script: str
+    history: list[Step]
+    blocks: list[BlockView]
+    tables: dict[str, list[int]]
+
+
+class Suite(NamedTuple):
+    """Properties of one subject, with the machine that exercises them."""
+
+    name: str
+    properties: tuple[Property, ...]
+    why_not: Callable[[Property], str]
+    """Why the target is not judged by a property; empty if it is."""
+    explore: Callable[..., Exploration]
+    """Takes a budget, and the keywords `seed`, `progress`, `tolerate` and `deadline`."""
+    evidence: Callable[[Violation], Evidence]
+
+    @property
+    def judged(self) -> list[Property]:
+        """The properties that the target is judged by; none: there is nothing to explore."""
+        return [prop for prop in self.properties if not self.why_not(prop)]
+
+    def of(self, name: str) -> Property:
+        """Return the property of that name. Raises StopIteration."""
+        return next(prop for prop in self.properties if prop.name == name)

@@ -1,0 +1,69 @@
+"""The engine under test, built from a JSON configuration; a copy with a fault comes the same way."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from kvproof.suites.part import Config
+
+EXPERT_LAYERS = 2
+
+
+class Subject:
+    """What a world needs of the reference engine, from the package that it is told."""
+
+    def __init__(self, package: str) -> None:
+        def module(name: str) -> Any:
+            return import_module(f"{package}.{name}")
+
+        self.config = module("config")
+        self.groups = module("groups")
+        self.engine = module("engine")
+        self.engine_config = module("engine_config")
+        self.identity = module("identity")
+        self.migration = module("migration")
+        self.model = module("symbolic")
+
+    def build(self, config: Config, **changes: Any) -> Any:
+        """Return an engine with its symbolic model; `changes` go before the configuration."""
+        config = config | changes
+        cache = self.config.CacheConfig(
+            config["num_blocks"],
+            groups=tuple(self.groups.GroupConfig(**group) for group in config["groups"]),
+            enable_prefix_caching=config["prefix_caching"],
+            state_pool=config["state_pool"],
+            max_requests=config["max_requests"],
+            prefix_cache_state_budget=config["state_budget"],
+            prefix_cache_decode_state_interval=config["decode_interval"],
+        )
+        options = self.engine_config.EngineConfig(
+            cache,
+            max_batch_tokens=config["max_batch_tokens"],
+            steps_in_flight=config["steps_in_flight"],
+            num_drafts=config["num_drafts"],
+        )
+        model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"])
+        return self.engine.Engine(options, model)
+
+    def alone(self, config: Config, weights: int) -> Any:
+        """Return an engine without cache, with room for everything, that never splits a prompt."""
+        engine = self.build(
+            config,
+            num_blocks=2000,
+            prefix_caching=False,
+            max_batch_tokens=100_000,
+            steps_in_flight=1,
+            num_drafts=0,
+        )
+        for _ in range(weights):
+            engine.reset()
+        return engine
+
+    def namespace(self, salt: str | None) -> Any:
+        """Return the namespace of a tenant."""
+        return self.identity.Namespace(salt=salt)
+
+    def spans(self, spans: list[list[Any]]) -> tuple[Any, ...]:
+        """Return spans out of [kind, start, length, content] each."""
+        return tuple(self.identity.Span(*span) for span in spans)

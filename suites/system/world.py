@@ -1,0 +1,246 @@
+"""The engine, its twin, and what every request must say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvproof.suites.part import Config, Recorder
+from kvproof.suites.system import properties as seen
+from kvproof.suites.system.asked import Asked, Prompt
+from kvproof.suites.system.judge import Judge
+from kvproof.suites.system.subject import Subject
+from kvproof.suites.system.watch import Watch, trace
+
+MOST_CALLS = 5000
+"""Steps after which `drain` gives up; `waits_are_bounded` fails long before."""
+
+
+class World:
+    """Applies each operation to the engine, and to a twin of it if the configuration has one."""
+
+    def __init__(
+        self, config: Config, recorder: Recorder, package: str = "kvproof.reference"
+    ) -> None:
+        self.config = config
+        self.subject = Subject(package)
+        self.engine = self.subject.build(config)
+        self.twin = self.subject.build(config) if config["twin"] else None
+        self.asked: dict[str, Asked] = {}
+        """Requests under way, and those outside of the engine."""
+        self.prompts: list[tuple[int, ...]] = []
+        """Everything ever asked or answered, for prompts that begin alike."""
+        self.outside: dict[str, list[Any]] = {}
+        """Requests moved out, as each engine gave them."""
+        self.pins: set[str] = set()
+        self._recorder = recorder
+        self._judge = Judge(self.subject, config, recorder)
+        self._watch = Watch(self.engine, config, recorder, self.asked)
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation and judge everything."""
+        answer = getattr(self, f"_{verb}")(**arguments)
+        self._watch.follow()
+        if self.twin:
+            same = self.engine.decisions() == self.twin.decisions()
+            self._recorder.check(
+                "decisions_repeat", same, lambda: _first_difference(self.engine, self.twin)
+            )
+        return answer
+
+    def _each(self, call: Callable[[Any], Any]) -> list[Any]:
+        """Do the same to the engine and to its twin."""
+        answers = [call(self.engine)]
+        return [*answers, call(self.twin)] if self.twin else answers
+
+    # --- verbs ---
+
+    def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
+        if name in self.asked:
+            return None
+        prompt = Prompt(
+            tuple(tokens),
+            new,
+            self.subject.namespace(rest.get("salt")),
+            self.subject.spans(rest.get("spans", [])),
+            rest.get("read", True),
+            rest.get("store", True),
+        )
+        refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
+        self._recorder.saw(seen.REFUSED, refusal)
+        self._judge.arrival(prompt, refusal)
+        if refusal is None:
+            self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
+            self.prompts.append(prompt.tokens)
+        return refusal
+
+    def _allowance(self, own: int) -> int:
+        """Steps for a request that arrives now: of its own, and of all that are served before."""
+        inside = [asked.most_tokens for name, asked in self.asked.items() if self._serves(name)]
+        return self._steps_for(own + sum(inside))
+
+    def _serves(self, name: str) -> bool:
+        return name in self.engine.scheduler.requests
+
+    def _steps_for(self, tokens: int) -> int:
+        return 2 * (self.config["steps_in_flight"] + 1) * tokens
+
+    def _step(self, count: int = 1) -> object:
+        told = []
+        for _ in range(count):
+            outputs, *others = self._each(lambda engine: engine.step())
+            for other in others:
+                self._recorder.check(
+                    "decisions_repeat", outputs == other, lambda: f"{outputs} and {other}"
+                )
+            told += outputs
+            self._took_a_step()
+            self._watch.follow()
+            for output in outputs:
+                self._judge.output(self.asked[output.request_id], output, self._drafts(output))
+                self._finish(output)
+        return [(output.request_id, len(output.tokens)) for output in told]
+
+    def _drafts(self, output: Any) -> tuple[int, ...]:
+        request = self.engine.scheduler.requests.get(output.request_id)
+        return request.drafts if request else ()
+
+    def _finish(self, output: Any) -> None:
+        if output.done:
+            asked = self.asked.pop(output.request_id)
+            self.prompts.append((*asked.prompt.tokens, *asked.answer))
+            self._judge.whole(asked)
+
+    def _took_a_step(self) -> None:
+        self._recorder.check(
+            "something_runs_while_work_is_left",
+            not self.engine.stuck or self.pins,
+            lambda: f"nothing runs, but {sorted(self.engine.scheduler.requests)} are left",
+        )
+        for name, asked in self.asked.items():
+            if self._serves(name) and not self.pins:
+                asked.allowance -= 1
+                self._recorder.check(
+                    "waits_are_bounded",
+                    asked.allowance >= 0,
+                    lambda name=name: f"request {name} is not done although its steps are used up",
+                )
+
+    def _cancel(self, name: str) -> object:
+        request = self.engine.scheduler.requests.get(name)
+        if request is not None:
+            self._recorder.saw(seen.CANCELLED[request.status])
+            self._recorder.saw(seen.CANCELLED_IN_FLIGHT, request.in_flight)
+        known = self._each(lambda engine: engine.cancel(name))[0]
+        before = trace(self.engine.cache)
+        again = self._each(lambda engine: engine.cancel(name))[0]
+        gone = not self._serves(name) and name not in self.engine.cache.live
+        same = before == trace(self.engine.cache)
+        self._recorder.check(
+            "cancelling_is_safe",
+            known == (request is not None) and not again and gone and same,
+            lambda: f"cancelled {name}: known {known}, again {again}, gone {gone}, same {same}",
+        )
+        if name not in self.outside:
+            self.asked.pop(name, None)
+        return known
+
+    def _preempt(self, name: str) -> None:
+        if name not in self.engine.scheduler.running:
+            return
+        self._recorder.saw(seen.FORCED)
+        self._each(lambda engine: engine.scheduler.preempt(engine.scheduler.running[name]))
+        for other, asked in self.asked.items():
+            if self._serves(other):
+                asked.allowance += self._steps_for(self.asked[name].most_tokens)
+
+    def _evict(self, count: int) -> int:
+        return len(self._each(lambda engine: engine.cache.evict(count))[0])
+
+    def _reset(self) -> None:
+        self._recorder.saw(seen.RESET, self.engine.scheduler.running)
+        self._each(lambda engine: engine.reset())
+
+    def _pin(self, name: str, tokens: list[int]) -> object:
+        held = self._each(lambda engine: engine.cache.pin(name, tokens))[0]
+        self._recorder.saw(seen.PINNED, held)
+        if held:
+            self.pins.add(name)
+        return held
+
+    def _unpin(self, name: str) -> None:
+        self._each(lambda engine: engine.cache.unpin(name))
+        self.pins.discard(name)
+
+    # --- moving (C5) ---
+
+    def _take(self, name: str) -> object:
+        request = self.engine.scheduler.requests.get(name)
+        running = request is not None and request.status == "running"
+        moved = self._each(lambda engine: self.subject.migration.take_out(engine, name))
+        if moved[0] is None:
+            return None
+        self._recorder.saw(seen.MOVED, running)
+        self.outside[name] = moved
+        return "out"
+
+    def _bring(self, name: str) -> object:
+        if name not in self.outside:
+            return None
+        values = iter(self.outside[name])
+        before = trace(self.engine.cache)
+        refusal = self._each(
+            lambda engine: self.subject.migration.bring_in(engine, next(values))
+        )[0]
+        self._recorder.saw(seen.NO_ROOM if refusal else seen.MOVED_IN)
+        if refusal:
+            same = before == trace(self.engine.cache)
+            self._recorder.check(
+                "moved_requests_are_whole", same, lambda: f"{refusal} has left a trace"
+            )
+            return refusal
+        del self.outside[name]
+        asked = self.asked[name]
+        asked.happened.add("moved_requests_are_whole")
+        asked.allowance = self._allowance(0)
+        return None
+
+    # --- the end ---
+
+    def _drain(self) -> object:
+        """Answer everything, drop everything cached, and look whether anything is left."""
+        for pin in sorted(self.pins):
+            self._unpin(pin)
+        for name in sorted(self.outside):
+            self._bring(name)
+        for _ in range(MOST_CALLS):
+            if not self.engine.busy:
+                break
+            self._step()
+        self._recorder.saw(seen.DRAINED)
+        before = self.engine.cache.usage()
+        self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))
+        after = self.engine.cache.usage()
+        self._recorder.check(
+            "the_pool_is_empty_in_the_end",
+            before.held == 0 and after.free == self.config["num_blocks"] - 1,
+            lambda: f"without requests {before}, after evicting everything {after}",
+        )
+        return after
+
+
+def _submit(engine: Any, name: str, prompt: Prompt) -> Any:
+    return engine.add_request(
+        name,
+        prompt.tokens,
+        max_new_tokens=prompt.new,
+        namespace=prompt.namespace,
+        spans=prompt.spans,
+        read=prompt.read,
+        store=prompt.store,
+    )
+
+
+def _first_difference(engine: Any, twin: Any) -> str:
+    pairs = zip(engine.decisions(), twin.decisions(), strict=False)
+    return next((f"{one} and {other}" for one, other in pairs if one != other), "one stops early")
