@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kvproof.harness.shadow import BadTableError, Slots
 from kvproof.harness.live import NULL_BLOCK
+from kvproof.harness.shadow import BadTableError, Slots
 from kvproof.harness.target import Batch, Completed, Scheduled, Table
 from kvproof.harness.violation import (
     BRUTE_FORCE,

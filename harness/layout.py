@@ -134,6 +134,6 @@ class Layout:
         Beside its running state a request may hold the state that it restores from and the one
         that it saves to, and one more for each draft token.
         """
-        blocks = sum(self.blocks_for(g, tokens) for g in self.attention)
+        whole = -(-tokens // self.unit) * self.unit
+        blocks = sum(self.blocks_for(g, whole) for g in self.attention)
         return blocks + self.state_blocks * (3 + drafts)
-

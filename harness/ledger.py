@@ -98,9 +98,7 @@ class Ledger:
         last = (index + 1) * size - 1
         parent = int(prints[last - size] ^ salt) if index else 0
         anchor = self._anchor(prints, last) if group not in layout.full else 0
-        self._pool.store(
-            block, Entry(int(prints[last] ^ salt), parent, anchor=anchor, group=group)
-        )
+        self._pool.store(block, Entry(int(prints[last] ^ salt), parent, anchor=anchor, group=group))
 
     def store_state(
         self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int
@@ -256,9 +254,7 @@ class Ledger:
         """Return the blocks that hold the first `tokens` tokens (any copy of each)."""
         return self.blocks(prints, 0, tokens, 0)
 
-    def blocks(
-        self, prints: Fingerprints, start: int, stop: int, group: int
-    ) -> tuple[int, ...]:
+    def blocks(self, prints: Fingerprints, start: int, stop: int, group: int) -> tuple[int, ...]:
         """Return the blocks of [start, stop) in a group, those that are cached (any copy)."""
         size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
         ends = range(start + size - 1, stop, size)

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvproof.harness import operations as ops
-from kvproof.harness.errors import UsageError
 from kvproof.harness.admissions import malformed
+from kvproof.harness.errors import UsageError
 from kvproof.harness.records import UNREADABLE
 from kvproof.harness.script import RESERVED
 from kvproof.harness.session import Session
@@ -151,7 +151,10 @@ def _possible(session: Session, operation: ops.Operation) -> bool:
     if isinstance(operation, ops.Complete):
         return bool(session.steps)
     if isinstance(operation, ops.Extend):
-        return operation.id in live
+        going = operation.id in live and not live[operation.id].drafts
+        return going and (profile.drafts or not operation.drafts)
+    if isinstance(operation, ops.Experts):
+        return profile.experts and operation.id in live and not live[operation.id].drafts
     if isinstance(operation, ops.ReadBatch):
         return profile.batch and bool(operation.ids) and all(name in live for name in operation.ids)
     if isinstance(operation, ops.Admit):

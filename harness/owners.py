@@ -26,9 +26,7 @@ class Owners:
         self._layout = session.layout
         self._check = session.check
 
-    def handed_out(
-        self, live: Live, answer: Scheduled, fresh: Table, written: Table
-    ) -> None:
+    def handed_out(self, live: Live, answer: Scheduled, fresh: Table, written: Table) -> None:
         """Blocks handed out and written belong to nobody else (B1, B2, B5, B6)."""
         session, name = self._session, live.request.id
         self._check(

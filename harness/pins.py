@@ -36,7 +36,8 @@ class Pins:
     def _blocks(self, request: Request, held: int) -> Table:
         """Return the blocks of the shared pool that a hit of `held` tokens needs, whole units."""
         session, layout = self._session, self._session.layout
-        prints, blocks = session.prints(request), []
+        prints = session.prints(request)
+        blocks: list[int] = []
         for group in layout.attention:
             first = layout.released(group, held) * layout.groups[group].block_size
             blocks += session.ledger.blocks(prints, first, held, group)

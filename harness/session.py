@@ -54,9 +54,7 @@ class Session:
         self.config = config
         self.profile = target.profile
         self.layout = Layout.of(config)
-        self.shadow = ShadowMemory(
-            num_blocks=config.num_blocks, block_size=self.layout.stride
-        )
+        self.shadow = ShadowMemory(num_blocks=config.num_blocks, block_size=self.layout.stride)
         self.ledger = Ledger(self.layout)
         self.reuse = Reuse(self.ledger, self.layout, config, self.profile)
         self.live: dict[str, Live] = {}
@@ -144,8 +142,10 @@ class Session:
     def holders(self) -> Counter[int]:
         """Return block -> holders: requests, fenced ones included, steps' states and pins (B2)."""
         counts: Counter[int] = Counter()
-        for owner in (*self.live.values(), *self.fenced):
-            counts.update(owner.blocks)
+        for live in self.live.values():
+            counts.update(live.blocks)
+        for fenced in self.fenced:
+            counts.update(fenced.blocks)
         if self.layout.states:
             counts.update({b for step in self.steps.values() for b in step.held} - counts.keys())
         for table in self.pins.values():
@@ -289,4 +289,3 @@ class Session:
         ops.Lookup: _lookup,
         ops.ReadBatch: _batch,
     }
-

@@ -41,8 +41,10 @@ class SpecialSituations:
             ("draft", "a draft group costs a unit"),
             ("experts", "a hit is limited by missing expert rows"),
         ):
-            limits = why in self._kinds or (why == "draft" and self._drafts()) or (
-                why == "experts" and session.config.require_experts
+            limits = (
+                why in self._kinds
+                or (why == "draft" and self._drafts())
+                or (why == "experts" and session.config.require_experts)
             )
             self._saw(words, limits and session.expected_hit(request, but=why) > own)
         self._saw("a window hit with holes", own and self._holes(request, own))
@@ -94,8 +96,9 @@ class SpecialSituations:
     def rejected(self, live: Live, count: int) -> None:
         """Hear that the last `count` tokens of a request were drafts that did not stay."""
         unit, end = self._layout.unit, len(live.request.tokens)
+        crossed = (end - count) // unit < end // unit
         self._saw("a draft is rejected", count)
-        self._saw("a rejected draft across a block border", count and (end - count) // unit < end // unit)
+        self._saw("a rejected draft across a block border", count and crossed)
         self._saw("a rejected draft leaves states behind", count and self._layout.states)
 
     def after(self, operation: ops.Operation, answer: object) -> None:
@@ -127,9 +130,7 @@ class SpecialSituations:
         if self._layout.states:
             self._saw("a checkpoint is restored", answer.copies or answer.hit)
             self._saw("a checkpoint is saved", answer.saves)
-            self._saw(
-                "a checkpoint at a junction", answer.saves and answer.stop == live.junction
-            )
+            self._saw("a checkpoint at a junction", answer.saves and answer.stop == live.junction)
             self._saw(
                 "a checkpoint is saved while decoding",
                 answer.saves and answer.start >= live.prompt,

@@ -128,7 +128,8 @@ class States:
     def _part(self, live: Live, group: int, part: int, block: int, tokens: int) -> None:
         self._session.checks[_READ] += 1
         slots = self._slots(group, block)
-        if self.memory.holds(slots, live.prints[tokens - 1] ^ self._layout.state_salts[group, part]):
+        expected = live.prints[tokens - 1] ^ self._layout.state_salts[group, part]
+        if self.memory.holds(slots, expected):
             return
         found = self.memory.describe(slots.start, tokens)
         read = f"; it has read {found.written_as + 1} tokens" if found.writer else ""

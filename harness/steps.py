@@ -102,7 +102,8 @@ class Steps:
 
     def _written(self, live: Live, answer: Scheduled) -> Table:
         """Return the blocks of the shared pool that a step writes."""
-        layout, written = self._layout, []
+        layout = self._layout
+        written: list[int] = []
         for group in layout.attention:
             size = layout.groups[group].block_size
             written += live.groups[group][answer.start // size : -(-answer.stop // size)]
@@ -168,7 +169,7 @@ class Steps:
         live, drafts = step.live, step.live.drafts
         accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
         rows = session.experts.rows(step) if operation.routed and session.profile.experts else ()
-        answer = session.target.complete(number, **_arguments(operation, rows))
+        answer = self._end(number, operation.accepted, rows)
         if rows:
             session.given[number] = rows
         if session.profile.in_flight_steps or drafts:
@@ -182,6 +183,13 @@ class Steps:
         if session.live.get(live.request.id) is live:
             self._finish(step, answer)
         return answer
+
+    def _end(self, number: int, accepted: int | None, rows: tuple[int, ...]) -> Completed:
+        """Say no more than is known: a target without drafts or experts need not know of them."""
+        target = self._session.target
+        if rows:
+            return target.complete(number, accepted, rows)
+        return target.complete(number) if accepted is None else target.complete(number, accepted)
 
     def _keep(self, live: Live, accepted: int) -> None:
         """Forget the drafts that were not accepted (X5)."""
@@ -231,9 +239,7 @@ class Steps:
 
     def _may_store(self, live: Live) -> bool:
         session = self._session
-        return (
-            live.request.store and session.config.prefix_caching and live.epoch == session.epoch
-        )
+        return live.request.store and session.config.prefix_caching and live.epoch == session.epoch
 
     def _store(self, live: Live, stop: int, before: tuple[Table, ...]) -> None:
         """Full units of a request that may write become reusable (T2).
@@ -260,9 +266,7 @@ class Steps:
             for block in range(index * ratio, (index + 1) * ratio):
                 self._store_block(live, block, group, before)
 
-    def _store_block(
-        self, live: Live, index: int, group: int, before: tuple[Table, ...]
-    ) -> None:
+    def _store_block(self, live: Live, index: int, group: int, before: tuple[Table, ...]) -> None:
         ledger = self._session.ledger
         block = live.groups[group][index]
         if block == NULL_BLOCK and not self._layout.single:
@@ -290,13 +294,3 @@ class Steps:
         """
         prints, end = self._session.prints(request), cached + self._layout.unit - 1
         return end < len(prints) - 1 and int(prints[end]) in self._lost[why]
-
-
-def _arguments(operation: ops.Complete, rows: tuple[int, ...]) -> dict[str, object]:
-    """Return the arguments of `complete` that differ from their defaults."""
-    given: dict[str, object] = {}
-    if operation.accepted is not None:
-        given["accepted"] = operation.accepted
-    if rows:
-        given["experts"] = rows
-    return given

@@ -82,7 +82,7 @@ class CacheManager:
         """
         for scheduled in self._steps.end(step):
             request = scheduled.request
-            stop = self._settle_drafts(scheduled, accepted) if request.drafts else scheduled.stop
+            stop = self._settle_drafts(scheduled, accepted) if scheduled.drafts else scheduled.stop
             current = request.epoch == self.holdings.epoch and not request.released
             if current and request.access.write:
                 self.holdings.index(request, stop // self._unit)
@@ -139,11 +139,11 @@ class CacheManager:
             return stop
 
         start = request.computed
-        self.holdings.hold(request, hit, namespace)
+        self._hold(request, hit, namespace)
         self.live[request_id] = request
         if access.read:
             (self.statistics.count_resumed if resumed else self.statistics.count)(count, start)
-        return self._schedule(request, start, start, stop, hit)
+        return self._schedule(request, start, start, stop)
 
     def _find(
         self,
@@ -162,6 +162,11 @@ class CacheManager:
             return Hit(match)
         return self.hits.of(match, spans)
 
+    def _hold(self, request: Live, hit: Hit, namespace: Namespace) -> None:
+        self.holdings.hold(request, hit, namespace)
+        if self.states:
+            self.states.hold(request, hit.checkpoint)
+
     def _check(self, request_id: str, count: int, spans: Sequence[Span]) -> None:
         if not count:
             raise IdentityError(f"request {request_id!r} has no tokens")
@@ -175,9 +180,7 @@ class CacheManager:
         if compute is not None and compute < 0:
             raise ValueError(f"compute {compute} must be a number of tokens, for example 512")
 
-    def _schedule(
-        self, request: Live, hit: int, start: int, stop: int, found: Hit = NO_HIT
-    ) -> Admission:
+    def _schedule(self, request: Live, hit: int, start: int, stop: int) -> Admission:
         """Take room up to `stop` and let the newest step compute it."""
         self.holdings.grow(request, -(-stop // self._unit))
         if not self.states and not request.spans:
@@ -186,7 +189,7 @@ class CacheManager:
         save = None
         state = None
         if self.states:
-            state, save = self.states.before(request, start, stop, found.checkpoint)
+            state, save = self.states.before(request, start, stop)
         self._steps.schedule(request, stop, save)
         encode = to_encode(hit, start, stop, request.spans)
         return Admission(hit, start, stop, request.table, request.access, state, encode)
@@ -251,9 +254,7 @@ class CacheManager:
         hit = self._find(namespace, data, cuts, count // self._unit, spans)
         if hit.match.units and pin_id not in self.pins:
             pin = Live(pin_id, data, cuts, spans, ALLOWED, self.holdings.epoch)
-            self.holdings.hold(pin, hit, namespace)
-            if self.states and hit.checkpoint:
-                self.states.hold(pin, hit.checkpoint)
+            self._hold(pin, hit, namespace)
             self.pins[pin_id] = pin
         return hit.match.units * self._unit
 

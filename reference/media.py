@@ -68,8 +68,11 @@ def spans_of(items: Iterable[Item], access: Access) -> tuple[Span, ...]:
 
 
 def in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sort spans by place, for `identity.check_spans`: their order in a request is free (M4)."""
-    return tuple(sorted(spans, key=lambda span: (span.start, span.length)))
+    """Sort spans by place, for `identity.check_spans`: their order in a request is free (M4).
+
+    Spans that overlap are refused there, with the same words in whatever order they came.
+    """
+    return tuple(sorted(spans, key=lambda span: (span.start, span.length, span)))
 
 
 def frames(

@@ -62,16 +62,17 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
         return Refusal("no_space", 1, 0)
     step = engine.cache.begin_step()
     answer = _make_room(engine, moved)
-    if isinstance(answer, Admission):
-        place = _place(engine, moved.prompt.id, answer.hit, moved.computed)
-        engine.model.put(moved.content, place)
-        request = _served(engine, moved)
-        request.admit(moved.weights)
-        request.known = request.computed = moved.computed
-        request.drafts = moved.drafts
-        scheduler.join(request)
-    engine.cache.end_step(step)
-    return answer if isinstance(answer, Refusal) else None
+    if isinstance(answer, Refusal):
+        engine.cache.end_step(step)
+        return answer
+    engine.model.put(moved.content, _place(engine, moved.prompt.id, answer.hit, moved.computed))
+    request = _served(engine, moved)
+    request.admit(moved.weights)
+    request.known = request.computed = moved.computed
+    request.drafts = moved.drafts
+    scheduler.join(request, step)
+    engine.model.launch(step, ())
+    return None
 
 
 def _make_room(engine: Engine, moved: Moved) -> Admission | Refusal:

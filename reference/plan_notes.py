@@ -73,10 +73,14 @@ def _states(plan: Plan) -> tuple[str, ...]:
             continue
         room = group.state_blocks * sum(worker.block_bytes for worker in plan.workers)
         found.append(
-            f"a state of {size / 2**20:,.2f} MiB fills {group.state_blocks:,} blocks, "
+            f"a state of {size / 2**20:,.2f} MiB fills {_blocks(group.state_blocks)}, "
             f"{100 * (room - size) / room:.1f} % of which is lost"
         )
     return tuple(found)
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count:,} blocks"
 
 
 def _replicas(model: ModelSpec, plan: Plan) -> tuple[str, ...]:

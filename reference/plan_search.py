@@ -9,11 +9,11 @@ lost by that: every split that is left out needs no fewer blocks of rows no smal
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import inf, lcm
 from typing import NamedTuple
 
 from kvproof.reference.plan import PlanSettings, units_held
-from kvproof.reference.plan_classes import LayerClass, aligned, attention, recurrent
+from kvproof.reference.plan_classes import ALIGNMENT, LayerClass, aligned, attention, recurrent
 
 PER_COUNT = 3
 """Splits kept for each number of groups, to be looked at exactly."""
@@ -30,15 +30,16 @@ class Split(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A split for every attention class, and blocks per state for every recurrent one."""
+    """A split for every attention class, and the blocks that a state fills."""
 
     splits: tuple[Split, ...]
-    state_blocks: tuple[int, ...]
+    state_blocks: int
+    """0: there is no state, or not in the shared pool."""
 
     @property
     def groups(self) -> int:
-        """Groups in all."""
-        return sum(split.groups for split in self.splits) + len(self.state_blocks)
+        """Groups of attention layers in all; that of the states is not a matter of choice."""
+        return sum(split.groups for split in self.splits)
 
 
 class Option(NamedTuple):
@@ -67,16 +68,21 @@ def _tried(
     rules: Sequence[LayerClass], states: Sequence[LayerClass], settings: PlanSettings
 ) -> Iterator[tuple[Candidate, float]]:
     options = [_options(rule, settings) for rule in rules]
-    sizes = [sum(rule.state_bytes.values()) for rule in states]
-    if settings.state_pool == "separate":
-        sizes = [0] * len(sizes)
+    shared = settings.state_pool == "shared"
+    state = sum(sum(rule.state_bytes.values()) for rule in states if shared)
     for multiple in range(1, settings.unit_bound // settings.block_size + 1):
-        for row in sorted(_rows(options, sizes, multiple, settings)):
+        for row in sorted(_rows(options, state, multiple, settings)):
             for splits, blocks in _fitting(rules, options, row, multiple, settings):
-                state_blocks = tuple(max(1, -(-size // row)) for size in sizes)
-                if sum(sizes):
-                    blocks += sum(state_blocks) * settings.states
-                yield Candidate(splits, state_blocks), _cost(row, blocks, settings)
+                whole = aligned_row(row, splits, settings)
+                count = -(-state // whole)
+                cost = _cost(whole, blocks + count * settings.states, settings)
+                yield Candidate(splits, count), cost
+
+
+def aligned_row(row: int, splits: Sequence[Split], settings: PlanSettings) -> int:
+    """Return a row that every group can cut into kernel rows."""
+    ratio = settings.block_size // settings.kernel_size
+    return aligned(row, ALIGNMENT * lcm(*(ratio * split.factor for split in splits)))
 
 
 def _cost(row: int, blocks: int, settings: PlanSettings) -> float:
@@ -97,11 +103,14 @@ def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:
 
 def _rows(
     options: Sequence[Sequence[Option]],
-    sizes: Sequence[int],
+    state: int,
     multiple: int,
     settings: PlanSettings,
 ) -> set[int]:
-    """Return the rows that some class fills whole, and those that a state fills whole."""
+    """Return the rows that some class fills whole, and those that a state fills whole.
+
+    Without attention a block is a state.
+    """
     ratio = settings.block_size // settings.kernel_size
     factors = _divisors(multiple)
     found = {
@@ -110,11 +119,11 @@ def _rows(
         for option in of_class
         for factor in factors
     }
-    least = max((of_class[-1].kernel_row * ratio for of_class in options), default=1)
-    for size in filter(None, sizes):
-        shares = {aligned(-(-size // count)) for count in STATE_BLOCKS}
-        found |= {share for share in shares if share >= least}
-    return found or {1}
+    if not options:
+        return {max(1, state)}
+    least = max(of_class[-1].kernel_row * ratio for of_class in options)
+    shares = {aligned(-(-state // count)) for count in STATE_BLOCKS}
+    return found | {share for share in shares if share >= least}
 
 
 def _divisors(number: int) -> list[int]:

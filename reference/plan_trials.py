@@ -11,14 +11,12 @@ from kvproof.reference.config import MOST_IDS
 from kvproof.reference.layer_spec import LayerSpec, ModelSpec
 from kvproof.reference.plan import Plan, PlannedGroup, PlanSettings, Worker
 from kvproof.reference.plan_classes import (
-    ALIGNMENT,
     LayerClass,
-    aligned,
     attention,
     classes,
     recurrent,
 )
-from kvproof.reference.plan_search import Candidate, candidates
+from kvproof.reference.plan_search import Candidate, aligned_row, candidates
 from kvproof.reference.plan_sizes import capacity
 
 GROUP_COST = Fraction(1, 500)
@@ -26,17 +24,18 @@ GROUP_COST = Fraction(1, 500)
 
 
 class Trial(NamedTuple):
-    """A candidate with its exact rows and number of blocks."""
+    """A candidate with its exact rows and number of blocks; its workers have no views yet."""
 
-    candidate: Candidate
     plan: Plan
     blocks: int
     """That a request of `max_len` holds."""
+    has_room: bool
+    """Whether the number of blocks that the user fixed fits the memory."""
 
     @property
     def fits(self) -> bool:
         """Whether such a request fits the empty pool, with its states."""
-        return self.blocks <= self.plan.usable and capacity(self.plan).requests > 0
+        return self.has_room and self.plan.usable >= 1 and capacity(self.plan).requests > 0
 
     @property
     def share(self) -> Fraction:
@@ -60,73 +59,78 @@ def _trial(
     model: ModelSpec, candidate: Candidate, found: Sequence[LayerClass], settings: PlanSettings
 ) -> Trial:
     """Work a candidate out exactly, on every worker."""
-    rows = _block_rows(candidate, found, settings)
-    separate = settings.state_pool == "separate"
-    states = [_state_row(found, stage) if separate else 0 for stage in range(len(rows))]
-    spare = [
-        memory - settings.state_rows * state
-        for memory, state in zip(settings.memory, states, strict=True)
-    ]
-    groups = _groups(model, candidate, found, settings)
+    workers = _workers(candidate, found, settings)
+    groups = _groups(model, candidate, found, settings, workers)
     most = MOST_IDS // max(group.config.kernel_ratio for group in groups)
-    fitting = [max(0, room) // row for room, row in zip(spare, rows, strict=True) if row]
-    from_memory = min([most, *fitting]) if fitting else (2 if min(spare) >= 0 else 0)
-    workers = tuple(
-        Worker(memory, row, (), (), state)
-        for memory, row, state in zip(settings.memory, rows, states, strict=True)
-    )
+    room = min(most, *(_room(worker, settings) for worker in workers))
+    if not any(worker.block_bytes for worker in workers):
+        room = min(room, max(2, settings.num_blocks))  # blocks of no bytes cost nothing
     plan = Plan(
         model=model.family,
         settings=settings,
         groups=groups,
         workers=workers,
-        num_blocks=min(from_memory, settings.num_blocks or from_memory),
+        num_blocks=min(room, settings.num_blocks or room),
     )
-    enough = from_memory >= settings.num_blocks
-    blocks = sum(plan.blocks(settings.max_len))
-    return Trial(candidate, plan, blocks if enough else max(blocks, plan.num_blocks))
+    return Trial(plan, sum(plan.blocks(settings.max_len)), room >= settings.num_blocks)
 
 
-def _state_row(found: Sequence[LayerClass], stage: int) -> int:
-    return sum(rule.state_bytes.get(stage, 0) for rule in recurrent(found))
-
-
-def _block_rows(
+def _workers(
     candidate: Candidate, found: Sequence[LayerClass], settings: PlanSettings
-) -> list[int]:
-    """Return the row of every worker: what its largest group fills, and its share of a state."""
-    stages = len(settings.memory)
-    ratio = settings.block_size // settings.kernel_size
-    rows = [0] * stages
+) -> tuple[Worker, ...]:
+    """Return workers with their rows: what the largest group fills, and a share of a state."""
+    stages = range(len(settings.memory))
+    states = [sum(rule.state_bytes.get(at, 0) for rule in recurrent(found)) for at in stages]
+    shares = [-(-state // candidate.state_blocks) if candidate.state_blocks else 0
+              for state in states]  # fmt: skip
+    rows = [shares]
     for rule, split in zip(attention(found), candidate.splits, strict=True):
-        kernel_rows = rule.kernel_rows(split.groups, settings.kernel_size, stages)
-        rows = [
-            max(row, ratio * split.factor * k) for row, k in zip(rows, kernel_rows, strict=True)
-        ]
-    if settings.state_pool == "shared":
-        for rule, count in zip(recurrent(found), candidate.state_blocks, strict=True):
-            shares = [-(-rule.state_bytes.get(stage, 0) // count) for stage in range(stages)]
-            rows = [max(pair) for pair in zip(rows, shares, strict=True)]
-    cut = lcm(*(ratio * split.factor for split in candidate.splits))
-    return [aligned(row, cut * ALIGNMENT) for row in rows]
+        kernel_rows = rule.kernel_rows(split.groups, settings.kernel_size, len(stages))
+        ratio = split.factor * settings.block_size // settings.kernel_size
+        rows.append([ratio * kernel_row for kernel_row in kernel_rows])
+    separate = settings.state_pool == "separate"
+    return tuple(
+        Worker(
+            memory,
+            aligned_row(max(of_stage), candidate.splits, settings),
+            (),
+            (),
+            state if separate else 0,
+        )
+        for memory, state, of_stage in zip(
+            settings.memory, states, zip(*rows, strict=True), strict=True
+        )
+    )
+
+
+def _room(worker: Worker, settings: PlanSettings) -> int:
+    """Return the blocks that fit the memory of a worker; without layers it is in nobody's way."""
+    left = worker.memory - settings.state_rows * worker.state_row_bytes
+    if left < 0:
+        return 0
+    return left // worker.block_bytes if worker.block_bytes else MOST_IDS
 
 
 def _groups(
-    model: ModelSpec, candidate: Candidate, found: Sequence[LayerClass], settings: PlanSettings
+    model: ModelSpec,
+    candidate: Candidate,
+    found: Sequence[LayerClass],
+    settings: PlanSettings,
+    workers: Sequence[Worker],
 ) -> tuple[PlannedGroup, ...]:
     """Return the groups, classes in model order, the groups of a class one after the other."""
     readers: dict[str, list[str]] = {}
     for layer in model.layers:
         if layer.owner:
             readers.setdefault(layer.owner, []).append(layer.name)
-    splits, state_blocks = iter(candidate.splits), iter(candidate.state_blocks)
+    splits = iter(candidate.splits)
     unit = lcm(settings.block_size, *(s.factor * settings.block_size for s in candidate.splits))
     groups: list[PlannedGroup] = []
     for rule in found:
         if rule.kind == "state":
-            count = next(state_blocks) if settings.state_pool == "shared" else 1
             names = tuple(layer.name for layer in rule.layers)
-            groups.append(PlannedGroup("state", unit, names, draft=rule.draft, state_blocks=count))
+            count = _state_blocks(rule, workers) if candidate.state_blocks else 1
+            groups.append(PlannedGroup("state", unit, names, state_blocks=count))
             continue
         split = next(splits)
         for members in rule.dealt(split.groups):
@@ -134,6 +138,11 @@ def _groups(
             size = split.factor * settings.block_size
             groups.append(_group(rule, layers, size, settings.kernel_size, readers))
     return tuple(groups)
+
+
+def _state_blocks(rule: LayerClass, workers: Sequence[Worker]) -> int:
+    """Return the blocks that hold a state on every worker."""
+    return max(-(-size // workers[stage].block_bytes) for stage, size in rule.state_bytes.items())
 
 
 def _group(

@@ -31,6 +31,7 @@ def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int 
         model = model.without_drafts()
     if not any(layer.parts for layer in model.layers):
         raise PlanError(f"{model.family!r} caches nothing: no layer has keys or a state")
+    _check_rows(model, settings)
     tried = trials(model, settings)
     fitting = [trial for trial in tried if trial.fits]
     if not fitting:
@@ -93,6 +94,19 @@ def _check(settings: PlanSettings) -> None:
         )
 
 
+def _check_rows(model: ModelSpec, settings: PlanSettings) -> None:
+    """Refuse a separate state pool that is too small for one request."""
+    rows = settings.state_rows - 1
+    stateful = any(layer.kind == "state" for layer in model.layers)
+    if stateful and settings.state_pool == "separate" and rows < settings.states:
+        raise PlanError(
+            f"max_requests {settings.max_requests} and prefix_cache_state_budget "
+            f"{settings.prefix_cache_state_budget} give {rows} state rows, but a request with "
+            f"{settings.drafts} drafts needs {settings.states}",
+            f"raise max_requests to at least {settings.states}",
+        )
+
+
 def _require(name: str, value: int, *, least: int) -> None:
     if value < least:
         raise PlanError(f"{name} {value} must be at least {least}", f"for example {max(16, least)}")
@@ -137,16 +151,14 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
     """Say how much is needed, how much there is, how long a request could be (P3)."""
     longest = longest_fitting(model, settings)
     fits = f"the longest length that fits is {longest:,}" if longest else "no length fits"
-    if settings.num_blocks:
-        least = min(sum(trial.plan.blocks(settings.max_len)) + 1 for trial in tried)
-        needed = min(settings.num_blocks * max(_rows_of(trial)) for trial in tried)
-        if needed <= min(settings.memory):
-            return PlanError(
-                f"num_blocks {settings.num_blocks:,} is too few for one request of "
-                f"{settings.max_len:,} tokens, which needs {least:,}; {fits}",
-                "raise num_blocks or leave it out, or lower max_len",
-                longest=longest,
-            )
+    if settings.num_blocks and any(trial.has_room for trial in tried):
+        least = min(trial.blocks for trial in tried) + 1
+        return PlanError(
+            f"num_blocks {settings.num_blocks:,} is too few for one request of "
+            f"{settings.max_len:,} tokens, which needs {least:,}; {fits}",
+            "raise num_blocks or leave it out, or lower max_len",
+            longest=longest,
+        )
     needed, available = min(_shortage(trial) for trial in tried)
     return PlanError(
         f"one request of {settings.max_len:,} tokens needs {_gib(needed)} GiB on a worker, "
@@ -159,14 +171,10 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
     )
 
 
-def _rows_of(trial: Trial) -> list[int]:
-    return [worker.block_bytes for worker in trial.plan.workers]
-
-
 def _shortage(trial: Trial) -> tuple[int, int]:
     """Return needed and available bytes of the worker that lacks most."""
     settings = trial.plan.settings
-    blocks = max(sum(trial.plan.blocks(settings.max_len)) + 1, settings.num_blocks)
+    blocks = max(trial.blocks + 1, settings.num_blocks)
     worst = max(trial.plan.workers, key=lambda w: _bytes(w, blocks, settings.state_rows) - w.memory)
     return _bytes(worst, blocks, settings.state_rows), worst.memory
 

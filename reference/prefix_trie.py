@@ -266,6 +266,10 @@ class PrefixTrie:
         child.holds += 1
         return child
 
+    def is_idle(self, node: Node) -> bool:
+        """Tell whether a node of the index has no holder."""
+        return node in self._idle
+
     def oldest(self) -> Node | None:
         """Return the leaf that was released first, or None."""
         return next(iter(self._idle), None)

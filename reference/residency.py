@@ -170,12 +170,11 @@ class Residency:
 
     def prune(self, node: Node) -> None:
         """Forget tokens that led to checkpoints only, if no unit has a block (T4)."""
-        while not self.row_width and node.units and not node.holds and not node.children:
+        while not self.row_width and self.trie.is_idle(node) and not node.children:
             above = node.parent
             assert above is not None
             left = max(node.states, default=0) if node.states else 0
-            if node.units > left:
-                self.trie.trim(node, node.units - left)
+            self.trie.trim(node, node.units - left)
             if left:
                 return
             node = above

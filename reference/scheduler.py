@@ -93,9 +93,10 @@ class Scheduler:
         self.requests[request.id] = request
         self.line.push(request)
 
-    def join(self, request: Served) -> None:
-        """Let a request run whose content was moved in (C5)."""
+    def join(self, request: Served, step: int) -> None:
+        """Let a request run whose content is moved in by `step`, which ends in its turn (C5)."""
         self.requests[request.id] = self.running[request.id] = request
+        self.steps[step] = []
         self._note("move_in", request.id, request.computed)
 
     def cancel(self, request_id: str) -> bool:
@@ -114,10 +115,10 @@ class Scheduler:
         if running:
             self._release(request)
 
-    def preempt(self, request: Served) -> None:
+    def preempt(self, request: Served, *, reason: str = "asked") -> None:
         """Take every block of a request; it waits again, where it stood by arrival (C3)."""
         request.move("preempt")
-        self._note("preempt", request.id, request.computed)
+        self._note("preempt", request.id, reason, request.computed, request.in_flight)
         self._release(request)
         self.line.push(request)
 
@@ -188,7 +189,7 @@ class Scheduler:
         answer = self._try_to_extend(request, share)
         while isinstance(answer, Refusal) and (victim := self._victim(request)):
             in_flight = victim.in_flight
-            self.preempt(victim)
+            self.preempt(victim, reason="room")
             if in_flight:
                 break  # what it held comes back when its steps have ended
             answer = self._try_to_extend(request, share)
@@ -264,7 +265,8 @@ class Scheduler:
         for each in current:
             each.request.take(each.work, samples[each.request.id])
             if each.work.drafts:
-                self._note("judge", each.request.id, judged[each.request.id], each.work.drafts)
+                accepted = judged[each.request.id]
+                self._note("judge", each.request.id, accepted, each.work.drafts, each.work.stop)
             if each.request.done:
                 self.leave(each.request, "finish")
         return [each.request for each in current if each.work.samples]

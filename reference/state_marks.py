@@ -47,7 +47,10 @@ class StateMarks:
         return 0
 
     def hang(self, node: Node, checkpoint: Checkpoint) -> None:
-        """Publish a reserved checkpoint at the end of `node`, unless an equal one is there (S2)."""
+        """Publish a reserved checkpoint at the end of `node`, unless an equal one is there (S2).
+
+        The step that saved it has ended, so the producer's pin goes at once.
+        """
         if node.states is None:
             node.states = {}
         if node.units in node.states:
@@ -55,6 +58,7 @@ class StateMarks:
             return
         node.states[node.units] = checkpoint
         self._states.publish(checkpoint, Mark(node, node.units))
+        self._states.unpin_save(checkpoint)
 
     @staticmethod
     def unhook(checkpoint: Checkpoint) -> Node:

@@ -25,27 +25,27 @@ class StateSteps:
         self._interval = config.prefix_cache_decode_state_interval
         self._admitted = 0
 
-    def before(
-        self, request: Live, start: int, stop: int, checkpoint: Checkpoint | None
-    ) -> tuple[StateUse, Checkpoint | None]:
+    def hold(self, request: Live, checkpoint: Checkpoint | None) -> None:
+        """Begin with a request or pin: keep the checkpoint that it hits, if any (B2, B5)."""
+        self._admitted += 1
+        request.key = f"{request.id}#{self._admitted}"
+        if checkpoint is not None:
+            self._states.pin_restore(checkpoint, request.key)
+
+    def before(self, request: Live, start: int, stop: int) -> tuple[StateUse, Checkpoint | None]:
         """Give the request its row, and a row for what it will save if there is room.
 
-        The caller knows that there is a row (`Needs.refuse`); `checkpoint` is what it hit.
+        The caller knows that there is a row (`Needs`).
         """
-        states, restore = self._states, None
-        if not request.key:
-            self._key(request)
-        if checkpoint is not None:
-            states.pin_restore(checkpoint, request.key)
-        row = states.acquire(request.key)
+        first = self._states.running(request.key) is None
+        row = self._states.acquire(request.key)
         assert row is not None, f"no row for {request.id!r} although it was admitted"
-        if checkpoint is not None:
-            restore = (checkpoint.ids, row)
+        source = self._states.restores(request.key) if first else None
         save = self._reserve(request, stop)
         use = StateUse(
             read=row if start else _NO_IDS,
             writes=self._writes(request, stop, row),
-            restore=restore,
+            restore=(source.ids, row) if source else None,
             save=(row, save.ids) if save else None,
         )
         return use, save
@@ -74,7 +74,7 @@ class StateSteps:
 
     def after(self, scheduled: Scheduled, *, current: bool) -> None:
         """Publish what the step has saved, and drop the pin of what it restored."""
-        request, _, save = scheduled
+        request, _, _, save = scheduled
         if self._states.restores(request.key) and not request.released:
             self._states.unpin_restore(request.key)
         if save is None or request.released:
@@ -95,15 +95,6 @@ class StateSteps:
             kept = self._states.restores(request.key)
             row = kept.ids if kept else _NO_IDS
         return row
-
-    def hold(self, pin: Live, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint as long as a pin (B2)."""
-        self._states.pin_restore(checkpoint, self._key(pin))
-
-    def _key(self, request: Live) -> str:
-        self._admitted += 1
-        request.key = f"{request.id}#{self._admitted}"
-        return request.key
 
     def release(self, request: Live) -> None:
         """Give back every row of a request, once no step of it is in flight (S2)."""

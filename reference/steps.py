@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 class Scheduled(NamedTuple):
-    """A step computes `request` up to token `stop`, and saves its state to `save`."""
+    """A step computes `request` up to token `stop`, the last `drafts` of them on trial (X5)."""
 
     request: Live
     stop: int
+    drafts: int
     save: Checkpoint | None
+    """Where it saves the state afterwards."""
 
 
 class Steps:
@@ -41,7 +43,7 @@ class Steps:
     def schedule(self, request: Live, stop: int, save: Checkpoint | None = None) -> None:
         """Let the newest step compute `request` up to token `stop`."""
         request.computed, request.last_step = stop, self.newest
-        self._scheduled[self.newest].append(Scheduled(request, stop, save))
+        self._scheduled[self.newest].append(Scheduled(request, stop, request.drafts, save))
 
     def end(self, step: int) -> list[Scheduled]:
         """Close the oldest step; returns what ran in it.

@@ -88,9 +88,9 @@ class Pass:
         """Judge the drafts, sample, let the draft layers follow, write everything."""
         work = self._work
         token, accepted = self._sample(vocabulary) if work.samples else (None, 0)
-        seen = self._follow(work.stop - work.drafts + accepted, token)
+        seen = self._follow(work.stop - work.drafts + accepted)
         self._store()
-        proposed = guesses(seen, work.propose, vocabulary) if work.samples else ()
+        proposed = guesses(mix(seen, token), work.propose, vocabulary) if token is not None else ()
         return Sample(token, accepted, proposed, expert_rows(self._hidden, expert_layers))
 
     def _sample(self, vocabulary: int) -> tuple[int, int]:
@@ -102,14 +102,11 @@ class Pass:
             accepted += 1
         return said[accepted], accepted
 
-    def _follow(self, stop: int, token: int | None) -> int:
-        """Let the draft layers read each position together with the token after it (X3)."""
-        work, seen = self._work, 0
-        after = [*work.tokens[work.start + 1 : stop], work.tokens[stop] if token is None else token]
-        for position, hidden, following in zip(
-            range(work.start, stop), self._hidden, after, strict=False
-        ):
-            seen = mix(hidden, following)
+    def _follow(self, stop: int) -> int:
+        """Let the draft layers read what the last layer passes on, up to what was accepted."""
+        seen = 0
+        for position in range(self._work.start, stop):
+            seen = self._hidden[position - self._work.start]
             for layer in self._draft:
                 seen = layer.at(position, seen)
         return seen

@@ -5,9 +5,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from kvproof.harness.errors import UsageError
+from kvproof.suites.hits import part as hits
 from kvproof.suites.part import Part
+from kvproof.suites.states import part as states
 
-PARTS: tuple[Part, ...] = ()
+PARTS: tuple[Part, ...] = (
+    hits.PART,
+    states.PART,
+)
 """Level `full` runs all of them after the suite `cache`."""
 
 

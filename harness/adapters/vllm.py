@@ -169,9 +169,15 @@ class VllmTarget:
         return tuple(self._manager.get_block_ids(native.request_id)[0])
 
     def extend(
-        self, request_id: str, tokens: tuple[int, ...] = (), compute: int | None = None
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
         """As the running loop; a refusal takes the new tokens back."""
+        if drafts:
+            self._off()
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
@@ -194,8 +200,12 @@ class VllmTarget:
             del native._all_token_ids[-surplus:]
             del native.block_hashes[length // self._size :]
 
-    def complete(self, step: int) -> Completed:
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
         """As `update_from_output`, with the endpoints of copies released."""
+        if accepted is not None or experts:
+            self._off()
         native, count, endpoints = self._steps.pop(step)
         native.num_in_flight_tokens -= count
         self._pool.free_blocks(endpoints)
@@ -222,7 +232,7 @@ class VllmTarget:
     def _off(self, *_: object, **__: object) -> NoReturn:
         raise NotImplementedError("switched off by the profile")
 
-    pin = unpin = batch = _off
+    pin = unpin = batch = experts = _off
 
     def evict(self, count: int) -> Evicted:
         """Cached-only blocks in the order of the free queue."""

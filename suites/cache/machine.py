@@ -15,8 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kvproof.harness import operations as ops
 from kvproof.harness.handles import Handle
+from kvproof.harness.layout import Layout
 from kvproof.harness.session import Session
 from kvproof.harness.target import Namespace, Profile, Request, Span, TargetConfig
+from kvproof.suites.cache.layouts import layouts
+from kvproof.suites.property import Level
 
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
@@ -44,9 +47,14 @@ def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Subclassed per handle by `machine_for`; `session` judges every step."""
+    """Subclassed per exploration; `session` judges every step.
+
+    What only the level `full` draws is drawn behind `self.full`: the core draws the same with
+    and without it.
+    """
 
     handle: ClassVar[Handle]
+    level: ClassVar[Level] = "core"
     session: Session
 
     def __init__(self) -> None:
@@ -60,10 +68,22 @@ class CacheMachine(RuleBasedStateMachine):
     def create(self, data: Any) -> None:
         """Draw a pool and an alphabet."""
         profile = self.handle.profile
-        self.config = data.draw(configurations(profile))
+        self._data = data
+        single = not self.full or data.draw(st.integers(0, 3)) == 0
+        self.config = data.draw(configurations(profile) if single else layouts(profile))
+        layout = Layout.of(self.config)
+        self._unit = layout.unit
+        self._room = self.config.num_blocks  # in units
+        if not layout.single:
+            self._room = self.config.num_blocks // layout.unit_blocks + 1
         large = data.draw(st.integers(0, 7)) == 7
         self._tokens = st.integers(0, (LARGE_ALPHABET if large else TINY_ALPHABET) - 1)
         self.session = self.open()
+
+    @property
+    def full(self) -> bool:
+        """Whether groups, drafts and the like are drawn."""
+        return self.level == "full"
 
     def open(self) -> Session:
         """Make a target with the drawn pool."""
@@ -77,15 +97,15 @@ class CacheMachine(RuleBasedStateMachine):
 
     def _draw_tokens(self, data: Any) -> tuple[int, ...]:
         """Draw a fresh prompt, or one that begins like an earlier one; now and then a huge one."""
-        size = self.config.block_size
-        most = (self.config.num_blocks + 1) * size
+        size = self._unit
+        most = (self._room + 1) * size
         head: tuple[int, ...] = ()
         if self._admitted and data.draw(st.integers(0, 7)):
             head = self._draw_old(data).tokens
             if data.draw(st.booleans()):
                 head = head[: data.draw(st.integers(0, len(head)))]
         huge = data.draw(st.integers(0, 15)) == 15
-        blocks = data.draw(st.integers(0, self.config.num_blocks if huge else 2))
+        blocks = data.draw(st.integers(0, self._room if huge else 2))
         length = blocks * size + data.draw(st.integers(0, size))
         return (head + self._draw_list(data, length))[:most] or (0,)
 
@@ -116,6 +136,8 @@ class CacheMachine(RuleBasedStateMachine):
     def _draw_spans(self, data: Any, tokens: tuple[int, ...]) -> tuple[Span, ...]:
         if not self.handle.profile.spans or data.draw(st.integers(0, 3)) != 3:
             return ()
+        if self.full:
+            return self._draw_run_of_spans(data, len(tokens))
         count, position, spans = data.draw(st.integers(1, 2)), 0, []
         for _ in range(count):
             start = position + data.draw(st.integers(0, self.config.block_size))
@@ -132,8 +154,37 @@ class CacheMachine(RuleBasedStateMachine):
             position = start + length
         return tuple(spans)
 
+    def _draw_run_of_spans(self, data: Any, count: int) -> tuple[Span, ...]:
+        """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
+        unit, identity = self._unit, self.handle.profile.span_identity
+        position, spans = data.draw(st.integers(0, unit)), []
+        for _ in range(data.draw(st.integers(1, 5))):
+            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            border = -position % unit
+            long = data.draw(st.sampled_from((1, 2, unit, border, border + 2 * unit, 3 * unit + 1)))
+            if "length" not in identity:
+                long = 1 + int(content, 16) % (3 * unit)
+            if long < 1 or position + long > count:
+                break
+            kinds = ("image", "audio") if "kind" in identity else ("image",)
+            kind = data.draw(st.sampled_from(kinds))
+            spans.append(Span(kind, position, long, content))
+            position += long + data.draw(st.sampled_from((0, 0, 0, 1, unit)))
+        return tuple(spans)
+
+    def _draw_fork(self, data: Any) -> Request:
+        """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
+        old = self._draw_old(data)
+        cut = data.draw(st.integers(1, len(old.tokens)))
+        more = self._draw_list(data, data.draw(st.integers(0, 2 * self._unit)))
+        tokens = old.tokens[:cut] + more
+        spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
+        return Request(self._name(), tokens, old.namespace, spans)
+
     def _draw_request(self, data: Any) -> Request:
         profile = self.handle.profile
+        if self.full and self._admitted and data.draw(st.integers(0, 3)) == 3:
+            return self._draw_fork(data)
         if self._admitted and data.draw(st.integers(0, 5)) == 5:
             return replace(self._variant(data), id=self._name(), resumed=False)
         tokens = self._draw_tokens(data)
@@ -184,7 +235,16 @@ class CacheMachine(RuleBasedStateMachine):
 
     def _make_room_in_flight(self) -> None:
         if len(self.session.steps) >= max(1, self.handle.profile.in_flight_steps):
-            self.apply(ops.Complete())
+            self._complete()
+
+    def _complete(self) -> None:
+        """Finish the oldest step; some of its drafts stay, and its expert rows may be missing."""
+        accepted, routed = None, True
+        if self.full:
+            drafts = next(iter(self.session.steps.values())).live.drafts
+            accepted = self._data.draw(st.integers(0, drafts)) if drafts else None
+            routed = not self.handle.profile.experts or self._data.draw(st.integers(0, 3)) < 3
+        self.apply(ops.Complete(accepted, routed))
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def serve(self, data: Any, count: int) -> None:
@@ -193,28 +253,47 @@ class CacheMachine(RuleBasedStateMachine):
             request = self._draw_request(data)
             self._admit(request)
             self._drain()
+            self._compute_rest(request.id)
             if request.id in self.session.live:
                 self.apply(ops.Finish(request.id))
 
     def _drain(self) -> None:
         while self.session.steps:
-            self.apply(ops.Complete())
+            self._complete()
 
-    @precondition(lambda self: self.session.live)
+    def _compute_rest(self, name: str) -> None:
+        """Go on where a step was cut short, at a checkpoint or before a span."""
+        while name in self.session.live:
+            live = self.session.live[name]
+            if live.computed == len(live.request.tokens):
+                return
+            self.apply(ops.Extend(name))
+            if not self.session.steps:
+                return  # it was refused
+            self._drain()
+
+    @precondition(lambda self: any(not live.drafts for live in self.session.live.values()))
     @rule(data=st.data())
     def extend(self, data: Any) -> None:
         """Decode, or go on with a prefill."""
-        name = self._draw_live(data)
+        name = self._draw_live(data, drafting=False)
         live = self.session.live[name]
         pending = len(live.request.tokens) - live.computed
         count = data.draw(st.integers(0 if pending else 1, 2 * self.config.block_size))
         tokens = self._draw_list(data, count) if count else ()
         compute = None if data.draw(st.booleans()) else 1
+        drafts = self._draw_drafts(data)
         self._make_room_in_flight()
-        self.apply(ops.Extend(name, tokens, compute))
+        self.apply(ops.Extend(name, tokens, None if drafts else compute, drafts))
 
-    def _draw_live(self, data: Any) -> str:
-        names: list[str] = sorted(self.session.live, key=lambda name: int(name[1:]))
+    def _draw_drafts(self, data: Any) -> tuple[int, ...]:
+        if not (self.full and self.handle.profile.drafts) or data.draw(st.booleans()):
+            return ()
+        return self._draw_list(data, data.draw(st.integers(1, self._unit + 1)))
+
+    def _draw_live(self, data: Any, *, drafting: bool = True) -> str:
+        live = {name for name, one in self.session.live.items() if drafting or not one.drafts}
+        names: list[str] = sorted(live, key=lambda name: int(name[1:]))
         index: int = data.draw(st.integers(0, len(names) - 1))
         return names[index]
 
@@ -222,7 +301,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def complete(self) -> None:
         """Finish the oldest step in flight."""
-        self.apply(ops.Complete())
+        self._complete()
 
     @precondition(lambda self: self.session.live)
     @rule(data=st.data(), verb=st.sampled_from((ops.Finish, ops.Finish, ops.Cancel, ops.Preempt)))
@@ -230,7 +309,9 @@ class CacheMachine(RuleBasedStateMachine):
         """Let a request go, also while its step is in flight; a preempted one may come back."""
         name = self._draw_live(data)
         if verb is ops.Preempt:
-            self._preempted[name] = self.session.live[name].request
+            live = self.session.live[name]
+            known = live.request.tokens[: len(live.request.tokens) - live.drafts]
+            self._preempted[name] = replace(live.request, tokens=known)
         self.apply(verb(name))
 
     @precondition(lambda self: self._preempted)
@@ -247,7 +328,10 @@ class CacheMachine(RuleBasedStateMachine):
     def ask(self, data: Any) -> None:
         """Look something up, or read the padded tables of some running requests."""
         profile, names = self.handle.profile, sorted(self.session.live)
-        if profile.batch and names and data.draw(st.booleans()):
+        settled = [name for name in names if not self.session.live[name].drafts]
+        if self.full and profile.experts and settled and data.draw(st.booleans()):
+            self.apply(ops.Experts(data.draw(st.sampled_from(settled))))
+        elif profile.batch and names and data.draw(st.booleans()):
             count = data.draw(st.integers(1, min(3, len(names))))
             self.apply(ops.ReadBatch(tuple(names[-count:])))
         elif profile.lookup and self._admitted:

@@ -73,9 +73,11 @@ def steps(session: Session, note: str) -> list[Step]:
 def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
     """Show every block of a small pool as it stands, of a large one only the suspects."""
     holders: dict[int, list[str]] = {}
-    for live in (*session.live.values(), *session.fenced):
-        for block in live.blocks:
-            holders.setdefault(block, []).append(live.request.id)
+    owners = [(live.request.id, live.blocks) for live in session.live.values()]
+    owners += [(fenced.request.id, fenced.blocks) for fenced in session.fenced]
+    for name, table in owners:
+        for block in table:
+            holders.setdefault(block, []).append(name)
     for pin, table in session.pins.items():
         for block in table:
             holders.setdefault(block, []).append(f"pin {pin}")

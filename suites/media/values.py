@@ -63,23 +63,23 @@ _PLAIN: dict[str, Callable[[Any], object]] = {
     "str": str,
 }
 
+# Keys and members of sets are built plain: what can be changed in place cannot be one.
 _NESTED: dict[str, Callable[[list[Any], Callable[[Value], Any]], object]] = {
     "list": lambda parts, make: [make(part) for part in parts],
     "tuple": lambda parts, make: tuple(make(part) for part in parts),
-    "dict": lambda parts, make: {make(key): make(part) for key, part in parts},
-    "set": lambda parts, make: {make(part) for part in parts},
+    "dict": lambda parts, make: {build(key): make(part) for key, part in parts},
+    "set": lambda parts, _: {build(part) for part in parts},
     "grid": lambda parts, make: Grid(*map(make, parts)),
 }
 
 
-def _array(
-    dtype: str, shape: list[int], numbers: list[int], *, twisted: int
-) -> npt.NDArray[Any]:
+def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> npt.NDArray[Any]:
     plain = np.array(numbers, "i8").astype(dtype).reshape(shape)
     if not twisted:
         return plain
     spread = np.zeros([2 * size for size in shape], plain.dtype.newbyteorder(">"), order="F")
-    view = spread[tuple(slice(None, None, 2) for _ in shape)]
+    every_other: Any = (..., *(slice(None, None, 2) for _ in shape))
+    view: npt.NDArray[Any] = spread[every_other]
     view[...] = plain
     return view
 
@@ -127,20 +127,25 @@ VALUES = st.recursive(_LEAVES, _nested, max_leaves=6)
 def changed(value: Value, draw: Draw) -> Value:
     """Return a value that differs in one place: a leaf, a type, a shape, or the nesting."""
     kind, held = value
+    if kind in ("list", "tuple") and held and draw(st.booleans()):
+        index = draw(st.integers(0, len(held) - 1))
+        return [kind, [*held[:index], changed(held[index], draw), *held[index + 1 :]]]
+    variant: Value = draw(st.sampled_from(_variants(kind, held)))
+    return variant
+
+
+def _variants(kind: str, held: Any) -> list[Value]:
+    value = [kind, held]
     if kind in ("list", "tuple"):
-        if held and draw(st.booleans()):
-            index = draw(st.integers(0, len(held) - 1))
-            return [kind, [*held[:index], changed(held[index], draw), *held[index + 1 :]]]
         other = "tuple" if kind == "list" else "list"
-        return draw(st.sampled_from([[other, held], [kind, [value]], [kind, [*held, value]]]))
-    if kind == "array":
-        return _changed_array(held, draw)
-    return draw(st.sampled_from([["list", [value]], ["tuple", [value, value]], ["str", str(held)]]))
-
-
-def _changed_array(held: list[Any], draw: Draw) -> Value:
+        return [[other, held], [kind, [value]], [kind, [*held, value]]]
+    if kind != "array":
+        return [["list", [value]], ["tuple", [value, value]], ["str", str(held)]]
     dtype, shape, numbers = held
-    others = [["array", [other, shape, numbers]] for other in DTYPES if "bool" not in (other, dtype)]
-    others += [["array", [dtype, [*shape, 1], numbers]], ["array", [dtype, [1, *shape], numbers]]]
-    others += [["array", [dtype, shape[::-1], numbers]], ["list", [["array", held]]]]
-    return draw(st.sampled_from(others))
+    return [
+        *(["array", [each, shape, numbers]] for each in DTYPES if "bool" not in (each, dtype)),
+        ["array", [dtype, [*shape, 1], numbers]],
+        ["array", [dtype, [1, *shape], numbers]],
+        ["array", [dtype, shape[::-1], numbers]],
+        ["list", [value]],
+    ]

@@ -38,28 +38,36 @@ def check_outcome(world: StatesWorld, verb: str, expected: str, found: str) -> N
         world.recorder.saw("a request waits: only pinned checkpoints are left", not full)
 
 
+def check_replaced(
+    world: StatesWorld, heard: list[tuple[int, object]], expected: list[int]
+) -> None:
+    """Compare what publishing a checkpoint evicted: the one that it replaces, or nothing."""
+    found = [number for number, _ in heard]
+    world.recorder.check(
+        "one_replaceable_checkpoint_per_request",
+        found == expected,
+        lambda: f"publishing evicts {found}, and should evict {expected}",
+    )
+    world.recorder.saw("a decode checkpoint is replaced", expected)
+
+
 def check_evictions(world: StatesWorld, verb: str) -> None:
     """Compare what was evicted: which ones, in which order, and that the index heard of it."""
     found = [number for number, _ in world.evictions]
     expected = world.model.evicted
     silent = "the_index_hears_of_every_eviction"
     if found or expected:
-        prop = silent if len(found) < len(expected) else "the_least_recent_checkpoint_goes"
-        if verb == "publish":
-            prop = "one_replaceable_checkpoint_per_request" if found else silent
         world.recorder.check(
-            prop, found == expected, lambda: f"{verb} evicts {found}, and should evict {expected}"
+            silent if len(found) < len(expected) else "the_least_recent_checkpoint_goes",
+            found == expected,
+            lambda: f"{verb} evicts {found}, and should evict {expected}",
         )
     wrong = [(number, place) for number, place in world.evictions if place != number]
     if found:
         world.recorder.check(silent, not wrong, lambda: f"{verb} evicts from wrong places: {wrong}")
     older = min(world.model.order, default=len(world.checkpoints))
-    world.recorder.saw("a checkpoint is evicted", found and verb != "publish")
-    world.recorder.saw("a decode checkpoint is replaced", found and verb == "publish")
-    world.recorder.saw(
-        "the first to be saved is not the first to go",
-        found and verb != "publish" and older < min(found),
-    )
+    world.recorder.saw("a checkpoint is evicted", found)
+    world.recorder.saw("the first to be saved is not the first to go", found and older < min(found))
 
 
 def check_records(world: StatesWorld, verb: str) -> None:

@@ -29,6 +29,7 @@ def _draw_config(draw: Draw) -> Config:
         "blocks": draw(st.sampled_from((6, 9, 12, 3, 4, 5))),
         "most_running": draw(st.sampled_from((2, 3, 4, 1))),
         "budget": draw(st.integers(0, 2)),
+        "verbs": [verb for verb in _OPTIONAL if draw(st.booleans())],
     }
 
 
@@ -40,9 +41,14 @@ def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
             "pairs": _draw_pairs(draw),
             "rows": 12,
         }
-    fitting = _fitting(world)
-    verbs = list(_ARGUMENTS) if world.checkpoints else [*_EARLY]
+    fitting, known = _fitting(world), world.config["verbs"]
+    verbs = [verb for verb in _ARGUMENTS if verb in known or verb not in _OPTIONAL]
+    if not world.checkpoints:
+        verbs = [verb for verb in verbs if "number" not in _ARGUMENTS[verb]]
     verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
+    verbs += ["keep"] * 6 if world.model.drafts else []
+    both = fitting["publish"] and world.model.restoring
+    verbs += ["batch"] * 6 if both else []
     verb = draw(st.sampled_from(verbs))
     strategies = {name: _STRATEGIES[name] for name in _ARGUMENTS[verb] if name in _STRATEGIES}
     if "request" in _ARGUMENTS[verb]:
@@ -54,7 +60,7 @@ def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
 
 
 def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
-    return st.sampled_from([*every, *[*fit] * 4])
+    return st.sampled_from([*every, *[*fit] * 8])
 
 
 def _fitting(world: StatesWorld) -> dict[str, Values]:
@@ -79,10 +85,10 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
         "remember request": running,
         "unpin": sorted(model.restoring),
         "keep": sorted(model.drafts),
-        "arrive": REQUESTS,
+        "arrive": waiting,
         "remember": REQUESTS,
-        "batch": running[1:],
-        **dict.fromkeys(("step", "release", "reserve", "drafts_of"), running),
+        "batch": running,
+        **dict.fromkeys(("verify", "step", "release", "reserve", "drafts_of"), running),
     }
 
 
@@ -129,20 +135,22 @@ _ARGUMENTS = {
     "reserve": ("request", "decode"),
     "release": ("request",),
     "unpin": ("request",),
+    "keep": ("request", "accepted"),
     "hold": ("count",),
     "batch": ("order", "cut"),
     "drafts_of": ("request", "count"),
-    "keep": ("request", "accepted"),
+    "verify": ("request", "count", "accepted"),
     "pin": ("number", "request"),
     "judge": ("number", "text", "owner", "tokens"),
     **dict.fromkeys(("publish", "saved", "discard", "drop", "detach", "touch"), ("number",)),
     "evict": (),
     "clear": (),
 }
-_EARLY = ("remember", "arrive", "step", "reserve", "release", "unpin", "hold")
+_OPTIONAL = ("pin", "discard", "drop", "detach", "touch", "evict", "clear", "hold")
+"""Each history does without some verbs, so that others meet more often."""
 _OFTEN = (
     *("remember", "remember", "arrive", "arrive", "reserve", "reserve", "publish", "publish"),
-    *("publish", "unpin", "unpin", "keep", "keep", "drafts_of", "judge", "pin", "pin", "saved"),
+    *("publish", "unpin", "unpin", "verify", "verify", "drafts_of", "judge", "pin", "pin", "saved"),
     *("batch", "batch", "step", "release", "detach"),
 )
 """Verbs that are likelier, as long as they have something to work on."""

@@ -21,6 +21,7 @@ from kvproof.suites.states.agreement import (
     check_evictions,
     check_outcome,
     check_records,
+    check_replaced,
     check_rows,
 )
 from kvproof.suites.states.memory import Ids, Memory, Pool
@@ -75,7 +76,7 @@ class StatesWorld:
             check_evictions(self, verb)
             check_records(self, verb)
             check_rows(self)
-            self._note(verb)
+            self._note()
         return answer
 
     # --- requests ---
@@ -105,9 +106,10 @@ class StatesWorld:
         return outcome
 
     def _acquire(self, request: str) -> str:
-        before = self.cache.running(request)
+        before, heard = self.cache.running(request), len(self.evictions)
         outcome = self.model.acquire(request)
         ids = self.cache.acquire(request)
+        self.recorder.saw("a running request evicts a checkpoint", len(self.evictions) > heard)
         check_outcome(self, "acquire", outcome, REFUSED if ids is None else DONE)
         self.recorder.check(
             "a_running_request_gets_its_row_back",
@@ -155,6 +157,11 @@ class StatesWorld:
             self._check_own(request, "rejected_drafts_leave_no_rows")
         return outcome
 
+    def verify(self, request: str, count: int, accepted: int) -> object:
+        """Verify drafts and end that at once."""
+        outcome = self.drafts_of(request, count)
+        return self.keep(request, min(accepted, count)) if outcome == DONE else outcome
+
     def release(self, request: str) -> object:
         """End a request, running or not."""
         mine = [record for record in self.model.records if record.request == request]
@@ -168,7 +175,8 @@ class StatesWorld:
 
     def remember(self, request: str, text: str, count: int, *, decode: bool, land: bool) -> object:
         """Serve a request up to a published checkpoint, as far as that is possible now."""
-        self.arrive(request, text)
+        if request not in self.model.running:
+            self.arrive(request, text)
         if request in self.model.restoring:
             self.unpin(request)
         self.step(request, count)
@@ -219,7 +227,10 @@ class StatesWorld:
             old = self.model.latest(request) if record.decode else None
             pinned = old is not None and self.model.records[old].pins
             self.recorder.saw("a pinned decode checkpoint is not replaced", pinned)
-        return self._do("publish", number)
+        heard, expected = len(self.evictions), len(self.model.evicted)
+        outcome = self._do("publish", number)
+        check_replaced(self, self.evictions[heard:], self.model.evicted[expected:])
+        return outcome
 
     def saved(self, number: int) -> object:
         """Let the copy land, and drop the producer's pin."""
@@ -398,15 +409,12 @@ class StatesWorld:
     def _heard(self, checkpoint: Checkpoint) -> None:
         self.evictions.append((self.checkpoints.index(checkpoint), checkpoint.owner))
 
-    def _note(self, verb: str) -> None:
+    def _note(self) -> None:
         """Count situations that show in the state as a whole."""
         home = "blocks of the shared pool" if self.shared else "rows of a separate pool"
         self.recorder.saw(f"states are {home}")
         several = any(len(record.pins) > 1 for record in self.model.records)
         self.recorder.saw("one checkpoint has several pins", several)
-        self.recorder.saw(
-            "a running request evicts a checkpoint", verb == "arrive" and self.evictions
-        )
 
 
 _NAMES = {"pin": "pin_restore", "unpin": "unpin_restore", "saved": "unpin_save"}

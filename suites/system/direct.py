@@ -1,8 +1,8 @@
 """What the symbolic model says, computed from the tokens alone: no block, no table, no step.
 
 Written from the definition: position p of a layer sees every earlier position that its kind of
-group sees, a state folds one position after the other, a draft layer sees each position with the
-token after it. The hashes are the model's own.
+group sees, a state folds one position after the other, a draft layer stands on the last one. The
+hashes are the model's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Direct:
         self._entries: list[list[int]] = [[] for _ in groups]
         self._state = [0] * sum(g.state_blocks for g in groups if g.kind == "state")
         self._drafted: list[list[int]] = [[] for _ in groups]
-        self._followed = 0
+        self._followed = self._last_seen = 0
 
     def _extend(self, tokens: Sequence[int]) -> None:
         assert list(tokens[: len(self._tokens)]) == self._tokens, "history has changed"
@@ -67,14 +67,14 @@ class Direct:
     def drafts_after(self, tokens: Sequence[int], count: int, vocabulary: int) -> tuple[int, ...]:
         """Return the guesses for what follows `tokens`, whose last one was just sampled."""
         self._extend(tokens[:-1])
-        seen = 0
+        seen = self._last_seen
         for position in range(self._followed, len(tokens) - 1):
-            seen = mix(self._hidden[position], tokens[position + 1])
+            seen = self._hidden[position]
             for group, entries in zip(self._groups, self._drafted, strict=True):
                 if group.draft and group.kind != "state":
                     seen = attend(group, entries, seen)
-        self._followed = len(tokens) - 1
-        return guesses(seen, count, vocabulary)
+        self._followed, self._last_seen = len(tokens) - 1, seen
+        return guesses(mix(seen, tokens[-1]), count, vocabulary)
 
     def experts(self, count: int, layers: int) -> list[list[list[int]]]:
         """Return the expert rows of the first `count` tokens."""

@@ -28,8 +28,8 @@ class Judge:
         self._vocabulary = config["vocabulary"]
         self._alone: dict[tuple[Prompt, int], tuple[int, ...]] = {}
 
-    def arrival(self, prompt: Prompt, refusal: Any) -> None:
-        """A request alone in the empty pool is answered, unless it is refused with the numbers."""
+    def arrival(self, refusal: Any) -> None:
+        """Whoever is refused at arrival could not be served by the empty pool."""
         if refusal is not None:
             self._recorder.check(
                 "requests_that_never_fit_are_refused_at_arrival",

@@ -1,4 +1,4 @@
-"""The engine under test, built from a JSON configuration; a copy with a fault comes the same way."""
+"""The engine under test, built from a JSON configuration."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from importlib import import_module
 from typing import Any
 
 from kvproof.suites.part import Config
-
-EXPERT_LAYERS = 2
 
 
 class Subject:

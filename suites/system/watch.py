@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from kvproof.suites.part import Config, Recorder
@@ -31,10 +30,9 @@ class Watch:
         self._engine, self._config, self._recorder = engine, config, recorder
         self._asked = asked
         self._read = 0
-        self._junctions: set[tuple[int, ...]] = set()
-        self._decoded: set[tuple[int, ...]] = set()
-        self._excess = max_span = 0
-        del max_span
+        """Decisions followed so far."""
+        self._saved: dict[tuple[Any, ...], str] = {}
+        """What was saved as a checkpoint, and why: at a junction, or while decoding."""
         self._guard("admit")
         self._guard("extend")
 
@@ -58,3 +56,116 @@ class Watch:
             return answer
 
         setattr(cache, verb, guarded)
+
+    def _started(self, live: Any, answer: Any) -> None:
+        """See what a step does besides computing."""
+        saw, state = self._recorder.saw, answer.state
+        saw(seen.ENCODED, answer.encode)
+        if state is None:
+            return
+        tokens = bytes(live.tokens)
+        if state.save is not None:
+            junction = live.junction == answer.stop
+            decoded = answer.stop > live.prompt
+            why = seen.JUNCTION if junction else seen.DECODED if decoded else ""
+            self._saved.setdefault((live.key, tokens[: 4 * answer.stop]), why)
+        if state.restore is not None:
+            why = self._saved.get((live.key, tokens[: 4 * answer.start]), "")
+            saw(seen.RESTORED)
+            saw(why, why)
+
+    # --- decisions of the scheduler ---
+
+    def follow(self) -> None:
+        """Read what was decided since the last call."""
+        decisions = self._engine.decisions()[self._read :]
+        self._read += len(decisions)
+        for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
+            if name in self._asked:
+                self._recorder.saw(seen.WAITED, verb == "wait")
+                self._recorder.saw(seen.NO_HIT, verb == "without_hit")
+                getattr(self, f"_{verb}", _ignore)(self._asked[name], *detail)
+        self._judge_steps(decisions)
+        config, scheduler = self._engine.config, self._engine.scheduler
+        self._recorder.saw(seen.SEVERAL, len(scheduler.steps) > 1)
+        self._recorder.check(
+            "options_reach_their_component",
+            len(scheduler.running) <= self._config["max_requests"]
+            and sum(map(bool, scheduler.steps.values())) <= self._config["steps_in_flight"],
+            lambda: f"{len(scheduler.running)} run in {len(scheduler.steps)} steps under {config}",
+        )
+        self._recorder.saw(seen.CROWDED, len(scheduler.running) > self._config["max_batch_tokens"])
+
+    def _judge_steps(self, decisions: list[Any]) -> None:
+        """No step computes more than its budget, beyond what the last span needs (M3)."""
+        steps: dict[int, list[Any]] = {}
+        for decision in decisions:
+            if decision.verb == "compute":
+                steps.setdefault(decision.step, []).append(decision)
+        for step, computed in steps.items():
+            self._judge_budget(step, computed)
+            chunks = [d for d in computed if d.detail[1] - d.detail[0] - d.detail[2] > 1]
+            self._recorder.saw(seen.MIXED, chunks and len(chunks) < len(computed))
+
+    def _judge_budget(self, step: int, computed: list[Any]) -> None:
+        counts = [decision.detail[1] - decision.detail[0] for decision in computed]
+        longest = max(
+            (
+                span.length
+                for decision in computed
+                if decision.request_id in self._asked
+                for span in self._asked[decision.request_id].prompt.spans
+            ),
+            default=0,
+        )
+        most = self._config["max_batch_tokens"] + longest * len(computed)
+        drafts = max(decision.detail[2] for decision in computed)
+        self._recorder.check(
+            "options_reach_their_component",
+            min(counts) > 0 and sum(counts) <= most and drafts <= self._config["num_drafts"],
+            lambda: f"step {step} computes {counts} with up to {drafts} drafts",
+        )
+
+    def _admit(self, asked: Asked, hit: int) -> None:
+        layout = self._engine.config.cache.layout
+        asked.admissions += 1
+        asked.weights = self._engine.scheduler.weights
+        asked.epochs.add(asked.weights)
+        cached = self._config["prefix_caching"] and asked.prompt.read
+        self._recorder.check(
+            "options_reach_their_component",
+            hit == 0 or (cached and hit % layout.unit == 0),
+            lambda: f"a hit of {hit} tokens, units of {layout.unit}, caching: {cached}",
+        )
+        if hit:
+            asked.happened.add("cached_equals_uncached")
+            self._hit(asked, hit)
+
+    def _hit(self, asked: Asked, hit: int) -> None:
+        saw, layout = self._recorder.saw, self._engine.config.cache.layout
+        local = [g for g in layout.groups if g.kind in ("window", "chunk")]
+        saw(seen.HIT)
+        saw(seen.OWN_BLOCKS, asked.admissions > 1)
+        saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in asked.prompt.spans))
+        saw(seen.WINDOW_HIT, any(g.size < hit for g in local))
+
+    def _compute(self, asked: Asked, _start: int, stop: int, _drafts: int) -> None:
+        if stop < len(asked.prompt.tokens):
+            asked.happened.add("chunked_equals_whole")
+            self._recorder.saw(seen.CHUNKED)
+
+    def _judge(self, asked: Asked, accepted: int, drafts: int, stop: int) -> None:
+        asked.happened.add("drafted_equals_undrafted")
+        unit = self._engine.config.cache.layout.unit
+        self._recorder.saw(seen.ACCEPTED, accepted)
+        self._recorder.saw(seen.REJECTED, accepted < drafts)
+        self._recorder.saw(seen.BORDER, (stop - drafts + accepted) // unit < (stop - 1) // unit)
+
+    def _preempt(self, asked: Asked, reason: str, _computed: int, in_flight: int) -> None:
+        asked.happened.add("preempted_equals_undisturbed")
+        self._recorder.saw(seen.IN_FLIGHT, in_flight)
+        self._recorder.saw(seen.PREEMPTED, reason == "room")
+
+
+def _ignore(*_: Any) -> None:
+    """Nothing to learn from it."""

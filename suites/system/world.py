@@ -33,6 +33,9 @@ class World:
         self.outside: dict[str, list[Any]] = {}
         """Requests moved out, as each engine gave them."""
         self.pins: set[str] = set()
+        self.named = 0
+        """How many requests were ever asked for."""
+        self.unit = self.engine.config.cache.layout.unit
         self._recorder = recorder
         self._judge = Judge(self.subject, config, recorder)
         self._watch = Watch(self.engine, config, recorder, self.asked)
@@ -58,6 +61,7 @@ class World:
     def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
         if name in self.asked:
             return None
+        self.named += 1
         prompt = Prompt(
             tuple(tokens),
             new,
@@ -68,7 +72,7 @@ class World:
         )
         refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
         self._recorder.saw(seen.REFUSED, refusal)
-        self._judge.arrival(prompt, refusal)
+        self._judge.arrival(refusal)
         if refusal is None:
             self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
             self.prompts.append(prompt.tokens)
@@ -90,9 +94,7 @@ class World:
         for _ in range(count):
             outputs, *others = self._each(lambda engine: engine.step())
             for other in others:
-                self._recorder.check(
-                    "decisions_repeat", outputs == other, lambda: f"{outputs} and {other}"
-                )
+                self._same(outputs, other)
             told += outputs
             self._took_a_step()
             self._watch.follow()
@@ -100,6 +102,9 @@ class World:
                 self._judge.output(self.asked[output.request_id], output, self._drafts(output))
                 self._finish(output)
         return [(output.request_id, len(output.tokens)) for output in told]
+
+    def _same(self, outputs: Any, other: Any) -> None:
+        self._recorder.check("decisions_repeat", outputs == other, lambda: f"{outputs} and {other}")
 
     def _drafts(self, output: Any) -> tuple[int, ...]:
         request = self.engine.scheduler.requests.get(output.request_id)
@@ -189,9 +194,9 @@ class World:
             return None
         values = iter(self.outside[name])
         before = trace(self.engine.cache)
-        refusal = self._each(
-            lambda engine: self.subject.migration.bring_in(engine, next(values))
-        )[0]
+        refusal = self._each(lambda engine: self.subject.migration.bring_in(engine, next(values)))[
+            0
+        ]
         self._recorder.saw(seen.NO_ROOM if refusal else seen.MOVED_IN)
         if refusal:
             same = before == trace(self.engine.cache)
@@ -203,12 +208,14 @@ class World:
         asked = self.asked[name]
         asked.happened.add("moved_requests_are_whole")
         asked.allowance = self._allowance(0)
+        for other in self.asked.values():
+            other.allowance += 1  # the step that moved it in
         return None
 
     # --- the end ---
 
-    def _drain(self) -> object:
-        """Answer everything, drop everything cached, and look whether anything is left."""
+    def _drain(self, *, forget: bool) -> object:
+        """Answer everything; with `forget`, drop the cache too: nothing may be left then."""
         for pin in sorted(self.pins):
             self._unpin(pin)
         for name in sorted(self.outside):
@@ -218,12 +225,13 @@ class World:
                 break
             self._step()
         self._recorder.saw(seen.DRAINED)
-        before = self.engine.cache.usage()
-        self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))
-        after = self.engine.cache.usage()
+        before = after = self.engine.cache.usage()
+        if forget:
+            self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))
+            after = self.engine.cache.usage()
         self._recorder.check(
             "the_pool_is_empty_in_the_end",
-            before.held == 0 and after.free == self.config["num_blocks"] - 1,
+            before.held == 0 and after.cached == (0 if forget else before.cached),
             lambda: f"without requests {before}, after evicting everything {after}",
         )
         return after

@@ -17,7 +17,7 @@ from kvproof.harness.records import (
     Threshold,
     read_run,
 )
-from kvproof.suites.cache import explore
+from kvproof.suites import exploration, runner
 from kvproof.suites.cache.properties import PROPERTIES
 from kvproof.suites.tests.cli_kit import (
     ENGINE,
@@ -155,7 +155,7 @@ def test_70_a_fault_of_kvproof_is_no_verdict_about_the_target(
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the shadow fell over")
 
-    monkeypatch.setattr(explore, "run_state_machine_as_test", broken)
+    monkeypatch.setattr(exploration, "run_state_machine_as_test", broken)
     done = _run(tmp_path, "reference")
     assert done.code == 70
     run = closed_run(tmp_path / "record", 70)
@@ -208,7 +208,7 @@ def test_1_wins_over_4(tmp_path: Path) -> None:
 
 
 def test_2_a_finished_run_is_not_mixed_with_another(tmp_path: Path) -> None:
-    log = Path(explore.__file__).parents[1] / "corpus" / "split_node_gives_back_whole_table.json"
+    log = runner.CORPUS / "split_node_gives_back_whole_table.json"
     command = ("replay", str(log), "--output", "record")
     assert here(*command, cwd=tmp_path).code == 0
     before = (tmp_path / "record" / "events.jsonl").read_bytes()

@@ -84,7 +84,7 @@ def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "kvproof: blind:make_target; budget pr, seed 1",
+            "kvproof: blind:make_target; level core, budget pr, seed 1",
             "*::namespaces_are_separate FAILED*",
             "*_ cache[[]blind:make_target[]]::namespaces_are_separate _*",
             "request r* reads position * which holds something else",

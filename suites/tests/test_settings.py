@@ -86,7 +86,7 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
     [
         ("[rum]", "unknown key 'rum'", "did you mean 'run'?"),
         ("[run]\nbuget = 'pr'", "unknown key 'run.buget'", "did you mean 'run.budget'?"),
-        ("[gate]\nzzz = 1", "unknown key 'gate.zzz'", "known here: bench, requests, "),
+        ("[gate]\nzzz = 1", "unknown key 'gate.zzz'", "known here: level, bench, requests, "),
         (
             "[[gate.threshold]]\ntarget='reference'\nblocksize=16\nmetric='ratio'",
             "unknown key 'gate.threshold.blocksize'",

@@ -1,0 +1,162 @@
+"""Part `system`: draws tiny engines of any kind, and streams of requests that begin alike."""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kvproof.suites.part import Arguments, Config, Draw, Part
+from kvproof.suites.system.properties import PROPERTIES
+from kvproof.suites.system.world import World
+
+BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
+"""Of the groups of one engine."""
+MOST_GROUPS = 4
+MOST_UNITS = 6
+"""Units of the longest prompts but for the last token."""
+MOST_REQUESTS = 6
+"""Asked for and not answered."""
+
+
+def _int(draw: Draw, first: int, last: int) -> int:
+    value: int = draw(st.integers(first, last))
+    return value
+
+
+def _one(draw: Draw, choices: Any) -> Any:
+    return draw(st.sampled_from(choices))
+
+
+def _rarely(draw: Draw, times: int) -> bool:
+    """True once in so many draws."""
+    return _int(draw, 0, times - 1) == times - 1
+
+
+def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
+    kind = _one(draw, ("full", "full", "window", "chunk", "state"))
+    size = _one(draw, sizes)
+    group: Config = {"kind": kind, "block_size": size}
+    if kind in ("window", "chunk"):
+        group["size"] = _int(draw, 1, 3 * max(sizes))
+    if kind == "state":
+        group["state_blocks"] = _int(draw, 1, 2)
+    else:
+        ratios = [ratio for ratio in (1, 2, 4) if size % ratio == 0]
+        group["kernel_block_size"] = size // _one(draw, ratios)
+        group["draft"] = _rarely(draw, 5)
+    return group
+
+
+def draw_config(draw: Draw) -> Config:
+    """Draw an engine whose pool is too small for what it will be asked."""
+    sizes = _one(draw, BLOCK_SIZES)
+    plain = _rarely(draw, 3)
+    groups = [{"kind": "full", "block_size": sizes[0]}] if plain else _groups(draw, sizes)
+    unit = lcm(*(group["block_size"] for group in groups))
+    width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
+    states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
+    return {
+        "groups": groups,
+        "num_blocks": 1 + states * _int(draw, 1, 4) + max(1, width) * _int(draw, 3, 2 * MOST_UNITS),
+        "prefix_caching": not _rarely(draw, 16),
+        "state_pool": _one(draw, ("shared", "separate")),
+        "max_requests": _int(draw, 1, 5),
+        "state_budget": _int(draw, 0, 3),
+        "decode_interval": unit * _int(draw, 0, 2),
+        "max_batch_tokens": _int(draw, 1, 6) if _rarely(draw, 3) else _int(draw, 7, 30),
+        "steps_in_flight": _int(draw, 1, 3),
+        "num_drafts": _int(draw, 0, 3),
+        "vocabulary": _int(draw, 2, 3),
+        "media": _rarely(draw, 3),
+        "twin": _rarely(draw, 4),
+    }
+
+
+def _groups(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
+
+
+VERBS = (
+    *["add"] * 6,
+    *["step"] * 8,
+    *["cancel"] * 1,
+    *["preempt"] * 1,
+    *["move"] * 2,
+    *["rare"] * 1,
+    *["drain"] * 1,
+)
+
+
+def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw what happens next."""
+    verb = _one(draw, VERBS)
+    names = sorted(world.asked)
+    if verb == "step" or (verb == "add" and len(names) >= MOST_REQUESTS):
+        return "step", {"count": _int(draw, 1, 8)}
+    if verb == "drain":
+        return "drain", {"forget": _rarely(draw, 4)}
+    if verb == "rare":
+        return _rare(world, draw)
+    if verb == "move" and world.outside and draw(st.booleans()):
+        return "bring", {"name": _one(draw, sorted(world.outside))}
+    if verb == "add" or not names:
+        return "add", _prompt(world, draw)
+    return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
+
+
+def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
+    verb = _one(draw, ("evict", "evict", "reset", "pin"))
+    if verb == "evict":
+        return verb, {"count": _int(draw, 1, 4)}
+    if verb == "reset":
+        return verb, {}
+    if world.pins:
+        return "unpin", {"name": min(world.pins)}
+    return "pin", {"name": "pin", "tokens": _tokens(world, draw)}
+
+
+def _prompt(world: World, draw: Draw) -> Arguments:
+    tokens = _tokens(world, draw)
+    prompt: Arguments = {
+        "name": f"r{world.named}",
+        "tokens": tokens,
+        "new": _int(draw, 1, 12),
+    }
+    if world.config["media"] and draw(st.booleans()):
+        prompt["spans"] = _spans(draw, len(tokens))
+    if _rarely(draw, 8):
+        prompt["salt"] = "x"
+    if _rarely(draw, 12):
+        prompt[_one(draw, ("read", "store"))] = False
+    return prompt
+
+
+def _tokens(world: World, draw: Draw) -> list[int]:
+    """A fresh prompt, or one that goes on where an earlier one or its answer was."""
+    unit = world.unit
+    head: tuple[int, ...] = ()
+    if world.prompts and not _rarely(draw, 4):
+        recent = world.prompts[-6:]
+        head = recent[_int(draw, 0, len(recent) - 1)]
+        if draw(st.booleans()):
+            head = head[: _int(draw, 0, len(head))]
+    length = unit * _int(draw, 0, 2) + _int(draw, 0, unit)
+    tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]
+    repeated = [tail[i % len(tail)] for i in range(length)]
+    return [*head, *repeated][: MOST_UNITS * unit + 1] or [0]
+
+
+def _spans(draw: Draw, count: int) -> list[list[Any]]:
+    spans, position = [], 0
+    for _ in range(_int(draw, 1, 2)):
+        start = position + _int(draw, 0, 4)
+        length = _int(draw, 1, 9)
+        if start + length <= count:
+            spans.append([_one(draw, ("image", "video")), start, length, _one(draw, "ab")])
+            position = start + length
+    return spans
+
+
+PART = Part("system", PROPERTIES, draw_config, World, propose)
