@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := harness reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check clean
+.PHONY: help install gate bench test check docs clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -37,6 +37,9 @@ check: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
 	$(BIN)/mypy examples
+
+docs: $(VENV)/.core  ## the generated tables in docs/
+	$(BIN)/python -m kvproof.suites.docs docs
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,8 +28,6 @@ class Audit:
         self._index: dict[str, tuple[int, int]] = {}
         """Key of a stored event -> (fingerprint at the block's end, tokens up to there)."""
         self._layout = session.layout
-        self._stored: dict[str, tuple[int, int]] = {}
-        """What was ever stored in this epoch: the parent of a block may be gone before it."""
         self._drops = Drops(session)
         self.last: Inspection = session.target.inspect()
         self._before = self.last
@@ -68,8 +66,9 @@ class Audit:
     def _held_blocks_are_in_tables(self) -> None:
         usage, session = self.last.usage, self._session
         held = set(session.holders())
-        # a checkpoint that a step in flight copies from may count as held, or as cached
+        # what a step in flight copies from, or no longer sees, may count as held or not
         copied = {b for step in session.steps.values() for b in step.sources} - held
+        copied |= {b for f in session.fenced if not f.sure for b in f.blocks} - held
         self._check(
             "held_blocks_are_those_in_tables",
             INVARIANT,
@@ -199,7 +198,7 @@ class Audit:
 
     def _events_replay_to_the_index(self) -> None:
         session = self._session
-        if not session.profile.events:
+        if not session.profile.events or not self._layout.full:
             return
         for event in self.last.events:
             self._replay(event)
@@ -216,19 +215,16 @@ class Audit:
         )
 
     def _replay(self, event: CacheEvent) -> None:
-        if event.group in self._layout.states:
-            return  # a checkpoint hangs at the end of a block and is no block itself
         if event.kind == "cleared":
             self._index.clear()
-            self._stored.clear()
         elif event.kind == "removed":
-            self._known(event.key, event, self._index)
+            self._known(event.key, event)
             del self._index[event.key]
         else:
-            self._index[event.key] = self._stored[event.key] = self._content(event)
+            self._index[event.key] = self._content(event)
 
-    def _known(self, key: str, event: CacheEvent, where: dict[str, tuple[int, int]]) -> None:
-        if key not in where:
+    def _known(self, key: str, event: CacheEvent) -> None:
+        if key not in self._index:
             raise Violation(
                 "events_replay_to_the_index",
                 INVARIANT,
@@ -237,12 +233,11 @@ class Audit:
 
     def _content(self, event: CacheEvent) -> tuple[int, int]:
         """Fingerprint of a stored block from its parent and its own identity inputs."""
-        salt = self._layout.salts[event.group]
+        salt = self._layout.salts[self._layout.full[0]]  # an event of several groups is of a unit
         base, first = shadow.root(event.namespace, self._session.epoch), 0
         if event.parent:
-            where = self._index if event.group in self._layout.full else self._stored
-            self._known(event.parent, event, where)
-            content, first = where[event.parent]
+            self._known(event.parent, event)
+            content, first = self._index[event.parent]
             base = np.uint64(content) ^ salt
         added = shadow.terms(np.asarray(event.tokens, dtype=np.int64), first)
         for span in event.spans:

@@ -90,8 +90,7 @@ class Drops:
     def _checkpoint_was_needed(self, rows: list[Entry]) -> None:
         """A checkpoint of the separate pool goes with its unit, or when no row is free."""
         session = self._session
-        known = session.ledger.contents()
-        alone = [entry for entry in rows if not entry.anchor or entry.anchor in known]
+        alone = [entry for entry in rows if session.ledger.anchored(entry)]
         if not alone or isinstance(session.history[-1][0], ops.Evict) or self._replaced(alone):
             return
         free = session.states.free_rows()

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kvproof.harness.layout import Layout
-from kvproof.harness.shadow import Fingerprints
+from kvproof.harness.shadow import POISON, Fingerprints
+
+_LIFT = np.array([0x9E3779B97F4A7C15], np.uint64)
+"""An odd factor; an array, because numpy is silent about overflow in arrays, not in scalars."""
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Entry:
     anchor: int = 0
     """Of a window, chunk or state beside full attention: the full block at the same end."""
     group: int = 0
+    ends_unit: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,25 @@ class Ledger:
     def store(self, block: int, prints: Fingerprints, index: int, group: int = 0) -> None:
         """Block `index` of a request with these fingerprints became reusable as id `block`."""
         layout = self._layout
-        size, salt = layout.groups[group].block_size, layout.salts[group]
-        last = (index + 1) * size - 1
-        parent = int(prints[last - size] ^ salt) if index else 0
+        last = (index + 1) * layout.groups[group].block_size - 1
+        parent = self._key(prints, index - 1, group) if index else 0
         anchor = self._anchor(prints, last) if group not in layout.full else 0
-        self._pool.store(block, Entry(int(prints[last] ^ salt), parent, anchor=anchor, group=group))
+        entry = Entry(self._key(prints, index, group), parent, anchor=anchor, group=group)
+        entry.ends_unit = (last + 1) % layout.unit == 0
+        self._pool.store(block, entry)
+
+    def _key(self, prints: Fingerprints, index: int, group: int) -> int:
+        """Return what a block of a group holds, and in which unit it lies.
+
+        The index has the grain of a unit: blocks inside of it are shared where the unit is.
+        """
+        unit, size = self._layout.unit, self._layout.groups[group].block_size
+        last = (index + 1) * size - 1
+        content = prints[last] ^ self._layout.salts[group]
+        if (last + 1) % unit:
+            end = last // unit * unit + unit - 1
+            content = (_LIFT * content + prints[end])[0] if end < len(prints) else POISON
+        return int(content)
 
     def store_state(
         self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int
@@ -141,9 +161,7 @@ class Ledger:
 
     def has_block(self, prints: Fingerprints, index: int, group: int = 0) -> bool:
         """Tell whether block `index` of a request is cached."""
-        layout = self._layout
-        last = (index + 1) * layout.groups[group].block_size - 1
-        return int(prints[last] ^ layout.salts[group]) in self._pool.by_content
+        return self._key(prints, index, group) in self._pool.by_content
 
     def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
         """Tell whether a checkpoint after exactly `tokens` tokens is cached."""
@@ -154,6 +172,10 @@ class Ledger:
         """Return the cached tokens from the start without a hole, at most `limit`."""
         size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
         known, tokens = self._pool.by_content, 0
+        if size < self._layout.unit:
+            while tokens + size <= limit and self.has_block(prints, tokens // size, group):
+                tokens += size
+            return tokens
         for content in (prints[size - 1 : limit : size] ^ salt).tolist():
             if content not in known:
                 break
@@ -189,11 +211,15 @@ class Ledger:
     # --- order ---
 
     def contents(self) -> set[int]:
-        """Return the fingerprints of all cached blocks of attention groups."""
-        if not self._layout.states:
+        """Return the fingerprints at the ends of units, as the first group of full attention has.
+
+        That is the grain of an index over several groups, and of its events.
+        """
+        if self._layout.single:
             return set(self._pool.by_content)
-        groups = self._layout.attention
-        return {entry.content for entry in self.cached.values() if entry.group in groups}
+        first = self._layout.full[:1]
+        entries = self.cached.values()
+        return {entry.content for entry in entries if entry.group in first and entry.ends_unit}
 
     def duplicates(self) -> set[int] | None:
         """Return blocks that hold the same content, if any."""
@@ -208,6 +234,10 @@ class Ledger:
                 if table.by_id[in_order[0]].group in self._layout.states:
                     for key in in_order[1:]:
                         table.drop(key)
+
+    def anchored(self, entry: Entry) -> bool:
+        """Tell whether the unit that an entry belongs to is still cached in full attention."""
+        return not entry.anchor or entry.anchor in self._pool.by_content
 
     def orphan(self) -> int | None:
         """Return a cached block whose predecessor, or the unit that it belongs to, is not cached.
@@ -256,9 +286,9 @@ class Ledger:
 
     def blocks(self, prints: Fingerprints, start: int, stop: int, group: int) -> tuple[int, ...]:
         """Return the blocks of [start, stop) in a group, those that are cached (any copy)."""
-        size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
-        ends = range(start + size - 1, stop, size)
-        found = (self._pool.by_content.get(int(prints[end] ^ salt)) for end in ends)
+        size = self._layout.groups[group].block_size
+        keys = (self._key(prints, index, group) for index in range(start // size, stop // size))
+        found = (self._pool.by_content.get(key) for key in keys)
         return tuple(min(copies) for copies in found if copies)
 
     def state_blocks(self, prints: Fingerprints, tokens: int, group: int) -> tuple[int, ...]:
@@ -266,3 +296,14 @@ class Ledger:
         table = self._table(group).by_content
         contents = self.state(prints, tokens, group)
         return tuple(min(table[content]) for content in contents if content in table)
+
+    def needed(self, prints: Fingerprints, length: int) -> tuple[int, ...]:
+        """Return the blocks of the shared pool that a hit of `length` needs, in whole units."""
+        layout = self._layout
+        blocks: list[int] = []
+        for group in layout.attention:
+            first = layout.released(group, length) * layout.groups[group].block_size
+            blocks += self.blocks(prints, first, length, group)
+        for group in () if layout.separate else layout.states:
+            blocks += self.state_blocks(prints, length, group)
+        return tuple(blocks)

@@ -71,6 +71,8 @@ class Step:
     """Blocks of checkpoints that it copies from."""
     slots: frozenset[int] = frozenset()
     """Slots of the separate state pool that it reads or writes."""
+    drafts: int = 0
+    """How many of its tokens may be rejected when it is done."""
     saves: tuple[tuple[int, Table], ...] = ()
     """(group, destinations): the checkpoint after `stop` tokens, if it was saved."""
 
@@ -82,3 +84,5 @@ class Fenced:
     request: Request
     blocks: Table
     steps: set[int]
+    sure: bool = True
+    """False: nothing is visible in them any more, so that they may be free already."""

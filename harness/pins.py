@@ -22,28 +22,18 @@ class Pins:
     def pin(self, request: Request, held: int) -> None:
         """A pin holds the longest cached prefix."""
         session, prints = self._session, self._session.prints(request)
-        expected = session.reuse.longest(prints, len(request.tokens), request.spans)
+        count, spans = len(request.tokens), request.spans
+        expected = session.reuse.longest(prints, count, spans)
+        known = session.reuse.longest(prints, count, spans, known=True)
         session.check(
             _PROPERTY,
             BRUTE_FORCE,
-            held == expected,
+            known <= held <= expected,
             lambda: f"pin {request.id} holds {held} tokens, {expected} are cached",
             assertion=f"last == {expected}",
         )
         if held and request.id not in session.pins:
-            session.pins[request.id] = self._blocks(request, held)
-
-    def _blocks(self, request: Request, held: int) -> Table:
-        """Return the blocks of the shared pool that a hit of `held` tokens needs, whole units."""
-        session, layout = self._session, self._session.layout
-        prints = session.prints(request)
-        blocks: list[int] = []
-        for group in layout.attention:
-            first = layout.released(group, held) * layout.groups[group].block_size
-            blocks += session.ledger.blocks(prints, first, held, group)
-        for group in () if layout.separate else layout.states:
-            blocks += session.ledger.state_blocks(prints, held, group)
-        return tuple(blocks)
+            session.pins[request.id] = session.ledger.needed(prints, held)
 
     def unpin(self, name: str, answer: Released) -> None:
         """Dropping a pin gives back what it held, once."""

@@ -32,16 +32,27 @@ class Reuse:
         self._simple = layout.single and not self._clamp and not self._experts
 
     def longest(
-        self, prints: Fingerprints, limit: int, spans: Sequence[Span] = (), *, but: str = ""
+        self,
+        prints: Fingerprints,
+        limit: int,
+        spans: Sequence[Span] = (),
+        *,
+        but: str = "",
+        known: bool = False,
     ) -> int:
         """Return the longest valid length in tokens, at most `limit`.
 
-        `but` names a reason that is to be forgotten, to see what it costs.
+        `but` names a reason that is to be forgotten, to see what it costs. `known`: the unit
+        before it is cached in some group. Without full attention a length may need nothing at
+        all, and whether an index still knows of it cannot be seen.
         """
         if self._simple:
             return self._ledger.prefix(prints, limit)
         unit = self._layout.unit
+        known = known and not self._layout.full
         for length in range(limit // unit * unit, 0, -unit):
+            if known and not self._ledger.unit_is_cached(prints, length // unit - 1):
+                continue
             if self.lack(prints, length, limit, spans, but=but) is None:
                 return length
         return 0
@@ -88,7 +99,9 @@ class Reuse:
         return None
 
     def _ahead(self, prints: Fingerprints, length: int, limit: int, group: int) -> Lack | None:
-        """A draft group must also be valid one unit further (X3)."""
+        """A draft group must also be valid one unit further, where full attention matches (X3)."""
+        if self._layout.full:
+            limit = self.matched(prints, limit)
         if length > limit or self._missing(prints, length, group):
             return Lack("draft", group)
         return None

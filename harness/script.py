@@ -50,6 +50,7 @@ def render(target: str, violation: Violation) -> str:
 
 
 _IMPORTABLE = (
+    "Group",
     "HitStatistics",
     "Namespace",
     "Refused",

@@ -131,7 +131,7 @@ class Session:
         """Without steps in flight only drafts keep a step open: their fate is an operation."""
         if self.profile.in_flight_steps or not isinstance(answer, Scheduled):
             return False
-        return not next(reversed(self.steps.values())).live.drafts
+        return not next(reversed(self.steps.values())).drafts
 
     def forget_history(self) -> None:
         """Drop what is only needed to tell a failure: whole workloads would not fit in memory."""
@@ -145,7 +145,7 @@ class Session:
         for live in self.live.values():
             counts.update(live.blocks)
         for fenced in self.fenced:
-            counts.update(fenced.blocks)
+            counts.update(fenced.blocks if fenced.sure else ())
         if self.layout.states:
             counts.update({b for step in self.steps.values() for b in step.held} - counts.keys())
         for table in self.pins.values():
@@ -161,21 +161,22 @@ class Session:
             epoch=self.epoch if epoch is None else epoch,
         )
 
-    def expected_hit(self, request: Request, *, but: str = "") -> int:
+    def expected_hit(self, request: Request, *, but: str = "", known: bool = False) -> int:
         """Return the longest hit that the rules allow, by brute force (T1, A2).
 
-        `but` names a reason that is to be forgotten (`Reuse.longest`).
+        For `but` and `known` see `Reuse.longest`.
         """
         if not (request.read and self.config.prefix_caching and request.tokens):
             return 0
         limit = len(request.tokens) - 1
-        return self.reuse.longest(self.prints(request), limit, request.spans, but=but)
+        return self.reuse.longest(self.prints(request), limit, request.spans, but=but, known=known)
 
     # --- verbs ---
 
     def _admit(self, operation: ops.Admit) -> Scheduled | Refused:
         request = operation.request
         expected = self.expected_hit(request)
+        known = self.expected_hit(request, known=True)
         answer = self.target.admit(request, operation.compute)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
@@ -186,7 +187,7 @@ class Session:
         live = Live(request, self.prints(request), self.epoch, self.layout)
         live.groups, live.tables = answer.blocks, answer.tables
         live.prompt = len(request.tokens)
-        self.judge.hit(live, answer, expected)
+        self.judge.hit(live, answer, expected, known)
         self.running.admit(live, answer)
         self.live[request.id] = live
         self.running.schedule(live, answer, operation.compute, known=None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kvproof.harness import operations as ops
 from kvproof.harness.ledger import Entry
 from kvproof.harness.live import NULL_BLOCK, Fenced, Live, Step
+from kvproof.harness.reuse import inside
 from kvproof.harness.shadow import Writer
 from kvproof.harness.target import Completed, Request, Scheduled, Table
 
@@ -44,8 +45,12 @@ class Steps:
         session = self._session
         if not session.config.prefix_caching:
             return 0
-        matched = session.reuse.matched(live.prints, len(request.tokens) - 1)
-        return matched if matched > hit else 0
+        length = session.reuse.matched(live.prints, len(request.tokens) - 1)
+        if any(group.draft for group in self._layout.groups):
+            length -= self._layout.unit
+        while length > hit and inside(request.spans, length):
+            length -= self._layout.unit
+        return length if length > hit else 0
 
     def schedule(
         self,
@@ -138,7 +143,7 @@ class Steps:
         session, layout = self._session, self._layout
         if layout.single:
             session.steps[answer.step] = Step(
-                live, answer.start, answer.stop, frozenset(live.blocks)
+                live, answer.start, answer.stop, frozenset(live.blocks), drafts=live.drafts
             )
             return
         touched = {
@@ -157,6 +162,7 @@ class Steps:
             frozenset() if layout.separate else frozenset(session.states.written(answer)),
             frozenset() if layout.separate else frozenset(sources),
             frozenset(states) if layout.separate else frozenset(),
+            live.drafts,
             session.states.saved(answer),
         )
 
@@ -166,7 +172,7 @@ class Steps:
         """Run the oldest step to its end."""
         session = self._session
         number, step = session.steps.popitem(last=False)
-        live, drafts = step.live, step.live.drafts
+        live, drafts = step.live, step.drafts
         accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
         rows = session.experts.rows(step) if operation.routed and session.profile.experts else ()
         answer = self._end(number, operation.accepted, rows)
@@ -179,7 +185,8 @@ class Steps:
             fenced.steps.discard(number)
         session.fenced = [fenced for fenced in session.fenced if fenced.steps]
         session.experts.computed(step, rows)
-        self._keep(live, accepted)
+        if drafts:
+            self._keep(live, drafts - accepted)
         if session.live.get(live.request.id) is live:
             self._finish(step, answer)
         return answer
@@ -191,10 +198,10 @@ class Steps:
             return target.complete(number, accepted, rows)
         return target.complete(number) if accepted is None else target.complete(number, accepted)
 
-    def _keep(self, live: Live, accepted: int) -> None:
+    def _keep(self, live: Live, rejected: int) -> None:
         """Forget the drafts that were not accepted (X5)."""
         session, unit = self._session, self._layout.unit
-        rejected, live.drafts = live.drafts - accepted, 0
+        live.drafts = 0
         session.situations.rejected(live, rejected)
         if not rejected:
             return
@@ -226,14 +233,17 @@ class Steps:
         """
         if not live.steps:
             return
-        replaced = tuple(
-            old
+        changed = [
+            (old, new)
             for g in self._layout.attention
             for old, new in zip(live.groups[g], groups[g])  # noqa: B905 - rejected drafts shorten it
-            if old not in (new, NULL_BLOCK) and (new or self._layout.single)
-        )
-        if replaced:
-            self._session.fenced.append(Fenced(live.request, replaced, set(live.steps)))
+            if old not in (new, NULL_BLOCK)
+        ]
+        for sure in (True, False):
+            blocks = tuple(old for old, new in changed if bool(new or self._layout.single) == sure)
+            if blocks:
+                steps = set(live.steps)
+                self._session.fenced.append(Fenced(live.request, blocks, steps, sure))
 
     # --- what becomes reusable ---
 

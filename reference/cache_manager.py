@@ -12,37 +12,38 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
 
 from kvproof.reference.access import ALLOWED, DISABLED, Access
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.block_table import BatchTable, Table, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
+from kvproof.reference.expert_history import Recorded
 from kvproof.reference.hits import Hit, HitLength
 from kvproof.reference.holdings import Holdings
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
-    PLAIN,
     TOKEN_BYTES,
     IdentityError,
     Namespace,
-    Segment,
     Span,
     Tokens,
-    check_spans,
-    segments,
     token_bytes,
 )
 from kvproof.reference.media import to_encode
 from kvproof.reference.metrics import HitStatistics
 from kvproof.reference.needs import Needs
-from kvproof.reference.requests import Admission, Live, Refusal, Usage
+from kvproof.reference.requests import Admission, Live, Prompt, Refusal, Usage
 from kvproof.reference.residency import Residency
 from kvproof.reference.state_steps import StateSteps
-from kvproof.reference.steps import Scheduled, Steps
+from kvproof.reference.steps import Steps
 from kvproof.reference.trie_node import Match
 
 NO_SPANS: tuple[Span, ...] = ()
+NOTHING: Mapping[str, Any] = {}
 NO_HIT = Hit(Match(None, 0, 0))
 
 
@@ -59,6 +60,7 @@ class CacheManager:
         self.hits = HitLength(config, self.residency)
         self.needs = Needs(config, self.residency)
         self.states = StateSteps(config, self.residency) if self.residency.states else None
+        self.experts = self.residency.experts
         self.live: dict[str, Live] = {}
         self.pins: dict[str, Live] = {}
         self._steps = Steps()
@@ -74,15 +76,26 @@ class CacheManager:
         """Open a step; requests admitted or extended from now on are computed in it (S4)."""
         return self._steps.begin()
 
-    def end_step(self, step: int, *, accepted: Mapping[str, int] = {}) -> None:
+    def end_step(
+        self,
+        step: int,
+        *,
+        accepted: Mapping[str, int] = NOTHING,
+        experts: Mapping[str, ArrayLike] = NOTHING,
+    ) -> None:
         """Index what the step computed (T2) and lift the fence of what it may have read (B6).
 
-        `accepted` says how many drafts of a request stay (all, if it is not named) (X5). Steps
+        `accepted` says how many drafts of a request stay (all, if it is not named) (X5);
+        `experts` has the rows of the tokens that it computed, [tokens, layers, ranks] (R1). Steps
         end oldest first; raises RuntimeError otherwise.
         """
         for scheduled in self._steps.end(step):
             request = scheduled.request
-            stop = self._settle_drafts(scheduled, accepted) if scheduled.drafts else scheduled.stop
+            stop = scheduled.stop
+            if scheduled.drafts:
+                stop = self.holdings.settle_drafts(scheduled, accepted.get(request.id))
+            if self.experts and not request.released:
+                self.experts.record(scheduled, stop, experts)
             current = request.epoch == self.holdings.epoch and not request.released
             if current and request.access.write:
                 self.holdings.index(request, stop // self._unit)
@@ -91,19 +104,6 @@ class CacheManager:
             if request.local and not request.released:
                 self.holdings.leave_local(request, stop)
         self._steps.lift(step)
-
-    def _settle_drafts(self, scheduled: Scheduled, accepted: Mapping[str, int]) -> int:
-        """Roll length and state back to the accepted drafts (X5)."""
-        request, stop = scheduled.request, scheduled.stop
-        kept = accepted.get(request.id, request.drafts)
-        if not 0 <= kept <= request.drafts:
-            raise ValueError(f"{kept} drafts of {request.id!r} accepted, it has {request.drafts}")
-        stop -= request.drafts - kept
-        if self.states and not request.released:
-            self.states.keep_draft(request, kept)
-        request.tokens = request.tokens[: stop * TOKEN_BYTES]
-        request.computed, request.drafts = stop, 0
-        return stop
 
     # --- requests ---
 
@@ -122,15 +122,13 @@ class CacheManager:
 
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
-        data = token_bytes(tokens)
-        count = len(data) // TOKEN_BYTES
-        self._check(request_id, count, spans)
+        prompt = Prompt.read(tokens, namespace, spans, self._unit)
+        self._check(request_id, prompt.length)
         self._check_step(compute)
-        cuts = segments(spans, self._unit) if spans else PLAIN
         if not self.config.enable_prefix_caching:
             access = DISABLED
-        hit = self._find(namespace, data, cuts, (count - 1) // self._unit, spans, read=access.read)
-        request = Live(request_id, data, cuts, spans, access, self.holdings.epoch)
+        hit = self.hits.find(prompt, prompt.length - 1) if access.read else NO_HIT
+        request = Live(request_id, prompt, access, self.epoch)
         stop = self.needs.place(request, hit, compute)
         if isinstance(stop, Refusal) and hit.checkpoint:
             hit = NO_HIT  # its own pin may be what blocks it (C2)
@@ -142,38 +140,21 @@ class CacheManager:
         self._hold(request, hit, namespace)
         self.live[request_id] = request
         if access.read:
-            (self.statistics.count_resumed if resumed else self.statistics.count)(count, start)
+            self.statistics.count(prompt.length, start, resumed=resumed)
         return self._schedule(request, start, start, stop)
-
-    def _find(
-        self,
-        namespace: Namespace,
-        data: bytes,
-        cuts: tuple[Segment, ...],
-        limit: int,
-        spans: Sequence[Span],
-        *,
-        read: bool = True,
-    ) -> Hit:
-        if not read:
-            return NO_HIT
-        match = self.trie.match(namespace, data, cuts, limit)
-        if self.hits.trivial and not spans:
-            return Hit(match)
-        return self.hits.of(match, spans)
 
     def _hold(self, request: Live, hit: Hit, namespace: Namespace) -> None:
         self.holdings.hold(request, hit, namespace)
         if self.states:
             self.states.hold(request, hit.checkpoint)
+        if self.experts:
+            self.experts.start(request)
 
-    def _check(self, request_id: str, count: int, spans: Sequence[Span]) -> None:
+    def _check(self, request_id: str, count: int) -> None:
         if not count:
             raise IdentityError(f"request {request_id!r} has no tokens")
         if request_id in self.live:
             raise IdentityError(f"request {request_id!r} is already admitted; release it first")
-        if spans:
-            check_spans(spans, count)
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()
@@ -247,13 +228,11 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Hold the cached prefix of `tokens` until `unpin`; returns the tokens held (B2)."""
-        data = token_bytes(tokens)
-        count = len(data) // TOKEN_BYTES
-        check_spans(spans, count)
-        cuts = segments(spans, self._unit)
-        hit = self._find(namespace, data, cuts, count // self._unit, spans)
+        prompt = Prompt.read(tokens, namespace, spans, self._unit)
+        hit = self.hits.find(prompt, prompt.length)
         if hit.match.units and pin_id not in self.pins:
-            pin = Live(pin_id, data, cuts, spans, ALLOWED, self.holdings.epoch)
+            pin = Live(pin_id, prompt, ALLOWED, self.epoch)
+            pin.computed = hit.match.units * self._unit
             self._hold(pin, hit, namespace)
             self.pins[pin_id] = pin
         return hit.match.units * self._unit
@@ -288,12 +267,8 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
-        data = token_bytes(tokens)
-        count = len(data) // TOKEN_BYTES
-        check_spans(spans, count)
-        cuts = segments(spans, self._unit)
-        hit = self._find(namespace, data, cuts, (count - 1) // self._unit, spans)
-        return hit.match.units * self._unit
+        prompt = Prompt.read(tokens, namespace, spans, self._unit)
+        return self.hits.find(prompt, prompt.length - 1).match.units * self._unit
 
     def usage(self) -> Usage:
         """Count blocks by owner, also while steps are in flight (B7)."""
@@ -314,6 +289,11 @@ class CacheManager:
         rows = [self.tables(request_id) for request_id in request_ids]
         groups = enumerate(self.config.layout.groups)
         return [expand(pad([row[g] for row in rows]), config.kernel_ratio) for g, config in groups]
+
+    def expert_rows(self, request_id: str) -> Recorded:
+        """Return the experts of every token but the last, and which are missing (R2)."""
+        assert self.experts is not None, "return_routed_experts is off"
+        return self.experts.recorded(self.live[request_id])
 
     def drain_events(self) -> list[CacheEvent]:
         """Return the events since the last call, oldest first (V4)."""

@@ -47,6 +47,9 @@ class CacheConfig:
     prefix_cache_decode_state_interval: int = 0
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
+    """Keep the experts of each token beside the index (R1), of models that `experts` describes."""
+    experts: tuple[int, int, int] = (0, 0, 0)
+    """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False
     """A hit ends before the first unit without expert rows (R3)."""
 
@@ -74,6 +77,7 @@ class CacheConfig:
         _switch("record_events", self.record_events, example=False)
         _switch("return_routed_experts", self.return_routed_experts, example=False)
         _switch("require_cached_experts", self.require_cached_experts, example=False)
+        self._check_experts()
         _whole("max_requests", self.max_requests, least=1, example=256)
         self._check_states()
         for index, group in enumerate(self.groups):
@@ -87,6 +91,15 @@ class CacheConfig:
             rule,
             example="false",
         )
+
+    def _check_experts(self) -> None:
+        known = [_is_whole(number, least=1) for number in self.experts] == [True] * 3
+        rule = "three whole numbers, at least 1, of a model with experts"
+        wanted = self.return_routed_experts
+        _require(known or not wanted, "experts", self.experts, rule, (128, 48, 8))
+        rule = "false unless return_routed_experts is true: there are no rows to require"
+        required = self.require_cached_experts
+        _require(wanted or not required, "require_cached_experts", required, rule, "false")
 
     def _check_states(self) -> None:
         pools = ("shared", "separate")

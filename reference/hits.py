@@ -11,6 +11,7 @@ from kvproof.reference.config import CacheConfig
 from kvproof.reference.hit_length import Floor, ahead, longest, outside
 from kvproof.reference.identity import Span
 from kvproof.reference.local_blocks import LocalBlocks
+from kvproof.reference.requests import Prompt
 from kvproof.reference.residency import Residency
 from kvproof.reference.trie_node import Match, Node
 
@@ -33,20 +34,28 @@ class HitLength:
         self._residency = residency
         self._full_draft = config.layout.full_draft
         self._any_draft = any(group.draft for group in config.layout.groups)
-        self.trivial = not residency.trie.attached and not self._full_draft
+        self._experts = residency.experts if config.require_cached_experts else None
+        others = (residency.local, residency.states, self._full_draft, self._experts)
+        self.trivial = not any(others)
         """Every match is a hit, unless it ends inside a span."""
 
-    def of(self, match: Match, spans: Sequence[Span] = ()) -> Hit:
-        """Return the longest valid hit."""
-        if match.node is None or not match.units:
+    def find(self, prompt: Prompt, most: int) -> Hit:
+        """Return the longest valid hit of at most `most` tokens (T1, X2)."""
+        match = self._residency.trie.match(
+            prompt.namespace, prompt.tokens, prompt.segments, most // self._unit
+        )
+        if (self.trivial and not prompt.spans) or match.node is None or not match.units:
             return Hit(match)
+        return self._cut(match, match.node, prompt.spans)
+
+    def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Hit:
         limit, marks = match.units * self._unit, self._residency.marks
-        floors = [floor for _, floor in self.floors(match.node, limit, spans)]
+        floors = [floor for _, floor in self.floors(node, limit, spans)]
         length = longest(limit, floors)
         checkpoint, junction = None, 0
         if marks:
-            length = longest(length, [partial(marks.floor, match.node), *floors])
-            checkpoint = marks.find(match.node, length) if length else None
+            length = longest(length, [partial(marks.floor, node), *floors])
+            checkpoint = marks.find(node, length) if length else None
             junction = self._junction(limit, spans, length)
         return Hit(match.shortened(length // self._unit), checkpoint, junction)
 
@@ -67,6 +76,9 @@ class HitLength:
             floors.append(("draft", lambda length: min(length, last)))
         if spans:
             floors.append(("span", self._aligned(outside(spans))))
+        if self._experts:
+            recorded = self._experts.floor(node, limit)
+            floors.append(("experts", lambda length: min(length, recorded)))
         return floors
 
     def _local(self, local: LocalBlocks, node: Node, limit: int) -> Floor:

@@ -7,10 +7,11 @@ from functools import partial
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.hits import Hit
+from kvproof.reference.identity import TOKEN_BYTES
 from kvproof.reference.local_blocks import Path
 from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
-from kvproof.reference.steps import Steps
+from kvproof.reference.steps import Scheduled, Steps
 from kvproof.reference.trie_node import Piece
 
 
@@ -54,6 +55,19 @@ class Holdings:
             own.ids += ids[used : used + missing * local.rule.width]
             used += missing * local.rule.width
 
+    def settle_drafts(self, scheduled: Scheduled, accepted: int | None) -> int:
+        """Roll length and state back to the accepted drafts, all if None (X5)."""
+        request, drafts = scheduled.request, scheduled.drafts
+        kept = drafts if accepted is None else accepted
+        if not 0 <= kept <= drafts:
+            raise ValueError(f"{kept} drafts of {request.id!r} accepted, it has {drafts}")
+        stop = scheduled.stop - drafts + kept
+        if self._residency.states and not request.released:
+            self._residency.states.keep_draft(request.key, kept)
+        request.tokens = request.tokens[: stop * TOKEN_BYTES]
+        request.computed, request.drafts = stop, 0
+        return stop
+
     def index(self, request: Live, last: int) -> None:
         """Hang the units up to `last` that a step has computed on the index (T2)."""
         if last <= request.indexed:
@@ -66,6 +80,8 @@ class Holdings:
         for piece in pieces:
             if piece.existed and self._width:
                 self._replace(request, piece)
+        if self._residency.experts:
+            self._residency.experts.index(request, pieces)
         if not self._local:
             return
         for local, own in zip(self._local, request.local, strict=True):
@@ -121,3 +137,5 @@ class Holdings:
         if self._residency.states:
             self._residency.states.release(request.key)
             self._residency.prune(request.node)
+        if self._residency.experts:
+            self._residency.experts.release(request)

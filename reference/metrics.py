@@ -30,16 +30,18 @@ class HitStatistics:
         """Clear the rolling window; cumulative counters go on."""
         self._recent.clear()
 
-    def count(self, queries: int, hits: int) -> None:
-        """Count a new request."""
+    def count(self, queries: int, hits: int, *, resumed: bool = False) -> None:
+        """Count a request once, at its admission (V1).
+
+        A preempted one that comes back asks for what it already had, and counts apart.
+        """
+        if resumed:
+            self._resumed_queries += queries
+            self._resumed_hits += hits
+            return
         self._queries += queries
         self._hits += hits
         self._recent.append((queries, hits))
-
-    def count_resumed(self, queries: int, hits: int) -> None:
-        """Count a preempted request that comes back; it asks for what it already had."""
-        self._resumed_queries += queries
-        self._resumed_hits += hits
 
     @property
     def cumulative(self) -> HitCounts:

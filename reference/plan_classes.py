@@ -79,7 +79,7 @@ def classes(model: ModelSpec, settings: PlanSettings) -> tuple[LayerClass, ...]:
 
 
 def _rule(layer: LayerSpec, settings: PlanSettings) -> Rule:
-    """Return what makes a class.
+    """Return what makes a class; a window that no request outgrows is full attention.
 
     Full attention of a draft model joins that of the model: both need the same tokens, and that
     a hit costs a unit more (X3) is no more for two groups than for one.
@@ -87,7 +87,7 @@ def _rule(layer: LayerSpec, settings: PlanSettings) -> Rule:
     assert layer.kind != "shared", "it owns nothing, its owner has a rule"
     if layer.kind == "state":
         return ("state", 0, False)
-    if layer.kind == "full" or not settings.hybrid_groups:
+    if not settings.hybrid_groups or not 0 < layer.size < settings.max_len:
         return ("full", 0, False)
     return (layer.kind, layer.size, layer.draft)
 

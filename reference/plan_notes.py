@@ -29,8 +29,8 @@ def fallback_note(plan: Plan, hybrid: Plan) -> tuple[str, ...]:
         return ()
     return (
         f"windows and chunks are kept whole: a request of {length:,} tokens takes "
-        f"{more / GIB:,.2f} GiB more, and {capacity(plan).requests:,} run at once instead of "
-        f"{capacity(hybrid).requests:,}",
+        f"{abs(more) / GIB:,.2f} GiB {'more' if more > 0 else 'less'}, and "
+        f"{capacity(plan).requests:,} run at once instead of {capacity(hybrid).requests:,}",
     )
 
 
@@ -38,12 +38,13 @@ def _fixed_blocks(plan: Plan) -> tuple[str, ...]:
     asked = plan.settings.num_blocks
     if not asked:
         return ()
-    room = min(
-        (worker.memory - plan.settings.state_rows * worker.state_row_bytes) // worker.block_bytes
+    rows = plan.settings.state_rows
+    room = [
+        (worker.memory - rows * worker.state_row_bytes) // worker.block_bytes
         for worker in plan.workers
         if worker.block_bytes
-    )
-    return (f"{asked:,} blocks as asked for; memory holds {room:,}",)
+    ]
+    return (f"{asked:,} blocks as asked for; memory holds {min(room, default=asked):,}",)
 
 
 def _length(model: ModelSpec, plan: Plan) -> tuple[str, ...]:

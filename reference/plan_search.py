@@ -86,9 +86,9 @@ def aligned_row(row: int, splits: Sequence[Split], settings: PlanSettings) -> in
 
 
 def _cost(row: int, blocks: int, settings: PlanSettings) -> float:
-    """Return the share of the blocks that one request of `max_len` takes."""
+    """Return the share of the blocks that one request of `max_len` takes; without any, bytes."""
     usable = (settings.num_blocks or sum(settings.memory) // row) - 1
-    return blocks / usable if usable > 0 else inf
+    return blocks / usable if usable > 0 else float(row * (blocks + 1))
 
 
 def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from kvproof.reference.config import MOST_IDS, check_kernel_block_size
 from kvproof.reference.layer_spec import ModelSpec, PlanError
@@ -18,6 +19,8 @@ from kvproof.reference.plan_notes import fallback_note, plan_notes
 from kvproof.reference.plan_sizes import capacity
 from kvproof.reference.plan_trials import Trial, trials
 from kvproof.reference.plan_views import views
+
+_MOST_BYTES = 1 << 60
 
 
 def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int = 1) -> Plan:
@@ -36,7 +39,7 @@ def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int 
     fitting = [trial for trial in tried if trial.fits]
     if not fitting:
         raise _too_little(model, settings, tried)
-    best = min(fitting, key=lambda trial: trial.score)
+    best = min(fitting, key=_score)
     plan = replace(
         best.plan,
         tensor_parallel=tensor_parallel,
@@ -52,19 +55,19 @@ def longest_fitting(model: ModelSpec, settings: PlanSettings) -> int:
     The one returned fits and one token more does not. `model` is the share of one rank.
     """
     low, high = 0, 1
-    while _any_fits(model, settings, high) and high < MOST_IDS:
+    while _any_fits(model, replace(settings, max_len=high)) and high < MOST_IDS:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        if _any_fits(model, settings, middle):
+        if _any_fits(model, replace(settings, max_len=middle)):
             low = middle
         else:
             high = middle
     return low
 
 
-def _any_fits(model: ModelSpec, settings: PlanSettings, length: int) -> bool:
-    return any(trial.fits for trial in trials(model, replace(settings, max_len=length)))
+def _any_fits(model: ModelSpec, settings: PlanSettings) -> bool:
+    return any(trial.fits for trial in trials(model, settings))
 
 
 def _check(settings: PlanSettings) -> None:
@@ -73,6 +76,11 @@ def _check(settings: PlanSettings) -> None:
         _require(name, getattr(settings, name), least=1)
     for name in ("kernel_block_size", "num_blocks", "drafts", "prefix_cache_state_budget"):
         _require(name, getattr(settings, name), least=0)
+    if settings.max_len > MOST_IDS:
+        raise PlanError(
+            f"max_len {settings.max_len:,} must be at most {MOST_IDS:,}: positions are int32",
+            "lower max_len",
+        )
     check_kernel_block_size(settings.block_size, settings.kernel_size)
     if not settings.memory or min(settings.memory) < 1:
         raise PlanError("there is no memory to plan", "for example --memory 64GiB")
@@ -143,23 +151,30 @@ def _fallback(model: ModelSpec, plan: Plan) -> tuple[str, ...]:
     if plan.settings.hybrid_groups:
         return ()
     hybrid = trials(model, replace(plan.settings, hybrid_groups=True))
-    best = min((trial for trial in hybrid if trial.fits), key=lambda trial: trial.score)
-    return fallback_note(plan, best.plan)
+    fitting = [trial for trial in hybrid if trial.fits]
+    return fallback_note(plan, min(fitting, key=_score).plan) if fitting else ()
+
+
+def _score(trial: Trial) -> tuple[Fraction, int, int]:
+    return trial.score
 
 
 def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]) -> PlanError:
     """Say how much is needed, how much there is, how long a request could be (P3)."""
     longest = longest_fitting(model, settings)
     fits = f"the longest length that fits is {longest:,}" if longest else "no length fits"
-    if settings.num_blocks and any(trial.has_room for trial in tried):
+    fixed = settings.num_blocks
+    enough = [trial for trial in tried if not fixed or trial.blocks < fixed]
+    if not enough:
         least = min(trial.blocks for trial in tried) + 1
         return PlanError(
-            f"num_blocks {settings.num_blocks:,} is too few for one request of "
+            f"num_blocks {fixed:,} is too few for one request of "
             f"{settings.max_len:,} tokens, which needs {least:,}; {fits}",
             "raise num_blocks or leave it out, or lower max_len",
             longest=longest,
         )
-    needed, available = min(_shortage(trial) for trial in tried)
+    needed, available = min(_shortage(trial) for trial in enough)
+    needed = available + _proven(model, settings, needed - available)
     return PlanError(
         f"one request of {settings.max_len:,} tokens needs {_gib(needed)} GiB on a worker, "
         f"{_gib(available)} GiB are available; {fits}",
@@ -169,6 +184,20 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
         available=available,
         longest=longest,
     )
+
+
+def _proven(model: ModelSpec, settings: PlanSettings, lack: int) -> int:
+    """Return bytes more on each worker for which a plan is found: the estimate, or more.
+
+    For one worker the estimate is exact. For several the search leaves out splits that are not
+    among the best, and which those are depends on memory.
+    """
+    while lack < _MOST_BYTES:
+        memory = tuple(have + lack for have in settings.memory)
+        if _any_fits(model, replace(settings, memory=memory)):
+            break
+        lack *= 2
+    return lack
 
 
 def _shortage(trial: Trial) -> tuple[int, int]:

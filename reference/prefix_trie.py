@@ -22,10 +22,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-import numpy as np
-
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
+from kvproof.reference.identity import TOKEN_BYTES, Segment
+from kvproof.reference.trie_match import equal_units, longest_match
 from kvproof.reference.trie_node import Attached, Match, Node, Piece, join
 
 
@@ -71,43 +70,7 @@ class PrefixTrie:
         node = self._forest.children.get(root)
         if node is None:
             return Match(None, 0, 0)
-        inside = position = 0
-        end = limit * self._stride
-        for start, stop, marks in segments:
-            if position < start or inside < node.units:
-                break
-            node, inside, position = self._walk(node, tokens, position, min(stop, end), marks)
-        return Match(node, inside, position // self._stride)
-
-    def _walk(
-        self, node: Node, tokens: bytes, position: int, stop: int, marks: tuple[Span, ...]
-    ) -> tuple[Node, int, int]:
-        """Follow one segment from the end of `node`; returns (node, units inside it, position)."""
-        stride, inside = self._stride, node.units
-        while position + stride <= stop:
-            first = tokens[position : position + stride]
-            child = node.children.get((first, marks) if marks else first)
-            if child is None:
-                break
-            node, marks, edge = child, (), child.tokens
-            size = len(edge)
-            if position + size > stop or not tokens.startswith(edge, position):
-                inside = self._common(edge, tokens, position, min(size, stop - position))
-                position += inside * stride
-                break
-            inside = node.units
-            position += size
-        return node, inside, position
-
-    def _common(self, edge: bytearray, tokens: bytes | bytearray, position: int, size: int) -> int:
-        """Count leading whole units in which `edge` equals `tokens` from byte `position` on."""
-        count = size // TOKEN_BYTES
-        here = np.frombuffer(edge, np.int32, count)
-        there = np.frombuffer(tokens, np.int32, count, position)
-        differs = here != there
-        first = int(differs.argmax())
-        equal = first if differs[first] else count
-        return equal * TOKEN_BYTES // self._stride
+        return longest_match(node, tokens, segments, limit, self._stride)
 
     def idle_blocks(self, match: Match) -> int:
         """Count the matched blocks that nobody holds: taking them makes that many unevictable."""
@@ -258,7 +221,7 @@ class PrefixTrie:
     def _descend(self, child: Node, tokens: bytes | bytearray, first: int, end: int) -> Node:
         """Move the caller's hold into an existing child as far as it is equal."""
         size = min(len(child.tokens), (end - first) * self._stride)
-        inside = self._common(child.tokens, tokens, first * self._stride, size)
+        inside = equal_units(child.tokens, tokens, first * self._stride, size, self._stride)
         if inside < child.units:
             child = self._split(child, inside)
         if not child.holds:

@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from kvproof.reference.access import Access
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
+from kvproof.reference.identity import (
+    PLAIN,
+    TOKEN_BYTES,
+    Namespace,
+    Segment,
+    Span,
+    Tokens,
+    check_spans,
+    segments,
+    token_bytes,
+)
 from kvproof.reference.local_blocks import LocalTable
 from kvproof.reference.trie_node import Node
 
@@ -58,6 +68,26 @@ class Usage(NamedTuple):
     cached: int
 
 
+class Prompt(NamedTuple):
+    """What a request is matched by, checked (H8)."""
+
+    tokens: bytes
+    length: int
+    namespace: Namespace
+    spans: Sequence[Span]
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def read(cls, tokens: Tokens, namespace: Namespace, spans: Sequence[Span], unit: int) -> Prompt:
+        """Check what arrives from outside. Raises IdentityError."""
+        data = token_bytes(tokens)
+        length = len(data) // TOKEN_BYTES
+        if not spans:
+            return cls(data, length, namespace, spans, PLAIN)
+        check_spans(spans, length)
+        return cls(data, length, namespace, spans, segments(spans, unit))
+
+
 _NO_LOCAL: list[LocalTable] = []
 
 
@@ -99,23 +129,12 @@ class Live:
     released: bool
     """Steps that end later index nothing for it."""
 
-    def __init__(
-        self,
-        request_id: str,
-        tokens: bytes,
-        segments: tuple[Segment, ...],
-        spans: Sequence[Span],
-        access: Access,
-        epoch: int,
-    ) -> None:
+    def __init__(self, request_id: str, prompt: Prompt, access: Access, epoch: int) -> None:
         self.id = request_id
         self.key = ""
-        self.tokens = tokens
-        self.segments = segments
-        self.spans = spans
+        self.tokens, self.prompt, _, self.spans, self.segments = prompt
         self.access = access
         self.epoch = epoch
-        self.prompt = len(tokens) // TOKEN_BYTES
         self.drafts = self.last_step = 0
         self.local = _NO_LOCAL
         self.released = False

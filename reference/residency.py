@@ -16,6 +16,8 @@ from kvproof.reference.block_table import Table
 from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import EventLog
+from kvproof.reference.expert_history import ExpertFormat
+from kvproof.reference.expert_marks import ExpertMarks
 from kvproof.reference.groups import BlockClass
 from kvproof.reference.local_blocks import LocalBlocks
 from kvproof.reference.prefix_trie import PrefixTrie
@@ -43,9 +45,11 @@ class Residency:
         """Blocks of the pool that a state fills."""
         self.states = self._make_states(config) if layout.states else None
         self.marks = StateMarks(self.states, self.unit) if self.states else None
-        attached: list[Attached] = [*self.local]
-        self.trie.attached = [*attached, self.marks] if self.marks else attached
-        self._alone = not self.trie.attached
+        rows = (*config.experts, self.unit)
+        self.experts = ExpertMarks(ExpertFormat(*rows)) if config.return_routed_experts else None
+        others: list[Attached | None] = [*self.local, self.marks, self.experts]
+        self.trie.attached = [other for other in others if other]
+        self._alone = not self.local and not self.states
         self._layout = layout
         self.on_drop: Callable[[int, Table], None] | None = None
         """Hears of (group, blocks or rows) that lose their identity, for any reason but a reset."""
@@ -186,3 +190,5 @@ class Residency:
             self.pool.give(local.clear())
         if self.states:
             self.states.clear()
+        if self.experts:
+            self.experts.store.clear()

@@ -193,6 +193,9 @@ class Scheduler:
             if in_flight:
                 break  # what it held comes back when its steps have ended
             answer = self._try_to_extend(request, share)
+        while isinstance(answer, Refusal) and share > 1 and not self._victim(request):
+            share //= 2  # a shorter step needs less at once, and lets windows move on
+            answer = self._try_to_extend(request, share)
         return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
 
     def _victim(self, request: Served) -> Served | None:
@@ -237,13 +240,16 @@ class Scheduler:
             left -= answer.stop - answer.start
 
     def _try_to_admit(self, request: Served, left: int) -> Admission | Refusal:
-        """Admit; if nobody else holds anything, its own hit may be in the way: try without (C2)."""
-        answer = self._ask(request, left, request.prompt.access)
-        alone = not self.running and len(self.steps) == 1
-        if isinstance(answer, Refusal) and alone and request.prompt.access.read:
+        """Admit; if nobody else holds anything, try a shorter step, then without the hit (C2)."""
+        access = request.prompt.access
+        answer = self._ask(request, left, access)
+        if isinstance(answer, Admission) or self.running or len(self.steps) > 1:
+            return answer
+        answer = self._ask(request, 1, access)
+        if isinstance(answer, Refusal) and access.read:
             self._note("without_hit", request.id, *answer)
-            access = request.prompt.access._replace(read=False, reason="its hit left no room")
-            answer = self._ask(request, left, access)
+            access = access._replace(read=False, reason="its own hit left no room")
+            answer = self._ask(request, 1, access)
         return answer
 
     def _ask(self, request: Served, left: int, access: Access) -> Admission | Refusal:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from kvproof.harness.errors import UsageError
+from kvproof.suites.experts import part as experts
 from kvproof.suites.hits import part as hits
+from kvproof.suites.media import part as media
 from kvproof.suites.part import Part
+from kvproof.suites.plan import part as plan
 from kvproof.suites.states import part as states
+from kvproof.suites.system import part as system
 
 PARTS: tuple[Part, ...] = (
+    plan.PART,
     hits.PART,
+    media.PART,
     states.PART,
+    experts.PART,
+    system.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, replace
 from importlib.metadata import version
 
+import numpy as np
+import numpy.typing as npt
+
 from kvproof.harness.adapters.reference_view import holders, state_digest
 from kvproof.harness.target import (
     Batch,
@@ -65,6 +68,8 @@ def _profile() -> Profile:
         draft_groups=True,
         span_clamp=True,
         encode=True,
+        experts=True,
+        require_experts=True,
     )
 
 
@@ -174,14 +179,19 @@ class ReferenceTarget:
         """See `Target.complete`."""
         request_id = self._by_step.pop(step)
         kept = {} if accepted is None else {request_id: accepted}
-        self._manager.end_step(step, accepted=kept)
+        rows = {request_id: _expert_rows(experts)} if experts else {}
+        self._manager.end_step(step, accepted=kept, experts=rows)
         if request_id not in self._manager.live:
             return Completed(step)
         return Completed(step, *self._tables(request_id))
 
     def experts(self, request_id: str) -> tuple[int | None, ...]:
         """See `Target.experts`."""
-        return (None,) * (len(self._manager.live[request_id].tokens) // identity.TOKEN_BYTES - 1)
+        recorded = self._manager.expert_rows(request_id)
+        rows: list[int | None] = (recorded.rows[:, 0] @ _EXPERT_PLACES).tolist()
+        for start, stop in recorded.missing:
+            rows[start:stop] = [None] * (stop - start)
+        return tuple(rows)
 
     def finish(self, request_id: str) -> Released:
         """See `Target.finish`."""
@@ -295,7 +305,19 @@ def _config(config: TargetConfig) -> CacheConfig:
         state_pool="separate" if separate else "shared",
         max_requests=max(1, config.state_rows - 1),
         prefix_cache_decode_state_interval=config.decode_interval,
+        return_routed_experts=True,
+        experts=(2**16, 1, 2),
+        require_cached_experts=config.require_experts,
     )
+
+
+_EXPERT_PLACES = np.array([1, 2**16])
+"""A row of the contract is one number of 31 bits: two experts of one layer."""
+
+
+def _expert_rows(rows: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    given = np.array(rows, np.int64)
+    return np.stack([given % 2**16, given // 2**16], axis=1)[:, None]
 
 
 def _event(event: NativeEvent) -> CacheEvent:

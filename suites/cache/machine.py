@@ -241,7 +241,7 @@ class CacheMachine(RuleBasedStateMachine):
         """Finish the oldest step; some of its drafts stay, and its expert rows may be missing."""
         accepted, routed = None, True
         if self.full:
-            drafts = next(iter(self.session.steps.values())).live.drafts
+            drafts = next(iter(self.session.steps.values())).drafts
             accepted = self._data.draw(st.integers(0, drafts)) if drafts else None
             routed = not self.handle.profile.experts or self._data.draw(st.integers(0, 3)) < 3
         self.apply(ops.Complete(accepted, routed))

@@ -46,12 +46,13 @@ def choose_groups(choose: Choose) -> tuple[Group, ...]:
     """Return 1 to 6 groups of any kind."""
     unit = UNITS[choose(0, len(UNITS) - 1)]
     sizes = [size for size in range(1, LARGEST_BLOCK + 1) if unit % size == 0]
+    drafts = choose(0, 2)
     return tuple(
         Group(
             kind=KINDS[choose(0, len(KINDS) - 1)],
             block_size=sizes[choose(0, len(sizes) - 1)],
             size=choose(1, LARGEST_SIZE),
-            draft=choose(0, 3) == 3,
+            draft=choose(0, 2) < drafts,
         )
         for _ in range(choose(1, MOST_GROUPS))
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from types import ModuleType
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -37,14 +36,11 @@ class Limit(NamedTuple):
 
 
 class World:
-    """Asks the reference for a hit and the oracle for the truth; `subject` may carry a fault."""
+    """Asks the reference for a hit and the oracle for the truth."""
 
-    def __init__(
-        self, config: Config, recorder: Recorder, subject: ModuleType = hit_length
-    ) -> None:
+    def __init__(self, config: Config, recorder: Recorder) -> None:
         self.groups = tuple(Group(*group) for group in config["groups"])
         self._recorder = recorder
-        self._subject: Any = subject
 
     def apply(
         self, verb: str, *, limit: int, resident: Sequence[Sequence[int]], spans: Spans
@@ -55,7 +51,7 @@ class World:
         case = Case(self.groups, limit, there, tuple((start, stop) for start, stop in spans))
         limits = self._limits(case)
         hit = self._find(case.limit, limits)
-        steps = list(self._subject.reductions(case.limit, _floors(limits)))
+        steps = list(hit_length.reductions(case.limit, _floors(limits)))
         self._judge_drafts(case, hit, limits)
         self._judge_order(case, hit, limits)
         self._judge(case, hit)
@@ -65,29 +61,28 @@ class World:
         return hit
 
     def _find(self, limit: int, limits: Sequence[Limit]) -> int:
-        length: int = self._subject.longest(limit, _floors(limits))
-        return length
+        return hit_length.longest(limit, _floors(limits))
 
     def _limits(self, case: Case) -> list[Limit]:
         unit = lcm(*(group.block_size for group in case.groups))
         spans = [Span("image", start, stop - start, "7f3c") for start, stop in case.spans]
         return [
-            Limit("aligned", self._subject.aligned(unit)),
-            Limit("spans", self._subject.outside(spans)),
+            Limit("aligned", hit_length.aligned(unit)),
+            Limit("spans", hit_length.outside(spans)),
             *(self._group(case, index, unit) for index in range(len(case.groups))),
         ]
 
     def _group(self, case: Case, index: int, unit: int) -> Limit:
         kind, block_size, size, draft = case.groups[index]
         if kind == "state":
-            return Limit(kind, self._subject.checkpoints(case.resident[index]))
+            return Limit(kind, hit_length.checkpoints(case.resident[index]))
         present = bytearray(-(-case.limit // block_size))
         for block in case.resident[index]:
             present[block] = 1
-        floor = self._subject.resident(kind, bytes(present), size=size, block_size=block_size)
+        floor = hit_length.resident(kind, bytes(present), size=size, block_size=block_size)
         if not draft:
             return Limit(kind, floor)
-        return Limit("draft", self._subject.ahead(floor, unit=unit, limit=case.limit))
+        return Limit("draft", hit_length.ahead(floor, unit=unit, limit=case.limit))
 
     def _judge(self, case: Case, hit: int) -> None:
         self._recorder.check(

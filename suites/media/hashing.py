@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kvproof.reference.access import DISABLED
+from kvproof.reference import media
+from kvproof.reference.access import DISABLED, decide
+from kvproof.reference.media_hash import content_hash
 from kvproof.suites.media import properties as seen
-from kvproof.suites.media.subject import ALLOWED, Subject
 from kvproof.suites.media.values import Value, build, meaning
 from kvproof.suites.part import Recorder
+
+ALLOWED = decide(enabled=True)
 
 
 class Watched(Mapping[str, int]):
@@ -30,13 +33,12 @@ class Watched(Mapping[str, int]):
         return iter("x")
 
 
-def compare(subject: Subject, recorder: Recorder, *, one: Value, other: Value) -> str:
+def compare(recorder: Recorder, *, one: Value, other: Value) -> str:
     """Two values, the second in another layout too."""
-    make = subject.hashing.content_hash
     same = meaning(one) == meaning(other)
-    first: str = make(build(one))
+    first: str = content_hash(build(one))
     for twisted in (0, 1):
-        second = make(build(other, twisted=twisted))
+        second = content_hash(build(other, twisted=twisted))
         recorder.check(
             "hashes_are_by_value" if same else "hashes_are_injective",
             (first == second) == same,
@@ -46,15 +48,13 @@ def compare(subject: Subject, recorder: Recorder, *, one: Value, other: Value) -
     return first
 
 
-def ask(
-    subject: Subject, recorder: Recorder, *, digest: str | None, cached: bool, times: int
-) -> int:
+def ask(recorder: Recorder, *, digest: str | None, cached: bool, times: int) -> int:
     """One item whose hash is asked for by several requests."""
     data = Watched()
-    content = subject.media.Content(data, digest=digest)
-    item = subject.media.Item("image", 0, 1, content)
+    content = media.Content(data, digest=digest)
+    item = media.Item("image", 0, 1, content)
     access = ALLOWED if cached else DISABLED
-    contents = {subject.media.spans_of([item], access)[0].content for _ in range(times)}
+    contents = {media.spans_of([item], access)[0].content for _ in range(times)}
     given = cached and digest is not None
     expected = int(cached and digest is None)
     recorder.check(

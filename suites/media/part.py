@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvproof.suites.media.model import Thing, places
 from kvproof.suites.media.properties import PROPERTIES
-from kvproof.suites.media.values import VALUES, changed
+from kvproof.suites.media.values import VALUES, changed, regrouped
 from kvproof.suites.media.world import World
 from kvproof.suites.part import Arguments, Config, Draw, Part
 
@@ -16,7 +16,6 @@ Operation: TypeAlias = tuple[str, Arguments]
 
 BLOCKS = (1, 2, 3, 4, 6, 8)
 """Sizes of a block, in tokens."""
-MOST_THINGS = 4
 
 
 def draw_config(draw: Draw) -> Config:
@@ -37,9 +36,12 @@ def propose(world: World, draw: Draw) -> Operation:
 
 
 def _hash(draw: Draw) -> Operation:
-    one = draw(VALUES)
-    relation = draw(st.integers(0, 3))
-    other = one if relation < 2 else changed(one, draw) if relation == 2 else draw(VALUES)
+    relation = draw(st.integers(0, 4))
+    if relation == 0:
+        one, other = regrouped(draw)
+    else:
+        one = draw(VALUES)
+        other = one if relation < 3 else changed(one, draw) if relation == 3 else draw(VALUES)
     return "hash", {"one": one, "other": other}
 
 
@@ -81,13 +83,23 @@ def _matched(things: list[Thing], total: int, draw: Draw) -> int:
 
 
 def _fresh(block_size: int, draw: Draw) -> list[Thing]:
-    """Draw things one behind the other; now and then one overlaps the one before."""
+    """Draw things one behind the other; now and then one overlaps the one before.
+
+    Or images a token shorter than a block without a gap: clamped out of one, a match lands in
+    the one before.
+    """
+    if block_size > 2 and draw(st.integers(0, 3)) == 3:
+        length = block_size - 1
+        return [Thing("image", ((i * length, length),), (0,)) for i in range(draw(_FEW))]
     things, position = [], 0
-    for _ in range(draw(st.integers(0, MOST_THINGS))):
+    for _ in range(draw(_FEW)):
         gap = draw(st.sampled_from([0, 0, 1, 2, block_size, -1]))
         things.append(_thing(max(0, position + gap), block_size, draw))
         position = sum(things[-1].places[-1])
     return things
+
+
+_FEW = st.integers(0, 4)
 
 
 def _thing(start: int, block_size: int, draw: Draw) -> Thing:

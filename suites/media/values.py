@@ -87,6 +87,12 @@ def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) ->
 # --- drawing ---
 
 _KEYS = st.sampled_from([["str", "a"], ["str", "b"], ["int", 0], ["bytes", "61"]])
+_ARRAYS = st.builds(
+    lambda dtype, shape, first: ["array", _numbered(dtype, shape, first)],
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.integers(0, 1),
+)
 _LEAVES = st.one_of(
     st.just(["none", 0]),
     st.builds(lambda b: ["bool", b], st.booleans()),
@@ -94,12 +100,7 @@ _LEAVES = st.one_of(
     st.builds(lambda x: ["float", x], st.sampled_from([0.0, 1.0, 2.0, 0.5])),
     st.builds(lambda s: ["str", s], st.sampled_from(["", "a", "b", "ab", "0", "1"])),
     st.builds(lambda s: ["bytes", s], st.sampled_from(["", "61", "6162", "00", "0000"])),
-    st.builds(
-        lambda dtype, shape, first: ["array", _numbered(dtype, shape, first)],
-        st.sampled_from(DTYPES),
-        st.lists(st.integers(0, 3), max_size=3),
-        st.integers(0, 1),
-    ),
+    _ARRAYS,
 )
 
 
@@ -121,7 +122,7 @@ def _nested(parts: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     )
 
 
-VALUES = st.recursive(_LEAVES, _nested, max_leaves=6)
+VALUES = st.one_of(_ARRAYS, st.recursive(_LEAVES, _nested, max_leaves=6))
 
 
 def changed(value: Value, draw: Draw) -> Value:
@@ -132,6 +133,15 @@ def changed(value: Value, draw: Draw) -> Value:
         return [kind, [*held[:index], changed(held[index], draw), *held[index + 1 :]]]
     variant: Value = draw(st.sampled_from(_variants(kind, held)))
     return variant
+
+
+def regrouped(draw: Draw) -> tuple[Value, Value]:
+    """Return two values of the same parts in the same order, nested in two ways."""
+    outer, inner = (draw(st.sampled_from(("list", "tuple"))) for _ in range(2))
+    parts = draw(st.lists(_LEAVES, min_size=1, max_size=3))
+    cuts = [draw(st.integers(0, len(parts))) for _ in range(2)]
+    one, other = ([outer, [[inner, parts[:cut]], *parts[cut:]]] for cut in cuts)
+    return one, other
 
 
 def _variants(kind: str, held: Any) -> list[Value]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kvproof.reference import media
+from kvproof.reference.identity import Span
 from kvproof.suites.media import properties as seen
 from kvproof.suites.media.model import Model
-from kvproof.suites.media.subject import Spans, Subject
 from kvproof.suites.part import Recorder
 
 
@@ -14,17 +15,15 @@ class Walk:
     def __init__(
         self,
         model: Model,
-        spans: Spans,
+        spans: tuple[Span, ...],
         *,
         hit: int,
         turn: int,
-        subject: Subject,
         recorder: Recorder,
     ) -> None:
         self._model, self._spans, self._hit, self._turn = model, spans, hit, turn
         self._computed = hit
         self._encoded: list[int] = [0] * len(spans)
-        self._media = subject.media
         self._check, self._saw = recorder.check, recorder.saw
 
     def step(self, budget: int) -> str:
@@ -33,14 +32,14 @@ class Walk:
         if start >= len(self._model.entries):
             return "nothing to compute"
         wanted = self._wanted(budget)
-        stop: int = self._media.chunk_stop(start, wanted, self._spans)
+        stop: int = media.chunk_stop(start, wanted, self._spans)
         self._judge_stop(wanted, stop)
         self._encode(stop)
         self._computed = stop
         return f"{start}..{stop}"
 
     def _wanted(self, budget: int) -> int:
-        limit: int = self._media.chunk_limit(budget, self._spans, turn=self._turn)
+        limit: int = media.chunk_limit(budget, self._spans, turn=self._turn)
         allowed = self._model.limit(budget, self._turn)
         self._check(
             "the_chunk_limit_grows_for_this_turn_only",
@@ -72,7 +71,7 @@ class Walk:
 
     def _encode(self, stop: int) -> None:
         start = self._computed
-        named: tuple[int, ...] = self._media.to_encode(self._hit, start, stop, self._spans)
+        named: tuple[int, ...] = media.to_encode(self._hit, start, stop, self._spans)
         touched = {place for _, place in self._model.entries[start:stop] if place}
         expected = [
             index

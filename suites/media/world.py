@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from kvproof.reference import hit_length, identity, media
+from kvproof.reference.identity import Span
 from kvproof.suites.media import hashing
 from kvproof.suites.media import properties as seen
 from kvproof.suites.media.model import Model, Place, Thing, is_malformed, places
-from kvproof.suites.media.subject import ALLOWED, Spans, Subject
 from kvproof.suites.media.walk import Walk
 from kvproof.suites.part import Config, Recorder
+
+Spans: TypeAlias = tuple[Span, ...]
 
 
 class World:
     """One block size, the keys of all requests so far, and the newest of them."""
 
-    def __init__(self, config: Config, recorder: Recorder, subject: Subject | None = None) -> None:
+    def __init__(self, config: Config, recorder: Recorder) -> None:
         self.block_size: int = config["block_size"]
         self.things: list[list[Thing]] = []
         self.walk: Walk | None = None
         self._known: list[tuple[Model, list[bytes]]] = []
-        self._subject = subject or Subject()
         self._recorder = recorder
         self._check, self._saw = recorder.check, recorder.saw
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation."""
         if verb == "hash":
-            return hashing.compare(self._subject, self._recorder, **arguments)
+            return hashing.compare(self._recorder, **arguments)
         if verb == "ask":
-            return hashing.ask(self._subject, self._recorder, **arguments)
+            return hashing.ask(self._recorder, **arguments)
         if verb == "step":
             return self.walk.step(**arguments) if self.walk else "nothing to compute"
         assert verb == "arrive", verb
@@ -64,7 +66,6 @@ class World:
             spans,
             hit=hit,
             turn=turn,
-            subject=self._subject,
             recorder=self._recorder,
         )
         self._saw_shapes(given, runs)
@@ -75,8 +76,8 @@ class World:
         turned = (
             [items[index % len(items)] for index in order] if _is_order(order, items) else items
         )
-        first: Spans = self._subject.media.spans_of(turned, ALLOWED)
-        second: Spans = self._subject.media.spans_of(items, ALLOWED)
+        first: Spans = media.spans_of(turned, hashing.ALLOWED)
+        second: Spans = media.spans_of(items, hashing.ALLOWED)
         self._check(
             "span_order_does_not_matter",
             first == second,
@@ -90,19 +91,19 @@ class World:
         if kind == "embeds":
             rows = np.array([[content or 0, 1] for content in contents], np.float32)
             mask = [content is not None for content in contents]
-            items: Sequence[Any] = self._subject.media.embeds(rows, mask, start=where[0][0])
+            items: Sequence[Any] = media.embeds(rows, mask, start=where[0][0])
             return items
         if kind == "video":
-            expanded: Sequence[Any] = self._subject.media.frames(where, contents)
+            expanded: Sequence[Any] = media.frames(where, contents)
             return expanded
-        (start, length), content = where[0], self._subject.media.Content(contents[0])
-        return [self._subject.media.Item(kind, start, length, content)]
+        (start, length), content = where[0], media.Content(contents[0])
+        return [media.Item(kind, start, length, content)]
 
     def _is_accepted(self, spans: Spans, total: int, *, malformed: bool) -> bool:
         error = ""
         try:
-            self._subject.identity.check_spans(spans, total)
-        except self._subject.identity.IdentityError as refusal:
+            identity.check_spans(spans, total)
+        except identity.IdentityError as refusal:
             error = str(refusal)
         self._check(
             "spans_are_refused_iff_malformed",
@@ -135,24 +136,24 @@ class World:
         self._saw(seen.OTHER, mine == their and len(mine) == size)
 
     def _keys(self, model: Model, spans: Spans) -> list[bytes]:
-        digest = self._subject.identity.hash_algorithm("sha256")
-        keys = self._subject.identity.BlockKeys(block_size=self.block_size, digest=digest)
+        digest = identity.hash_algorithm("sha256")
+        keys = identity.BlockKeys(block_size=self.block_size, digest=digest)
         keys.extend(model.tokens, spans)
         found: list[bytes] = keys.keys
         return found
 
     def _clamp(self, model: Model, spans: Spans, matched: int) -> int:
-        floors = [self._subject.hits.aligned(self.block_size), self._subject.hits.outside(spans)]
-        hit: int = self._subject.hits.longest(matched, floors)
+        floors = [hit_length.outside(spans), hit_length.aligned(self.block_size)]
+        hit: int = hit_length.longest(matched, floors)
         best = model.hit(matched, self.block_size)
         self._check(
             "clamps_reach_a_fixpoint",
             hit == best,
             lambda: f"{matched} matched tokens give a hit of {hit}, not {best}: {model.runs}",
         )
-        outside = [step.which for step in self._subject.hits.reductions(matched, floors)]
-        self._saw(seen.TWO_ROUNDS, outside.count(1) > 1)
-        self._saw(seen.REJECTED, 1 in outside and not hit)
+        lowered = [step.which for step in hit_length.reductions(matched, floors)]
+        self._saw(seen.TWO_ROUNDS, lowered.count(0) > 1)
+        self._saw(seen.REJECTED, 0 in lowered and not hit)
         return hit
 
     def _saw_shapes(self, given: list[Thing], runs: list[Place]) -> None:

@@ -53,9 +53,9 @@ def state_blocks(plan: Plan, group: PlannedGroup) -> int:
 def fits(plan: Plan, length: int, blocks: int) -> bool:
     """Tell whether a request of `length` tokens, at its worst moment, fits so many blocks."""
     rows = plan.settings.max_requests + plan.settings.prefix_cache_state_budget
-    if has_states(plan) and plan.settings.state_pool == "separate":
-        if rows < 1 + plan.settings.drafts:
-            return False
+    separate = has_states(plan) and plan.settings.state_pool == "separate"
+    if separate and rows < 1 + plan.settings.drafts:
+        return False
     return sum(most_held(plan, group, length) for group in plan.groups) <= blocks
 
 
@@ -67,6 +67,12 @@ def has_states(plan: Plan) -> bool:
 def bytes_of(layers: Sequence[LayerSpec]) -> int:
     """Return bytes per token, or per state."""
     return sum(part.heads * part.width for layer in layers for part in layer.parts)
+
+
+def seen_as(layer: LayerSpec, settings: PlanSettings) -> tuple[str, int]:
+    """Return kind and size of the group of a layer: what no request outgrows is full."""
+    whole = not settings.hybrid_groups or layer.size >= settings.max_len
+    return ("full", 0) if layer.kind != "state" and whole else (layer.kind, layer.size)
 
 
 class Equal(NamedTuple):
@@ -83,8 +89,7 @@ def equal_splits(model: ModelSpec, settings: PlanSettings) -> Iterator[Equal]:
     kinds: dict[tuple[str, int], list[LayerSpec]] = {}
     for layer in model.layers:
         if layer.kind not in ("shared", "state"):
-            promoted = not settings.hybrid_groups
-            rule = ("full", 0) if promoted else (layer.kind, layer.size)
+            rule = seen_as(layer, settings)
             kinds.setdefault(rule, []).append(layer)
     for size in range(1, max(map(len, kinds.values()), default=0) + 1):
         dealt = {rule: _deal(layers, -(-len(layers) // size)) for rule, layers in kinds.items()}

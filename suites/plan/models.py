@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,21 +17,27 @@ PART_BYTES = (16, 32, 48, 132, 576, 7)
 STATE_BYTES = (64, 1000, 40_000, 123_457)
 
 
+LENGTHS = (1, 9, 40, 130, 200, 333)
+MEMORY = ((10_000, 60_000), (300_000, 10**6), (300_000, 10**6), (10**6, 10**7))
+STAGES = (1, 1, 1, 2, 3)
+
+
 def draw_config(draw: Draw) -> Config:
     """Draw the kinds of a model's layers, and what is planned for."""
     shapes = [_draw_shape(draw) for _ in range(draw(st.integers(1, 3)))]
-    layers = [draw(st.sampled_from(range(len(shapes)))) for _ in range(draw(st.integers(1, 12)))]
-    readers = draw(st.integers(0, 2)) if shapes[layers[-1]]["kind"] != "state" else 0
+    layers = draw(st.lists(st.integers(0, len(shapes) - 1), min_size=1, max_size=12))
+    stages = min(len(layers), draw(st.sampled_from(STAGES)))
+    shared = stages == 1 and shapes[layers[-1]]["kind"] != "state"
     return {
         "shapes": shapes,
         "layers": layers,
-        "readers": readers,
-        "settings": _draw_settings(draw, len(layers) + readers),
+        "readers": draw(st.integers(0, 2)) if shared else 0,
+        "settings": _draw_settings(draw, stages),
     }
 
 
 def _draw_shape(draw: Draw) -> Config:
-    kind = draw(st.sampled_from(["full", "window", "chunk", "state"]))
+    kind = draw(st.sampled_from(["full", "window", "window", "chunk", "state"]))
     if kind == "state":
         parts = draw(st.lists(st.sampled_from(STATE_BYTES), min_size=1, max_size=2))
         return {"kind": kind, "size": 0, "parts": parts}
@@ -41,16 +46,15 @@ def _draw_shape(draw: Draw) -> Config:
     return {"kind": kind, "size": size, "parts": parts}
 
 
-def _draw_settings(draw: Draw, depth: int) -> Config:
+def _draw_settings(draw: Draw, stages: int) -> Config:
     block, ratio = draw(st.sampled_from([(4, 1), (4, 2), (8, 1), (8, 4), (6, 3), (16, 1)]))
-    stages = draw(st.integers(1, min(3, depth)))
-    low, high = draw(st.sampled_from([(10_000, 60_000), (100_000, 1_000_000), (10**6, 10**7)]))
+    low, high = draw(st.sampled_from(MEMORY))
     return {
         "memory": [draw(st.integers(low, high)) for _ in range(stages)],
-        "max_len": draw(st.integers(1, 200)),
+        "max_len": draw(st.sampled_from(LENGTHS)),
         "block_size": block,
         "kernel_block_size": 0 if ratio == 1 else block // ratio,
-        "num_blocks": draw(st.sampled_from([0, 0, 0, 2, 20])),
+        "num_blocks": draw(st.sampled_from([0, 0, 0, 0, 2, 50])),
         "max_batch_tokens": draw(st.sampled_from([4, 16, 70])),
         "drafts": draw(st.sampled_from([0, 0, 0, 1, 3])),
         "max_unit": block * draw(st.sampled_from([1, 2, 4, 6])),
@@ -63,7 +67,9 @@ def _draw_settings(draw: Draw, depth: int) -> Config:
 
 def model_of(config: Config) -> ModelSpec:
     """Return the model of a configuration; its last layers read the last that owns something."""
-    layers = [_layer(config["shapes"][shape], index) for index, shape in enumerate(config["layers"])]
+    layers = [
+        _layer(config["shapes"][shape], index) for index, shape in enumerate(config["layers"])
+    ]
     owner = layers[-1]
     for index in range(config["readers"]):
         at = len(layers)
@@ -80,8 +86,3 @@ def settings_of(config: Config, **changed: Any) -> PlanSettings:
     """Return the settings of a configuration."""
     asked = {**config["settings"], "memory": tuple(config["settings"]["memory"])}
     return replace(PlanSettings(**asked), **changed)
-
-
-def kinds(model: ModelSpec) -> Sequence[str]:
-    """Return the kinds that occur."""
-    return sorted({layer.kind for layer in model.layers})

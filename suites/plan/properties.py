@@ -99,9 +99,9 @@ PROPERTIES = (
         oracle=BRUTE_FORCE,
     ),
     Property(
-        "keeping_windows_whole_costs_memory",
+        "keeping_windows_whole_states_its_cost",
         ("P8",),
-        "the fallback has no windows, and never fits more requests than the hybrid plan",
+        "the fallback has no windows, and says how many requests fewer run at once",
         (PROMOTED,),
         oracle=METAMORPHIC,
     ),

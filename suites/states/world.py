@@ -191,9 +191,9 @@ class StatesWorld:
     # --- checkpoints ---
 
     def reserve(self, request: str, *, decode: bool) -> object:
-        """Reserve a checkpoint of the state as it is."""
+        """Reserve a checkpoint of the state as it is, or will be once its restore has landed."""
         running = request in self.model.running
-        if running and not self._settled(request):
+        if request in self.model.drafts:
             return None
         latest = self.model.latest(request)
         only_own = self.model.free == 0 and self.model.order == [latest]

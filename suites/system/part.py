@@ -52,8 +52,7 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 def draw_config(draw: Draw) -> Config:
     """Draw an engine whose pool is too small for what it will be asked."""
     sizes = _one(draw, BLOCK_SIZES)
-    plain = _rarely(draw, 3)
-    groups = [{"kind": "full", "block_size": sizes[0]}] if plain else _groups(draw, sizes)
+    groups = _one(draw, (_plain, _recurrent, _any))(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
     width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
     states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
@@ -67,14 +66,23 @@ def draw_config(draw: Draw) -> Config:
         "decode_interval": unit * _int(draw, 0, 2),
         "max_batch_tokens": _int(draw, 1, 6) if _rarely(draw, 3) else _int(draw, 7, 30),
         "steps_in_flight": _int(draw, 1, 3),
-        "num_drafts": _int(draw, 0, 3),
+        "num_drafts": _int(draw, 0, 3) if draw(st.booleans()) else 0,
         "vocabulary": _int(draw, 2, 3),
         "media": _rarely(draw, 3),
         "twin": _rarely(draw, 4),
     }
 
 
-def _groups(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    return [{"kind": "full", "block_size": sizes[0]}]
+
+
+def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    state = {"kind": "state", "block_size": sizes[0], "state_blocks": _int(draw, 1, 2)}
+    return [state, *[_group(draw, sizes) for _ in range(_int(draw, 0, 1))]]
+
+
+def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
 
@@ -137,10 +145,10 @@ def _tokens(world: World, draw: Draw) -> list[int]:
     """A fresh prompt, or one that goes on where an earlier one or its answer was."""
     unit = world.unit
     head: tuple[int, ...] = ()
-    if world.prompts and not _rarely(draw, 4):
+    if world.prompts and not _rarely(draw, 6):
         recent = world.prompts[-6:]
         head = recent[_int(draw, 0, len(recent) - 1)]
-        if draw(st.booleans()):
+        if _rarely(draw, 3):
             head = head[: _int(draw, 0, len(head))]
     length = unit * _int(draw, 0, 2) + _int(draw, 0, unit)
     tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]

@@ -63,14 +63,14 @@ class Watch:
         saw(seen.ENCODED, answer.encode)
         if state is None:
             return
-        tokens = bytes(live.tokens)
+        space, tokens = self._asked[live.id].prompt.namespace, bytes(live.tokens)
         if state.save is not None:
             junction = live.junction == answer.stop
             decoded = answer.stop > live.prompt
             why = seen.JUNCTION if junction else seen.DECODED if decoded else ""
-            self._saved.setdefault((live.key, tokens[: 4 * answer.stop]), why)
+            self._saved.setdefault((space, tokens[: 4 * answer.stop]), why)
         if state.restore is not None:
-            why = self._saved.get((live.key, tokens[: 4 * answer.start]), "")
+            why = self._saved.get((space, tokens[: 4 * answer.start]), "")
             saw(seen.RESTORED)
             saw(why, why)
 

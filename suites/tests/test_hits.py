@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
-from kvproof.reference import hit_length
 from kvproof.suites.hits.cases import Case, Group, choose_case, choose_groups
 from kvproof.suites.hits.oracle import is_valid, longest_by_trying
-from kvproof.suites.hits.part import PART, World, arguments_of
-from kvproof.suites.part import PartViolation, Recorder
-from kvproof.suites.tests.planted import Planted, plant
+from kvproof.suites.hits.part import PART, arguments_of
+from kvproof.suites.part import Part, PartViolation, Recorder
+from kvproof.suites.tests.planted import Fault, load, plant
 
 CASES = 100_000
 FAULT_CASES = 5_000
 """The last of the faults is noticed within 1,000."""
+
+
+class Planted(NamedTuple):
+    """A bug in `hit_length`: `property` has to notice that `old` is `new`."""
+
+    story: str
+    property: str
+    old: str
+    new: str
+
 
 FAULTS = (
     Planted(
@@ -107,9 +117,9 @@ def cases(seed: int, count: int) -> Iterator[Case]:
         yield choose_case(choose, choose_groups(choose))
 
 
-def judge(case: Case, subject: object = hit_length) -> Recorder:
-    recorder = Recorder(PART.properties)
-    World({"groups": case.groups}, recorder, subject).apply("hit", **arguments_of(case))
+def judge(case: Case, part: Part = PART) -> Recorder:
+    recorder = Recorder(part.properties)
+    part.world({"groups": case.groups}, recorder).apply("hit", **arguments_of(case))
     return recorder
 
 
@@ -124,7 +134,9 @@ def test_equal_to_brute_force_on_a_hundred_thousand_cases() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
-    broken = plant(hit_length, fault)
+    name = f"hits_{FAULTS.index(fault)}"
+    plant(name, Fault("reference.hit_length", fault.old, fault.new))
+    broken = load(name, "suites.hits.part").PART
     fallen: Counter[str] = Counter()
     for case in cases(7, FAULT_CASES):
         try:

@@ -1,0 +1,79 @@
+"""Expert rows on the nodes of the index, and the histories of running requests (R1-R3)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+import numpy.typing as npt
+
+from kvproof.reference.block_pool import Ids
+from kvproof.reference.expert_history import (
+    ExpertFormat,
+    ExpertHistory,
+    ExpertStore,
+    Place,
+    Recorded,
+)
+from kvproof.reference.identity import TOKEN_BYTES
+from kvproof.reference.requests import Live
+from kvproof.reference.steps import Scheduled
+from kvproof.reference.trie_node import Node, Piece
+
+
+class ExpertMarks:
+    """Keeps nodes and `ExpertStore` agreed, and one history for each request."""
+
+    def __init__(self, form: ExpertFormat) -> None:
+        self.store = ExpertStore(form)
+        self._unit = form.unit
+        self._histories: dict[Live, ExpertHistory] = {}
+
+    def floor(self, node: Node, tokens: int) -> int:
+        """Return how many of the first `tokens` tokens on a path have rows, in whole units (R3)."""
+        return min(tokens, self.store.first_missing(_path(node)) * self._unit)
+
+    def start(self, request: Live) -> None:
+        """Begin with a request behind its hit."""
+        self._histories[request] = ExpertHistory(self.store.form, request.computed)
+
+    def record(self, scheduled: Scheduled, stop: int, rows: Mapping[str, npt.ArrayLike]) -> None:
+        """Keep the rows of a step, one for each token that it computed, up to `stop` (R1, X5)."""
+        history = self._histories[scheduled.request]
+        count = scheduled.stop - history.length
+        history.append(history.length, count, rows.get(scheduled.request.id))
+        history.truncate(stop)
+
+    def index(self, request: Live, pieces: list[Piece]) -> None:
+        """Fill the units of `pieces` that have no rows yet (R3)."""
+        history = self._histories[request]
+        for node, first, last, _ in pieces:
+            start, stop = first * self._unit, last * self._unit
+            history.index(self.store, node, first - node.start, start, stop)
+
+    def recorded(self, request: Live) -> Recorded:
+        """Return the rows of every token but the last, or which are missing (R2)."""
+        total = len(request.tokens) // TOKEN_BYTES
+        return self._histories[request].recorded(total, self.store, _path(request.node))
+
+    def release(self, request: Live) -> None:
+        """Forget the history of a request."""
+        self._histories.pop(request, None)
+
+    def created(self, node: Node) -> None:
+        """A new node has no rows."""
+
+    def split(self, front: Node, back: Node) -> None:
+        """Divide the rows of `back` (see `Attached`)."""
+        self.store.move(back, front, front.units)
+
+    def trim(self, node: Node, units: int) -> Ids:
+        """Forget the rows of the last units; there are no ids to free."""
+        self.store.keep(node, node.units - units)
+        return array("i")
+
+
+def _path(node: Node) -> list[Place]:
+    """Owners from the root of the index down to a node."""
+    places: list[Place] = [(step, step.units) for step in node.path()]
+    return places[::-1]

@@ -1,0 +1,31 @@
+"""Part `plan`: a model and settings are drawn, planned, and the plan is asked questions."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from kvproof.suites.part import Config, Draw, Part
+from kvproof.suites.plan.models import draw_config
+from kvproof.suites.plan.properties import PROPERTIES
+from kvproof.suites.plan.world import World
+
+_VERBS = ["plan", "request", "request", "request", "bytes", "bytes", "bytes", "state"]
+_ANY = st.integers(0, 10**4)
+
+
+def propose(_: World, draw: Draw) -> tuple[str, Config]:
+    """Draw a question, or another plan."""
+    verb = draw(st.sampled_from(_VERBS))
+    if verb == "plan":
+        return verb, {"config": draw_config(draw)}
+    if verb == "request":
+        steps = draw(st.lists(st.integers(1, 80), min_size=1, max_size=4))
+        return verb, {"length": draw(st.integers(1, 400)), "steps": steps}
+    worker = draw(st.integers(0, 2))
+    if verb == "state":
+        return verb, {"worker": worker, "blocks": draw(st.lists(_ANY, min_size=2, max_size=2))}
+    places = draw(st.lists(st.lists(_ANY, min_size=3, max_size=3), min_size=2, max_size=2))
+    return verb, {"worker": worker, "first": places[0], "second": places[1]}
+
+
+PART = Part("plan", PROPERTIES, draw_config, World, propose)

@@ -1,0 +1,55 @@
+"""Rule -> code -> properties, as Markdown: generated, so that it is never out of date."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from kvproof.suites.levels import catalogue
+from kvproof.suites.rule_index import Place, places
+from kvproof.suites.rules import RULES, SECTIONS, WITHOUT_PROPERTY
+
+_HEAD = """\
+| rule | what it asks | code of the reference | properties |
+| --- | --- | --- | --- |
+"""
+
+
+def rules_table() -> str:
+    """One table per section of the rules; ends with a newline."""
+    code, judged = _by_rule(places()), properties_by_rule()
+    return "\n".join(
+        f"## {letter}. {title[:1].upper()}{title[1:]}\n\n{_HEAD}"
+        + "".join(_row(rule, code, judged) for rule in RULES if rule[0] == letter)
+        for letter, title in SECTIONS.items()
+    )
+
+
+def _by_rule(found: Sequence[Place]) -> dict[str, dict[str, list[str]]]:
+    """Rule -> module -> names in it."""
+    modules: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for place in found:
+        for rule in dict.fromkeys(place.rules):
+            modules[rule][place.module].append(place.name)
+    return {rule: dict(by_module) for rule, by_module in modules.items()}
+
+
+def properties_by_rule() -> dict[str, list[str]]:
+    """Rule -> properties that cite it, those of parts as `part: name`."""
+    judged: defaultdict[str, list[str]] = defaultdict(list)
+    for suite, properties in catalogue("full").items():
+        for prop in properties:
+            for rule in prop.rules:
+                judged[rule].append(prop.name if suite == "cache" else f"{suite}: {prop.name}")
+    return dict(judged)
+
+
+def _row(
+    rule: str, code: Mapping[str, Mapping[str, list[str]]], judged: Mapping[str, list[str]]
+) -> str:
+    where = "; ".join(
+        f"`{module}`: {', '.join(f'`{name}`' for name in names)}"
+        for module, names in code.get(rule, {}).items()
+    )
+    names = [f"`{name}`" for name in judged.get(rule, ())] or [WITHOUT_PROPERTY.get(rule, "")]
+    return f"| {rule} | {RULES[rule]} | {where} | {', '.join(names)} |\n"
