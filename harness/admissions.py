@@ -112,7 +112,10 @@ class Admissions:
         session, layout = self._session, self._layout
         if hit or not layout.states:
             return False
-        if layout.separate and len(session.states.rows_in_use()) + 2 > session.config.state_rows - 1:
+        if (
+            layout.separate
+            and len(session.states.rows_in_use()) + 2 > session.config.state_rows - 1
+        ):
             return True
         kept = self._taken() | set(session.ledger.needed(live.prints, expected))
         units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit

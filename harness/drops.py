@@ -30,7 +30,8 @@ class Drops:
             rows = self._rows(dropped)
             self._stays_held(pool, held)
             self._was_needed(before, {**pool, **victims}, len(handed))
-            self._checkpoint_was_needed(rows)
+            if layout.full or not (pool or victims):
+                self._checkpoint_was_needed(rows)
             session.ledger.keep_first_checkpoints()
         elif not layout.single and session.profile.index == "tree":
             while (orphan := session.ledger.orphan()) is not None:

@@ -64,10 +64,9 @@ class Experts:
         )
         own, prints = rows_of(live.prints), live.prints.tolist()
         for position, row in enumerate(found):
-            if position < len(live.routed):
-                must = int(live.routed[position])
-            else:
-                must = NO_ROW
+            must = int(live.routed[position]) if position < len(live.routed) else NO_ROW
+            if position < live.hit and live.epoch != self._session.epoch:
+                must = NO_ROW  # rows of a hit went with the index
             self._row(name, position, row, own[position], must, prints[position] in self._provided)
 
     def _row(

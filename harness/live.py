@@ -30,6 +30,8 @@ class Live:
     tables: tuple[Table, ...] = ()
     computed: int = 0
     """Tokens computed or scheduled."""
+    hit: int = 0
+    """Tokens from the cache at admission."""
     stored: int = 0
     """Tokens that are reusable already, or were not to be."""
     steps: dict[int, int] = field(default_factory=dict)

@@ -34,11 +34,17 @@ class Pins:
         )
         if held and request.id not in session.pins:
             session.pins[request.id] = session.ledger.needed(prints, held)
+            if session.layout.separate:
+                slots = (
+                    session.ledger.state_blocks(prints, held, g) for g in session.layout.states
+                )
+                session.pinned_slots[request.id] = tuple(slot for found in slots for slot in found)
 
     def unpin(self, name: str, answer: Released) -> None:
         """Dropping a pin gives back what it held, once."""
         session = self._session
         table = session.pins.pop(name, ())
+        session.pinned_slots.pop(name, None)
         freed = session.layout.flat(answer.blocks)
         session.check(
             _PROPERTY,

@@ -61,6 +61,8 @@ class Session:
         self.fenced: list[Fenced] = []
         """Given back while a step was in flight: nobody else's until it is done (B6)."""
         self.pins: dict[str, Table] = {}
+        self.pinned_slots: dict[str, Table] = {}
+        """Slots of the separate state pool that pins keep."""
         self.steps: OrderedDict[int, Step] = OrderedDict()
         self.history: list[tuple[ops.Operation, object]] = []
         self.given: dict[int, tuple[int, ...]] = {}

@@ -190,6 +190,7 @@ class States:
         """Return the rows of running states and of steps in flight, except those of `but`."""
         session, place = self._session, max(1, len(self._place))
         used = {slot // place for step in session.steps.values() for slot in step.slots}
+        used.update(slot // place for slots in session.pinned_slots.values() for slot in slots)
         for live in session.live.values():
             if live is not but:
                 used.update(row for g in self._layout.states for row in live.groups[g])

@@ -34,7 +34,7 @@ class Steps:
     def admit(self, live: Live, answer: Scheduled) -> None:
         """Take over what is known of a request once it hit."""
         session, hit = self._session, answer.hit
-        live.stored = hit
+        live.stored = live.hit = hit
         if self._layout.states and live.request.read and live.request.store:
             live.junction = self._junction(live.request, live, hit)
         if session.profile.experts:
@@ -184,6 +184,9 @@ class Steps:
         for fenced in session.fenced:
             fenced.steps.discard(number)
         session.fenced = [fenced for fenced in session.fenced if fenced.steps]
+        if live.steps and session.live.get(live.request.id) is not live:
+            states = tuple(step.held | step.sources)  # whoever released it may wait for them all
+            session.fenced.append(Fenced(live.request, states, set(live.steps), sure=False))
         session.experts.computed(step, rows)
         if drafts:
             self._keep(live, drafts - accepted)

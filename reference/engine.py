@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kvproof.reference.access import decide
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.engine_config import EngineConfig
+from kvproof.reference.expert_history import Recorded
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
     IdentityError,
@@ -28,6 +29,8 @@ class Output(NamedTuple):
     tokens: tuple[int, ...]
     """The whole answer up to now."""
     done: bool
+    experts: Recorded | None = None
+    """Of a finished request: the experts of all its tokens but the last (R2)."""
 
 
 class Stuck(RuntimeError):
@@ -85,7 +88,10 @@ class Engine:
     def _complete(self) -> list[Output]:
         step = next(iter(self.scheduler.steps))
         answered = self.scheduler.complete(step, self.model.finish(step))
-        return [Output(request.id, request.answer, request.done) for request in answered]
+        return [
+            Output(request.id, request.answer, request.done, request.experts)
+            for request in answered
+        ]
 
     def cancel(self, request_id: str) -> bool:
         """Forget a request; safe at any time and idempotent (C6)."""

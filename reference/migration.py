@@ -12,8 +12,10 @@ from typing import NamedTuple
 from kvproof.reference.access import Access
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.engine import Engine
+from kvproof.reference.expert_history import Recorded
 from kvproof.reference.request_queue import RUNNING, Prompt, Served
 from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.routed import routed
 from kvproof.reference.work import Place
 
 ALONE = Access(
@@ -33,6 +35,8 @@ class Moved(NamedTuple):
     weights: int
     content: object
     """As the model gave it."""
+    experts: Recorded | None
+    """Of the computed tokens."""
 
 
 def take_out(engine: Engine, request_id: str) -> Moved | None:
@@ -40,11 +44,19 @@ def take_out(engine: Engine, request_id: str) -> Moved | None:
     request = engine.scheduler.requests.get(request_id)
     if request is None or request.in_flight:
         return None
-    content: object = None
+    content, experts = None, None
     if request.status == RUNNING:
         content = engine.model.take(_place(engine, request_id, 0, request.computed))
-    tokens, computed = tuple(request.tokens), request.computed
-    moved = Moved(request.prompt, tokens, computed, request.drafts, request.weights, content)
+        experts = routed(engine.cache, request)
+    moved = Moved(
+        request.prompt,
+        tuple(request.tokens),
+        request.computed,
+        request.drafts,
+        request.weights,
+        content,
+        experts,
+    )
     engine.scheduler.leave(request, "move")
     return moved
 
@@ -70,7 +82,11 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
     request.admit(moved.weights)
     request.known = request.computed = moved.computed
     request.drafts = moved.drafts
-    scheduler.join(request, step)
+    experts = moved.experts
+    whole = experts is not None and not experts.missing
+    rows = experts.rows[answer.hit :] if whole else None
+    request.last_row = experts.rows[-1:] if experts else None
+    scheduler.join(request, step, rows)
     engine.model.launch(step, ())
     return None
 

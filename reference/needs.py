@@ -22,6 +22,8 @@ class Needs:
         self._capacity = config.num_blocks - 1
         self._full_width = config.layout.full.width
         self._interval = config.prefix_cache_decode_state_interval
+        self._rules = config.layout.local
+        self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
         self._only_full = not residency.local and not residency.states
 
     def place(self, request: Live, hit: Hit, compute: int | None) -> int | Refusal:
@@ -110,18 +112,27 @@ class Needs:
         It may be computed token by token, but for its spans.
         """
         needed = self._residency.state_blocks + max(
-            self._step(start, stop) for start, stop in self._steps(count, spans)
+            self._step(start, stop) for start, stop in self._peaks(count, spans)
         )
         return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
 
-    def _steps(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:
-        yield count - 1, count
-        if self._residency.local:
+    def _peaks(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:
+        """Yield the steps that may need most: the first tokens of units, late in a chunk."""
+        last = (count - 1) // self._unit * self._unit
+        yield last, last + 1
+        for size in self._chunks:
+            for end in range(
+                (count - 1) // size * size, max(0, count - 2 * self._chunks[-1]), -size
+            ):
+                first = (end - 1) // self._unit * self._unit
+                yield first, first + 1
+        if self._rules:
             yield from ((span.start, span.start + span.length) for span in spans)
 
     def _step(self, start: int, stop: int) -> int:
         """Count the blocks that a request holds while it computes [start, stop) (P2)."""
         units = -(-stop // self._unit)
-        rules = [local.rule for local in self._residency.local]
-        seen = sum((units - rule.first_unit(start)) * rule.width for rule in rules)
-        return units * self._full_width + seen
+        needed = units * self._full_width
+        for rule in self._rules:
+            needed += (units - rule.first_unit(start)) * rule.width
+        return needed

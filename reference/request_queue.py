@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from kvproof.reference.access import ALLOWED, Access
+from kvproof.reference.expert_history import Recorded
 from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace, Span
 from kvproof.reference.requests import Admission
 from kvproof.reference.transitions import Transitions
 from kvproof.reference.work import Sample, Work
+
+ExpertRow: TypeAlias = npt.NDArray[np.int64]
+"""[1, layers, ranks]"""
 
 WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"
 FINISHED, CANCELLED, MOVED = "finished", "cancelled", "moved"
@@ -54,8 +62,8 @@ class Served:
     """A request on its way through the scheduler."""
 
     __slots__ = (
-        "admissions", "computed", "drafting", "drafts", "in_flight", "known", "last_step",
-        "prompt", "rank", "status", "tokens", "weights",
+        "admissions", "computed", "drafting", "drafts", "experts", "in_flight", "known", "last_row",
+        "last_step", "prompt", "rank", "status", "tokens", "weights",
     )  # fmt: skip
 
     def __init__(self, prompt: Prompt, rank: int) -> None:
@@ -66,6 +74,8 @@ class Served:
         self.tokens = list(prompt.tokens)
         """Prompt and answer so far."""
         self.admissions = 0
+        self.experts: Recorded | None = None
+        """Of a finished request, if they were asked for (R2)."""
         self.stop_running()
 
     def stop_running(self) -> None:
@@ -78,6 +88,8 @@ class Served:
         """Whether the newest step judges drafts: until it ends nobody knows what follows (X5)."""
         self.drafts: tuple[int, ...] = ()
         self.weights = 0
+        self.last_row: ExpertRow | None = None
+        """Experts of the last computed token."""
 
     def move(self, event: str) -> None:
         """Change the status. Raises IllegalMove, naming both states."""
@@ -142,6 +154,8 @@ class Served:
     def take(self, work: Work, sample: Sample) -> None:
         """Append what a step says: the drafts that were right, and the token after them (X5)."""
         self.in_flight -= 1
+        kept = work.stop - work.start - work.drafts + sample.accepted
+        self.last_row = sample.experts[kept - 1 : kept]
         if sample.token is None:
             return
         first = len(work.tokens) - work.drafts

@@ -154,6 +154,8 @@ class Residency:
         return checkpoint.ids
 
     def _tell_of_units(self, leaf: Node, left: int) -> None:
+        if not leaf.units:
+            return
         full = self._layout.full
         self._tell_of_blocks(full, leaf.blocks[left * full.width :])
         for local, run in zip(self.local, leaf.runs, strict=True):

@@ -21,11 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from numpy.typing import ArrayLike
+
 from kvproof.reference.access import Access
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.request_queue import RUNNING, Prompt, Served, WaitingLine
 from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.routed import routed
 from kvproof.reference.work import Sample, Work
 
 
@@ -64,6 +67,7 @@ class Scheduler:
         self.steps: dict[int, list[Scheduled]] = {}
         """Steps in flight, oldest first."""
         self.decisions: list[Decision] = []
+        self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
         self._step = self._arrived = 0
         self.weights = 0
         """Version of the weights: resets so far (H6)."""
@@ -93,10 +97,15 @@ class Scheduler:
         self.requests[request.id] = request
         self.line.push(request)
 
-    def join(self, request: Served, step: int) -> None:
-        """Let a request run whose content is moved in by `step`, which ends in its turn (C5)."""
+    def join(self, request: Served, step: int, rows: ArrayLike | None) -> None:
+        """Let a request run whose content is moved in by `step`, which ends in its turn (C5).
+
+        `rows` are the experts of the tokens that are moved in, if all of them are known.
+        """
         self.requests[request.id] = self.running[request.id] = request
         self.steps[step] = []
+        if rows is not None:
+            self._moved_rows[step] = {request.id: rows}
         self._note("move_in", request.id, request.computed)
 
     def cancel(self, request_id: str) -> bool:
@@ -267,13 +276,17 @@ class Scheduler:
         """Take what the oldest step says; returns the requests that got tokens."""
         current = [each for each in self.steps.pop(step) if each.current]
         judged = {each.request.id: samples[each.request.id].accepted for each in current}
-        self.cache.end_step(step, accepted=judged)
+        rows = self._moved_rows.pop(step, {})
+        if self.cache.experts:
+            rows |= {each.request.id: samples[each.request.id].experts for each in current}
+        self.cache.end_step(step, accepted=judged, experts=rows)
         for each in current:
             each.request.take(each.work, samples[each.request.id])
             if each.work.drafts:
                 accepted = judged[each.request.id]
                 self._note("judge", each.request.id, accepted, each.work.drafts, each.work.stop)
             if each.request.done:
+                each.request.experts = routed(self.cache, each.request)
                 self.leave(each.request, "finish")
         return [each.request for each in current if each.work.samples]
 

@@ -30,9 +30,7 @@ BROKEN = -1
 """The token of a step whose memory changed while it was in flight."""
 SAYS, GUESSES, ROUTES = 1, 2, 3
 """What a hidden word is hashed with, so that the answers are independent."""
-EXPERTS = 64
-"""Experts of each layer that has some."""
-Experts: TypeAlias = npt.NDArray[np.uint8]
+Experts: TypeAlias = npt.NDArray[np.int64]
 
 
 def next_token(hidden: int, vocabulary: int) -> int:
@@ -40,10 +38,15 @@ def next_token(hidden: int, vocabulary: int) -> int:
     return mix(hidden, SAYS) % vocabulary
 
 
-def expert_rows(hidden: Sequence[int], layers: int) -> Experts:
-    """Route positions by their hidden words; [positions, layers, 1] (R1)."""
-    rows = [[[mix(word + layer, ROUTES) % EXPERTS] for layer in range(layers)] for word in hidden]
-    return np.array(rows, np.uint8).reshape(len(hidden), layers, 1)
+def expert_rows(hidden: Sequence[int], form: tuple[int, int, int]) -> Experts:
+    """Route positions by their hidden words; [positions, layers, ranks] (R1).
+
+    `form`: experts to choose from, layers, ranks.
+    """
+    experts, *shape = form
+    places = range(shape[0] * shape[1])
+    rows = [mix(word + place, ROUTES) % experts for word in hidden for place in places]
+    return np.array(rows, np.int64).reshape(len(hidden), *shape)
 
 
 def guesses(hidden: int, count: int, vocabulary: int) -> tuple[int, ...]:
@@ -84,14 +87,14 @@ class Pass:
             hidden = layer.at(position, hidden)
         return hidden
 
-    def run(self, vocabulary: int, expert_layers: int) -> Sample:
+    def run(self, vocabulary: int, experts: tuple[int, int, int]) -> Sample:
         """Judge the drafts, sample, let the draft layers follow, write everything."""
         work = self._work
         token, accepted = self._sample(vocabulary) if work.samples else (None, 0)
         seen = self._follow(work.stop - work.drafts + accepted)
         self._store()
         proposed = guesses(mix(seen, token), work.propose, vocabulary) if token is not None else ()
-        return Sample(token, accepted, proposed, expert_rows(self._hidden, expert_layers))
+        return Sample(token, accepted, proposed, expert_rows(self._hidden, experts))
 
     def _sample(self, vocabulary: int) -> tuple[int, int]:
         """Return the next token and how many drafts before it are right."""
@@ -146,9 +149,10 @@ class Content(NamedTuple):
 class SymbolicModel:
     """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
 
-    def __init__(self, config: CacheConfig, *, vocabulary: int = 4, expert_layers: int = 0) -> None:
+    def __init__(self, config: CacheConfig, *, vocabulary: int = 4) -> None:
         self.memory = SymbolicMemory(config)
-        self._config, self._vocabulary, self._expert_layers = config, vocabulary, expert_layers
+        self._config, self._vocabulary = config, vocabulary
+        self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
         self.computed = 0
         """Positions computed so far."""
@@ -160,7 +164,7 @@ class SymbolicModel:
     def _run(self, work: Work) -> tuple[Pass, Sample]:
         self.computed += work.stop - work.start
         running = Pass(self.memory, self._config, work)
-        return running, running.run(self._vocabulary, self._expert_layers)
+        return running, running.run(self._vocabulary, self._experts)
 
     def finish(self, step: int) -> Mapping[str, Sample]:
         """End a step: its memory must be as it was, and it may still write."""

@@ -52,7 +52,7 @@ class Sample(NamedTuple):
     """How many of its drafts were right, from the first on."""
     drafts: tuple[int, ...]
     """Guesses for what follows `token`."""
-    experts: npt.NDArray[np.uint8]
+    experts: npt.NDArray[np.int64]
     """[stop - start, layers, ranks]; no layers for a model without experts (R1)."""
 
 

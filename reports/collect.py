@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.harness.records import AnyEvent, Failure, PropertyVerdict, Run
 from kvproof.reports.model import Report, grouped
-from kvproof.reports.parts import SECTIONS, Finding, Row, Section
+from kvproof.reports.parts import MAIN_SUITE, SECTIONS, Finding, Row, Section
 from kvproof.reports.text import clean_run
 
 
@@ -52,7 +52,8 @@ def _rows(verdicts: Sequence[PropertyVerdict]) -> tuple[Row, ...]:
     rows = []
     for name, found in grouped(verdicts, lambda verdict: verdict.property).items():
         cells = {verdict.target: verdict for verdict in found}
-        rows.append(Row(name, found[0].sentence, tuple(found[0].rules), cells))
+        part = "" if found[0].suite == MAIN_SUITE else found[0].suite
+        rows.append(Row(name, found[0].sentence, tuple(found[0].rules), cells, part))
     return tuple(rows)
 
 

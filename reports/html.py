@@ -56,7 +56,7 @@ def render_html(run: Run) -> str:
 
 
 def _page(report: Report, most_failures: int) -> str:
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     return page.render(
         report=report,
         notes=notes.notes(report),
@@ -117,15 +117,16 @@ def _hit_rates(report: Report) -> list[Chart]:
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Return the templates with the filters and names that they use."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "brief": lambda value: text.cut(value, _MOST_CELL),
         "long": lambda value: text.cut(value, MOST_TEXT),
         "tail": lambda value: text.tail(value, MOST_TEXT),
@@ -135,7 +136,7 @@ def _environment() -> jinja2.Environment:
         "plural": text.plural,
         "json": lambda value: text.cut(json.dumps(value, indent=2, ensure_ascii=False), MOST_TEXT),
     }
-    environment.globals |= {
+    made.globals |= {
         "mark": text.MARKS.__getitem__,
         "marks": text.MARKS,
         "anchor": parts.evidence_anchor,
@@ -147,7 +148,7 @@ def _environment() -> jinja2.Environment:
         "pairs": pairs,
         "unsupported": unsupported,
     }
-    return environment
+    return made
 
 
 def is_link(value: str) -> bool:

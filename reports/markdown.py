@@ -187,7 +187,7 @@ def _skipped(report: Report) -> Iterator[str]:
 
 def _foot(report: Report) -> Iterator[str]:
     targets = [f"{e.engine} {e.version}" for e in report.started.values()]
-    seed = "" if report.manifest.seed is None else f", seed {report.manifest.seed}"
-    yield from ("", f"{duration(report.seconds)}{seed}, {escape(', '.join(targets))};")
+    seed = [] if report.manifest.seed is None else [f"seed {report.manifest.seed}"]
+    yield from ("", f"{', '.join([duration(report.seconds), *seed, *map(escape, targets)])};")
     yield f"{plural(len(report.run.events), 'event')} in {code(report.run.directory)};"
     yield f"repeat with {code(report.command)}"

@@ -28,7 +28,16 @@ from kvproof.harness.records import (
     TargetStarted,
     Threshold,
 )
-from kvproof.reports.parts import OUTCOMES, BenchGroup, Coverage, Finding, Outcome, Row, Section
+from kvproof.reports.parts import (
+    MAIN_SUITE,
+    OUTCOMES,
+    BenchGroup,
+    Coverage,
+    Finding,
+    Outcome,
+    Row,
+    Section,
+)
 from kvproof.reports.text import listed, plural
 
 E = TypeVar("E", bound=Event)
@@ -143,6 +152,12 @@ class Report:
         return [_coverage(target, events) for target, events in groups.items()]
 
     @cached_property
+    def exercised(self) -> list[Coverage]:
+        """One entry per exercised target and suite."""
+        groups = grouped(self.of(Exercised), lambda event: (event.target, event.suite))
+        return [_coverage(target, events) for (target, _), events in groups.items()]
+
+    @cached_property
     def bench(self) -> list[BenchGroup]:
         """One entry per workload, size and case."""
         groups = grouped(
@@ -183,10 +198,20 @@ def _coverage(target: str, events: Sequence[Exercised]) -> Coverage:
         test_cases=sum(event.test_cases for event in events),
         seconds=sum(event.seconds for event in events),
         operations=_added(event.operations for event in events),
-        situations=_added(event.situations for event in events),
+        situations=_added(
+            {_named(event, name): times for name, times in event.situations.items()}
+            for event in events
+        ),
         hit_blocks=_added(event.hit_blocks for event in events),
-        missing=tuple(dict.fromkeys(name for event in events for name in event.missing)),
+        missing=tuple(
+            dict.fromkeys(_named(event, name) for event in events for name in event.missing)
+        ),
     )
+
+
+def _named(event: Exercised, situation: str) -> str:
+    """Tell situations of suites apart; those of a cache stand for themselves."""
+    return situation if event.suite == MAIN_SUITE else f"{event.suite}: {situation}"
 
 
 def _added(counts: Iterable[dict[str, int]]) -> Counter[str]:

@@ -28,6 +28,9 @@ SECTIONS = {
 }
 """Letter of a rule section -> its name, in the order of the matrix."""
 
+MAIN_SUITE = "cache"
+"""The suite that judges every target; what belongs to it needs no label."""
+
 OUTCOMES: dict[str, tuple[str, Tone]] = {
     "pass": ("PASS", "pass"),
     "fail": ("FAIL", "fail"),
@@ -76,6 +79,8 @@ class Row:
     sentence: str
     rules: tuple[str, ...]
     cells: dict[str, PropertyVerdict]
+    part: str = ""
+    """Suite that it belongs to, if that is a part of the reference."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Coverage:
-    """All that was done to one target, its suites added up."""
+    """All that was done to one target by its suites, or by one of them."""
 
     target: str
     suites: tuple[str, ...]
@@ -109,6 +114,12 @@ class Coverage:
     hit_blocks: Counter[str]
     missing: tuple[str, ...]
     """Required situations that some suite never reached."""
+
+    @property
+    def label(self) -> str:
+        """Target, and the suite if it is one of the parts."""
+        parts = [self.target, *(suite for suite in self.suites if suite != MAIN_SUITE)]
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

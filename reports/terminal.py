@@ -161,13 +161,13 @@ def _deaths(report: Report, screen: Screen) -> None:
 def _coverage(report: Report, screen: Screen) -> None:
     if report.coverage:
         screen.heading("What was exercised")
-    for entry in report.coverage:
+    for entry in report.exercised:
         total = sum(entry.hit_blocks.values())
         reused = (total - entry.hit_blocks.get("0", 0)) / total if total else None
         done = [f"{name} {times:,}" for name, times in entry.operations.most_common()]
         hits = "" if reused is None else f"; {percent(reused)} of admissions reused blocks"
         screen.line(
-            f"{entry.target}: {plural(entry.test_cases, 'test case')} in "
+            f"{entry.label}: {plural(entry.test_cases, 'test case')} in "
             f"{duration(entry.seconds)}; {listed(done, 8)}{hits}"
         )
 

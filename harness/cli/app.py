@@ -20,6 +20,7 @@ from kvproof.harness.cli import bench as bench_verb
 from kvproof.harness.cli import conformance, interrupts
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
+from kvproof.harness.cli import plan as plan_verb
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
@@ -41,6 +42,7 @@ app = App(
 )
 targets_app = App(name="targets", help="Engines under test: list, install, remove, profile.")
 app.command(targets_app)
+app.command(plan_verb.plan)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]

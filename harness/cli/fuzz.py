@@ -291,7 +291,9 @@ class _Explorer:
             events.clear()
             for suite in run.suites:
                 if suite.judged and time.monotonic() < self.deadline:
-                    yield _Found(handle.name, suite.name, self._explore(run, handle.name, suite), [])
+                    yield _Found(
+                        handle.name, suite.name, self._explore(run, handle.name, suite), []
+                    )
         if events:
             yield _Found(handle.name, "", None, events)
 

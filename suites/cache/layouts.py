@@ -28,7 +28,7 @@ def layouts(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     interval = draw(st.sampled_from((0, 0, 1, 2))) if states else 0
     strict = profile.require_experts and bool(layout.full) and draw(st.integers(0, 3)) == 3
     return TargetConfig(
-        num_blocks=min(MOST_BLOCKS, blocks) + 1,  # and the null block
+        num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,
         prefix_caching=draw(st.integers(0, 15)) != 15,
         groups=groups,
@@ -48,8 +48,7 @@ def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
     sizes = _sizes(draw, profile, len(drawn))
     unit = lcm(*sizes)
     groups = [
-        _group(draw, profile, kind, size, unit)
-        for kind, size in zip(drawn, sizes, strict=True)
+        _group(draw, profile, kind, size, unit) for kind, size in zip(drawn, sizes, strict=True)
     ]
     if all(group.draft for group in groups):
         groups[0] = Group(groups[0].kind, groups[0].block_size, groups[0].size)
@@ -58,7 +57,9 @@ def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
 
 def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:
     """Equal block sizes, or unequal ones with a small common multiple."""
-    small = [size for size in sorted(profile.block_sizes) if size <= 4] or [min(profile.block_sizes)]
+    small = [size for size in sorted(profile.block_sizes) if size <= 4] or [
+        min(profile.block_sizes)
+    ]
     sizes = [draw(st.sampled_from(small))] * count
     if profile.mixed_block_sizes and draw(st.booleans()):
         for index in range(1, count):

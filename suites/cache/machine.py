@@ -75,7 +75,7 @@ class CacheMachine(RuleBasedStateMachine):
         self._unit = layout.unit
         self._room = self.config.num_blocks  # in units
         if not layout.single:
-            self._room = self.config.num_blocks // layout.unit_blocks + 1
+            self._room = self.config.num_blocks // max(1, layout.unit_blocks) + 1
         large = data.draw(st.integers(0, 7)) == 7
         self._tokens = st.integers(0, (LARGE_ALPHABET if large else TINY_ALPHABET) - 1)
         self.session = self.open()

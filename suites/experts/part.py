@@ -48,9 +48,14 @@ _VERBS = (
     *("compute", "compute", "compute", "keep", "keep", "ask", "ask", "verify", "verify"),
     *("arrive", "arrive", "serve", "serve", "finish", "evict", "evict", "unfit", "reset"),
 )
+_MOSTLY = st.sampled_from((True, True, True, False))
 _ARGUMENTS: dict[str, dict[str, st.SearchStrategy[object]]] = {
-    "compute": {"count": st.integers(1, 8), "record": st.sampled_from((True, True, True, False))},
-    "verify": {"drafts": st.text("!x", min_size=1, max_size=5), "accepted": st.integers(0, 5)},
+    "compute": {"count": st.integers(1, 8), "record": _MOSTLY},
+    "verify": {
+        "drafts": st.text("!x", min_size=1, max_size=5),
+        "accepted": st.integers(0, 5),
+        "record": _MOSTLY,
+    },
     "unfit": {"kind": st.sampled_from(("number", "shape", "range", "place", "type"))},
     "evict": {"which": st.integers(0, 5), "count": st.integers(1, 3)},
     **{verb: {} for verb in ("keep", "ask", "finish", "reset")},

@@ -110,13 +110,14 @@ class ExpertsWorld:
         live.history.append(start, count, rows)
         live.recorded |= dict.fromkeys(range(start, start + count), record)
 
-    def verify(self, request: str, drafts: str, accepted: int) -> object:
-        """Compute drafts, of which the first ones are accepted and go on the text."""
+    def verify(self, request: str, drafts: str, accepted: int, *, record: bool) -> object:
+        """Compute the rest of the text and then drafts; the accepted ones go on the text."""
         live = self.requests.get(request)
-        if live is None or live.history.length < len(live.text):
+        if live is None:
             return None
-        start, accepted = live.history.length, min(accepted, len(drafts))
-        self._append(live, len(drafts), record=True, text=live.text + drafts)
+        start, accepted = len(live.text), min(accepted, len(drafts))
+        self._append(live, start - live.history.length, record=record)
+        self._append(live, len(drafts), record=record, text=live.text + drafts)
         live.history.truncate(start + accepted)
         live.text += drafts[:accepted]
         live.recorded = {p: known for p, known in live.recorded.items() if p < start + accepted}
@@ -273,15 +274,15 @@ class ExpertsWorld:
         )
         missing = {p for start, stop in found.missing for p in range(start, stop)}
         expected = {p for p in range(total - 1) if not self._is_known(live, p)}
+        truth = self._truth(text, 0, total - 1)
+        truth[sorted(expected)] = 0
+        wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
+        self.recorder.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
         self.recorder.check(
             "unrecorded_expert_rows_are_named",
             missing == expected,
             lambda: f"missing of {text!r}: {sorted(missing)}, in truth {sorted(expected)}",
         )
-        truth = self._truth(text, 0, total - 1)
-        truth[sorted(expected)] = 0
-        wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
-        self.recorder.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
         self._note_returned(live, expected)
         return list(found.missing)
 

@@ -52,7 +52,8 @@ def _where(bug: Bug) -> str:
         return bug.awaits
     if bug.limit:
         return "part"
-    return "reference" if all(name in _PART_OF for name in bug.properties) else "any"
+    on_any = bug.dies or any(name not in _PART_OF for name in bug.properties)
+    return "any" if on_any else "reference"
 
 
 def _engine(engine: Engine) -> str:
@@ -69,7 +70,8 @@ def _row(engine: Engine, bug: Bug) -> str:
 def _caught(bug: Bug) -> str:
     if bug.awaits:
         return f"awaits {AWAITED[bug.awaits]}: {bug.reason}"
-    names = ", ".join(map(_named, bug.properties))
+    found = [*map(_named, bug.properties), *(["the target dies"] if bug.dies else [])]
+    names = ", ".join(found)
     return f"{names}; {bug.limit}" if bug.limit else names
 
 

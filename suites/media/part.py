@@ -103,7 +103,7 @@ _FEW = st.integers(0, 4)
 
 
 def _thing(start: int, block_size: int, draw: Draw) -> Thing:
-    kind = draw(st.sampled_from(["image", "image", "audio", "video", "embeds"]))
+    kind = draw(st.sampled_from(["image", "image", "audio", "video", "video", "embeds"]))
     if kind == "embeds":
         rows = draw(st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=4))
         return Thing(kind, tuple((start + i, 1) for i in range(len(rows))), tuple(rows))
@@ -125,7 +125,7 @@ def _varied(things: list[Thing], draw: Draw) -> list[Thing]:
 
 
 def _changed(thing: Thing, draw: Draw) -> list[Thing]:
-    place = draw(st.integers(0, len(thing.places) - 1))
+    place = len(thing.places) - 1 - draw(st.integers(0, len(thing.places) - 1))
     content: Any = thing.contents[place]
     other = tuple(
         1 - (content or 0) if index == place else each for index, each in enumerate(thing.contents)

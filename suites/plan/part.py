@@ -9,7 +9,7 @@ from kvproof.suites.plan.models import draw_config
 from kvproof.suites.plan.properties import PROPERTIES
 from kvproof.suites.plan.world import World
 
-_VERBS = ["plan", "request", "request", "request", "bytes", "bytes", "bytes", "state"]
+_VERBS = ["plan"] + ["request"] * 5 + ["bytes"] * 4 + ["state"] * 2
 _ANY = st.integers(0, 10**4)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvproof.suites.states.model import DONE, FORBIDDEN, GONE, HUNG, REFUSED, Record
 
 if TYPE_CHECKING:
-    from kvproof.suites.states.world import StatesWorld
+    from kvproof.suites.states.pair import Pair
 
 _OUTCOMES = {
     ("acquire", DONE): "a_running_request_gets_its_row_back",
@@ -23,7 +23,7 @@ _OUTCOMES = {
 """(verb, what should happen): what is broken if it does not."""
 
 
-def check_outcome(world: StatesWorld, verb: str, expected: str, found: str) -> None:
+def check_outcome(world: Pair, verb: str, expected: str, found: str) -> None:
     """Compare done, refused, forbidden."""
     prop = _OUTCOMES.get((verb, expected), "allowed_moves_are_made")
     if expected == FORBIDDEN:
@@ -38,9 +38,7 @@ def check_outcome(world: StatesWorld, verb: str, expected: str, found: str) -> N
         world.recorder.saw("a request waits: only pinned checkpoints are left", not full)
 
 
-def check_replaced(
-    world: StatesWorld, heard: list[tuple[int, object]], expected: list[int]
-) -> None:
+def check_replaced(world: Pair, heard: list[tuple[int, object]], expected: list[int]) -> None:
     """Compare what publishing a checkpoint evicted: the one that it replaces, or nothing."""
     found = [number for number, _ in heard]
     world.recorder.check(
@@ -51,7 +49,7 @@ def check_replaced(
     world.recorder.saw("a decode checkpoint is replaced", expected)
 
 
-def check_evictions(world: StatesWorld, verb: str) -> None:
+def check_evictions(world: Pair, verb: str) -> None:
     """Compare what was evicted: which ones, in which order, and that the index heard of it."""
     found = [number for number, _ in world.evictions]
     expected = world.model.evicted
@@ -70,7 +68,7 @@ def check_evictions(world: StatesWorld, verb: str) -> None:
     world.recorder.saw("the first to be saved is not the first to go", found and older < min(found))
 
 
-def check_records(world: StatesWorld, verb: str) -> None:
+def check_records(world: Pair, verb: str) -> None:
     """Compare every checkpoint's state, and who goes next."""
     for number, record in enumerate(world.model.records):
         _check_record(world, verb, number, record)
@@ -84,7 +82,7 @@ def check_records(world: StatesWorld, verb: str) -> None:
     )
 
 
-def _check_record(world: StatesWorld, verb: str, number: int, record: Record) -> None:
+def _check_record(world: Pair, verb: str, number: int, record: Record) -> None:
     found = world.checkpoints[number]
     world.recorder.check(
         _blame(verb, gone=record.stage == GONE, pinned=bool(record.pins)),
@@ -107,7 +105,7 @@ def _blame(verb: str, *, gone: bool, pinned: bool) -> str:
     return "pinned_checkpoints_stay" if pinned else "allowed_moves_are_made"
 
 
-def check_rows(world: StatesWorld) -> None:
+def check_rows(world: Pair) -> None:
     """Each row has one owner, and the free ones are counted."""
     owners = list(world.owners())
     count = Counter(row for _, ids in owners for row in ids)

@@ -6,6 +6,7 @@ from array import array
 from collections import deque
 from typing import TypeAlias
 
+from kvproof.reference.state_copies import Run
 from kvproof.suites.part import Recorder
 
 Ids: TypeAlias = list[int]
@@ -23,10 +24,11 @@ class Memory:
         """Store the state after `text`."""
         self._held.update((row, f"{part}:{text}") for part, row in enumerate(ids))
 
-    def copy(self, source: Ids, destination: Ids) -> None:
-        """Copy a state row by row."""
-        held = [self._held.get(row, "") for row in source]
-        self._held.update(zip(destination, held, strict=True))
+    def copy(self, runs: list[Run]) -> None:
+        """Copy rows one by one."""
+        for run in runs:
+            for i in range(run.size):
+                self._held[run.destination + i] = self._held.get(run.source + i, "")
 
     def check(self, prop: str, ids: Ids, text: str, owner: str) -> None:
         """Check that rows hold the state after `text`."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kvproof.reference.identity import Span
 from kvproof.reference.state_saves import next_stop, save_kind
 from kvproof.suites.part import Recorder
+
+Saved: TypeAlias = tuple[int, str]
+"""(tokens, kind)"""
 
 
 @dataclass
@@ -46,27 +50,28 @@ def check_chain(recorder: Recorder, spans: list[list[int]], **sizes: int) -> obj
     """Plan a whole request, step by step, and judge each end and all that is saved."""
     chain = Chain(spans=[(start, end) for start, end in spans], **sizes)
     named = [Span("image", start, end - start, "x") for start, end in chain.spans]
-    position = chain.hit
-    saved: list[tuple[int, str]] = []
-    while position < chain.total:
-        limit = min(position + chain.chunk, chain.total)
-        stop = next_stop(
-            position,
-            limit,
-            prompt=chain.prompt,
-            unit=chain.unit,
-            junction=chain.junction,
-            interval=chain.interval,
-            spans=named,
-        )
-        _check_stop(recorder, chain, position, limit, stop)
-        kind = save_kind(
-            stop, prompt=chain.prompt, unit=chain.unit, interval=chain.interval, spans=named
-        )
-        saved += [(stop, kind)] if kind != "no" else []
-        position = stop
+    steps, saved = _plan(chain, named)
+    _check_number(recorder, chain, sum(kind == "prefill" for _, kind in saved))
+    for start, limit, stop in steps:
+        _check_stop(recorder, chain, start, limit, stop)
     _check_saves(recorder, chain, saved)
     return saved
+
+
+def _plan(chain: Chain, spans: list[Span]) -> tuple[list[tuple[int, int, int]], list[Saved]]:
+    """Return each step's (start, limit, stop), as far as there is progress, and what is saved."""
+    sizes = {"prompt": chain.prompt, "unit": chain.unit, "interval": chain.interval}
+    position, steps = chain.hit, []
+    saved: list[Saved] = []
+    while position < chain.total:
+        start, limit = position, min(position + chain.chunk, chain.total)
+        position = next_stop(start, limit, **sizes, junction=chain.junction, spans=spans)
+        steps.append((start, limit, position))
+        if position <= start:
+            break
+        kind = save_kind(position, **sizes, spans=spans)
+        saved += [(position, kind)] if kind != "no" else []
+    return steps, saved
 
 
 def _check_stop(recorder: Recorder, chain: Chain, start: int, limit: int, stop: int) -> None:
@@ -89,7 +94,7 @@ def _check_stop(recorder: Recorder, chain: Chain, start: int, limit: int, stop: 
         recorder.check(prop, stop == best, lambda: f"{step} ends at {stop}, not at {best}")
 
 
-def _check_saves(recorder: Recorder, chain: Chain, saved: list[tuple[int, str]]) -> None:
+def _check_saves(recorder: Recorder, chain: Chain, saved: list[Saved]) -> None:
     positions = {position for position, _ in saved}
     prefill = {p for p in chain.chances() if p <= chain.prompt}
     recorder.check(
@@ -116,7 +121,6 @@ def _check_saves(recorder: Recorder, chain: Chain, saved: list[tuple[int, str]])
         lambda: f"behind the prompt {sorted(found)} is saved, not {sorted(decoded)}: {chain}",
     )
     recorder.saw("a step of several tokens crosses a decode interval", decoded and chain.chunk > 1)
-    _check_number(recorder, chain, len(positions) - len(found))
 
 
 def _check_number(recorder: Recorder, chain: Chain, number: int) -> None:

@@ -8,14 +8,10 @@ early ends up with the wrong text.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.reference.checkpoints import Checkpoint, verdict
-from kvproof.reference.state_cache import StateCache
-from kvproof.reference.state_pool import Blocks, Rows
-from kvproof.reference.transitions import IllegalMove
-from kvproof.suites.part import Config, Recorder
+from kvproof.reference.state_copies import step_copies
 from kvproof.suites.states import batches, plans
 from kvproof.suites.states.agreement import (
     check_evictions,
@@ -24,45 +20,12 @@ from kvproof.suites.states.agreement import (
     check_replaced,
     check_rows,
 )
-from kvproof.suites.states.memory import Ids, Memory, Pool
-from kvproof.suites.states.model import DONE, FORBIDDEN, GONE, HUNG, LOOSE, REFUSED, RESERVED, Model
+from kvproof.suites.states.model import DONE, HUNG, REFUSED, RESERVED
+from kvproof.suites.states.pair import Pair
 
 
-class StatesWorld:
+class StatesWorld(Pair):
     """Verbs are the methods that do not begin with an underscore."""
-
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.config = config
-        self.shared = config["home"] == "shared"
-        self.width: int = config["width"] if self.shared else 1
-        self.pool = Pool(config["blocks"])
-        rows: int = config["most_running"] + config["budget"]
-        self.rows = (config["blocks"] if self.shared else rows) + 1
-        blocks = Blocks(
-            self.width,
-            take=self.pool.take,
-            give=self.pool.free.extend,
-            room=lambda: len(self.pool.free),
-        )
-        most = 0 if self.shared else config["most_running"]
-        self.cache = StateCache(
-            blocks if self.shared else Rows(rows), most_running=most, on_evict=self._heard
-        )
-        self.model = Model(config["blocks"] // self.width if self.shared else rows, most)
-        self.texts: dict[str, str] = {}
-        """Of running requests."""
-        self.read: dict[str, int] = {}
-        """How much of its text a running request has read."""
-        self.drafts: dict[str, list[Ids]] = {}
-        self.checkpoints: list[Checkpoint] = []
-        self.contents: list[str] = []
-        """What each checkpoint is a state of."""
-        self.in_flight: dict[int, Ids] = {}
-        """Checkpoints whose copy has not landed, and where it will."""
-        self.memory = Memory(recorder, self.width)
-        self.evictions: list[tuple[int, object]] = []
-        """(checkpoint, place) as reported by the operation under way."""
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and compare everything (see `World`)."""
@@ -76,7 +39,7 @@ class StatesWorld:
             check_evictions(self, verb)
             check_records(self, verb)
             check_rows(self)
-            self._note()
+            self.note()
         return answer
 
     # --- requests ---
@@ -95,14 +58,14 @@ class StatesWorld:
         ]
         best = max(found, key=lambda number: (len(self.contents[number]), number), default=None)
         if best is not None:
-            self._do("pin", best, request)
+            self.do("pin", best, request)
         outcome = self._acquire(request)
         if outcome == DONE:
             self.texts[request] = text
             self.read[request] = 0 if best is None else len(self.contents[best])
-            self.memory.write(self._row(request), "" if best is None else "unknown")
+            self.memory.write(self.row(request), "" if best is None else "unknown")
         elif best is not None:
-            self._do("unpin", request)
+            self.do("unpin", request)
         return outcome
 
     def _acquire(self, request: str) -> str:
@@ -120,11 +83,11 @@ class StatesWorld:
 
     def step(self, request: str, count: int) -> object:
         """Read `count` more tokens."""
-        if not self._settled(request) or self.read[request] + count > len(self.texts[request]):
+        if not self.settled(request) or self.read[request] + count > len(self.texts[request]):
             return None
-        self._check_own(request)
+        self.check_own(request)
         self.read[request] += count
-        self.memory.write(self._row(request), self._state(request))
+        self.memory.write(self.row(request), self.state(request))
         return DONE
 
     def drafts_of(self, request: str, count: int) -> object:
@@ -132,10 +95,10 @@ class StatesWorld:
         running = request in self.model.running
         if running and request not in self.model.drafts:
             tail = len(self.texts[request]) - self.read[request]
-            if not self._settled(request) or count > tail:
+            if not self.settled(request) or count > tail:
                 return None
         outcome = self.model.acquire_drafts(request, count)
-        rows = self._try(lambda: self.cache.acquire_drafts(request, count))
+        rows = self.attempt(lambda: self.cache.acquire_drafts(request, count))
         check_outcome(self, "acquire_drafts", outcome, rows if isinstance(rows, str) else DONE)
         self.recorder.saw("draft rows are refused", outcome == REFUSED)
         if outcome == DONE and isinstance(rows, list):
@@ -147,14 +110,14 @@ class StatesWorld:
     def keep(self, request: str, accepted: int) -> object:
         """End the verification: so many drafts are accepted."""
         outcome = self.model.keep_draft(request, accepted)
-        kept = self._try(lambda: self.cache.keep_draft(request, accepted))
+        kept = self.attempt(lambda: self.cache.keep_draft(request, accepted))
         check_outcome(self, "keep", outcome, kept if isinstance(kept, str) else DONE)
         if outcome == DONE:
             drafts = len(self.drafts.pop(request))
             self.recorder.saw("a draft is rejected", accepted < drafts)
             self.recorder.saw("all drafts are accepted", drafts and accepted == drafts)
             self.read[request] += accepted
-            self._check_own(request, "rejected_drafts_leave_no_rows")
+            self.check_own(request, "rejected_drafts_leave_no_rows")
         return outcome
 
     def verify(self, request: str, count: int, accepted: int) -> object:
@@ -199,7 +162,7 @@ class StatesWorld:
         only_own = self.model.free == 0 and self.model.order == [latest]
         tokens = self.read.get(request, 0)
         outcome = self.model.reserve(request, tokens, decode=decode)
-        made = self._try(lambda: self.cache.reserve(request, tokens, replaceable=decode))
+        made = self.attempt(lambda: self.cache.reserve(request, tokens, replaceable=decode))
         self.recorder.saw("only its own decode checkpoint could go", running and only_own)
         self.recorder.check(
             "decode_checkpoints_go_when_their_successor_is_certain",
@@ -209,7 +172,7 @@ class StatesWorld:
         check_outcome(self, "reserve", outcome, made if isinstance(made, str) else DONE)
         if isinstance(made, Checkpoint):
             self.checkpoints.append(made)
-            self.contents.append(self._state(request))
+            self.contents.append(self.state(request))
             self.memory.write(list(made.ids), "reserved")
             idle = not self.shared and not self.config["budget"]
             self.recorder.saw("a checkpoint without budget borrows a row", idle)
@@ -220,15 +183,15 @@ class StatesWorld:
         record = self.model.records[number]
         if record.stage == RESERVED:
             request = record.request
-            if not self._settled(request) or self._state(request) != self.contents[number]:
+            if not self.settled(request) or self.state(request) != self.contents[number]:
                 return None
-            self._check_own(request)
+            self.check_own(request)
             self.in_flight[number] = list(self.checkpoints[number].ids)
             old = self.model.latest(request) if record.decode else None
             pinned = old is not None and self.model.records[old].pins
             self.recorder.saw("a pinned decode checkpoint is not replaced", pinned)
         heard, expected = len(self.evictions), len(self.model.evicted)
-        outcome = self._do("publish", number)
+        outcome = self.do("publish", number)
         check_replaced(self, self.evictions[heard:], self.model.evicted[expected:])
         return outcome
 
@@ -239,45 +202,43 @@ class StatesWorld:
             self.recorder.saw(
                 "a copy lands after its producer is gone", producer not in self.model.running
             )
-            self._land(number)
-        return self._do("saved", number)
+            self.land(number)
+        return self.do("saved", number)
 
     def pin(self, number: int, request: str) -> object:
         """Pin for a request that does not run, or try what is forbidden."""
         legal = self.model.records[number].stage == HUNG and request not in self.model.restoring
         if legal and request in self.model.running:
             return None
-        return self._do("pin", number, request)
+        return self.do("pin", number, request)
 
     def unpin(self, request: str) -> object:
         """Let the copy of a restore land, and drop its pin."""
         number = self.model.restoring.get(request)
         if number is not None and request in self.model.running:
-            self._land(number)
-            source, prop = (
-                list(self.checkpoints[number].ids),
-                "checkpoints_hold_exactly_their_tokens",
-            )
-            self.memory.check(prop, source, self.contents[number], f"checkpoint {number}")
-            self.memory.copy(source, self._row(request))
+            self.land(number)
+            source, row = list(self.checkpoints[number].ids), self.row(request)
+            self.memory.copy(step_copies([(source, row)], [], rows=self.rows).restores)
+            prop = "checkpoints_hold_exactly_their_tokens"
+            self.memory.check(prop, row, self.contents[number], f"{request}, restored,")
             self.recorder.saw("a restore lands")
-        return self._do("unpin", request)
+        return self.do("unpin", request)
 
     def discard(self, number: int) -> object:
         """Give a reservation up."""
-        return self._do("discard", number)
+        return self.do("discard", number)
 
     def drop(self, number: int) -> object:
         """Forget a checkpoint."""
-        return self._do("drop", number)
+        return self.do("drop", number)
 
     def detach(self, number: int) -> object:
         """Take a pinned checkpoint out of the index."""
-        return self._do("detach", number)
+        return self.do("detach", number)
 
     def touch(self, number: int) -> object:
         """Use a checkpoint."""
-        return self._do("touch", number)
+        return self.do("touch", number)
 
     def evict(self) -> object:
         """Evict the least recent one."""
@@ -347,78 +308,7 @@ class StatesWorld:
             if record.request == request and record.stage == RESERVED
         ]
         ids = None if restore is None else restore.ids
-        return array("i", self._row(request)), ids, mine[0] if mine else None
-
-    # --- memory ---
-
-    def _settled(self, request: str) -> bool:
-        """Tell whether a request runs and waits neither for a restore nor for a verification."""
-        return (
-            request in self.model.running
-            and request not in self.model.restoring
-            and request not in self.model.drafts
-        )
-
-    def _row(self, request: str) -> Ids:
-        return list(self.cache.running(request) or ())
-
-    def _state(self, request: str) -> str:
-        return self.texts[request][: self.read[request]]
-
-    def _land(self, number: int) -> None:
-        if number in self.in_flight:
-            self.memory.write(self.in_flight.pop(number), self.contents[number])
-
-    def _check_own(self, request: str, prop: str = "rows_have_one_owner") -> None:
-        self.memory.check(prop, self._row(request), self._state(request), f"request {request}")
-
-    def owners(self) -> Iterator[tuple[str, Ids]]:
-        """Yield everybody who has rows, by what the cache says."""
-        yield "something else", self.pool.held
-        for request in self.model.running:
-            yield f"request {request}", self._row(request)
-        for request, drafts in self.drafts.items():
-            yield from ((f"draft {i} of {request}", ids) for i, ids in enumerate(drafts, 1))
-        for number, checkpoint in enumerate(self.checkpoints):
-            if self.model.records[number].stage != GONE:
-                yield f"checkpoint {number}", list(checkpoint.ids)
-
-    # --- subject and model together ---
-
-    def _do(self, verb: str, *arguments: Any) -> str:
-        """Make one move of a checkpoint in both; a forbidden one changes nothing."""
-        loose = sum(record.stage == LOOSE for record in self.model.records)
-        expected: str = getattr(self.model, verb)(*arguments)
-        left = sum(record.stage == LOOSE for record in self.model.records)
-        self.recorder.saw("a detached checkpoint goes", left < loose)
-        given = [self.checkpoints[each] if isinstance(each, int) else each for each in arguments]
-        place = arguments if verb == "publish" else ()
-        move = getattr(self.cache, _NAMES.get(verb, verb))
-        answer = self._try(lambda: move(*given, *place))
-        check_outcome(self, verb, expected, FORBIDDEN if answer == FORBIDDEN else DONE)
-        return expected
-
-    def _try(self, call: Callable[[], Any]) -> Any:
-        """Return the answer, FORBIDDEN if it raised, REFUSED for None."""
-        try:
-            answer = call()
-        except IllegalMove:
-            return FORBIDDEN
-        return REFUSED if answer is None else answer
-
-    def _heard(self, checkpoint: Checkpoint) -> None:
-        self.evictions.append((self.checkpoints.index(checkpoint), checkpoint.owner))
-
-    def _note(self) -> None:
-        """Count situations that show in the state as a whole."""
-        home = "blocks of the shared pool" if self.shared else "rows of a separate pool"
-        self.recorder.saw(f"states are {home}")
-        several = any(len(record.pins) > 1 for record in self.model.records)
-        self.recorder.saw("one checkpoint has several pins", several)
-
-
-_NAMES = {"pin": "pin_restore", "unpin": "unpin_restore", "saved": "unpin_save"}
-"""What the cache calls a move, where the model has a shorter word."""
+        return array("i", self.row(request)), ids, mine[0] if mine else None
 
 
 def _list(ids: object) -> object:

@@ -29,7 +29,8 @@ class Asked:
         """Of the admission under way."""
         self.epochs: set[int] = set()
         """All versions of the weights that it was computed with."""
-        self.admissions = 0
+        self.admissions = self.hit = 0
+        """How often it was admitted, and what it hit the last time."""
         self.allowance = allowance
         """Steps that it may take from now on."""
         self.done = False

@@ -8,6 +8,7 @@ hashes are the model's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvproof.reference.groups import GroupConfig
 from kvproof.reference.identity import Namespace, Span
@@ -76,9 +77,10 @@ class Direct:
         self._followed, self._last_seen = len(tokens) - 1, seen
         return guesses(mix(seen, tokens[-1]), count, vocabulary)
 
-    def experts(self, count: int, layers: int) -> list[list[list[int]]]:
-        """Return the expert rows of the first `count` tokens."""
-        rows: list[list[list[int]]] = expert_rows(self._hidden[:count], layers).tolist()
+    def experts(self, tokens: Sequence[int], form: tuple[int, int, int]) -> list[Any]:
+        """Return the expert rows of `tokens`."""
+        self._extend(tokens)
+        rows: list[Any] = expert_rows(self._hidden[: len(tokens)], form).tolist()
         return rows
 
 

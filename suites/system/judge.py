@@ -6,8 +6,8 @@ from typing import Any
 
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.system.asked import Asked, Prompt
-from kvproof.suites.system.properties import ALONE
-from kvproof.suites.system.subject import Subject
+from kvproof.suites.system.properties import ALONE, CACHED_ROWS, MISSING
+from kvproof.suites.system.subject import EXPERTS, Subject
 
 UNDISTURBED = (
     "cached_equals_uncached",
@@ -64,11 +64,13 @@ class Judge:
     def _reached(self, asked: Asked) -> list[str]:
         return [prop for prop in UNDISTURBED if prop in asked.happened] or [UNDISTURBED[0]]
 
-    def whole(self, asked: Asked) -> None:
+    def whole(self, asked: Asked, experts: Any) -> None:
         """Compare a finished answer with that of the same request alone."""
         asked.done = True
         if len(asked.epochs) > 1:
             return  # its weights changed on the way
+        if experts is not None:
+            self._judge_experts(asked, experts)
         alone = self._answer_alone(asked)
         for prop in self._reached(asked):
             self._recorder.check(
@@ -78,6 +80,26 @@ class Judge:
                 oracle=ALONE,
             )
         self._recorder.check("requests_that_never_fit_are_refused_at_arrival", True, str)  # noqa: FBT003 - answered
+
+    def _judge_experts(self, asked: Asked, experts: Any) -> None:
+        """Rows of all tokens but the last, as computed; what is missing is named (R2)."""
+        rows, missing = experts
+        known = [*asked.prompt.tokens, *asked.answer][:-1]
+        right = asked.oracle(self._groups).experts(known, EXPERTS)
+        gaps = {position for start, stop in missing for position in range(start, stop)}
+        wrong = [p for p, row in enumerate(rows.tolist()) if p not in gaps and row != right[p]]
+        self._recorder.check(
+            "expert_rows_equal_a_fresh_run",
+            len(rows) == len(known) and not wrong,
+            lambda: f"{len(rows)} rows for {len(known)} tokens, wrong ones at {wrong}",
+        )
+        self._recorder.check(
+            "missing_expert_rows_are_reported",
+            gaps <= set(range(asked.hit)) and not (gaps and self._config["require_experts"]),
+            lambda: f"rows of {missing} are missing after a hit of {asked.hit} tokens",
+        )
+        self._recorder.saw(MISSING, gaps)
+        self._recorder.saw(CACHED_ROWS, asked.hit and not gaps)
 
     def _answer_alone(self, asked: Asked) -> tuple[int, ...]:
         key = asked.prompt, asked.weights

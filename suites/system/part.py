@@ -15,7 +15,7 @@ BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 """Of the groups of one engine."""
 MOST_GROUPS = 4
 MOST_UNITS = 6
-"""Units of the longest prompts but for the last token."""
+"""Units of the largest prompt; half of the pools are smaller."""
 MOST_REQUESTS = 6
 """Asked for and not answered."""
 
@@ -56,9 +56,10 @@ def draw_config(draw: Draw) -> Config:
     unit = lcm(*(group["block_size"] for group in groups))
     width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
     states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
+    experts = _rarely(draw, 3)
     return {
         "groups": groups,
-        "num_blocks": 1 + states * _int(draw, 1, 4) + max(1, width) * _int(draw, 3, 2 * MOST_UNITS),
+        "num_blocks": 1 + states * _int(draw, 1, 4) + max(1, width) * _units(draw),
         "prefix_caching": not _rarely(draw, 16),
         "state_pool": _one(draw, ("shared", "separate")),
         "max_requests": _int(draw, 1, 5),
@@ -69,8 +70,14 @@ def draw_config(draw: Draw) -> Config:
         "num_drafts": _int(draw, 0, 3) if draw(st.booleans()) else 0,
         "vocabulary": _int(draw, 2, 3),
         "media": _rarely(draw, 3),
+        "experts": experts,
+        "require_experts": experts and draw(st.booleans()),
         "twin": _rarely(draw, 4),
     }
+
+
+def _units(draw: Draw) -> int:
+    return _int(draw, 3, 5) if draw(st.booleans()) else _int(draw, 6, 2 * MOST_UNITS)
 
 
 def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -109,6 +116,9 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return _rare(world, draw)
     if verb == "move" and world.outside and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(world.outside))}
+    preempted = world.preempted() if verb == "cancel" else []
+    if preempted and draw(st.booleans()):
+        return "cancel", {"name": _one(draw, preempted)}
     if verb == "add" or not names:
         return "add", _prompt(world, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
@@ -122,18 +132,15 @@ def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
         return verb, {}
     if world.pins:
         return "unpin", {"name": min(world.pins)}
-    return "pin", {"name": "pin", "tokens": _tokens(world, draw)}
+    return "pin", {"name": "pin", "tokens": _tokens(world, draw)[0]}
 
 
 def _prompt(world: World, draw: Draw) -> Arguments:
-    tokens = _tokens(world, draw)
-    prompt: Arguments = {
-        "name": f"r{world.named}",
-        "tokens": tokens,
-        "new": _int(draw, 1, 12),
-    }
-    if world.config["media"] and draw(st.booleans()):
-        prompt["spans"] = _spans(draw, len(tokens))
+    tokens, spans = _tokens(world, draw)
+    prompt: Arguments = {"name": f"r{world.named}", "tokens": tokens, "new": _int(draw, 1, 12)}
+    if world.config["media"]:
+        spans = _spans(draw, len(tokens)) if _rarely(draw, 3) or not spans else spans
+        prompt["spans"] = spans
     if _rarely(draw, 8):
         prompt["salt"] = "x"
     if _rarely(draw, 12):
@@ -141,19 +148,21 @@ def _prompt(world: World, draw: Draw) -> Arguments:
     return prompt
 
 
-def _tokens(world: World, draw: Draw) -> list[int]:
-    """A fresh prompt, or one that goes on where an earlier one or its answer was."""
+def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+    """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
     unit = world.unit
     head: tuple[int, ...] = ()
+    spans: tuple[Any, ...] = ()
     if world.prompts and not _rarely(draw, 6):
         recent = world.prompts[-6:]
-        head = recent[_int(draw, 0, len(recent) - 1)]
+        head, spans = recent[_int(draw, 0, len(recent) - 1)]
         if _rarely(draw, 3):
             head = head[: _int(draw, 0, len(head))]
     length = unit * _int(draw, 0, 2) + _int(draw, 0, unit)
     tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]
     repeated = [tail[i % len(tail)] for i in range(length)]
-    return [*head, *repeated][: MOST_UNITS * unit + 1] or [0]
+    tokens = [*head, *repeated][: world.most_tokens] or [0]
+    return tokens, [list(span) for span in spans if span.start + span.length <= len(tokens)]
 
 
 def _spans(draw: Draw, count: int) -> list[list[Any]]:

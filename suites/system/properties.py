@@ -41,6 +41,8 @@ NO_ROOM = "a moved request finds no room"
 PINNED = "a prompt is pinned"
 SEVERAL = "several steps are in flight"
 DRAINED = "everything is answered"
+CACHED_ROWS = "expert rows come from the cache"
+MISSING = "expert rows are missing"
 
 PROPERTIES = (
     Property(
@@ -84,6 +86,20 @@ PROPERTIES = (
         "a request that was moved goes on as if it had stayed; one without room changes nothing",
         (MOVED, MOVED_IN, NO_ROOM),
         oracle=DIRECT,
+    ),
+    Property(
+        "expert_rows_equal_a_fresh_run",
+        ("R2", "R1"),
+        "the expert rows of all tokens but the last are those that computing them gives",
+        (CACHED_ROWS, REJECTED, OWN_BLOCKS),
+        oracle=DIRECT,
+    ),
+    Property(
+        "missing_expert_rows_are_reported",
+        ("R2", "R3"),
+        "rows are missing only inside a hit, and never if a hit has to have them",
+        (MISSING, CACHED_ROWS),
+        oracle=INVARIANT,
     ),
     Property(
         "answers_have_the_length_asked_for",

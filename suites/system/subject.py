@@ -7,6 +7,9 @@ from typing import Any
 
 from kvproof.suites.part import Config
 
+EXPERTS = (11, 2, 3)
+"""Experts to choose from, layers, ranks."""
+
 
 class Subject:
     """What a world needs of the reference engine, from the package that it is told."""
@@ -34,6 +37,9 @@ class Subject:
             max_requests=config["max_requests"],
             prefix_cache_state_budget=config["state_budget"],
             prefix_cache_decode_state_interval=config["decode_interval"],
+            return_routed_experts=config["experts"],
+            experts=EXPERTS,
+            require_cached_experts=config["require_experts"],
         )
         options = self.engine_config.EngineConfig(
             cache,

@@ -28,14 +28,18 @@ class World:
         self.twin = self.subject.build(config) if config["twin"] else None
         self.asked: dict[str, Asked] = {}
         """Requests under way, and those outside of the engine."""
-        self.prompts: list[tuple[int, ...]] = []
-        """Everything ever asked or answered, for prompts that begin alike."""
+        self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
+        """Tokens ever asked or answered, with their spans, for prompts that begin alike."""
         self.outside: dict[str, list[Any]] = {}
         """Requests moved out, as each engine gave them."""
         self.pins: set[str] = set()
         self.named = 0
         """How many requests were ever asked for."""
-        self.unit = self.engine.config.cache.layout.unit
+        layout = self.engine.config.cache.layout
+        self.unit = layout.unit
+        width = sum(layout.unit // g.block_size for g in layout.groups if g.kind != "state")
+        self.most_tokens = layout.unit * min(6, config["num_blocks"] // max(1, width)) + 1
+        """Longer prompts would hardly ever fit."""
         self._recorder = recorder
         self._judge = Judge(self.subject, config, recorder)
         self._watch = Watch(self.engine, config, recorder, self.asked)
@@ -56,6 +60,11 @@ class World:
         answers = [call(self.engine)]
         return [*answers, call(self.twin)] if self.twin else answers
 
+    def preempted(self) -> list[str]:
+        """Names of the requests that were preempted and wait."""
+        requests = self.engine.scheduler.requests.values()
+        return [request.id for request in requests if request.status == "preempted"]
+
     # --- verbs ---
 
     def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
@@ -75,7 +84,7 @@ class World:
         self._judge.arrival(refusal)
         if refusal is None:
             self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
-            self.prompts.append(prompt.tokens)
+            self.prompts.append((prompt.tokens, prompt.spans))
         return refusal
 
     def _allowance(self, own: int) -> int:
@@ -104,7 +113,9 @@ class World:
         return [(output.request_id, len(output.tokens)) for output in told]
 
     def _same(self, outputs: Any, other: Any) -> None:
-        self._recorder.check("decisions_repeat", outputs == other, lambda: f"{outputs} and {other}")
+        self._recorder.check(
+            "decisions_repeat", str(outputs) == str(other), lambda: f"{outputs} and {other}"
+        )
 
     def _drafts(self, output: Any) -> tuple[int, ...]:
         request = self.engine.scheduler.requests.get(output.request_id)
@@ -113,8 +124,8 @@ class World:
     def _finish(self, output: Any) -> None:
         if output.done:
             asked = self.asked.pop(output.request_id)
-            self.prompts.append((*asked.prompt.tokens, *asked.answer))
-            self._judge.whole(asked)
+            self.prompts.append(((*asked.prompt.tokens, *asked.answer), asked.prompt.spans))
+            self._judge.whole(asked, output.experts)
 
     def _took_a_step(self) -> None:
         self._recorder.check(

@@ -82,11 +82,12 @@ BUG = {
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({}, "x-1: give either properties or what the bug awaits"),
+        ({}, "x-1: give either what catches the bug or what it awaits"),
         ({"properties": ["a"], "awaits": "tiers", "reason": "b"}, "give either"),
+        ({"dies": True, "awaits": "tiers", "reason": "b"}, "give either"),
         ({"awaits": "tiers"}, "a reason belongs to `awaits`"),
         ({"properties": ["a"], "reason": "b"}, "a reason belongs to `awaits`"),
-        ({"awaits": "tiers", "reason": "b", "limit": "c"}, "a limit to `properties`"),
+        ({"awaits": "tiers", "reason": "b", "limit": "c"}, "a limit to what is caught"),
         ({"awaits": "luck", "reason": "b"}, "Invalid enum value 'luck'"),
         ({"properties": ["a"], "upstream": []}, "needs its source"),
         ({"properties": ["a"], "colour": "red"}, "unknown field `colour`"),

@@ -12,16 +12,9 @@ from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig, ConfigError, check_kernel_block_size
 from kvproof.reference.identity import HASH_ALGORITHMS, BlockKeys
 from kvproof.reference.requests import Admission, Refusal
+from kvproof.suites.tests.reference_kit import serve
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
-
-
-def serve(manager, name, tokens):
-    step = manager.begin_step()
-    answer = manager.admit(name, tokens)
-    manager.end_step(step)
-    manager.release(name)
-    return answer
 
 
 def block_size_is_the_length_of_a_block(value):
@@ -36,7 +29,8 @@ def kernel_block_size_is_the_page_of_a_kernel(value):
     manager.admit("a", [1] * 13)
     ratio = 12 // value if value else 1
     assert manager.config.kernel_size == 12 // ratio
-    assert manager.batch(["a"]).tolist() == [list(range(ratio, 3 * ratio))]
+    [rows] = manager.batch(["a"])
+    assert rows.tolist() == [list(range(ratio, 3 * ratio))]
 
 
 def num_blocks_is_the_pool_with_its_null_block(value):

@@ -7,15 +7,14 @@ from array import array
 
 import pytest
 
-from kvproof.reference.cache_manager import GROUP, CacheManager
-from kvproof.reference.config import CacheConfig
+from kvproof.reference.events import GROUP
 from kvproof.reference.identity import HASH_ALGORITHMS, BlockKeys, Namespace, Span
+from kvproof.suites.tests import reference_kit
+from kvproof.suites.tests.reference_kit import SIZE, indexed_units
 
-SIZE = 4
 
-
-def open_manager(num_blocks=16):
-    return CacheManager(CacheConfig(num_blocks, block_size=SIZE, record_events=True))
+def open_manager(num_blocks=16, **options):
+    return reference_kit.open_manager(num_blocks, record_events=True, **options)
 
 
 class Replica:
@@ -44,14 +43,14 @@ def cached(manager):
     found = {}
     for node in manager.trie.nodes():
         path = [*node.path()][::-1]
-        group, space = path[0].key
+        space = path[0].key
         tokens = b"".join(bytes(part.tokens) for part in path)
         spans = [s for part in path[1:] if isinstance(part.key, tuple) for s in part.key[1]]
         chain = BlockKeys(
             block_size=SIZE,
             digest=HASH_ALGORITHMS["sha256"],
             namespace=space,
-            group=group,
+            group=GROUP,
             epoch=manager.epoch,
         )
         chain.extend(tokens, spans)
@@ -86,7 +85,7 @@ def test_replayed_events_are_the_index_at_any_time(seed):
             manager.reset()
         replica.hear(manager.drain_events())
         assert set(replica.index) == set(cached(manager))
-        assert len(replica.index) == manager.trie.num_cached
+        assert len(replica.index) == indexed_units(manager)
     assert replica.removed > 20
 
 

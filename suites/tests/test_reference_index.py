@@ -17,27 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import Namespace, Span
+from kvproof.suites.tests.reference_kit import SIZE, open_manager, serve, state
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
-
-SIZE = 4
-
-
-def open_manager(num_blocks=64, **options):
-    return CacheManager(CacheConfig(num_blocks, block_size=SIZE, **options))
-
-
-def serve(manager, name, tokens, **wishes):
-    """Run one request from admission to release."""
-    step = manager.begin_step()
-    answer = manager.admit(name, tokens, **wishes)
-    manager.end_step(step)
-    manager.release(name)
-    return answer
-
 
 # --- T1, T2: longest match, against a set of prefixes ---
 
@@ -158,9 +141,9 @@ def test_a_request_is_forgotten_once_its_step_is_done():
     manager.admit("a", [1] * 9)
     request = manager.live["a"]
     manager.release("a")
-    assert manager.leaving == [request]
+    assert manager.holdings.leaving == [request]
     manager.end_step(step)
-    assert manager.leaving == []
+    assert manager.holdings.leaving == []
     assert [holder for holder in gc.get_referrers(request) if holder is not globals()] == []
 
 
@@ -274,29 +257,19 @@ def range_of(count):
 # --- T1: questions leave no trace ---
 
 
-def shape(manager):
-    trie = manager.trie
-    return (
-        [(n.key, bytes(n.tokens), n.blocks.tolist(), n.holds) for n in trie.nodes()],
-        [id(node) for node in trie.idle_nodes()],
-        (trie.num_idle, trie.num_cached, manager.pool.free_ids().tolist()),
-        (manager.statistics.cumulative, manager.statistics.rolling),
-    )
-
-
 def test_a_match_that_leads_to_nothing_leaves_no_trace():
     manager = open_manager(8)
     for first in (1, 2, 3):
         serve(manager, f"r{first}", [first] * (2 * SIZE))
     manager.begin_step()
     manager.admit("running", [7])
-    before = shape(manager)
+    before = state(manager)
     half = [1] * SIZE + [9] * SIZE
     assert manager.lookup(half) == SIZE
     assert manager.lookup(half, namespace=Namespace("new")) == 0
     assert manager.admit("a", [1] * SIZE + [9] * SIZE * 6).reason == "no_space"
     assert manager.admit("b", [1] * SIZE * 9).reason == "never_fits"
-    assert shape(manager) == before
+    assert state(manager) == before
 
 
 # --- T3: leaves leave first ---
@@ -350,9 +323,8 @@ def test_a_namespace_without_blocks_is_forgotten():
 IN_A_PROCESS = """
 import random
 from kvproof.harness.adapters.reference import state_digest
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import Namespace, Span
+from kvproof.suites.tests.reference_kit import SIZE, open_manager, serve, state
 rng, manager = random.Random(3), CacheManager(CacheConfig(20, block_size=4, record_events=True))
 for index in range(300):
     tokens = [rng.randrange(2) for _ in range(rng.randrange(1, 24))]

@@ -10,46 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.reference.access import decide
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import IdentityError, Namespace, Span
 from kvproof.reference.requests import Admission, Refusal, Usage
+from kvproof.suites.tests.reference_kit import SIZE, open_manager, prompt, serve, state
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=60)
-
-SIZE = 4
-
-
-def open_manager(num_blocks=16, **options):
-    return CacheManager(CacheConfig(num_blocks, block_size=SIZE, **options))
-
-
-def serve(manager, name, tokens, **wishes):
-    """Run one request from admission to release."""
-    step = manager.begin_step()
-    answer = manager.admit(name, tokens, **wishes)
-    manager.end_step(step)
-    manager.release(name)
-    return answer
-
-
-def state(manager):
-    """Everything that a decision may depend on."""
-    trie = manager.trie
-    return (
-        manager.pool.free_ids().tolist(),
-        [(n.key, bytes(n.tokens), n.blocks.tolist(), n.holds) for n in trie.nodes()],
-        [node.blocks.tolist() for node in trie.idle_nodes()],
-        (trie.num_idle, trie.num_cached, manager.usage()),
-        {name: (r.table.tolist(), bytes(r.tokens), r.computed) for name, r in manager.live.items()},
-        (manager.statistics.cumulative, manager.statistics.resumed, manager.statistics.rolling),
-    )
-
-
-def prompt(*blocks):
-    """One block of equal tokens per argument, and one token more, which is always computed."""
-    return [token for token in blocks for _ in range(SIZE)] + [0]
-
 
 # --- B4, B8: refusals ---
 
@@ -92,7 +57,7 @@ def test_an_extension_without_room_is_refused_and_the_request_goes_on():
     manager.end_step(1)
     manager.release("b")
     manager.begin_step()
-    assert manager.extend("a", [1])[:2] == (SIZE, SIZE + 1)
+    assert manager.extend("a", [1])[:3] == (0, SIZE, SIZE + 1)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +71,7 @@ def test_an_extension_without_room_is_refused_and_the_request_goes_on():
 )
 @pytest.mark.parametrize("verb", ["admit", "pin", "lookup"])
 def test_malformed_spans_change_nothing(verb, spans):
-    manager = open_manager()
+    manager = open_manager(16)
     serve(manager, "a", prompt(1, 2))
     manager.begin_step()
     before = state(manager)
@@ -128,7 +93,7 @@ def test_malformed_spans_change_nothing(verb, spans):
     ],
 )
 def test_malformed_tokens_and_names_change_nothing(verb, name, tokens):
-    manager = open_manager()
+    manager = open_manager(16)
     manager.begin_step()
     manager.admit("a", prompt(1, 2))
     before = state(manager)
@@ -138,7 +103,7 @@ def test_malformed_tokens_and_names_change_nothing(verb, name, tokens):
 
 
 def test_admission_outside_of_a_step_is_refused_before_it_changes_anything():
-    manager = open_manager()
+    manager = open_manager(16)
     serve(manager, "a", prompt(1, 2))
     before = state(manager)
     for verb in (manager.admit, manager.extend):
@@ -149,7 +114,7 @@ def test_admission_outside_of_a_step_is_refused_before_it_changes_anything():
 
 @pytest.mark.parametrize("compute", [-1, -SIZE, -99])
 def test_a_negative_chunk_is_refused_before_it_changes_anything(compute):
-    manager = open_manager()
+    manager = open_manager(16)
     serve(manager, "a", prompt(1, 2))
     manager.begin_step()
     manager.admit("b", prompt(3))
@@ -196,7 +161,7 @@ def test_access_is_decided_with_a_reason_and_takes_effect(wishes, read, write, r
     access = decide(**{"enabled": True, **wishes})
     assert (access.read, access.write) == (read, write)
     assert access.reason.endswith(reason)
-    manager = open_manager()
+    manager = open_manager(16)
     serve(manager, "a", prompt(1, 2))
     known = serve(manager, "b", prompt(1, 2), access=access)
     assert known.access == access
@@ -226,13 +191,13 @@ def test_a_pin_survives_pressure_and_is_dropped_once():
 
 
 def test_a_pin_of_an_unknown_prompt_holds_nothing():
-    manager = open_manager()
+    manager = open_manager(16)
     assert manager.pin("p", prompt(1)) == 0
     assert (manager.pins, list(manager.trie.nodes())) == ({}, [])
 
 
 def test_a_pin_holds_a_whole_prompt_that_ends_on_a_block_border():
-    manager = open_manager()
+    manager = open_manager(16)
     serve(manager, "a", prompt(1, 2))
     assert manager.pin("p", prompt(1, 2)[:-1]) == 2 * SIZE
 
@@ -252,7 +217,7 @@ def test_a_pin_survives_a_reset_and_gives_its_blocks_back_later():
 
 
 def test_statistics_count_tokens_once_per_request_and_resumed_ones_apart():
-    manager = open_manager(hit_rate_window=2)
+    manager = open_manager(16, hit_rate_window=2)
     serve(manager, "a", prompt(1, 2))
     serve(manager, "b", prompt(1, 2))
     serve(manager, "a", prompt(1, 2), resumed=True)
@@ -267,7 +232,7 @@ def test_statistics_count_tokens_once_per_request_and_resumed_ones_apart():
 
 
 def test_a_reset_clears_the_rolling_window_and_nothing_else():
-    manager = open_manager()
+    manager = open_manager(16)
     for name in "ab":
         serve(manager, name, prompt(1))
     before = manager.statistics.cumulative
@@ -295,17 +260,17 @@ def test_hit_rates_lie_between_none_and_all(prompts):
 
 
 def test_a_second_turn_fills_the_partial_block_and_never_shifts_the_table():
-    manager = open_manager()
+    manager = open_manager(16)
     manager.begin_step()
     before = manager.admit("a", [1] * (SIZE + 1)).table.tolist()
     answer = manager.extend("a", [2] * SIZE)
-    assert (answer.hit, answer.stop) == (SIZE + 1, 2 * SIZE + 1)
+    assert (answer.start, answer.stop) == (SIZE + 1, 2 * SIZE + 1)
     assert answer.table[:2].tolist() == before
     assert len(answer.table) == 3
 
 
 def test_a_resumed_conversation_hits_what_it_left_and_keeps_positions():
-    manager = open_manager()
+    manager = open_manager(16)
     first = serve(manager, "a", prompt(1, 2))
     second = serve(manager, "a", [*prompt(1, 2), *[3] * SIZE])
     assert second.hit == 2 * SIZE
@@ -313,7 +278,7 @@ def test_a_resumed_conversation_hits_what_it_left_and_keeps_positions():
 
 
 def test_equal_tokens_of_other_tenants_share_nothing():
-    manager = open_manager()
+    manager = open_manager(16)
     spaces = [Namespace(), Namespace("x"), Namespace("x", "1"), Namespace(salt="x")]
     for index, space in enumerate(spaces):
         assert serve(manager, f"r{index}", prompt(1), namespace=space).hit == 0

@@ -6,29 +6,8 @@ import random
 
 import pytest
 
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.config import CacheConfig
 from kvproof.reference.requests import Refusal, Usage
-
-SIZE = 4
-
-
-def open_manager(num_blocks=16, **options):
-    return CacheManager(CacheConfig(num_blocks, block_size=SIZE, **options))
-
-
-def serve(manager, name, tokens, **wishes):
-    """Run one request from admission to release."""
-    step = manager.begin_step()
-    answer = manager.admit(name, tokens, **wishes)
-    manager.end_step(step)
-    manager.release(name)
-    return answer
-
-
-def prompt(*blocks):
-    """One block of equal tokens per argument, and one token more, which is always computed."""
-    return [token for token in blocks for _ in range(SIZE)] + [0]
+from kvproof.suites.tests.reference_kit import SIZE, open_manager, prompt, serve
 
 
 def test_blocks_of_a_released_request_wait_for_its_step():
@@ -73,7 +52,7 @@ def test_blocks_replaced_by_equal_ones_wait_for_every_step_that_reads_them():
 
 
 def test_blocks_are_cached_once_everything_before_them_is_computed():
-    manager = open_manager()
+    manager = open_manager(16)
     tokens = prompt(1, 2, 3)
     manager.begin_step()
     manager.admit("a", tokens, compute=SIZE)
@@ -86,7 +65,7 @@ def test_blocks_are_cached_once_everything_before_them_is_computed():
 
 
 def test_a_step_ends_after_all_older_ones_unless_it_is_empty():
-    manager = open_manager()
+    manager = open_manager(16)
     manager.begin_step()
     manager.admit("a", prompt(1))
     manager.begin_step()
@@ -138,7 +117,7 @@ class World:
         if isinstance(answer, Refusal):
             self.steps[step] = name, set(), {}
             return
-        first, full = answer.hit // SIZE, answer.stop // SIZE
+        first, full = answer.start // SIZE, answer.stop // SIZE
         self.check_writes(name, set(answer.table[first:]))
         if not any(name == who for who, _, _ in self.steps.values()):
             self.check_reads(name, answer.table[:first])

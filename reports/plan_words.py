@@ -1,0 +1,22 @@
+"""Words and numbers of a plan."""
+
+from __future__ import annotations
+
+from kvproof.reference.plan import PlannedGroup
+
+_BYTES = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
+
+
+def nbytes(size: int) -> str:
+    """`3.00 MiB`; bytes below 10 KiB are written out."""
+    for unit, bits in _BYTES:
+        if size >= 10 << bits or (size >= 1 << bits and bits > 10):
+            return f"{size / (1 << bits):,.2f} {unit}"
+    return f"{size:,} B"
+
+
+def sees(group: PlannedGroup) -> str:
+    """`window 1,024`."""
+    words = {"full": "everything", "state": "recurrent state"}
+    text = words.get(group.kind, f"{group.kind} {group.size:,}")
+    return f"{text}, draft" if group.draft else text

@@ -1,0 +1,75 @@
+"""Managers to test, requests to serve, and everything that a decision may depend on."""
+
+from __future__ import annotations
+
+from kvproof.reference.cache_manager import CacheManager
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.requests import Refusal
+
+SIZE = 4
+"""Tokens of a block, where a test does not say otherwise."""
+
+
+def open_manager(num_blocks=64, **options):
+    return CacheManager(CacheConfig(num_blocks, **{"block_size": SIZE, **options}))
+
+
+def serve(manager, name, tokens, *, chunk=None, **wishes):
+    """Run one request from admission to release; returns the answer to its admission."""
+    step = manager.begin_step()
+    answer = manager.admit(name, tokens, compute=chunk, **wishes)
+    manager.end_step(step)
+    if not isinstance(answer, Refusal):
+        finish_prompt(manager, name, len(tokens), chunk=chunk)
+        manager.release(name)
+    return answer
+
+
+def finish_prompt(manager, name, count, *, chunk=None):
+    """Compute what is left of the first `count` tokens, a step at a time; returns the answers."""
+    answers = []
+    while manager.live[name].computed < count:
+        step = manager.begin_step()
+        answers.append(manager.extend(name, compute=chunk))
+        assert not isinstance(answers[-1], Refusal), answers[-1]
+        manager.end_step(step)
+    return answers
+
+
+def prompt(*blocks):
+    """One block of equal tokens per argument, and one token more, which is always computed."""
+    return [token for token in blocks for _ in range(SIZE)] + [0]
+
+
+def indexed_units(manager):
+    """Count the units in the index."""
+    return sum(node.units for node in manager.trie.nodes())
+
+
+def state(manager):
+    """Everything that a decision may depend on."""
+    trie, residency = manager.trie, manager.residency
+    return (
+        manager.pool.free_ids().tolist(),
+        [_node(node) for node in trie.nodes()],
+        [_node(node) for node in trie.idle_nodes()],
+        [local.idle_ids() for local in residency.local],
+        residency.states.summary() if residency.states else (),
+        (trie.num_idle, indexed_units(manager), manager.usage()),
+        {name: _request(request) for name, request in manager.live.items()},
+        (manager.statistics.cumulative, manager.statistics.resumed, manager.statistics.rolling),
+    )
+
+
+def _node(node):
+    runs = [(run.ids.tolist(), run.lo, run.held, dict(run.starts)) for run in node.runs]
+    return id(node), node.key, bytes(node.tokens), node.blocks.tolist(), node.holds, runs
+
+
+def _request(request):
+    tables = [request.table, *(own.ids for own in request.local)]
+    return (
+        [ids.tolist() for ids in tables],
+        bytes(request.tokens),
+        (request.computed, request.indexed, request.units, request.drafts),
+    )
