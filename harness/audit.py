@@ -97,10 +97,11 @@ class Audit:
             return
         expected = dict(session.holders())
         reported = self.last.holders
-        if self._layout.states:  # who counts as holder of a state that is copied is not declared
-            kept = set(expected) - session.states.blocks()
-            expected = {block: expected[block] for block in kept}
-            reported = {block: count for block, count in reported.items() if block in kept}
+        if not self._layout.single:  # who counts as holder of what is copied is not declared
+            moot = {b for fenced in session.fenced if not fenced.sure for b in fenced.blocks}
+            moot |= session.states.blocks()
+            expected = {block: n for block, n in expected.items() if block not in moot}
+            reported = {block: n for block, n in reported.items() if block not in moot}
         wrong = next(
             (b for b in sorted({*expected, *reported}) if expected.get(b) != reported.get(b)), 0
         )

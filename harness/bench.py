@@ -28,8 +28,7 @@ from kvproof.harness.bench_cases import (
     summarize,
 )
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.handles import Isolation, WorkerHandle
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     Checked,
@@ -37,6 +36,7 @@ from kvproof.harness.records import (
     Skipped,
     TargetFailed,
 )
+from kvproof.harness.handles import Isolation, WorkerHandle
 from kvproof.harness.target import Profile
 from kvproof.harness.workloads import Workload, load_workload
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from kvproof.harness.events import BenchSample, BenchSummary, Optimum
 from kvproof.harness.optimum import Depths, References, belady, engine_blocks, hash_blocks
-from kvproof.harness.records import BenchSample, BenchSummary, Optimum
 from kvproof.harness.workloads import Workload
 
 CASES = ("no_eviction", "eviction", "lists")

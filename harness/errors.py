@@ -40,6 +40,13 @@ class UsageError(ValueError):
         self.hint = hint
 
 
+class UnsupportedVerb(RuntimeError):
+    """A verb was called that the target's profile switches off: a fault of the caller."""
+
+    def __init__(self, verb: str, reason: str) -> None:
+        super().__init__(f"{verb} is switched off by the profile: {reason}")
+
+
 class TargetDied(Exception):
     """A target crashed, hung or answered garbage: a verdict about that target.
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from kvproof.harness.events import AnyEvent, Failure
     from kvproof.harness.handles import Handle
-    from kvproof.harness.records import AnyEvent, Failure
     from kvproof.suites.property import Level, Property
 
 SURVIVAL = "target_survives"
@@ -234,7 +234,7 @@ class Verdict(pytest.Item):
 
     def runtest(self) -> None:
         """Turn the recorded verdict into pytest's own."""
-        from kvproof.harness.records import HarnessFault
+        from kvproof.harness.events import HarnessFault
 
         if self.parent.problem:
             raise Broken(self.parent.problem)
@@ -248,7 +248,7 @@ class Verdict(pytest.Item):
             self._property()
 
     def _property(self) -> None:
-        from kvproof.harness.records import PropertyVerdict
+        from kvproof.harness.events import PropertyVerdict
 
         found = next((e for e in self.parent.of(PropertyVerdict) if e.property == self.name), None)
         if found is None:
@@ -264,20 +264,20 @@ class Verdict(pytest.Item):
             raise Broken(self._failure(found.reason))
 
     def _failure(self, reason: str) -> str:
-        from kvproof.harness.records import Failure
+        from kvproof.harness.events import Failure
 
         shown = [e for e in self.parent.of(Failure) if e.property == self.name]
         return _describe(shown[0], self.parent.directory) if shown else reason
 
     def _corpus(self) -> None:
-        from kvproof.harness.records import Replayed
+        from kvproof.harness.events import Replayed
 
         bad = [each for each in self.parent.of(Replayed) if each.outcome != "FIXED"]
         if bad:
             raise Broken("\n".join(f"{e.outcome} {e.path}: {e.message}" for e in bad))
 
     def _survival(self) -> None:
-        from kvproof.harness.records import TargetFailed
+        from kvproof.harness.events import TargetFailed
 
         for event in self.parent.of(TargetFailed):
             parts = [f"{event.kind}: {event.message}"]

@@ -53,7 +53,7 @@ class Reuse:
         for length in range(limit // unit * unit, 0, -unit):
             if known and not self._ledger.unit_is_cached(prints, length // unit - 1):
                 continue
-            if self.lack(prints, length, limit, spans, but=but) is None:
+            if self.lack(prints, length, limit, spans, but=but, known=known) is None:
                 return length
         return 0
 
@@ -65,6 +65,7 @@ class Reuse:
         spans: Sequence[Span] = (),
         *,
         but: str = "",
+        known: bool = False,
     ) -> Lack | None:
         """Return why a hit of `length` is not valid for a request; None if it is."""
         if length <= 0:
@@ -79,7 +80,7 @@ class Reuse:
                 continue
             lack = self._missing(prints, length, group)
             if lack is None and layers.draft and layers.kind != "state" and but != "draft":
-                lack = self._ahead(prints, length + layout.unit, limit, group)
+                lack = self._ahead(prints, length + layout.unit, limit, group, known=known)
             if lack is not None:
                 return lack
         units = length // layout.unit if self._experts and but != "experts" else 0
@@ -98,10 +99,14 @@ class Reuse:
                 return Lack(layers.kind, group, index)
         return None
 
-    def _ahead(self, prints: Fingerprints, length: int, limit: int, group: int) -> Lack | None:
+    def _ahead(
+        self, prints: Fingerprints, length: int, limit: int, group: int, *, known: bool
+    ) -> Lack | None:
         """A draft group must also be valid one unit further, where full attention matches (X3)."""
         if self._layout.full:
             limit = self.matched(prints, limit)
+        elif known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
+            return Lack("draft", group)
         if length > limit or self._missing(prints, length, group):
             return Lack("draft", group)
         return None

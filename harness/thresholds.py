@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import BenchSummary, Skipped, Threshold, write_atomically
+from kvproof.harness.events import BenchSummary, Skipped, Threshold
+from kvproof.harness.records import write_atomically
 from kvproof.harness.settings import GateSettings, Limit
 
 FORMAT = 1

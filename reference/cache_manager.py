@@ -22,7 +22,7 @@ from kvproof.reference.block_table import BatchTable, Table, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
 from kvproof.reference.expert_history import Recorded
-from kvproof.reference.hits import Hit, HitLength
+from kvproof.reference.hits import HitLength
 from kvproof.reference.holdings import Holdings
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
@@ -36,15 +36,14 @@ from kvproof.reference.identity import (
 from kvproof.reference.media import to_encode
 from kvproof.reference.metrics import HitStatistics
 from kvproof.reference.needs import Needs
-from kvproof.reference.requests import Admission, Live, Prompt, Refusal, Usage
+from kvproof.reference.requests import Admission, Live, Refusal, Usage
 from kvproof.reference.residency import Residency
-from kvproof.reference.state_steps import StateSteps
 from kvproof.reference.steps import Steps
 from kvproof.reference.trie_node import Match
 
 NO_SPANS: tuple[Span, ...] = ()
 NOTHING: Mapping[str, Any] = {}
-NO_HIT = Hit(Match(None, 0, 0))
+NO_HIT = Match(None, 0, 0)
 
 
 class CacheManager:
@@ -59,13 +58,13 @@ class CacheManager:
         self.trie = self.residency.trie
         self.hits = HitLength(config, self.residency)
         self.needs = Needs(config, self.residency)
-        self.states = StateSteps(config, self.residency) if self.residency.states else None
-        self.experts = self.residency.experts
         self.live: dict[str, Live] = {}
         self.pins: dict[str, Live] = {}
         self._steps = Steps()
         self._unit = self.residency.unit
-        self.holdings = Holdings(self.residency, self._steps, config.layout.full.width)
+        self.holdings = Holdings(config, self.residency, self._steps)
+        self.states = self.holdings.states
+        self.experts = self.residency.experts
 
     @property
     def epoch(self) -> int:
@@ -122,13 +121,13 @@ class CacheManager:
 
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
-        prompt = Prompt.read(tokens, namespace, spans, self._unit)
-        self._check(request_id, prompt.length)
+        request = Live(request_id, tokens, namespace, spans, self._unit)
+        self._check(request)
         self._check_step(compute)
         if not self.config.enable_prefix_caching:
             access = DISABLED
-        hit = self.hits.find(prompt, prompt.length - 1) if access.read else NO_HIT
-        request = Live(request_id, prompt, access, self.epoch)
+        request.access = access
+        hit = self.hits.find(request, request.prompt - 1) if access.read else NO_HIT
         stop = self.needs.place(request, hit, compute)
         if isinstance(stop, Refusal) and hit.checkpoint:
             hit = NO_HIT  # its own pin may be what blocks it (C2)
@@ -137,24 +136,17 @@ class CacheManager:
             return stop
 
         start = request.computed
-        self._hold(request, hit, namespace)
+        self.holdings.hold(request, hit)
         self.live[request_id] = request
         if access.read:
-            self.statistics.count(prompt.length, start, resumed=resumed)
+            self.statistics.count(request.prompt, start, resumed=resumed)
         return self._schedule(request, start, start, stop)
 
-    def _hold(self, request: Live, hit: Hit, namespace: Namespace) -> None:
-        self.holdings.hold(request, hit, namespace)
-        if self.states:
-            self.states.hold(request, hit.checkpoint)
-        if self.experts:
-            self.experts.start(request)
-
-    def _check(self, request_id: str, count: int) -> None:
-        if not count:
-            raise IdentityError(f"request {request_id!r} has no tokens")
-        if request_id in self.live:
-            raise IdentityError(f"request {request_id!r} is already admitted; release it first")
+    def _check(self, request: Live) -> None:
+        if not request.prompt:
+            raise IdentityError(f"request {request.id!r} has no tokens")
+        if request.id in self.live:
+            raise IdentityError(f"request {request.id!r} is already admitted; release it first")
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()
@@ -228,14 +220,13 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Hold the cached prefix of `tokens` until `unpin`; returns the tokens held (B2)."""
-        prompt = Prompt.read(tokens, namespace, spans, self._unit)
-        hit = self.hits.find(prompt, prompt.length)
-        if hit.match.units and pin_id not in self.pins:
-            pin = Live(pin_id, prompt, ALLOWED, self.epoch)
-            pin.computed = hit.match.units * self._unit
-            self._hold(pin, hit, namespace)
+        pin = Live(pin_id, tokens, namespace, spans, self._unit)
+        hit = self.hits.find(pin, pin.prompt)
+        if hit.units and pin_id not in self.pins:
+            pin.computed = hit.units * self._unit
+            self.holdings.hold(pin, hit)
             self.pins[pin_id] = pin
-        return hit.match.units * self._unit
+        return hit.units * self._unit
 
     def unpin(self, pin_id: str) -> Ids:
         """Drop a pin; idempotent. Returns the ids of full attention that it held (B2)."""
@@ -267,8 +258,8 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
-        prompt = Prompt.read(tokens, namespace, spans, self._unit)
-        return self.hits.find(prompt, prompt.length - 1).match.units * self._unit
+        request = Live("", tokens, namespace, spans, self._unit)
+        return self.hits.find(request, request.prompt - 1).units * self._unit
 
     def usage(self) -> Usage:
         """Count blocks by owner, also while steps are in flight (B7)."""

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
-from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.hit_length import Floor, ahead, longest, outside
 from kvproof.reference.identity import Span
 from kvproof.reference.local_blocks import LocalBlocks
-from kvproof.reference.requests import Prompt
+from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
 from kvproof.reference.trie_node import Match, Node
-
-
-class Hit(NamedTuple):
-    """What of a match a request may reuse."""
-
-    match: Match
-    checkpoint: Checkpoint | None = None
-    """To restore its state from."""
-    junction: int = 0
-    """Length that would be valid but for the missing state (S8); 0: none."""
 
 
 class HitLength:
@@ -32,6 +20,7 @@ class HitLength:
     def __init__(self, config: CacheConfig, residency: Residency) -> None:
         self._unit = residency.unit
         self._residency = residency
+        self._trie = residency.trie
         self._full_draft = config.layout.full_draft
         self._any_draft = any(group.draft for group in config.layout.groups)
         self._experts = residency.experts if config.require_cached_experts else None
@@ -39,16 +28,16 @@ class HitLength:
         self.trivial = not any(others)
         """Every match is a hit, unless it ends inside a span."""
 
-    def find(self, prompt: Prompt, most: int) -> Hit:
+    def find(self, request: Live, most: int) -> Match:
         """Return the longest valid hit of at most `most` tokens (T1, X2)."""
-        match = self._residency.trie.match(
-            prompt.namespace, prompt.tokens, prompt.segments, most // self._unit
+        match = self._trie.match(
+            request.namespace, request.tokens, request.segments, most // self._unit
         )
-        if (self.trivial and not prompt.spans) or match.node is None or not match.units:
-            return Hit(match)
-        return self._cut(match, match.node, prompt.spans)
+        if (self.trivial and not request.spans) or match.node is None or not match.units:
+            return match
+        return self._cut(match, match.node, request.spans)
 
-    def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Hit:
+    def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Match:
         limit, marks = match.units * self._unit, self._residency.marks
         floors = [floor for _, floor in self.floors(node, limit, spans)]
         length = longest(limit, floors)
@@ -57,7 +46,9 @@ class HitLength:
             length = longest(length, [partial(marks.floor, node), *floors])
             checkpoint = marks.find(node, length) if length else None
             junction = self._junction(limit, spans, length)
-        return Hit(match.shortened(length // self._unit), checkpoint, junction)
+        return match.shortened(length // self._unit)._replace(
+            checkpoint=checkpoint, junction=junction
+        )
 
     def _junction(self, limit: int, spans: Sequence[Span], hit: int) -> int:
         """Return where a twin that leaves the cached path here could go on from a state (S8)."""

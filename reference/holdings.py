@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import partial
 
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.hits import Hit
+from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import TOKEN_BYTES
 from kvproof.reference.local_blocks import Path
 from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
+from kvproof.reference.state_steps import StateSteps
 from kvproof.reference.steps import Scheduled, Steps
-from kvproof.reference.trie_node import Piece
+from kvproof.reference.trie_node import Match, Piece
 
 
 class Holdings:
     """Moves blocks between requests, the index and the pool."""
 
-    def __init__(self, residency: Residency, steps: Steps, width: int) -> None:
+    def __init__(self, config: CacheConfig, residency: Residency, steps: Steps) -> None:
         self._residency = residency
         self._pool = residency.pool
         self._trie = residency.trie
         self._local = residency.local
         self._steps = steps
-        self._width = width
+        self._width = config.layout.full.width
+        self.states = StateSteps(config, residency) if residency.states else None
+        self._experts = residency.experts
         self.epoch = 0
         self.leaving: list[Live] = []
         """Released requests whose last step is in flight."""
         self.retired: list[Ids] = []
         """Blocks replaced by equal ones while a step in flight may read them."""
 
-    def hold(self, request: Live, hit: Hit, root: Hashable) -> None:
+    def hold(self, request: Live, hit: Match) -> None:
         """Hold what is hit, in every group, before anything new is taken (B5)."""
-        request.node = self._trie.hold(hit.match, root)
-        request.table = request.node.table()
-        request.indexed = request.units = hit.match.units
+        request.epoch = self.epoch
+        request.node = node = self._trie.hold(hit, request.namespace)
+        request.table = node.table()
+        request.indexed = hit.units
         if self._local:
-            request.local = [local.hold(request.node) for local in self._local]
+            request.local = [local.hold(node) for local in self._local]
+        if self.states:
+            self.states.hold(request, hit.checkpoint)
+        if self._experts:
+            self._experts.start(request)
 
     def grow(self, request: Live, units: int) -> None:
         """Take room for `units` units in every table; the caller knows that it is there."""
@@ -62,8 +69,8 @@ class Holdings:
         if not 0 <= kept <= drafts:
             raise ValueError(f"{kept} drafts of {request.id!r} accepted, it has {drafts}")
         stop = scheduled.stop - drafts + kept
-        if self._residency.states and not request.released:
-            self._residency.states.keep_draft(request.key, kept)
+        if self.states and not request.released:
+            self.states.keep_draft(request, kept)
         request.tokens = request.tokens[: stop * TOKEN_BYTES]
         request.computed, request.drafts = stop, 0
         return stop
@@ -80,8 +87,8 @@ class Holdings:
         for piece in pieces:
             if piece.existed and self._width:
                 self._replace(request, piece)
-        if self._residency.experts:
-            self._residency.experts.index(request, pieces)
+        if self._experts:
+            self._experts.index(request, pieces)
         if not self._local:
             return
         for local, own in zip(self._local, request.local, strict=True):
@@ -134,8 +141,8 @@ class Holdings:
         self._pool.give(request.table[request.indexed * self._width :])
         if request.local:
             self.leave_local(request)
-        if self._residency.states:
-            self._residency.states.release(request.key)
+        if self.states:
+            self.states.release(request)
             self._residency.prune(request.node)
-        if self._residency.experts:
-            self._residency.experts.release(request)
+        if self._experts:
+            self._experts.release(request)

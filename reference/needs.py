@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvproof.reference.config import CacheConfig
-from kvproof.reference.hits import Hit
 from kvproof.reference.identity import TOKEN_BYTES, Span
 from kvproof.reference.media import chunk_stop
 from kvproof.reference.requests import Live, Refusal
 from kvproof.reference.residency import Residency
 from kvproof.reference.state_saves import next_stop
+from kvproof.reference.trie_node import Match
 
 
 class Needs:
@@ -18,6 +18,8 @@ class Needs:
 
     def __init__(self, config: CacheConfig, residency: Residency) -> None:
         self._residency = residency
+        self._pool = residency.pool
+        self._trie = residency.trie
         self._unit = residency.unit
         self._capacity = config.num_blocks - 1
         self._full_width = config.layout.full.width
@@ -26,21 +28,25 @@ class Needs:
         self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
         self._only_full = not residency.local and not residency.states
 
-    def place(self, request: Live, hit: Hit, compute: int | None) -> int | Refusal:
+    def place(self, request: Live, hit: Match, compute: int | None) -> int | Refusal:
         """Let a request begin behind `hit`; returns where its first step would end, or why not."""
-        request.units = hit.match.units
-        request.computed = request.units * self._unit
+        unit = self._unit
+        request.units = units = hit.units
+        request.computed = start = units * unit
         request.junction = hit.junction
-        stop = self.stop(request, compute)
         if not self._only_full:
+            stop = self.stop(request, compute)
             return self._refuse_first(request, stop, hit) or stop
-        whole = -(-request.prompt // self._unit) * self._full_width
+        count = request.prompt
+        stop = count if compute is None else min(count, start + compute)
+        if request.spans and stop > start:
+            stop = chunk_stop(start, stop, request.spans)
+        whole = -(-count // unit) * self._full_width
         if whole > self._capacity:
             return Refusal("never_fits", whole, self._capacity)
-        residency = self._residency
-        needed = (-(-stop // self._unit) - request.units) * self._full_width
-        trie = residency.trie
-        available = residency.pool.num_free + trie.num_idle - trie.idle_blocks(hit.match)
+        needed = (-(-stop // unit) - units) * self._full_width
+        trie = self._trie
+        available = self._pool.num_free + trie.num_idle - trie.idle_blocks(hit)
         return Refusal("no_space", needed, available) if needed > available else stop
 
     def stop(self, request: Live, compute: int | None) -> int:
@@ -64,7 +70,7 @@ class Needs:
             )
         return chunk_stop(start, stop, request.spans) if request.spans else stop
 
-    def _refuse_first(self, request: Live, stop: int, hit: Hit) -> Refusal | None:
+    def _refuse_first(self, request: Live, stop: int, hit: Match) -> Refusal | None:
         """Refuse an admission; what it hits itself is no room for it (B5)."""
         residency = self._residency
         refusal = self.fits(request.prompt, request.spans)
@@ -77,10 +83,10 @@ class Needs:
         needed = (-(-stop // self._unit) - request.units) * residency.row_width
         needed += residency.state_blocks
         available = residency.pool.num_free + residency.num_idle
-        available -= residency.idle_blocks(hit.match, hit.checkpoint)
+        available -= residency.idle_blocks(hit, hit.checkpoint)
         return Refusal("no_space", needed, available) if needed > available else None
 
-    def _refuse_rows(self, needed: int, hit: Hit | None) -> Refusal | None:
+    def _refuse_rows(self, needed: int, hit: Match | None) -> Refusal | None:
         """Refuse for want of rows in a separate pool; checkpoints without pin make room (S5)."""
         states = self._residency.states
         assert states is not None

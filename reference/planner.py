@@ -21,6 +21,8 @@ from kvproof.reference.plan_trials import Trial, trials
 from kvproof.reference.plan_views import views
 
 _MOST_BYTES = 1 << 60
+_GAIN = 1.0005
+"""Less is nothing that anybody would pay another group for."""
 
 
 def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int = 1) -> Plan:
@@ -135,12 +137,12 @@ def _with_views(model: ModelSpec, settings: PlanSettings, trial: Trial) -> tuple
 
 
 def _choices(fitting: Sequence[Trial]) -> tuple[Choice, ...]:
-    """Return the best trial for each number of groups that beats all smaller numbers (P4)."""
+    """Return the best trial for each number of groups that gains anything over fewer (P4)."""
     found: list[Choice] = []
     shown = sorted(fitting, key=lambda trial: (len(trial.plan.groups), trial.share))
     for trial in shown:
         requests = capacity(trial.plan).requests_exact
-        if not found or requests > found[-1].requests:
+        if not found or requests > found[-1].requests * _GAIN:
             sizes = sorted({group.block_size for group in trial.plan.groups})
             found.append(Choice(len(trial.plan.groups), tuple(sizes), requests))
     return tuple(found)
@@ -192,7 +194,7 @@ def _proven(model: ModelSpec, settings: PlanSettings, lack: int) -> int:
     For one worker the estimate is exact. For several the search leaves out splits that are not
     among the best, and which those are depends on memory.
     """
-    while lack < _MOST_BYTES:
+    while 0 < lack < _MOST_BYTES:
         memory = tuple(have + lack for have in settings.memory)
         if _any_fits(model, replace(settings, memory=memory)):
             break

@@ -68,26 +68,6 @@ class Usage(NamedTuple):
     cached: int
 
 
-class Prompt(NamedTuple):
-    """What a request is matched by, checked (H8)."""
-
-    tokens: bytes
-    length: int
-    namespace: Namespace
-    spans: Sequence[Span]
-    segments: tuple[Segment, ...]
-
-    @classmethod
-    def read(cls, tokens: Tokens, namespace: Namespace, spans: Sequence[Span], unit: int) -> Prompt:
-        """Check what arrives from outside. Raises IdentityError."""
-        data = token_bytes(tokens)
-        length = len(data) // TOKEN_BYTES
-        if not spans:
-            return cls(data, length, namespace, spans, PLAIN)
-        check_spans(spans, length)
-        return cls(data, length, namespace, spans, segments(spans, unit))
-
-
 _NO_LOCAL: list[LocalTable] = []
 
 
@@ -96,14 +76,16 @@ class Live:
 
     __slots__ = (
         "access", "computed", "drafts", "epoch", "id", "indexed", "junction", "key", "last_step",
-        "local", "node", "prompt", "released", "segments", "spans", "table", "tokens", "units",
+        "local", "namespace", "node", "prompt", "released", "segments", "spans", "table", "tokens",
+        "units",
     )  # fmt: skip
 
     id: str
     key: str
     """Tells this admission from others of the same id; only where a state needs it."""
-    tokens: bytes | bytearray
+    tokens: bytes
     """All tokens known so far, int32."""
+    namespace: Namespace
     spans: Sequence[Span]
     segments: tuple[Segment, ...]
     access: Access
@@ -129,12 +111,25 @@ class Live:
     released: bool
     """Steps that end later index nothing for it."""
 
-    def __init__(self, request_id: str, prompt: Prompt, access: Access, epoch: int) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        tokens: Tokens,
+        namespace: Namespace,
+        spans: Sequence[Span],
+        unit: int,
+    ) -> None:
+        """Check what arrives from outside (H8). Raises IdentityError."""
         self.id = request_id
-        self.key = ""
-        self.tokens, self.prompt, _, self.spans, self.segments = prompt
-        self.access = access
-        self.epoch = epoch
-        self.drafts = self.last_step = 0
+        self.tokens = data = token_bytes(tokens)
+        self.prompt = len(data) // TOKEN_BYTES
+        self.namespace = namespace
+        self.spans = spans
+        self.segments = PLAIN
+        if spans:
+            check_spans(spans, self.prompt)
+            self.segments = segments(spans, unit)
         self.local = _NO_LOCAL
+        self.drafts = self.last_step = 0
         self.released = False
+        self.key = ""

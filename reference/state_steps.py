@@ -84,6 +84,14 @@ class StateSteps:
         else:
             self._states.discard(save)
 
+    def keep_draft(self, request: Live, accepted: int) -> None:
+        """Go on from the state after the accepted drafts (X5)."""
+        self._states.keep_draft(request.key, accepted)
+
+    def release(self, request: Live) -> None:
+        """Give back every row of a request, once no step of it is in flight (S2)."""
+        self._states.release(request.key)
+
     def ids(self, request: Live) -> Ids:
         """Return where the state of a request lies, or the checkpoint that a pin keeps."""
         row = self._states.running(request.key)

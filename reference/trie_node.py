@@ -65,6 +65,10 @@ class Match(NamedTuple):
     """Matched units of that node, all of them or fewer."""
     units: int
     """Matched units in all."""
+    checkpoint: Checkpoint | None = None
+    """What the state is restored from, of models that have one."""
+    junction: int = 0
+    """Tokens that would be a hit but for the missing state (S8); 0: none."""
 
     def shortened(self, units: int) -> Match:
         """Return the same path cut off after `units` units."""

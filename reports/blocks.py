@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from kvproof.harness.records import BlockView, Failure
+from kvproof.harness.events import BlockView, Failure
 from kvproof.reports.svg import CHAR_WIDTH, Box, Drawing, Label, Shape, Table, fit
 from kvproof.reports.text import listed
 

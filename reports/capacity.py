@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.harness.records import Optimum
+from kvproof.harness.events import Optimum
 from kvproof.reports.charts import place_of, style_of
 from kvproof.reports.parts import BenchGroup
 from kvproof.reports.plot import Series, plot, series_table

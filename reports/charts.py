@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import chain
 
-from kvproof.harness.records import BenchSummary, GrowthPoint
+from kvproof.harness.events import BenchSummary, GrowthPoint
 from kvproof.reports.model import grouped
 from kvproof.reports.parts import BenchGroup, Coverage
 from kvproof.reports.plot import WIDTH, Series, plot, series_table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvproof.harness.records import AnyEvent, Failure, PropertyVerdict, Run
+from kvproof.harness.events import AnyEvent, Failure, PropertyVerdict
+from kvproof.harness.records import Run
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.parts import MAIN_SUITE, SECTIONS, Finding, Row, Section
 from kvproof.reports.text import clean_run

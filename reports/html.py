@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from kvproof.harness.records import SCHEMA_VERSION, Optimum, Run
+from kvproof.harness.events import Optimum
+from kvproof.harness.records import SCHEMA_VERSION, Run
 from kvproof.reports import blocks, capacity, charts, notes, parts, text
 from kvproof.reports.collect import build
 from kvproof.reports.model import Report, grouped

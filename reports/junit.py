@@ -17,7 +17,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
-from kvproof.harness.records import Failure, PropertyVerdict, Run
+from kvproof.harness.events import Failure, PropertyVerdict
+from kvproof.harness.records import Run
 from kvproof.reports.collect import build
 from kvproof.reports.model import Report
 from kvproof.reports.notes import replay_verdict, threshold_text

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     BenchSample,
     BenchSummary,
     Checked,
@@ -18,16 +18,15 @@ from kvproof.harness.records import (
     Exercised,
     GrowthPoint,
     HarnessFault,
-    Manifest,
     Optimum,
     PropertyVerdict,
     Replayed,
-    Run,
     Skipped,
     TargetFailed,
     TargetStarted,
     Threshold,
 )
+from kvproof.harness.records import Manifest, Run
 from kvproof.reports.parts import (
     MAIN_SUITE,
     OUTCOMES,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from kvproof.harness.records import Replayed, Threshold
+from kvproof.harness.events import Replayed, Threshold
 from kvproof.reports.model import Report
 from kvproof.reports.parts import evidence_anchor
 from kvproof.reports.text import listed, significant, trimmed

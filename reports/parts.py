@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from kvproof.harness.records import BenchSummary, Failure, PropertyVerdict
+from kvproof.harness.events import BenchSummary, Failure, PropertyVerdict
 
 Tone = Literal["pass", "inconclusive", "fail"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
+from math import floor
 from typing import NamedTuple
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.console import Console
 from kvproof.reference.plan import Plan, PlannedGroup
 from kvproof.reference.plan_sizes import capacity, need
 from kvproof.reports.html import environment
-from kvproof.reports.plan_drawing import block_chart, pool_chart, request_chart
+from kvproof.reports.plan_drawing import block_chart, filling, pool_chart, request_chart
 from kvproof.reports.plan_words import nbytes, sees
 from kvproof.reports.screen import Screen
 from kvproof.reports.svg import Table
@@ -22,15 +22,13 @@ class Alike(NamedTuple):
     """Groups one after the other that differ only in their layers."""
 
     first: int
-    count: int
+    last: int
     group: PlannedGroup
 
     @property
     def name(self) -> str:
         """`3` or `3 to 7`."""
-        return (
-            str(self.first) if self.count == 1 else f"{self.first} to {self.first + self.count - 1}"
-        )
+        return f"{self.first}" if self.first == self.last else f"{self.first} to {self.last}"
 
 
 def alike(plan: Plan) -> list[Alike]:
@@ -38,7 +36,7 @@ def alike(plan: Plan) -> list[Alike]:
     found = []
     for _, members in groupby(enumerate(plan.groups), key=lambda item: _shape(plan, *item)):
         run = list(members)
-        found.append(Alike(run[0][0], len(run), run[0][1]))
+        found.append(Alike(run[0][0], run[-1][0], run[0][1]))
     return found
 
 
@@ -52,7 +50,7 @@ def headline(plan: Plan) -> str:
     stated = capacity(plan)
     return (
         f"{plural(stated.requests, 'request')} of {plan.settings.max_len:,} tokens at once "
-        f"({stated.requests_exact:,.2f}), {stated.tokens:,} tokens in all"
+        f"({floor(100 * stated.requests_exact) / 100:,.2f}), {stated.tokens:,} tokens in all"
     )
 
 
@@ -68,7 +66,7 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
                     f"{plural(plan.tensor_parallel, 'tensor-parallel rank')}"),
         ("blocks", f"{plan.num_blocks:,}, the null block included, of {rows}"),
         ("hits align to", plural(plan.unit, "token")),
-        ("longest request", longest),
+        ("longest", longest),
         ("one request", f"{nbytes(needed.bytes)}, of which {_share(needed.padding, needed.bytes)} "
                         f"padding and {_share(needed.rounding, needed.bytes)} rounding"),
     ]  # fmt: skip
@@ -79,43 +77,30 @@ def _share(part: int, whole: int) -> str:
 
 
 def group_table(plan: Plan) -> Table:
-    """Return one line for each run of groups alike."""
+    """Return one line for each run of groups alike; blocks in tokens, and per request."""
     needed = need(plan, plan.settings.max_len)
-    head = ("group", "sees", "layers", "block, tokens", "kernel block", "blocks per request",
-            "filled", "of", "lost")  # fmt: skip
+    head = ("group", "sees", "layers", "block", "kernel", "per request", "fills", "lost")
     return Table(head, tuple(_row(plan, run, needed.blocks[run.first]) for run in alike(plan)), 2)
 
 
 def _row(plan: Plan, run: Alike, blocks: int) -> tuple[str, ...]:
     group = run.group
     filled, room = filling(plan, run.first)
+    tokens = (f"{group.block_size:,}", f"{group.config.kernel_size:,}")
     return (
         run.name,
         sees(group),
         _layers(group),
-        "" if group.kind == "state" else f"{group.block_size:,}",
-        "" if group.kind == "state" else f"{group.config.kernel_size:,}",
+        *(("", "") if group.kind == "state" else tokens),
         f"{blocks:,}",
         nbytes(filled),
-        nbytes(room),
         _share(room - filled, room),
     )
 
 
 def _layers(group: PlannedGroup) -> str:
-    return (
-        f"{len(group.layers)} + {len(group.readers)}" if group.readers else f"{len(group.layers)}"
-    )
-
-
-def filling(plan: Plan, index: int) -> tuple[int, int]:
-    """Return bytes filled, and bytes there, of one block or of the blocks of one state."""
-    group = plan.groups[index]
-    filled = sum(worker.used[index] for worker in plan.workers)
-    if group.kind == "state" and plan.separate_states:
-        return filled, sum(worker.state_row_bytes for worker in plan.workers)
-    count = group.state_blocks if group.kind == "state" else 1
-    return filled, count * sum(worker.block_bytes for worker in plan.workers)
+    readers = f" + {len(group.readers)}" if group.readers else ""
+    return f"{len(group.layers)}{readers}"
 
 
 def choice_table(plan: Plan) -> Table:
@@ -149,6 +134,7 @@ def _print_table(screen: Screen, data: Table) -> None:
     table = screen.table(*data.head)
     for index, column in enumerate(table.columns):
         column.justify = "left" if index < data.words else "right"
+        column.no_wrap = True
     for row in data.rows:
         table.add_row(*(screen.text(cell) for cell in row))
     screen.show(table)
@@ -156,8 +142,7 @@ def _print_table(screen: Screen, data: Table) -> None:
 
 def render_plan(plan: Plan) -> str:
     """Return the plan as one page that opens offline."""
-    runs = [(run.name, run.first) for run in alike(plan)]
-    labels: Sequence[tuple[str, int]] = runs
+    labels = [(run.name, run.first) for run in alike(plan)]
     page = environment().get_template("plan.html.j2")
     return page.render(
         plan=plan,

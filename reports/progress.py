@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     BenchSummary,

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.harness.records import BenchSummary, Optimum, Run, Step
+from kvproof.harness.events import BenchSummary, Optimum, Step
+from kvproof.harness.records import Run
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
 from kvproof.reports.collect import build

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproof.harness.records import AnyEvent, Manifest, Run
+from kvproof.harness.events import AnyEvent
+from kvproof.harness.records import Manifest, Run
 
 
 class Mark(NamedTuple):

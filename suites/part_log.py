@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from kvproof.harness.events import Step
 from kvproof.harness.oplog import FORMAT, read
-from kvproof.harness.records import Step
 from kvproof.harness.script import docstring
 from kvproof.suites.part import Arguments, History, Operation, PartViolation
 

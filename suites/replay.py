@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from kvproof.harness import oplog
 from kvproof.harness.errors import TargetDied
+from kvproof.harness.events import Replayed, Step, TargetFailed
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import Replayed, Step, TargetFailed
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation
 from kvproof.suites import part, part_log

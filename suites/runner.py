@@ -14,8 +14,7 @@ from typing import Protocol
 from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.handles import Handle
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     AnyEvent,
     Failure,
     HarnessFault,
@@ -24,6 +23,7 @@ from kvproof.harness.records import (
     TargetFailed,
     TargetStarted,
 )
+from kvproof.harness.handles import Handle
 from kvproof.harness.violation import Violation
 from kvproof.suites import expected_failures, levels, part_log
 from kvproof.suites.cache.suite import NAME as CACHE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kvproof.harness.records import BlockView, Step
+from kvproof.harness.events import BlockView, Step
 from kvproof.harness.violation import Violation
 from kvproof.suites.exploration import Exploration
 from kvproof.suites.property import Property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kvproof.harness.records import Exercised, Failure, PropertyVerdict, TargetFailed, Verdict
+from kvproof.harness.events import Exercised, Failure, PropertyVerdict, TargetFailed, Verdict
 from kvproof.suites.expected_failures import Expected
 from kvproof.suites.exploration import Counts
 from kvproof.suites.property import Property

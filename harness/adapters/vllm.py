@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.vllm_api import VERSION, drift, engine, hasher, new_manager
+from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
+    Batch,
     Completed,
     Cycle,
     Evicted,
@@ -57,6 +59,7 @@ PROFILE = Profile(
         "max_kernel_ratio": _NO_KERNEL_BLOCKS,
         "batch": "padded tables are made in the worker's BlockTable, a Triton kernel",
         "no_store": "requests can skip reading (skip_reading_prefix_cache), never storing",
+        "experts": "rows are kept by the model runner, not by the cache manager",
         "pins": "no verb holds a cached prefix without a request",
         "events": "extra keys are published untagged, so identity cannot be rebuilt from events",
         "in_flight_steps": "the scheduler fences frees, the cache manager does not",
@@ -229,10 +232,21 @@ class VllmTarget:
     preempt = finish
     """vLLM frees the blocks and starts again from zero computed tokens."""
 
-    def _off(self, *_: object, **__: object) -> NoReturn:
-        raise NotImplementedError("switched off by the profile")
+    def pin(self, request: Request) -> int:
+        """See `Target.pin`."""
+        raise UnsupportedVerb("pin", PROFILE.unsupported["pins"])
 
-    pin = unpin = batch = experts = _off
+    def unpin(self, request_id: str) -> Released:
+        """See `Target.unpin`."""
+        raise UnsupportedVerb("unpin", PROFILE.unsupported["pins"])
+
+    def batch(self, request_ids: tuple[str, ...]) -> Batch:
+        """See `Target.batch`."""
+        raise UnsupportedVerb("batch", PROFILE.unsupported["batch"])
+
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """See `Target.experts`."""
+        raise UnsupportedVerb("experts", PROFILE.unsupported["experts"])
 
     def evict(self, count: int) -> Evicted:
         """Cached-only blocks in the order of the free queue."""

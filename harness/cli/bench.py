@@ -14,7 +14,7 @@ from kvproof.harness.bench_cases import CASES, BenchOptions
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import AnyEvent, BenchSummary, Skipped, TargetFailed
+from kvproof.harness.events import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.workloads import load_workload
 
 WORKLOAD = "shared-heads:requests=2000,length=4096,shared=0.75"

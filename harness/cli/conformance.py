@@ -13,8 +13,8 @@ from rich.table import Table
 from kvproof.harness import oplog
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.events import Skipped
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import Skipped
 from kvproof.harness.targets import open_handle
 from kvproof.suites import part_log
 from kvproof.suites.cache.budgets import BUDGETS, seeded

@@ -24,8 +24,9 @@ from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.events import AnyEvent, Failure, HarnessFault, TargetFailed
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import AnyEvent, Failure, HarnessFault, TargetFailed, read_run, store
+from kvproof.harness.records import read_run, store
 from kvproof.harness.targets import open_handle
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.cache.budgets import BUDGETS, seeded

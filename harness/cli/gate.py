@@ -15,8 +15,8 @@ from kvproof.harness.bench_cases import SMALL
 from kvproof.harness.cli.conformance import open_all, suites
 from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
 from kvproof.harness.errors import UsageError
+from kvproof.harness.events import AnyEvent, BenchSummary
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import AnyEvent, BenchSummary
 from kvproof.harness.settings import Settings
 from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
 from kvproof.suites.part_suite import SUBJECT

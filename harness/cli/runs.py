@@ -22,23 +22,21 @@ import msgspec
 from rich.console import Console
 
 from kvproof.harness.errors import Exit, UsageError, worst
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     Checked,
     Ended,
     Failure,
     HarnessFault,
-    Manifest,
     PropertyVerdict,
     Replayed,
     RunVerdict,
-    RunWriter,
     TargetFailed,
     Threshold,
     exit_code,
-    read_run,
 )
+from kvproof.harness.records import Manifest, RunWriter, read_run
 from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run

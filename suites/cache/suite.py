@@ -7,8 +7,8 @@ from typing import Literal
 
 from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script, wording
+from kvproof.harness.events import BlockView, Step
 from kvproof.harness.handles import Handle
-from kvproof.harness.records import BlockView, Step
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation, describe_writer
 from kvproof.suites.cache.explore import explore

@@ -26,6 +26,9 @@ def judge_refusal(case: Case, error: PlanError) -> None:
     lack = error.needed - error.available
     more = replace(case.settings, memory=tuple(m + lack for m in case.settings.memory))
     case.check(name, lack > 0 and _fits(case.model, more), f"{error}: {lack} bytes more do not do")
+    if len(case.settings.memory) == 1:
+        less = replace(case.settings, memory=(error.needed - 1,))
+        case.check(name, not _fits(case.model, less), f"{error}: a byte less does too")
     if error.longest:
         short = replace(case.settings, max_len=error.longest)
         case.check(name, _fits(case.model, short), f"{error}: the length that fits does not")
@@ -88,10 +91,12 @@ def judge_sizes(case: Case, plan: Plan, stated: Capacity) -> None:
     """Check what the plan says that fits."""
     name = "the_returned_length_fits_and_one_more_does_not"
     if stated.longest is None:
-        case.check(name, fits(plan, 10**6, plan.usable), "a million tokens do not fit")
+        case.check(name, fits(plan, 10**6, (plan.num_blocks - 1)), "a million tokens do not fit")
     else:
-        case.check(name, fits(plan, stated.longest, plan.usable), f"{stated} does not fit")
-        more = fits(plan, stated.longest + 1, plan.usable)
+        case.check(
+            name, fits(plan, stated.longest, (plan.num_blocks - 1)), f"{stated} does not fit"
+        )
+        more = fits(plan, stated.longest + 1, (plan.num_blocks - 1))
         case.check(name, not more, f"a token more than {stated.longest} fits too")
     _judge_capacity(case, plan, stated)
 
@@ -99,13 +104,13 @@ def judge_sizes(case: Case, plan: Plan, stated: Capacity) -> None:
 def _judge_capacity(case: Case, plan: Plan, stated: Capacity) -> None:
     name, length = "stated_capacity_is_reached", case.settings.max_len
     each = sum(most_held(plan, group, length) for group in plan.groups)
-    most = plan.usable // each if each else 10**9
+    most = (plan.num_blocks - 1) // each if each else 10**9
     if has_states(plan) and case.settings.state_pool == "separate":
         rows = case.settings.max_requests + case.settings.prefix_cache_state_budget
         most = min(most, rows // (1 + case.settings.drafts))
     case.check(name, stated.requests == most >= 1, f"{stated}, but {most} run at once")
     rest = stated.tokens - stated.requests * length
-    left = plan.usable - stated.requests * each
+    left = (plan.num_blocks - 1) - stated.requests * each
     case.check(name, not rest or fits(plan, rest, left), f"{stated}: {rest} do not fit")
 
 
@@ -114,7 +119,7 @@ def judge_choice(case: Case, plan: Plan) -> None:
     if len(plan.workers) > 1 or not any(group.kind != "state" for group in plan.groups):
         return
     length = case.settings.max_len
-    share = Fraction(sum(plan.blocks(length)), plan.usable)
+    share = Fraction(sum(plan.blocks(length)), (plan.num_blocks - 1))
     count = sum(group.kind != "state" for group in plan.groups)
     for equal in equal_splits(case.model, case.settings):
         allowed = equal.share * (1 + Fraction(max(0, equal.groups - count), 500))

@@ -29,7 +29,7 @@ def ask_request(case: Case, plan: Plan, length: int, steps: Sequence[int]) -> ob
         start, taken = stop, taken + 1
     _judge_bytes(case, plan, length)
     fit = longest_length(plan, plan.usable)
-    room = fits(plan, length, plan.usable)
+    room = fits(plan, length, plan.num_blocks - 1)
     case.check(
         "the_returned_length_fits_and_one_more_does_not",
         room == (fit is None or length <= fit),

@@ -81,7 +81,7 @@ class Pair:
     def owners(self) -> Iterator[tuple[str, Ids]]:
         """Yield everybody who has rows, by what the cache says."""
         yield "something else", self.pool.held
-        for request in self.model.running:
+        for request in sorted(self.model.running):
             yield f"request {request}", self.row(request)
         for request, drafts in self.drafts.items():
             yield from ((f"draft {i} of {request}", ids) for i, ids in enumerate(drafts, 1))

@@ -106,7 +106,7 @@ def _draw_pairs(draw: Draw) -> list[tuple[int, int]]:
 def _draw_chain(draw: Draw) -> Arguments:
     """Draw a request of some units, its hit and its junction, both on unit borders."""
     unit = draw(st.integers(1, 4))
-    prompt = draw(st.integers(1, 8 * unit))
+    prompt = draw(st.integers(1, 20 * unit))
     borders = st.integers(0, (prompt - 1) // unit).map(lambda units: units * unit)
     hit, junction = sorted([draw(borders), draw(borders)])
     spans, position = [], 0
@@ -119,7 +119,7 @@ def _draw_chain(draw: Draw) -> Arguments:
         "hit": 0 if inside else hit,  # a recurrent hit inside a span is none (M2)
         "prompt": prompt,
         "total": prompt + draw(st.integers(0, 3 * unit)),
-        "chunk": draw(st.integers(1, 4 * unit)),
+        "chunk": draw(st.integers(1, 8 * unit)),
         "unit": unit,
         "junction": junction,
         "interval": unit * draw(st.integers(0, 2)),

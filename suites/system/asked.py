@@ -31,6 +31,8 @@ class Asked:
         """All versions of the weights that it was computed with."""
         self.admissions = self.hit = 0
         """How often it was admitted, and what it hit the last time."""
+        self.was_reset = False
+        """Whether the cache was reset since its admission: the rows of its hit are gone."""
         self.allowance = allowance
         """Steps that it may take from now on."""
         self.done = False

@@ -14,8 +14,6 @@ from kvproof.suites.system.world import World
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 """Of the groups of one engine."""
 MOST_GROUPS = 4
-MOST_UNITS = 6
-"""Units of the largest prompt; half of the pools are smaller."""
 MOST_REQUESTS = 6
 """Asked for and not answered."""
 
@@ -59,11 +57,11 @@ def draw_config(draw: Draw) -> Config:
     experts = _rarely(draw, 3)
     return {
         "groups": groups,
-        "num_blocks": 1 + states * _int(draw, 1, 4) + max(1, width) * _units(draw),
+        "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
         "prefix_caching": not _rarely(draw, 16),
         "state_pool": _one(draw, ("shared", "separate")),
         "max_requests": _int(draw, 1, 5),
-        "state_budget": _int(draw, 0, 3),
+        "state_budget": _int(draw, 0, 3) if draw(st.booleans()) else 0,
         "decode_interval": unit * _int(draw, 0, 2),
         "max_batch_tokens": _int(draw, 1, 6) if _rarely(draw, 3) else _int(draw, 7, 30),
         "steps_in_flight": _int(draw, 1, 3),
@@ -77,7 +75,7 @@ def draw_config(draw: Draw) -> Config:
 
 
 def _units(draw: Draw) -> int:
-    return _int(draw, 3, 5) if draw(st.booleans()) else _int(draw, 6, 2 * MOST_UNITS)
+    return _int(draw, 3, 5) if draw(st.booleans()) else _int(draw, 6, 12)
 
 
 def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -137,7 +135,7 @@ def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
 
 def _prompt(world: World, draw: Draw) -> Arguments:
     tokens, spans = _tokens(world, draw)
-    prompt: Arguments = {"name": f"r{world.named}", "tokens": tokens, "new": _int(draw, 1, 12)}
+    prompt: Arguments = {"name": f"r{world.named}", "tokens": tokens, "new": _new(draw)}
     if world.config["media"]:
         spans = _spans(draw, len(tokens)) if _rarely(draw, 3) or not spans else spans
         prompt["spans"] = spans
@@ -146,6 +144,10 @@ def _prompt(world: World, draw: Draw) -> Arguments:
     if _rarely(draw, 12):
         prompt[_one(draw, ("read", "store"))] = False
     return prompt
+
+
+def _new(draw: Draw) -> int:
+    return _int(draw, 1, 3) if draw(st.booleans()) else _int(draw, 1, 12)
 
 
 def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
@@ -158,7 +160,8 @@ def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
         head, spans = recent[_int(draw, 0, len(recent) - 1)]
         if _rarely(draw, 3):
             head = head[: _int(draw, 0, len(head))]
-    length = unit * _int(draw, 0, 2) + _int(draw, 0, unit)
+    again = bool(head) and _rarely(draw, 4)
+    length = 0 if again else unit * _int(draw, 0, 2) + _int(draw, 0, unit)
     tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]
     repeated = [tail[i % len(tail)] for i in range(length)]
     tokens = [*head, *repeated][: world.most_tokens] or [0]

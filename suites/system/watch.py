@@ -128,7 +128,7 @@ class Watch:
 
     def _admit(self, asked: Asked, hit: int) -> None:
         layout = self._engine.config.cache.layout
-        asked.admissions, asked.hit = asked.admissions + 1, hit
+        asked.admissions, asked.hit, asked.was_reset = asked.admissions + 1, hit, False
         asked.weights = self._engine.scheduler.weights
         asked.epochs.add(asked.weights)
         cached = self._config["prefix_caching"] and asked.prompt.read

@@ -12,6 +12,8 @@ from kvproof.suites.system.judge import Judge
 from kvproof.suites.system.subject import Subject
 from kvproof.suites.system.watch import Watch, trace
 
+MOST_UNITS = 6
+"""Units of the longest prompt."""
 MOST_CALLS = 5000
 """Steps after which `drain` gives up; `waits_are_bounded` fails long before."""
 
@@ -37,8 +39,7 @@ class World:
         """How many requests were ever asked for."""
         layout = self.engine.config.cache.layout
         self.unit = layout.unit
-        width = sum(layout.unit // g.block_size for g in layout.groups if g.kind != "state")
-        self.most_tokens = layout.unit * min(6, config["num_blocks"] // max(1, width)) + 1
+        self.most_tokens = _most_tokens(config, layout)
         """Longer prompts would hardly ever fit."""
         self._recorder = recorder
         self._judge = Judge(self.subject, config, recorder)
@@ -176,6 +177,8 @@ class World:
     def _reset(self) -> None:
         self._recorder.saw(seen.RESET, self.engine.scheduler.running)
         self._each(lambda engine: engine.reset())
+        for asked in self.asked.values():
+            asked.was_reset = True
 
     def _pin(self, name: str, tokens: list[int]) -> object:
         held = self._each(lambda engine: engine.cache.pin(name, tokens))[0]
@@ -218,6 +221,7 @@ class World:
         del self.outside[name]
         asked = self.asked[name]
         asked.happened.add("moved_requests_are_whole")
+        asked.hit = self.engine.scheduler.requests[name].computed
         asked.allowance = self._allowance(0)
         for other in self.asked.values():
             other.allowance += 1  # the step that moved it in
@@ -246,6 +250,13 @@ class World:
             lambda: f"without requests {before}, after evicting everything {after}",
         )
         return after
+
+
+def _most_tokens(config: Config, layout: Any) -> int:
+    width = sum(layout.unit // g.block_size for g in layout.groups if g.kind != "state")
+    states = sum(g.state_blocks for g in layout.groups if g.kind == "state")
+    units: int = (config["num_blocks"] - 1 - states) // max(1, width)
+    return layout.unit * max(1, min(units, MOST_UNITS))
 
 
 def _submit(engine: Any, name: str, prompt: Prompt) -> Any:

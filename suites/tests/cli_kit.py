@@ -19,7 +19,8 @@ import msgspec
 
 from kvproof.harness import environments
 from kvproof.harness.cli import main
-from kvproof.harness.records import PropertyVerdict, Run, read_run
+from kvproof.harness.events import PropertyVerdict
+from kvproof.harness.records import Run, read_run
 
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
 TARGETS = "kvproof.suites.tests.cli_targets"

@@ -11,12 +11,8 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from kvproof.harness.records import (
-    AnyEvent,
-    Manifest,
-    Run,
-    read_run,
-)
+from kvproof.harness.events import AnyEvent
+from kvproof.harness.records import Manifest, Run, read_run
 from kvproof.reports.terminal import print_run
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

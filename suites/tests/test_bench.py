@@ -16,9 +16,7 @@ from kvproof.harness.bench_cases import (
     plan,
 )
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.handles import Isolation
-from kvproof.harness.optimum import Depths, engine_blocks
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     BenchSummary,
@@ -28,6 +26,8 @@ from kvproof.harness.records import (
     Skipped,
     TargetFailed,
 )
+from kvproof.harness.handles import Isolation
+from kvproof.harness.optimum import Depths, engine_blocks
 from kvproof.harness.target import Profile
 from kvproof.harness.workloads import load_workload
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     BenchSummary,
     Failure,
     HarnessFault,
     Replayed,
     TargetFailed,
     Threshold,
-    read_run,
 )
+from kvproof.harness.records import read_run
 from kvproof.suites import exploration, runner
 from kvproof.suites.cache.properties import PROPERTIES
 from kvproof.suites.tests.cli_kit import (

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness import environments
-from kvproof.harness.records import BenchSample, Exercised, Failure, TargetFailed, read_run
+from kvproof.harness.events import BenchSample, Exercised, Failure, TargetFailed
+from kvproof.harness.records import read_run
 from kvproof.suites.cache.properties import PROPERTIES
 from kvproof.suites.tests.cli_kit import (
     ENGINE,

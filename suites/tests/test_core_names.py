@@ -12,7 +12,7 @@ import pytest
 
 from kvproof import harness
 from kvproof.harness import violation
-from kvproof.harness.records import Verdict
+from kvproof.harness.events import Verdict
 from kvproof.harness.target import Profile
 from kvproof.suites.cache import properties
 from kvproof.suites.cache.properties import BY_NAME, PROPERTIES, supported, why_unsupported

@@ -10,17 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import (
-    SCHEMA_VERSION,
-    AnyEvent,
-    Ended,
-    Exercised,
-    HarnessFault,
-    Manifest,
-    RunWriter,
-    Skipped,
-    read_run,
-)
+from kvproof.harness.events import AnyEvent, Ended, Exercised, HarnessFault, Skipped
+from kvproof.harness.records import SCHEMA_VERSION, Manifest, RunWriter, read_run
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 

@@ -9,8 +9,7 @@ from hypothesis import Phase, settings
 
 from kvproof.harness.adapters.reference import ReferenceTarget, make_target
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.handles import InProcessHandle
-from kvproof.harness.records import (
+from kvproof.harness.events import (
     Exercised,
     Failure,
     HarnessFault,
@@ -20,9 +19,11 @@ from kvproof.harness.records import (
     TargetFailed,
     exit_code,
 )
+from kvproof.harness.handles import InProcessHandle
 from kvproof.harness.situations import Situations
 from kvproof.harness.target import Refused
-from kvproof.reference.cache_manager import NO_MATCH, CacheManager
+from kvproof.reference.cache_manager import NO_HIT, CacheManager
+from kvproof.reference.requests import Refusal
 from kvproof.suites import expected_failures, runner
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.cache.explore import explore
@@ -76,7 +77,7 @@ def odd(manager=CacheManager, **off):
 class NeverHits(CacheManager):
     def __init__(self, config):
         super().__init__(config)
-        self.trie.match = lambda *_: NO_MATCH
+        self.hits.find = lambda *_: NO_HIT
 
 
 def test_a_target_that_never_hits_loses_hits_and_passes_nothing_about_hits():
@@ -141,11 +142,17 @@ def test_the_reference_passes_and_every_property_has_a_verdict():
 
 
 class LeaksOnRefusal(CacheManager):
-    def _refuse(self, count, match, needed):
-        refusal = super()._refuse(count, match, needed)
-        if refusal and self.pool.num_free:
-            self._take(1)
-        return refusal
+    def __init__(self, config):
+        super().__init__(config)
+        place = self.needs.place
+
+        def leaking(*arguments):
+            answer = place(*arguments)
+            if isinstance(answer, Refusal) and self.pool.num_free:
+                self.pool.take(1)
+            return answer
+
+        self.needs.place = leaking
 
 
 def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():
@@ -157,10 +164,15 @@ def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():
 
 def test_scratch_may_wait_where_no_eviction_order_is_declared():
     class EvictsFirst(CacheManager):
-        def _take(self, count):
-            ids = self.trie.evict(count)
-            self._scratch += count
-            return ids + self.pool.take(count - len(ids))
+        def __init__(self, config):
+            super().__init__(config)
+            take = self.residency.take
+
+            def evicting(count):
+                self.residency.evict(count)
+                return take(count)
+
+            self.residency.take = evicting
 
     names = {"scratch_goes_before_cached", "least_recent_goes_first"}
     recorder = judged(odd(EvictsFirst, eviction_order="undeclared"), UNSHRUNK)

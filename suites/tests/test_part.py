@@ -10,8 +10,8 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.events import Exercised, Failure, HarnessFault, PropertyVerdict, TargetFailed
 from kvproof.harness.handles import InProcessHandle
-from kvproof.harness.records import Exercised, Failure, HarnessFault, PropertyVerdict, TargetFailed
 from kvproof.reference.block_pool import BlockPool
 from kvproof.suites import part_log, registry
 from kvproof.suites.cache.budgets import BUDGETS

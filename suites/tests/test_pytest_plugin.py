@@ -157,7 +157,7 @@ def test_expected_failures_are_xfailed_and_never_green(
 
 
 RECORDED = """
-from kvproof.harness.records import PropertyVerdict
+from kvproof.harness.events import PropertyVerdict
 from kvproof.suites import runner
 
 class Recorded(runner.SuiteRun):

@@ -10,11 +10,8 @@ import msgspec
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import (
-    PropertyVerdict,
-    Replayed,
-    Run,
-)
+from kvproof.harness.events import PropertyVerdict, Replayed
+from kvproof.harness.records import Run
 from kvproof.reports.junit import render_junit
 from kvproof.reports.markdown import append_step_summary
 from kvproof.reports.render import render

@@ -8,12 +8,8 @@ import xml.etree.ElementTree as ET
 import msgspec
 import pytest
 
-from kvproof.harness.records import (
-    AnyEvent,
-    Failure,
-    PropertyVerdict,
-    Run,
-)
+from kvproof.harness.events import AnyEvent, Failure, PropertyVerdict
+from kvproof.harness.records import Run
 from kvproof.reports.html import render_html
 from kvproof.reports.junit import render_junit
 from kvproof.reports.markdown import code, render_markdown

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kvproof.harness.records import AnyEvent, PropertyVerdict, Threshold, read_run
+from kvproof.harness.events import AnyEvent, PropertyVerdict, Threshold
+from kvproof.harness.records import read_run
 from kvproof.reports.terminal import LiveProgress
 
 RECORDED = Path(__file__).parent / "snapshots" / "report_run"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import BenchSummary
+from kvproof.harness.events import BenchSummary
 from kvproof.harness.settings import GateSettings, Limit
 from kvproof.harness.thresholds import Judgement, judge_thresholds, load_baseline, save_baseline
 

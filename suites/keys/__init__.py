@@ -1,0 +1,1 @@
+"""Part `keys`: what the keys of blocks depend on, and that they are the same everywhere."""
