@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from math import lcm
 
-from kvproof.reference.plan import Need, Plan, Worker
+from kvproof.reference.plan import Need, Plan, PlannedGroup, Worker
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,17 @@ def longest_length(plan: Plan, blocks: int) -> int | None:
     """Return the longest length whose request holds at most `blocks` blocks; None: any (P2)."""
     if _requests_by_rows(plan) < 1:
         return 0
+    enough = (blocks + 1) * plan.unit
     if not any(group.kind == "full" for group in plan.groups):
-        most = max((group.size for group in plan.groups), default=0)
-        enough = most + plan.settings.max_batch_tokens + 2 * plan.unit
+        enough = max((_settled(plan, group) for group in plan.groups), default=1)
         if sum(plan.blocks(enough)) <= blocks:
             return None
-    else:
-        enough = (blocks + 1) * plan.unit
     return bisect_right(range(1, enough + 1), blocks, key=lambda n: sum(plan.blocks(n)))
+
+
+def _settled(plan: Plan, group: PlannedGroup) -> int:
+    """Return a length from which on a group without full attention holds no more."""
+    return lcm(group.size or 1, plan.unit) + group.size + plan.settings.max_batch_tokens
 
 
 def request_bytes(plan: Plan, length: int) -> int:

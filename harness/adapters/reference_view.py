@@ -36,7 +36,7 @@ def holders(manager: CacheManager) -> dict[int, int]:
 
 def _held_nodes(manager: CacheManager, requests: list[Live]) -> set[Node]:
     nodes = [*manager.trie.nodes(), *(node for request in requests for node in request.node.path())]
-    return {node for node in nodes if node.holds}
+    return {node for node in nodes if node.holds and node.units}
 
 
 def state_digest(manager: CacheManager) -> str:

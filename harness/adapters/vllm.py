@@ -12,14 +12,13 @@ Imported in the engine's environment; the engine itself is imported when a targe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kvproof.harness.adapters.vllm_api import VERSION, drift, engine, hasher, new_manager
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
-    Batch,
     Completed,
     Cycle,
     Evicted,
@@ -59,7 +58,7 @@ PROFILE = Profile(
         "max_kernel_ratio": _NO_KERNEL_BLOCKS,
         "batch": "padded tables are made in the worker's BlockTable, a Triton kernel",
         "no_store": "requests can skip reading (skip_reading_prefix_cache), never storing",
-        "experts": "rows are kept by the model runner, not by the cache manager",
+        "experts": "rows are kept by the aux-output connector, not by the cache manager",
         "pins": "no verb holds a cached prefix without a request",
         "events": "extra keys are published untagged, so identity cannot be rebuilt from events",
         "in_flight_steps": "the scheduler fences frees, the cache manager does not",
@@ -68,6 +67,13 @@ PROFILE = Profile(
         "index": "one flat hash map: an entry may outlive the block before it",
     },
 )
+
+
+def _off(verb: str, capability: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise UnsupportedVerb(verb, PROFILE.unsupported[capability])
+
+    return refuse
 
 
 class _Step(NamedTuple):
@@ -232,21 +238,10 @@ class VllmTarget:
     preempt = finish
     """vLLM frees the blocks and starts again from zero computed tokens."""
 
-    def pin(self, request: Request) -> int:
-        """See `Target.pin`."""
-        raise UnsupportedVerb("pin", PROFILE.unsupported["pins"])
-
-    def unpin(self, request_id: str) -> Released:
-        """See `Target.unpin`."""
-        raise UnsupportedVerb("unpin", PROFILE.unsupported["pins"])
-
-    def batch(self, request_ids: tuple[str, ...]) -> Batch:
-        """See `Target.batch`."""
-        raise UnsupportedVerb("batch", PROFILE.unsupported["batch"])
-
-    def experts(self, request_id: str) -> tuple[int | None, ...]:
-        """See `Target.experts`."""
-        raise UnsupportedVerb("experts", PROFILE.unsupported["experts"])
+    pin = _off("pin", "pins")
+    unpin = _off("unpin", "pins")
+    batch = _off("batch", "batch")
+    experts = _off("experts", "experts")
 
     def evict(self, count: int) -> Evicted:
         """Cached-only blocks in the order of the free queue."""

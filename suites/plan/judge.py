@@ -91,12 +91,10 @@ def judge_sizes(case: Case, plan: Plan, stated: Capacity) -> None:
     """Check what the plan says that fits."""
     name = "the_returned_length_fits_and_one_more_does_not"
     if stated.longest is None:
-        case.check(name, fits(plan, 10**6, (plan.num_blocks - 1)), "a million tokens do not fit")
+        case.check(name, fits(plan, 10**6, plan.num_blocks - 1), "a million tokens do not fit")
     else:
-        case.check(
-            name, fits(plan, stated.longest, (plan.num_blocks - 1)), f"{stated} does not fit"
-        )
-        more = fits(plan, stated.longest + 1, (plan.num_blocks - 1))
+        case.check(name, fits(plan, stated.longest, plan.num_blocks - 1), f"{stated} does not fit")
+        more = fits(plan, stated.longest + 1, plan.num_blocks - 1)
         case.check(name, not more, f"a token more than {stated.longest} fits too")
     _judge_capacity(case, plan, stated)
 
@@ -110,7 +108,7 @@ def _judge_capacity(case: Case, plan: Plan, stated: Capacity) -> None:
         most = min(most, rows // (1 + case.settings.drafts))
     case.check(name, stated.requests == most >= 1, f"{stated}, but {most} run at once")
     rest = stated.tokens - stated.requests * length
-    left = (plan.num_blocks - 1) - stated.requests * each
+    left = plan.num_blocks - 1 - stated.requests * each
     case.check(name, not rest or fits(plan, rest, left), f"{stated}: {rest} do not fit")
 
 
@@ -119,7 +117,7 @@ def judge_choice(case: Case, plan: Plan) -> None:
     if len(plan.workers) > 1 or not any(group.kind != "state" for group in plan.groups):
         return
     length = case.settings.max_len
-    share = Fraction(sum(plan.blocks(length)), (plan.num_blocks - 1))
+    share = Fraction(sum(plan.blocks(length)), plan.num_blocks - 1)
     count = sum(group.kind != "state" for group in plan.groups)
     for equal in equal_splits(case.model, case.settings):
         allowed = equal.share * (1 + Fraction(max(0, equal.groups - count), 500))

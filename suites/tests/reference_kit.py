@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
+from kvproof.reference.identity import TOKEN_BYTES
 from kvproof.reference.requests import Refusal
 
 SIZE = 4
@@ -20,15 +21,15 @@ def serve(manager, name, tokens, *, chunk=None, **wishes):
     answer = manager.admit(name, tokens, compute=chunk, **wishes)
     manager.end_step(step)
     if not isinstance(answer, Refusal):
-        finish_prompt(manager, name, len(tokens), chunk=chunk)
+        compute(manager, name, chunk=chunk)
         manager.release(name)
     return answer
 
 
-def finish_prompt(manager, name, count, *, chunk=None):
-    """Compute what is left of the first `count` tokens, a step at a time; returns the answers."""
+def compute(manager, name, *, chunk=None):
+    """Compute what is left of the tokens of a request, step by step; returns the answers."""
     answers = []
-    while manager.live[name].computed < count:
+    while manager.live[name].computed < len(manager.live[name].tokens) // TOKEN_BYTES:
         step = manager.begin_step()
         answers.append(manager.extend(name, compute=chunk))
         assert not isinstance(answers[-1], Refusal), answers[-1]
