@@ -164,7 +164,7 @@ class CacheManager:
         if self.states:
             state, save = self.states.before(request, start, stop)
         self._steps.schedule(request, stop, save)
-        encode = to_encode(hit, start, stop, request.spans)
+        encode = to_encode(hit, start, stop, request.spans) if request.spans else ()
         return Admission(hit, start, stop, request.table, request.access, state, encode)
 
     def extend(

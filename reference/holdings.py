@@ -7,7 +7,6 @@ from functools import partial
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import TOKEN_BYTES
-from kvproof.reference.local_blocks import Path
 from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
 from kvproof.reference.state_steps import StateSteps
@@ -92,7 +91,9 @@ class Holdings:
         if not self._local:
             return
         for local, own in zip(self._local, request.local, strict=True):
-            self._retire(request, local.index(own, pieces))
+            duplicates = local.index(own, pieces)
+            if duplicates:
+                self._retire(request, duplicates)
 
     def _replace(self, request: Live, piece: Piece) -> None:
         """Use blocks that exist already instead of equal ones just computed (T2)."""
@@ -104,8 +105,6 @@ class Holdings:
 
     def _retire(self, request: Live, ids: Ids) -> None:
         """Give blocks back once no step of the request can read them (B6)."""
-        if not ids:
-            return
         if self._steps.runs(request.last_step):
             self.retired.append(ids)
             self._steps.after(request.last_step, partial(self._give_retired, ids))
@@ -118,9 +117,11 @@ class Holdings:
 
     def leave_local(self, request: Live, tokens: int | None = None) -> None:
         """Give back what no later step of the request sees (X4), or all."""
-        path = Path(request.node, request.indexed, request.epoch != self.epoch)
+        node, indexed, orphan = request.node, request.indexed, request.epoch != self.epoch
         for local, own in zip(self._local, request.local, strict=True):
-            self._pool.give(local.leave(own, path, tokens))
+            freed = local.leave(own, node, indexed, tokens, orphan=orphan)
+            if freed:
+                self._pool.give(freed)
 
     def release(self, request: Live) -> None:
         """Let go of everything, once the last step of the request is done (B2, B6)."""

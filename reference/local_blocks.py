@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from typing import NamedTuple
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.groups import BlockClass
@@ -49,21 +48,12 @@ class LocalTable:
         self.ids = ids
 
 
-class Path(NamedTuple):
-    """Where a request stands in the index."""
-
-    node: Node
-    indexed: int
-    """Units that hang on the path of `node`; what follows is the request's own."""
-    orphan: bool
-    """A reset has thrown the path out of the index."""
-
-
 class LocalBlocks:
     """All blocks of one class, on the nodes of a trie and in the tables of requests."""
 
     def __init__(self, rule: BlockClass, index: int, trie: PrefixTrie) -> None:
         self.rule = rule
+        self._width = rule.width
         self._index = index
         self._trie = trie
         self._idle: OrderedDict[Run, None] = OrderedDict()
@@ -109,18 +99,18 @@ class LocalBlocks:
             run = node.runs[self._index]
             idle += max(0, min(node.start + run.held, units) - max(first, node.start))
             units = node.start
-        return idle * self.rule.width
+        return idle * self._width
 
     def idle_ids(self) -> list[list[int]]:
         """Return the idle blocks of each run, first victim first."""
-        width = self.rule.width
+        width = self._width
         return [run.ids[run.lo * width : run.held * width].tolist() for run in self._idle]
 
     # --- requests ---
 
     def hold(self, node: Node) -> LocalTable:
         """Hold what a request that hit up to the end of `node` still sees (B5)."""
-        width, parts = self.rule.width, []
+        width, parts = self._width, []
         units = node.start + node.units
         first = self.rule.first_unit(units * self.rule.unit)
         while units > first:
@@ -141,15 +131,15 @@ class LocalBlocks:
                 duplicates += self._share(table, run, first, last)
                 self._add(run, 0)
             else:
-                known = len(run.ids) // self.rule.width
-                run.ids += table.ids[first * self.rule.width : last * self.rule.width]
+                known = len(run.ids) // self._width
+                run.ids += table.ids[first * self._width : last * self._width]
                 if known == 0 or table.first == first:
                     run.starts[known] = 1  # nobody else holds a run that grows
         return duplicates
 
     def _share(self, table: LocalTable, run: Run, first: int, last: int) -> Ids:
         """Take over what is resident, and fill what is absent."""
-        width, lo = self.rule.width, run.lo
+        width, lo = self._width, run.lo
         middle, end = (first + lo) * width, last * width
         run.ids[: lo * width] = table.ids[first * width : middle]
         own = table.ids[middle:end]
@@ -158,50 +148,53 @@ class LocalBlocks:
         run.lo = 0
         return own
 
-    def leave(self, table: LocalTable, path: Path, tokens: int | None = None) -> Ids:
+    def leave(
+        self, table: LocalTable, node: Node, indexed: int, tokens: int | None, *, orphan: bool
+    ) -> Ids:
         """Let go of what computing position `tokens` no longer sees (X4), or of all (B2).
 
-        Returns ids for the pool.
+        Units below `indexed` hang on the path of `node`, which a reset has thrown out of the index
+        if it is an `orphan`. Returns ids for the pool.
         """
-        before, width = table.first, self.rule.width
+        before, width = table.first, self._width
         first = len(table.ids) // width if tokens is None else self.rule.first_unit(tokens)
         if first <= before:
             return _NO_IDS
         table.first = first
-        freed = table.ids[max(before, path.indexed) * width : first * width]
-        node = path.node
+        freed = table.ids[max(before, indexed) * width : first * width]
         while node.start + node.units > before and node.units:
             if node.start < first:
-                old, new = max(0, before - node.start), first - node.start
-                freed += self._shift(node, old, new, orphan=path.orphan)
+                run, start = node.runs[self._index], node.start
+                idle = self._shift(run, max(0, before - start), first - start, node.units)
+                if idle and orphan:
+                    freed += self._cut(run, run.held)
+                elif idle:
+                    self.num_idle += idle * width
+                    self._enter_idle(run)
             assert node.parent is not None
             node = node.parent
-        span = slice(before * width, first * width)
-        table.ids[span] = array("i", bytes((first - before) * width * 4))
+        if tokens is not None:
+            table.ids[before * width : first * width] = array(
+                "i", bytes((first - before) * width * 4)
+            )
         return freed
 
-    def _shift(self, node: Node, old: int, new: int, *, orphan: bool) -> Ids:
-        run = node.runs[self._index]
-        if new < node.units:
-            run.starts[new] = run.starts.get(new, 0) + 1
-        count = run.starts[old] - 1
-        if count:
-            run.starts[old] = count
-            return _NO_IDS
-        del run.starts[old]
-        before, run.held = run.held, min(run.starts, default=node.units)
-        if run.held == before:
-            return _NO_IDS
-        if orphan:
-            return self._cut(run, run.held)
-        self.num_idle += (run.held - before) * self.rule.width
-        self._enter_idle(run)
-        return _NO_IDS
+    def _shift(self, run: Run, old: int, new: int, units: int) -> int:
+        """Move the start of one holder forward; returns how many units nobody holds any more."""
+        starts = run.starts
+        if new < units:
+            starts[new] = starts.get(new, 0) + 1
+        if starts[old] > 1:
+            starts[old] -= 1
+            return 0
+        del starts[old]
+        before, run.held = run.held, min(starts) if starts else units
+        return run.held - before
 
     def _add(self, run: Run, start: int) -> None:
         run.starts[start] = run.starts.get(start, 0) + 1
         if start < run.held:
-            self.num_idle -= (run.held - start) * self.rule.width
+            self.num_idle -= (run.held - start) * self._width
             run.held = start
             if run.lo >= start:
                 self._idle.pop(run, None)
@@ -220,8 +213,8 @@ class LocalBlocks:
     def evict(self, count: int) -> Ids:
         """Forget about `count` blocks from the front of the oldest run (B3)."""
         run = next(iter(self._idle))
-        units = min(-(-count // self.rule.width), run.held - run.lo)
-        self.num_idle -= units * self.rule.width
+        units = min(-(-count // self._width), run.held - run.lo)
+        self.num_idle -= units * self._width
         freed = self._cut(run, run.lo + units)
         if run.lo == run.held:
             del self._idle[run]
@@ -229,7 +222,7 @@ class LocalBlocks:
 
     def _cut(self, run: Run, lo: int) -> Ids:
         """Make units below `lo` absent; returns their ids."""
-        width = self.rule.width
+        width = self._width
         span = slice(run.lo * width, lo * width)
         freed = run.ids[span]
         run.ids[span] = array("i", bytes(4 * len(freed)))
@@ -253,7 +246,7 @@ class LocalBlocks:
 
     def split(self, front: Node, back: Node) -> None:
         """Cut the run of `back` in two: whoever holds the front also holds the back."""
-        units, ids = front.units, front.units * self.rule.width
+        units, ids = front.units, front.units * self._width
         old = back.runs[self._index]
         new = Run(front, old.ids[:ids])
         front.runs = (*front.runs, new)
@@ -274,8 +267,8 @@ class LocalBlocks:
     def trim(self, node: Node, units: int) -> Ids:
         """Let go of the last units of a node that nobody holds; ids, ends of chains first."""
         run, left = node.runs[self._index], node.units - units
-        freed = run.ids[max(left, run.lo) * self.rule.width :][::-1]
-        del run.ids[left * self.rule.width :]
+        freed = run.ids[max(left, run.lo) * self._width :][::-1]
+        del run.ids[left * self._width :]
         self.num_idle -= len(freed)
         run.held, run.lo = left, min(run.lo, left)
         if run.lo == left:

@@ -78,15 +78,17 @@ class Residency:
 
     def _spare(self, count: int) -> Ids | None:
         """Room for a state: scratch, else what is idle in the order of eviction (S9)."""
+        if self.pool.num_free >= count:
+            return self.pool.take(count)
         return self.take(count) if self.pool.num_free + self.num_idle >= count else None
 
     @property
     def num_idle(self) -> int:
         """Blocks that could be evicted now."""
-        if self._alone:
-            return self.trie.num_idle
-        idle = self.trie.num_idle + sum(local.num_idle for local in self.local)
-        return idle + (self.states.num_ready * self.state_blocks if self.states else 0)
+        idle = self.trie.num_idle
+        for local in self.local:
+            idle += local.num_idle
+        return idle + self.states.num_ready * self.state_blocks if self.states else idle
 
     def idle_blocks(self, match: Match, checkpoint: Checkpoint | None = None) -> int:
         """Count idle blocks that a hit takes: they are no room for its own request (B5)."""

@@ -39,8 +39,8 @@ def next_stop(
     only if `start` is where a span begins that is longer than the step. `spans` are in order and
     do not overlap.
     """
-    last = _last_border(start, (prompt - 1) // unit * unit, unit, spans)
     decoded = (max(start, prompt) // interval + 1) * interval if interval else 0
+    last = _last_border(start, (prompt - 1) // unit * unit, unit, spans)
     for wanted in (junction, last, decoded):
         if start < wanted < stop and outside(spans, wanted):
             return wanted
@@ -68,7 +68,7 @@ def save_kind(
 
 def outside(spans: Sequence[Span], position: int) -> bool:
     """Tell whether no span lies on both sides of a position."""
-    return _end_of_span(spans, position) == position
+    return not spans or _end_of_span(spans, position) == position
 
 
 def _end_of_span(spans: Sequence[Span], position: int) -> int:
