@@ -21,11 +21,8 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._free: Ids = array("i", range(num_blocks - 1, NULL_BLOCK, -1))
-
-    @property
-    def num_free(self) -> int:
+        self.num_free = num_blocks - 1
         """Blocks without identity and without holder."""
-        return len(self._free)
 
     def take(self, count: int) -> Ids:
         """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""
@@ -34,12 +31,14 @@ class BlockPool:
             return array("i")
         taken = self._free[-count:]
         del self._free[-count:]
+        self.num_free -= count
         taken.reverse()
         return taken
 
     def give(self, ids: Ids) -> None:
         """Take back ids that no longer hold anything; `ids` is in chain order (B3)."""
         self._free.extend(ids)
+        self.num_free += len(ids)
 
     def free_ids(self) -> Ids:
         """Return a copy of the free list; the next id to be handed out is the last."""

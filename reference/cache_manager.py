@@ -86,8 +86,11 @@ class CacheManager:
 
         `accepted` says how many drafts of a request stay (all, if it is not named) (X5);
         `experts` has the rows of the tokens that it computed, [tokens, layers, ranks] (R1). Steps
-        end oldest first; raises RuntimeError otherwise.
+        end oldest first; raises RuntimeError otherwise, and ValueError for malformed results,
+        before anything changes.
         """
+        if accepted or experts:
+            self.holdings.check_results(self._steps.running(step), accepted, experts)
         for scheduled in self._steps.end(step):
             request = scheduled.request
             stop = scheduled.stop
@@ -225,6 +228,7 @@ class CacheManager:
         if hit.units and pin_id not in self.pins:
             pin.computed = hit.units * self._unit
             self.holdings.hold(pin, hit)
+            pin.tokens = b""  # it holds units, and keeps no buffer of its caller alive (T4)
             self.pins[pin_id] = pin
         return hit.units * self._unit
 

@@ -15,6 +15,7 @@ CHECKPOINT_LIFE = Transitions(
         (ABSENT, "reserve"): RESERVED,
         (RESERVED, "discard"): ABSENT,
         (RESERVED, "publish"): PINNED,
+        (RESERVED, "publish_saved"): READY,
         (PINNED, "pin"): PINNED,
         (PINNED, "unpin"): PINNED,
         (PINNED, "unpin_last"): READY,

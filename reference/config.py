@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt
-from typing import SupportsIndex
 
-from kvproof.reference.groups import KINDS, GroupConfig, Layout
+from kvproof.reference.checks import (
+    ConfigError,
+    check_groups,
+    check_kernel_block_size,
+    is_whole,
+    require,
+    switch,
+    whole,
+)
+from kvproof.reference.groups import GroupConfig, Layout
 from kvproof.reference.identity import HASH_ALGORITHMS
 
 MOST_IDS = 2**31
-"""Of blocks and kernel blocks: kernels read tables of int32."""
+"""Of blocks, kernel blocks and rows: kernels read tables of int32."""
+NO_EXPERTS = (0, 0, 0)
 
-
-class ConfigError(ValueError):
-    """A setting is not usable; the message gives the value, the rule and a legal example."""
+__all__ = ["MOST_IDS", "CacheConfig", "ConfigError"]
 
 
 @dataclass(frozen=True)
@@ -48,77 +54,61 @@ class CacheConfig:
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
     """Keep the experts of each token beside the index (R1), of models that `experts` describes."""
-    experts: tuple[int, int, int] = (0, 0, 0)
+    experts: tuple[int, int, int] = NO_EXPERTS
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False
     """A hit ends before the first unit without expert rows (R3)."""
 
     def __post_init__(self) -> None:
-        _whole("num_blocks", self.num_blocks, least=2, example=1024)
-        _whole("block_size", self.block_size, least=1, example=64)
-        _whole("hit_rate_window", self.hit_rate_window, least=1, example=1000)
-        check_kernel_block_size(self.block_size, self.kernel_size)
-        _require(
-            self.num_blocks <= MOST_IDS // self.kernel_ratio,
-            "num_blocks",
-            self.num_blocks,
-            f"at most {MOST_IDS // self.kernel_ratio}: ids of kernel blocks are int32",
-            1024,
-        )
-        names = list(HASH_ALGORITHMS)
-        _require(
-            self.hash_algorithm in names,
-            "hash_algorithm",
-            self.hash_algorithm,
-            f"one of {', '.join(names)}",
-            "sha256",
-        )
-        _switch("enable_prefix_caching", self.enable_prefix_caching, example=True)
-        _switch("record_events", self.record_events, example=False)
-        _switch("return_routed_experts", self.return_routed_experts, example=False)
-        _switch("require_cached_experts", self.require_cached_experts, example=False)
+        whole("num_blocks", self.num_blocks, least=2, example=1024)
+        whole("block_size", self.block_size, least=1, example=64)
+        whole("hit_rate_window", self.hit_rate_window, least=1, example=1000)
+        whole("max_requests", self.max_requests, least=1, example=256)
+        check_kernel_block_size("", self.block_size, self.kernel_size)
+        check_groups(self.groups)
+        ratio = max(group.kernel_ratio for group in self.layout.groups)
+        rule = f"at most {MOST_IDS // ratio}: ids of kernel blocks are int32"
+        require(self.num_blocks <= MOST_IDS // ratio, "num_blocks", self.num_blocks, rule, 1024)
+        rule = f"one of {', '.join(HASH_ALGORITHMS)}"
+        known = self.hash_algorithm in list(HASH_ALGORITHMS)
+        require(known, "hash_algorithm", self.hash_algorithm, rule, "sha256")
+        switch("enable_prefix_caching", self.enable_prefix_caching, example=True)
+        switch("record_events", self.record_events, example=False)
+        switch("return_routed_experts", self.return_routed_experts, example=False)
+        switch("require_cached_experts", self.require_cached_experts, example=False)
         self._check_experts()
-        _whole("max_requests", self.max_requests, least=1, example=256)
         self._check_states()
-        for index, group in enumerate(self.groups):
-            check_group(index, group)
         full = any(group.kind == "full" for group in self.layout.groups)
         rule = "false for a model without full attention: events name its blocks"
-        _require(
-            full or not self.record_events,
-            "record_events",
-            self.record_events,
-            rule,
-            example="false",
-        )
+        named = full or not self.record_events
+        require(named, "record_events", self.record_events, rule, "false")
 
     def _check_experts(self) -> None:
-        known = [_is_whole(number, least=1) for number in self.experts] == [True] * 3
-        rule = "three whole numbers, at least 1, of a model with experts"
-        wanted = self.return_routed_experts
-        _require(known or not wanted, "experts", self.experts, rule, (128, 48, 8))
+        wanted, rule = self.return_routed_experts, "three whole numbers, at least 1"
+        given = self.experts
+        counts = isinstance(given, tuple) and [is_whole(n, least=1) for n in given] == [True] * 3
+        require(
+            counts or (given == NO_EXPERTS and not wanted), "experts", given, rule, (128, 48, 8)
+        )
         rule = "false unless return_routed_experts is true: there are no rows to require"
         required = self.require_cached_experts
-        _require(wanted or not required, "require_cached_experts", required, rule, "false")
+        require(wanted or not required, "require_cached_experts", required, rule, "false")
 
     def _check_states(self) -> None:
-        pools = ("shared", "separate")
-        _require(
-            self.state_pool in pools,
-            "state_pool",
-            self.state_pool,
-            "one of shared, separate",
-            "shared",
+        rule = "one of shared, separate"
+        require(
+            self.state_pool in ("shared", "separate"), "state_pool", self.state_pool, rule, "shared"
         )
-        _whole("prefix_cache_state_budget", self.prefix_cache_state_budget, least=0, example=16)
-        interval, name = (
-            self.prefix_cache_decode_state_interval,
-            "prefix_cache_decode_state_interval",
-        )
-        _whole(name, interval, least=0, example=512)
-        unit = self.layout.unit
+        budget = self.prefix_cache_state_budget
+        whole("prefix_cache_state_budget", budget, least=0, example=16)
+        rows = self.max_requests + budget
+        rule = f"below {MOST_IDS}, with the budget for checkpoints: ids of rows are int32"
+        require(rows < MOST_IDS, "max_requests", self.max_requests, rule, 256)
+        interval, unit = self.prefix_cache_decode_state_interval, self.layout.unit
+        name = "prefix_cache_decode_state_interval"
+        whole(name, interval, least=0, example=8 * unit)
         rule = f"0 or a multiple of the block size {unit}"
-        _require(interval % unit == 0, name, interval, rule, 8 * unit)
+        require(interval % unit == 0, name, interval, rule, 8 * unit)
 
     @cached_property
     def layout(self) -> Layout:
@@ -135,44 +125,3 @@ class CacheConfig:
     def kernel_ratio(self) -> int:
         """Kernel blocks per block."""
         return self.block_size // self.kernel_size
-
-
-def check_group(index: int, group: GroupConfig) -> None:
-    """Refuse a group that no layer could have."""
-    name = f"groups[{index}]"
-    _require(group.kind in KINDS, f"{name}.kind", group.kind, f"one of {', '.join(KINDS)}", "full")
-    _whole(f"{name}.block_size", group.block_size, least=1, example=64)
-    check_kernel_block_size(group.block_size, group.kernel_size)
-    if group.kind in ("window", "chunk"):
-        _whole(f"{name}.size", group.size, least=1, example=1024)
-    _whole(f"{name}.state_blocks", group.state_blocks, least=1, example=1)
-
-
-def check_kernel_block_size(block_size: int, kernel_block_size: int) -> None:
-    """Refuse a kernel block size that does not divide the block size, with both numbers (K1)."""
-    if _is_whole(kernel_block_size, least=1) and block_size % kernel_block_size == 0:
-        return
-    small = [size for size in range(1, isqrt(block_size) + 1) if block_size % size == 0]
-    legal = sorted({*small, *(block_size // size for size in small)})
-    raise ConfigError(
-        f"kernel_block_size {kernel_block_size!r} must divide block_size {block_size}; "
-        f"legal choices: {', '.join(map(str, legal))}"
-    )
-
-
-def _whole(name: str, value: object, *, least: int, example: int) -> None:
-    ok = _is_whole(value, least=least)
-    _require(ok, name, value, f"a whole number, at least {least}", example)
-
-
-def _is_whole(value: object, *, least: int) -> bool:
-    return isinstance(value, SupportsIndex) and value.__index__() >= least
-
-
-def _switch(name: str, value: object, *, example: bool) -> None:
-    _require(isinstance(value, bool), name, value, "true or false", example)
-
-
-def _require(ok: bool, name: str, value: object, rule: str, example: object) -> None:  # noqa: FBT001 - a condition reads best in first place
-    if not ok:
-        raise ConfigError(f"{name} {value!r} must be {rule}, for example {example!r}")

@@ -37,6 +37,13 @@ class ExpertMarks:
         """Begin with a request behind its hit."""
         self._histories[request] = ExpertHistory(self.store.form, request.computed)
 
+    def check(self, scheduled: Scheduled, rows: npt.ArrayLike) -> None:
+        """Raise ValueError unless there is one well-formed row for each token of a step."""
+        given = self.store.form.rows(rows)
+        count = scheduled.stop - self._histories[scheduled.request].length
+        if len(given) != count:
+            raise ValueError(f"{len(given)} expert rows for the {count} tokens of a step")
+
     def record(self, scheduled: Scheduled, stop: int, rows: Mapping[str, npt.ArrayLike]) -> None:
         """Keep the rows of a step, one for each token that it computed, up to `stop` (R1, X5)."""
         history = self._histories[scheduled.request]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+
+import numpy.typing as npt
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.config import CacheConfig
@@ -61,12 +64,24 @@ class Holdings:
             own.ids += ids[used : used + missing * local.rule.width]
             used += missing * local.rule.width
 
+    def check_results(
+        self,
+        running: list[Scheduled],
+        accepted: Mapping[str, int],
+        experts: Mapping[str, npt.ArrayLike],
+    ) -> None:
+        """Refuse what no step can have come to (B4). Raises ValueError."""
+        for scheduled in running:
+            name, drafts = scheduled.request.id, scheduled.drafts
+            if not 0 <= accepted.get(name, 0) <= drafts:
+                raise ValueError(f"{accepted[name]} drafts of {name!r} accepted, it has {drafts}")
+            if self._experts and name in experts and not scheduled.request.released:
+                self._experts.check(scheduled, experts[name])
+
     def settle_drafts(self, scheduled: Scheduled, accepted: int | None) -> int:
         """Roll length and state back to the accepted drafts, all if None (X5)."""
         request, drafts = scheduled.request, scheduled.drafts
         kept = drafts if accepted is None else accepted
-        if not 0 <= kept <= drafts:
-            raise ValueError(f"{kept} drafts of {request.id!r} accepted, it has {drafts}")
         stop = scheduled.stop - drafts + kept
         if self.states and not request.released:
             self.states.keep_draft(request, kept)

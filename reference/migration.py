@@ -82,11 +82,11 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
     request.admit(moved.weights)
     request.known = request.computed = moved.computed
     request.drafts = moved.drafts
-    experts = moved.experts
-    whole = experts is not None and not experts.missing
-    rows = experts.rows[answer.hit :] if whole else None
-    request.last_row = experts.rows[-1:] if experts else None
-    scheduler.join(request, step, rows)
+    rows = moved.experts.rows if moved.experts else None
+    request.last_row = None if rows is None else rows[-1:]
+    if moved.experts and moved.experts.missing:
+        rows = None  # half of the rows cannot be told to the cache manager
+    scheduler.join(request, step, None if rows is None else rows[answer.hit :])
     engine.model.launch(step, ())
     return None
 

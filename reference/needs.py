@@ -117,15 +117,18 @@ class Needs:
 
         It may be computed token by token, but for its spans.
         """
-        needed = self._residency.state_blocks + max(
-            self._step(start, stop) for start, stop in self._peaks(count, spans)
-        )
+        last = (count - 1) // self._unit * self._unit
+        needed = self._step(last, last + 1)
+        if self._chunks or spans:
+            needed = max([needed, *(self._step(*step) for step in self._peaks(count, spans))])
+        needed += self._residency.state_blocks
         return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
 
     def _peaks(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:
-        """Yield the steps that may need most: the first tokens of units, late in a chunk."""
-        last = (count - 1) // self._unit * self._unit
-        yield last, last + 1
+        """Yield steps that may need more than the first token of the last unit.
+
+        Those are first tokens of units at the ends of chunks, and spans.
+        """
         for size in self._chunks:
             for end in range(
                 (count - 1) // size * size, max(0, count - 2 * self._chunks[-1]), -size

@@ -69,13 +69,15 @@ def _tried(
 ) -> Iterator[tuple[Candidate, float]]:
     options = [_options(rule, settings) for rule in rules]
     shared = settings.state_pool == "shared"
-    state = sum(sum(rule.state_bytes.values()) for rule in states if shared)
+    whole_state = sum(sum(rule.state_bytes.values()) for rule in states)
+    state = whole_state if shared else 0
+    memory = sum(settings.memory) - (whole_state - state) * settings.state_rows
     for multiple in range(1, settings.unit_bound // settings.block_size + 1):
         for row in sorted(_rows(options, state, multiple, settings)):
             for splits, blocks in _fitting(rules, options, row, multiple, settings):
                 whole = aligned_row(row, splits, settings)
                 count = -(-state // whole)
-                cost = _cost(whole, blocks + count * settings.states, settings)
+                cost = _cost(whole, blocks + count * settings.states, memory, settings.num_blocks)
                 yield Candidate(splits, count), cost
 
 
@@ -85,10 +87,12 @@ def aligned_row(row: int, splits: Sequence[Split], settings: PlanSettings) -> in
     return aligned(row, ALIGNMENT * lcm(*(ratio * split.factor for split in splits)))
 
 
-def _cost(row: int, blocks: int, settings: PlanSettings) -> float:
+def _cost(row: int, blocks: int, memory: int, fixed: int) -> float:
     """Return the share of the blocks that one request of `max_len` takes; without any, bytes."""
-    usable = (settings.num_blocks or sum(settings.memory) // row) - 1
-    return blocks / usable if usable > 0 else float(row * (blocks + 1))
+    usable = (fixed or memory // row) - 1
+    if usable < 1 or row * fixed > memory:
+        return float(row * (max(blocks, usable) + 1))
+    return blocks / usable
 
 
 def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from kvproof.reference.requests import Admission
 from kvproof.reference.transitions import Transitions
 from kvproof.reference.work import Sample, Work
 
-ExpertRow: TypeAlias = npt.NDArray[np.int64]
+ExpertRow: TypeAlias = npt.NDArray[np.integer[Any]]
 """[1, layers, ranks]"""
 
 WAITING, RUNNING, PREEMPTED = "waiting", "running", "preempted"

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from kvproof.reference.access import Access
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.request_queue import RUNNING, Prompt, Served, WaitingLine
@@ -179,7 +178,7 @@ class Scheduler:
         """Share the budget: who wants less than an equal share leaves the rest to the others."""
         left = self.config.max_batch_tokens
         count = len(ready) + (self._has_room() and not self._starved)
-        order = sorted(ready, key=_waited_longest)
+        order = [*ready[:1], *sorted(ready[1:], key=_waited_longest)]
         if count <= left:
             order.sort(key=lambda request: request.wanted)
         shares = {}
@@ -249,26 +248,19 @@ class Scheduler:
             left -= answer.stop - answer.start
 
     def _try_to_admit(self, request: Served, left: int) -> Admission | Refusal:
-        """Admit; if nobody else holds anything, try a shorter step, then without the hit (C2)."""
-        access = request.prompt.access
-        answer = self._ask(request, left, access)
-        if isinstance(answer, Admission) or self.running or len(self.steps) > 1:
-            return answer
-        answer = self._ask(request, 1, access)
-        if isinstance(answer, Refusal) and access.read:
-            self._note("without_hit", request.id, *answer)
-            access = access._replace(read=False, reason="its own hit left no room")
-            answer = self._ask(request, 1, access)
-        return answer
+        """Admit; if nobody else holds anything, the shortest step will do (C3)."""
+        answer = self._ask(request, left)
+        alone = not self.running and len(self.steps) == 1
+        return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
 
-    def _ask(self, request: Served, left: int, access: Access) -> Admission | Refusal:
+    def _ask(self, request: Served, compute: int) -> Admission | Refusal:
         return self.cache.admit(
             request.id,
             request.tokens,
             namespace=request.prompt.namespace,
             spans=request.prompt.spans,
-            compute=left,
-            access=access,
+            compute=compute,
+            access=request.prompt.access,
             resumed=request.admissions > 0,
         )
 

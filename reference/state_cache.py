@@ -14,12 +14,12 @@ change nothing (S2); a refusal is None and changes nothing (B4).
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import PINNED, READY, Checkpoint, Verdict
+from kvproof.reference.running_states import RunningStates
 from kvproof.reference.state_pool import Home
 from kvproof.reference.transitions import IllegalMove
 
@@ -41,10 +41,8 @@ class StateCache:
     ) -> None:
         self.home = home
         self._clock = clock
-        self._most_running = most_running or sys.maxsize
         self._on_evict = on_evict
-        self._running: dict[str, Ids] = {}
-        self._drafts: dict[str, list[Ids]] = {}
+        self._running = RunningStates(self._take, home.give, self._room, most=most_running)
         self._reserved: dict[str, list[Checkpoint]] = {}
         self._restores: dict[str, Checkpoint] = {}
         self._replaceable: dict[str, Checkpoint] = {}
@@ -60,12 +58,7 @@ class StateCache:
         None if the limit of running requests is reached or only pinned checkpoints are left: the
         request waits. The row holds an unknown state: restore one or begin from zero.
         """
-        ids = self._running.get(request)
-        if ids is None and len(self._running) < self._most_running:
-            ids = self._take(None)
-            if ids is not None:
-                self._running[request] = ids
-        return ids
+        return self._running.acquire(request)
 
     def running(self, request: str) -> Ids | None:
         """Return the row of a running request."""
@@ -76,33 +69,14 @@ class StateCache:
 
         Raises IllegalMove if the request does not run or has such rows already.
         """
-        if request not in self._running or request in self._drafts:
-            raise IllegalMove(
-                f"request {request!r}: draft rows need one running state and no other"
-            )
-        if self.home.num_free + len(self._ready) < count:
-            return None
-        taken = []
-        for _ in range(count):
-            ids = self._take(None)
-            assert ids is not None, "counted above"
-            taken.append(ids)
-        self._drafts[request] = taken
-        return taken
+        return self._running.acquire_drafts(request, count)
 
     def keep_draft(self, request: str, accepted: int) -> Ids:
         """Make the state after `accepted` drafts the running one; the other rows go back (X5).
 
         Raises IllegalMove if the request has no such draft row.
         """
-        rows = [self._running[request], *self._drafts[request]] if request in self._drafts else []
-        if not 0 <= accepted < len(rows):
-            raise IllegalMove(f"request {request!r}: keep draft {accepted} of {len(rows)} rows")
-        del self._drafts[request]
-        kept = self._running[request] = rows.pop(accepted)
-        for ids in rows:
-            self.home.give(ids)
-        return kept
+        return self._running.keep_draft(request, accepted)
 
     def release(self, request: str) -> None:
         """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
@@ -112,11 +86,7 @@ class StateCache:
             self.discard(checkpoint)
         if request in self._replaceable:
             self._replaceable.pop(request).replaceable = False
-        for ids in self._drafts.pop(request, ()):
-            self.home.give(ids)
-        running = self._running.pop(request, None)
-        if running is not None:
-            self.home.give(running)
+        self._running.release(request)
 
     # --- checkpoints ---
 
@@ -127,7 +97,7 @@ class StateCache:
         itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
         request does not run.
         """
-        if request not in self._running:
+        if self._running.get(request) is None:
             raise IllegalMove(f"request {request!r} has no running state to save")
         ids = self._take(self._replaceable.get(request))
         if ids is None:
@@ -136,16 +106,20 @@ class StateCache:
         self._reserved.setdefault(request, []).append(checkpoint)
         return checkpoint
 
-    def publish(self, checkpoint: Checkpoint, owner: object) -> None:
+    def publish(self, checkpoint: Checkpoint, owner: object, *, saved: bool = False) -> None:
         """Hang a reserved checkpoint in the index at `owner`, pinned by its producer.
 
-        A replaceable one takes the place of its request's last one, which is evicted; if that is
-        pinned, it stays as an ordinary checkpoint (S6).
+        If the copy into it is known to be done (`saved`), it is ready at once. A replaceable one
+        takes the place of its request's last one, which is evicted; if that is pinned, it stays
+        as an ordinary checkpoint (S6).
         """
-        checkpoint.move("publish")
-        checkpoint.owner, checkpoint.saving = owner, True
+        checkpoint.move("publish_saved" if saved else "publish")
+        checkpoint.owner, checkpoint.saving = owner, not saved
         self._unreserve(checkpoint)
-        self._pinned[checkpoint] = None
+        if saved:
+            self._become_ready(checkpoint)
+        else:
+            self._pinned[checkpoint] = None
         if checkpoint.replaceable:
             old = self._replaceable.get(checkpoint.request)
             self._replaceable[checkpoint.request] = checkpoint
@@ -242,7 +216,7 @@ class StateCache:
     @property
     def num_startable(self) -> int:
         """Requests that the limit of running ones leaves room for."""
-        return self._most_running - len(self._running)
+        return self._running.num_startable
 
     @property
     def num_ready(self) -> int:
@@ -251,10 +225,7 @@ class StateCache:
 
     def holders(self) -> Iterator[int]:
         """Yield the ids of everything but ready checkpoints, once for each holder (B2)."""
-        for ids in (
-            *self._running.values(),
-            *(row for rows in self._drafts.values() for row in rows),
-        ):
+        for ids in self._running.ids():
             yield from ids
         for checkpoint in (c for reserved in self._reserved.values() for c in reserved):
             yield from checkpoint.ids
@@ -265,11 +236,14 @@ class StateCache:
     def summary(self) -> tuple[object, ...]:
         """Return all that is decided by, for comparison (B4)."""
         orders = [*map(repr, self._ready)], sorted(map(repr, self._pinned))
-        return *orders, dict(self._running), repr(self._reserved), repr(self._drafts)
+        return *orders, repr(self._running), repr(self._reserved)
 
     # --- how ---
 
-    def _take(self, spare: Checkpoint | None) -> Ids | None:
+    def _room(self) -> int:
+        return self.home.num_free + len(self._ready)
+
+    def _take(self, spare: Checkpoint | None = None) -> Ids | None:
         """Take room from home, else that of the least recent checkpoint; it changes hands."""
         ids = self.home.take()
         if ids is None:
@@ -302,11 +276,14 @@ class StateCache:
         if not mine:
             del self._reserved[checkpoint.request]
 
+    def _become_ready(self, checkpoint: Checkpoint) -> None:
+        self._ready[checkpoint] = None
+        checkpoint.stamp = self._clock()
+
     def _settle(self, checkpoint: Checkpoint) -> None:
         """Its last pin is gone: evictable from now on, or home if it hangs nowhere any more."""
         if checkpoint.status == READY:
             del self._pinned[checkpoint]
-            self._ready[checkpoint] = None
-            checkpoint.stamp = self._clock()
+            self._become_ready(checkpoint)
         else:
             self.home.give(checkpoint.ids)

@@ -49,7 +49,7 @@ class StateMarks:
     def hang(self, node: Node, checkpoint: Checkpoint) -> None:
         """Publish a reserved checkpoint at the end of `node`, unless an equal one is there (S2).
 
-        The step that saved it has ended, so the producer's pin goes at once.
+        The step that saved it has ended, so its producer needs no pin.
         """
         if node.states is None:
             node.states = {}
@@ -57,8 +57,7 @@ class StateMarks:
             self._states.discard(checkpoint)
             return
         node.states[node.units] = checkpoint
-        self._states.publish(checkpoint, Mark(node, node.units))
-        self._states.unpin_save(checkpoint)
+        self._states.publish(checkpoint, Mark(node, node.units), saved=True)
 
     @staticmethod
     def unhook(checkpoint: Checkpoint) -> Node:

@@ -42,13 +42,13 @@ def next_stop(
     decoded = (max(start, prompt) // interval + 1) * interval if interval else 0
     last = _last_border(start, (prompt - 1) // unit * unit, unit, spans)
     for wanted in (junction, last, decoded):
-        if start < wanted < stop and outside(spans, wanted):
+        if start < wanted < stop and (not spans or outside(spans, wanted)):
             return wanted
     if stop < prompt:
         border = _last_border(start, stop, unit, spans)
         if border > start:
             return border
-    return _whole_spans(start, stop, spans)
+    return _whole_spans(start, stop, spans) if spans else stop
 
 
 def save_kind(
@@ -59,7 +59,7 @@ def save_kind(
     While the prompt is computed: each unit border at which a step ends. Decoding: each multiple
     of `interval`, which is a multiple of the unit; none if it is 0. Never inside a span (M2).
     """
-    if stop % unit or not outside(spans, stop):
+    if stop % unit or (spans and not outside(spans, stop)):
         return "no"
     if stop <= prompt:
         return "prefill"
@@ -68,7 +68,7 @@ def save_kind(
 
 def outside(spans: Sequence[Span], position: int) -> bool:
     """Tell whether no span lies on both sides of a position."""
-    return not spans or _end_of_span(spans, position) == position
+    return _end_of_span(spans, position) == position
 
 
 def _end_of_span(spans: Sequence[Span], position: int) -> int:
@@ -80,7 +80,7 @@ def _end_of_span(spans: Sequence[Span], position: int) -> int:
 def _last_border(start: int, stop: int, unit: int, spans: Sequence[Span]) -> int:
     """Return the last unit border in (start, stop] outside spans, or a position <= start."""
     border = stop // unit * unit
-    while border > start and not outside(spans, border):
+    while spans and border > start and not outside(spans, border):
         index = bisect_right(spans, border - 1, key=_START) - 1
         border = spans[index].start // unit * unit
     return border

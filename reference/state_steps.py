@@ -37,10 +37,11 @@ class StateSteps:
 
         The caller knows that there is a row (`Needs`).
         """
-        first = self._states.running(request.key) is None
-        row = self._states.acquire(request.key)
+        source, row = None, self._states.running(request.key)
+        if row is None:
+            row = self._states.acquire(request.key)
+            source = self._states.restores(request.key)
         assert row is not None, f"no row for {request.id!r} although it was admitted"
-        source = self._states.restores(request.key) if first else None
         save = self._reserve(request, stop)
         use = StateUse(
             read=row if start else _NO_IDS,

@@ -45,6 +45,10 @@ class Steps:
         request.computed, request.last_step = stop, self.newest
         self._scheduled[self.newest].append(Scheduled(request, stop, request.drafts, save))
 
+    def running(self, step: int) -> list[Scheduled]:
+        """Return what runs in a step; nothing if it is not in flight."""
+        return self._scheduled.get(step, [])
+
     def end(self, step: int) -> list[Scheduled]:
         """Close the oldest step; returns what ran in it.
 

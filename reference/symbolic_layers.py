@@ -112,4 +112,4 @@ class Recurrence:
     def changed(self) -> bool:
         """Tell whether the checkpoint that was restored holds something else by now."""
         restore = self._use.restore
-        return bool(restore) and self._memory.state(restore[0]) != self._restored
+        return restore is not None and self._memory.state(restore[0]) != self._restored
