@@ -25,19 +25,17 @@ def check_groups(groups: object) -> None:
 def _check_group(name: str, group: GroupConfig) -> None:
     require(group.kind in KINDS, f"{name}kind", group.kind, f"one of {', '.join(KINDS)}", "full")
     whole(f"{name}block_size", group.block_size, least=1, example=64)
-    check_kernel_block_size(name, group.block_size, group.kernel_size)
+    check_kernel_block_size(group.block_size, group.kernel_size, name)
     if group.kind in ("window", "chunk"):
         whole(f"{name}size", group.size, least=1, example=1024)
     else:
         rule = "0 unless the group is a window or a chunk"
         require(group.size == 0, f"{name}size", group.size, rule, 0)
     switch(f"{name}draft", group.draft, example=False)
-    rule = "false: a state never looks ahead (X3)"
-    require(not (group.draft and group.kind == "state"), f"{name}draft", group.draft, rule, "false")
     whole(f"{name}state_blocks", group.state_blocks, least=1, example=1)
 
 
-def check_kernel_block_size(name: str, block_size: int, kernel_block_size: int) -> None:
+def check_kernel_block_size(block_size: int, kernel_block_size: int, name: str = "") -> None:
     """Refuse a kernel block size that does not divide the block size, with both numbers (K1)."""
     if is_whole(kernel_block_size, least=1) and block_size % kernel_block_size == 0:
         return

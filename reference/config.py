@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,7 +55,7 @@ class CacheConfig:
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
     """Keep the experts of each token beside the index (R1), of models that `experts` describes."""
-    experts: tuple[int, int, int] = NO_EXPERTS
+    experts: tuple[int, ...] = NO_EXPERTS
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False
     """A hit ends before the first unit without expert rows (R3)."""
@@ -64,7 +65,7 @@ class CacheConfig:
         whole("block_size", self.block_size, least=1, example=64)
         whole("hit_rate_window", self.hit_rate_window, least=1, example=1000)
         whole("max_requests", self.max_requests, least=1, example=256)
-        check_kernel_block_size("", self.block_size, self.kernel_size)
+        check_kernel_block_size(self.block_size, self.kernel_size)
         check_groups(self.groups)
         ratio = max(group.kernel_ratio for group in self.layout.groups)
         rule = f"at most {MOST_IDS // ratio}: ids of kernel blocks are int32"
@@ -86,7 +87,7 @@ class CacheConfig:
     def _check_experts(self) -> None:
         wanted, rule = self.return_routed_experts, "three whole numbers, at least 1"
         given = self.experts
-        counts = isinstance(given, tuple) and [is_whole(n, least=1) for n in given] == [True] * 3
+        counts = isinstance(given, Sequence) and [is_whole(n, least=1) for n in given] == [True] * 3
         require(
             counts or (given == NO_EXPERTS and not wanted), "experts", given, rule, (128, 48, 8)
         )

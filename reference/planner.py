@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from kvproof.reference.config import MOST_IDS, check_kernel_block_size
+from kvproof.reference.checks import check_kernel_block_size
+from kvproof.reference.config import MOST_IDS
 from kvproof.reference.layer_spec import ModelSpec, PlanError
 from kvproof.reference.plan import GIB, Choice, Plan, PlanSettings, Worker
 from kvproof.reference.plan_classes import classes

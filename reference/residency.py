@@ -45,8 +45,8 @@ class Residency:
         """Blocks of the pool that a state fills."""
         self.states = self._make_states(config) if layout.states else None
         self.marks = StateMarks(self.states, self.unit) if self.states else None
-        rows = (*config.experts, self.unit)
-        self.experts = ExpertMarks(ExpertFormat(*rows)) if config.return_routed_experts else None
+        form = ExpertFormat(*config.experts, self.unit)
+        self.experts = ExpertMarks(form) if config.return_routed_experts else None
         others: list[Attached | None] = [*self.local, self.marks, self.experts]
         self.trie.attached = [other for other in others if other]
         self._alone = not self.local and not self.states
