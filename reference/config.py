@@ -55,7 +55,7 @@ class CacheConfig:
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
     """Keep the experts of each token beside the index (R1), of models that `experts` describes."""
-    experts: tuple[int, ...] = NO_EXPERTS
+    experts: tuple[int, int, int] = NO_EXPERTS
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False
     """A hit ends before the first unit without expert rows (R3)."""
@@ -86,7 +86,7 @@ class CacheConfig:
 
     def _check_experts(self) -> None:
         wanted, rule = self.return_routed_experts, "three whole numbers, at least 1"
-        given = self.experts
+        given: object = self.experts
         counts = isinstance(given, Sequence) and [is_whole(n, least=1) for n in given] == [True] * 3
         require(
             counts or (given == NO_EXPERTS and not wanted), "experts", given, rule, (128, 48, 8)
