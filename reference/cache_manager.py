@@ -125,8 +125,7 @@ class CacheManager:
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
         request = Live(request_id, tokens, namespace, spans, self._unit)
-        self._check(request)
-        self._check_step(compute)
+        self._check(request, compute)
         if not self.config.enable_prefix_caching:
             access = DISABLED
         request.access = access
@@ -145,11 +144,12 @@ class CacheManager:
             self.statistics.count(request.prompt, start, resumed=resumed)
         return self._schedule(request, start, start, stop)
 
-    def _check(self, request: Live) -> None:
+    def _check(self, request: Live, compute: int | None) -> None:
         if not request.prompt:
             raise IdentityError(f"request {request.id!r} has no tokens")
         if request.id in self.live:
             raise IdentityError(f"request {request.id!r} is already admitted; release it first")
+        self._check_step(compute)
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()
@@ -158,7 +158,9 @@ class CacheManager:
 
     def _schedule(self, request: Live, hit: int, start: int, stop: int) -> Admission:
         """Take room up to `stop` and let the newest step compute it."""
-        self.holdings.grow(request, -(-stop // self._unit))
+        units = -(-stop // self._unit)
+        if units > request.units:
+            self.holdings.grow(request, units)
         if not self.states and not request.spans:
             self._steps.schedule(request, stop)
             return Admission(hit, start, stop, request.table, request.access)

@@ -27,6 +27,7 @@ class Holdings:
         self._local = residency.local
         self._steps = steps
         self._width = config.layout.full.width
+        self._row_width = residency.row_width
         self.states = StateSteps(config, residency) if residency.states else None
         self._experts = residency.experts
         self.epoch = 0
@@ -51,10 +52,8 @@ class Holdings:
     def grow(self, request: Live, units: int) -> None:
         """Take room for `units` units in every table; the caller knows that it is there."""
         missing = units - request.units
-        if missing <= 0:
-            return
         request.units = units
-        ids = self._residency.take(missing * self._residency.row_width)
+        ids = self._residency.take(missing * self._row_width)
         if not request.local:
             request.table += ids
             return

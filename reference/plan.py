@@ -42,8 +42,8 @@ class PlanSettings:
     drafts: int = 0
     """Draft tokens per step; each needs a recurrent state of its own until it is accepted."""
     max_unit: int = 0
-    """Bound on the least common multiple of the block sizes, to which hits align; 0: 256 tokens,
-    or `block_size` if that is more."""
+    """Bound on the least common multiple of the block sizes, to which hits align (P5); 0: four
+    times `block_size`, so that small blocks stay worth choosing."""
     hybrid_groups: bool = True
     """False: windows and chunks are kept whole, in one group with full attention (P8)."""
     state_pool: str = "shared"
@@ -60,7 +60,7 @@ class PlanSettings:
     @property
     def unit_bound(self) -> int:
         """Largest unit that a plan may have."""
-        return self.max_unit or max(256, self.block_size)
+        return self.max_unit or 4 * self.block_size
 
     @property
     def states(self) -> int:

@@ -88,10 +88,13 @@ def aligned_row(row: int, splits: Sequence[Split], settings: PlanSettings) -> in
 
 
 def _cost(row: int, blocks: int, memory: int, fixed: int) -> float:
-    """Return the share of the blocks that one request of `max_len` takes; without any, bytes."""
+    """Return the share of the blocks that one request of `max_len` takes, at most 1.
+
+    If that request does not fit: the bytes for which it would, so that what is named is least.
+    """
     usable = (fixed or memory // row) - 1
-    if usable < 1 or row * fixed > memory:
-        return float(row * (max(blocks, usable) + 1))
+    if blocks > usable or usable < 1 or row * fixed > memory:
+        return 1.0 + row * max(blocks + 1, fixed, 2)
     return blocks / usable
 
 

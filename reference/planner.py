@@ -22,6 +22,8 @@ from kvproof.reference.plan_trials import Trial, trials
 from kvproof.reference.plan_views import views
 
 _MOST_BYTES = 1 << 60
+_CENT = GIB // 100 - 1
+"""Rounds up to hundredths of a GiB: what is named must be enough."""
 _GAIN = 1.0005
 """Less is nothing that anybody would pay another group for."""
 
@@ -32,6 +34,7 @@ def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int 
     Raises PlanError for what cannot be served, and for too little memory (P3).
     """
     _check(settings)
+    _require("tensor_parallel", tensor_parallel, least=1)
     model = model.on_rank(tensor_parallel)
     if not settings.drafts:
         model = model.without_drafts()
@@ -179,8 +182,8 @@ def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]
     needed, available = min(_shortage(trial) for trial in enough)
     needed = available + _proven(model, settings, needed - available)
     return PlanError(
-        f"one request of {settings.max_len:,} tokens needs {_gib(needed)} GiB on a worker, "
-        f"{_gib(available)} GiB are available; {fits}",
+        f"one request of {settings.max_len:,} tokens needs {_gib(needed + _CENT)} GiB on a "
+        f"worker, {_gib(available)} GiB are available; {fits}",
         "raise memory, lower max_len, max_batch_tokens or max_requests, choose a smaller kv dtype, "
         "or split over more workers",
         needed=needed,
@@ -216,4 +219,4 @@ def _bytes(worker: Worker, blocks: int, rows: int) -> int:
 
 
 def _gib(nbytes: int) -> str:
-    return f"{nbytes / GIB:,.2f}"
+    return f"{nbytes // (GIB // 100) / 100:,.2f}"

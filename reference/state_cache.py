@@ -49,6 +49,8 @@ class StateCache:
         self._pinned: dict[Checkpoint, None] = {}
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
         """Least recent first: the order in which they lost their last pin or were touched."""
+        self._spared: Checkpoint | None = None
+        """Not to be evicted by the reservation under way, whoever makes room for it."""
 
     # --- running requests ---
 
@@ -99,7 +101,9 @@ class StateCache:
         """
         if self._running.get(request) is None:
             raise IllegalMove(f"request {request!r} has no running state to save")
-        ids = self._take(self._replaceable.get(request))
+        self._spared = self._replaceable.get(request)
+        ids = self._take()
+        self._spared = None
         if ids is None:
             return None
         checkpoint = Checkpoint(request, tokens, ids, replaceable=replaceable)
@@ -190,9 +194,9 @@ class StateCache:
             self._evict(oldest)
         return oldest
 
-    def oldest(self, spare: Checkpoint | None = None) -> Checkpoint | None:
-        """Return the next victim, leaving out `spare`."""
-        return next((candidate for candidate in self._ready if candidate is not spare), None)
+    def oldest(self) -> Checkpoint | None:
+        """Return the next victim."""
+        return next((each for each in self._ready if each is not self._spared), None)
 
     def clean(self, verdict: Verdict, checkpoint: Checkpoint | None) -> None:
         """Do what a verdict says to the record (S7); dropping the index entry is the caller's."""
@@ -221,7 +225,7 @@ class StateCache:
     @property
     def num_ready(self) -> int:
         """Checkpoints that could be evicted now."""
-        return len(self._ready)
+        return len(self._ready) - (self._spared in self._ready)
 
     def holders(self) -> Iterator[int]:
         """Yield the ids of everything but ready checkpoints, once for each holder (B2)."""
@@ -241,13 +245,13 @@ class StateCache:
     # --- how ---
 
     def _room(self) -> int:
-        return self.home.num_free + len(self._ready)
+        return self.home.num_free + self.num_ready
 
-    def _take(self, spare: Checkpoint | None = None) -> Ids | None:
+    def _take(self) -> Ids | None:
         """Take room from home, else that of the least recent checkpoint; it changes hands."""
         ids = self.home.take()
         if ids is None:
-            victim = self.oldest(spare)
+            victim = self.oldest()
             if victim is not None:
                 ids = self._forget(victim, self._on_evict)
         return ids
