@@ -127,6 +127,17 @@ class Judge:
                 ),
                 assertion=f"{name}.hit <= {expected}",
             )
+        if self._session.running.was_lost("rejected", live.request, expected):
+            self._check(
+                "rejected_drafts_are_never_indexed",
+                BRUTE_FORCE,
+                hit <= expected,
+                lambda: (
+                    f"request {name} hit {hit} tokens; from {expected} on only a step has computed "
+                    "them whose drafts were rejected"
+                ),
+                assertion=f"{name}.hit <= {expected}",
+            )
         self._check(
             "hits_come_from_the_cache",
             BRUTE_FORCE,

@@ -142,7 +142,8 @@ class Owners:
         session = self._session
         held = session.holders()
         idle = [block for block in session.ledger.cached if block not in held]
-        least, most = min(count, len(idle)), count
+        copied = {block for step in session.steps.values() for block in step.sources}
+        least, most = min(count, len(set(idle) - copied)), count
         if not self._layout.single:  # a unit goes with the blocks of all groups that it has
             most += self._layout.unit_blocks - 1
         self._check(

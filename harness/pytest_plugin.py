@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kvproof.suites.property import Level, Property
 
 SURVIVAL = "target_survives"
-"""Item that fails if the target crashes, hangs or answers nonsense."""
+"""Item that fails if the target crashes, hangs, answers nonsense, or breaks what has no item."""
 CORPUS = "regression_corpus"
 """Item that fails if a recorded failure happens again."""
 
@@ -207,7 +207,12 @@ class TargetSuite(pytest.Collector):
             verb="run",
             command=["pytest", *self.config.invocation_params.args],
             started=now.isoformat(timespec="seconds"),
-            config={"targets": [self.spec], "budget": self.config.getoption("kvproof_budget")},
+            config={
+                "targets": [self.spec],
+                "budget": self.config.getoption("kvproof_budget"),
+                "level": _level(self.config),
+                "suite": self.suite,
+            },
             seed=self.config.getoption("kvproof_seed"),
             versions={"python": sys.version.split()[0], "pytest": pytest.__version__},
             hardware={},
@@ -277,8 +282,12 @@ class Verdict(pytest.Item):
             raise Broken("\n".join(f"{e.outcome} {e.path}: {e.message}" for e in bad))
 
     def _survival(self) -> None:
-        from kvproof.harness.events import TargetFailed
+        from kvproof.harness.events import Failure, TargetFailed
 
+        judged = {prop.name for prop in self.parent.properties}
+        for event in self.parent.of(Failure):
+            if event.property not in judged:  # of a higher level, and broken all the same
+                raise Broken(f"{event.property}: {_describe(event, self.parent.directory)}")
         for event in self.parent.of(TargetFailed):
             parts = [f"{event.kind}: {event.message}"]
             if event.history:

@@ -105,9 +105,10 @@ class Reuse:
         """A draft group must also be valid one unit further, where full attention matches (X3)."""
         if self._layout.full:
             limit = self.matched(prints, limit)
-        elif known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
-            return Lack("draft", group)
         if length > limit or self._missing(prints, length, group):
+            return Lack("draft", group)
+        known = known and not self._layout.full
+        if known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
             return Lack("draft", group)
         return None
 

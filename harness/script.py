@@ -121,16 +121,23 @@ def _call(session: Session, operation: ops.Operation, answer: object, *, final: 
     verb = ops.name(operation)
     if isinstance(operation, ops.Complete):
         assert isinstance(answer, Completed)
-        return [f"done = last = target.complete({answer.step})"]
+        given = _arguments(operation)
+        rows = session.given.get(answer.step)
+        given = [item for item in given if not item.startswith("routed=")]
+        given += [f"experts={code(rows)}"] if rows else []
+        return [f"done = last = target.complete({', '.join((str(answer.step), *given))})"]
     arguments = ", ".join(_arguments(operation))
     names = {"batch": "batch = last"}
     variable = _variable(operation)
     if isinstance(operation, (ops.Admit, ops.Extend)):
         names[verb] = f"{variable} = last"
     lines = [f"{names.get(verb, 'last')} = target.{verb}({arguments})"]
-    if isinstance(answer, Scheduled) and not session.profile.in_flight_steps:
+    drafts = getattr(operation, "drafts", ())
+    if isinstance(answer, Scheduled) and not session.profile.in_flight_steps and not drafts:
         guard = f"if isinstance({variable}, Scheduled): " if final else ""
-        lines.append(f"{guard}done = target.complete({answer.step})")
+        rows = session.given.get(answer.step)
+        given = f", experts={code(rows)}" if rows else ""
+        lines.append(f"{guard}done = target.complete({answer.step}{given})")
     return lines
 
 

@@ -7,12 +7,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvproof.harness import operations as ops
-from kvproof.harness.live import Live
+from kvproof.harness.live import FILLED_ROW, Live
 from kvproof.harness.reuse import inside
 from kvproof.harness.target import Completed, Request, Scheduled
 
 if TYPE_CHECKING:
     from kvproof.harness.session import Session
+
+LIMITS = {
+    "state": "a hit is limited by a state",
+    "window": "a hit is limited by a window",
+    "chunk": "a hit is limited by a chunk",
+    "draft": "a draft group costs a unit",
+    "experts": "a hit is limited by missing expert rows",
+}
+"""What a hit lacked (`Lack.why`) -> the situation."""
 
 
 class SpecialSituations:
@@ -34,13 +43,7 @@ class SpecialSituations:
             return
         if not (request.read and session.config.prefix_caching):
             return
-        for why, words in (
-            ("state", "a hit is limited by a state"),
-            ("window", "a hit is limited by a window"),
-            ("chunk", "a hit is limited by a chunk"),
-            ("draft", "a draft group costs a unit"),
-            ("experts", "a hit is limited by missing expert rows"),
-        ):
+        for why, words in LIMITS.items():
             limits = (
                 why in self._kinds
                 or (why == "draft" and self._drafts())
@@ -111,6 +114,8 @@ class SpecialSituations:
             rows = answer if isinstance(answer, tuple) else ()
             self._saw("all expert rows come back", rows and None not in rows)
             self._saw("an expert row is missing", None in rows)
+            live = self._session.live[operation.id]
+            self._saw("missing expert rows were filled", FILLED_ROW in live.routed)
 
     def _unrouted(self, operation: ops.Complete) -> bool:
         return self._session.profile.experts and not operation.routed

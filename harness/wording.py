@@ -30,11 +30,24 @@ def answer(value: object) -> str:
 def _(value: Scheduled) -> str:
     hit = f"hit {value.hit}, " if value.hit or not value.start else ""
     tables = "" if value.tables == value.blocks else f", pages {_ids(value.tables)}"
-    copies = f", copies {value.copies}" if value.copies else ""
-    return (
-        f"step {value.step}: {hit}computes {value.start}..{value.stop - 1}, "
-        f"blocks {_ids(value.blocks)}{tables}{copies}"
+    moves = [
+        f"{words} {_moves(copies)}"
+        for words, copies in (("restores", value.copies), ("saves", value.saves))
+        if copies
+    ]
+    if value.encode:
+        moves.append(f"encodes spans {' '.join(map(str, value.encode))}")
+    return ", ".join(
+        [
+            f"step {value.step}: {hit}computes {value.start}..{value.stop - 1}",
+            f"blocks {_ids(value.blocks)}{tables}",
+            *moves,
+        ]
     )
+
+
+def _moves(copies: tuple[tuple[int, int, int], ...]) -> str:
+    return " ".join(f"{source}->{target}" for _, source, target in copies)
 
 
 @answer.register
@@ -60,6 +73,11 @@ def _(value: Evicted) -> str:
 
 
 @answer.register
+def _(value: tuple) -> str:  # type: ignore[type-arg]  # singledispatch takes no parameters
+    return "rows " + " ".join("missing" if row is None else str(row) for row in value)
+
+
+@answer.register
 def _(value: Batch) -> str:
     return "rows " + "; ".join(_ids((row,)) for group in value.tables for row in group)
 
@@ -76,7 +94,11 @@ def arguments(operation: ops.Operation) -> str:
         return _request(request) + (f", compute {compute}" if compute is not None else "")
     if isinstance(operation, ops.Extend):
         compute = "" if operation.compute is None else f", compute {operation.compute}"
-        return f"{operation.id} by {_tokens(operation.tokens)}{compute}"
+        drafts = f", drafts {_tokens(operation.drafts)}" if operation.drafts else ""
+        return f"{operation.id} by {_tokens(operation.tokens)}{compute}{drafts}"
+    if isinstance(operation, ops.Complete):
+        kept = "" if operation.accepted is None else f"{operation.accepted} drafts stay"
+        return ", ".join(filter(None, (kept, "" if operation.routed else "no expert rows")))
     return ", ".join(
         " ".join(value) if isinstance(value, tuple) else str(value)
         for value in asdict(operation).values()

@@ -9,12 +9,14 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+from numpy.typing import ArrayLike
+
 from kvproof.reference.access import Access
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.engine import Engine
 from kvproof.reference.expert_history import Recorded
 from kvproof.reference.request_queue import RUNNING, Prompt, Served
-from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.requests import Refusal
 from kvproof.reference.routed import routed
 from kvproof.reference.work import Place
 
@@ -63,44 +65,46 @@ def take_out(engine: Engine, request_id: str) -> Moved | None:
 
 def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
     """Let a moved request go on in this engine; a refusal has changed nothing (C5)."""
-    scheduler = engine.scheduler
-    refusal = engine.cache.needs.fits(moved.prompt.most_tokens - 1, moved.prompt.spans)
+    prompt, access = moved.prompt, _access(engine, moved)
+    refusal = engine.cache.needs.fits(prompt.most_tokens - 1, prompt.spans)
     if refusal:
         return refusal
-    if not moved.computed:
-        scheduler.wait(_served(engine, moved))
+    namespace, spans = prompt.namespace, prompt.spans
+    hit = engine.cache.lookup(moved.tokens, namespace=namespace, spans=spans) if access.read else 0
+    if moved.computed <= hit:
+        engine.scheduler.wait(_served(engine, moved))  # all that it had is here
         return None
-    if len(scheduler.running) >= engine.config.cache.max_requests:
+    if len(engine.scheduler.running) >= engine.config.cache.max_requests:
         return Refusal("no_space", 1, 0)
-    step = engine.cache.begin_step()
-    answer = _make_room(engine, moved)
+    return _go_on(engine, moved, access, moved.computed - hit)
+
+
+def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusal | None:
+    """Admit all that was computed; its content is put there instead of being computed."""
+    prompt, step = moved.prompt, engine.cache.begin_step()
+    answer = engine.cache.admit(
+        prompt.id,
+        moved.tokens,
+        namespace=prompt.namespace,
+        spans=prompt.spans,
+        compute=missing,
+        access=access,
+        resumed=True,
+    )
     if isinstance(answer, Refusal):
         engine.cache.end_step(step)
         return answer
-    engine.model.put(moved.content, _place(engine, moved.prompt.id, answer.hit, moved.computed))
-    request = _served(engine, moved)
-    request.admit(moved.weights)
-    request.known = request.computed = moved.computed
-    request.drafts = moved.drafts
-    rows = moved.experts.rows if moved.experts else None
-    request.last_row = None if rows is None else rows[-1:]
-    if moved.experts and moved.experts.missing:
-        rows = None  # half of the rows cannot be told to the cache manager
-    scheduler.join(request, step, None if rows is None else rows[answer.hit :])
+    assert answer.stop == moved.computed, "a step of the same request could end there before"
+    engine.model.put(moved.content, _place(engine, prompt.id, answer.hit, answer.stop))
+    engine.scheduler.join(_running(engine, moved), step, _rows(moved, answer.hit))
     engine.model.launch(step, ())
     return None
 
 
-def _make_room(engine: Engine, moved: Moved) -> Admission | Refusal:
-    """Admit all that was computed; its content will be put there instead of being computed."""
-    return engine.cache.admit(
-        moved.prompt.id,
-        moved.tokens[: moved.computed],
-        namespace=moved.prompt.namespace,
-        spans=moved.prompt.spans,
-        access=_access(engine, moved),
-        resumed=True,
-    )
+def _rows(moved: Moved, hit: int) -> ArrayLike | None:
+    """Return the expert rows from `hit` on, if all are known: the cache manager takes no half."""
+    whole = moved.experts is not None and not moved.experts.missing
+    return moved.experts.rows[hit:] if moved.experts and whole else None
 
 
 def _access(engine: Engine, moved: Moved) -> Access:
@@ -112,6 +116,15 @@ def _access(engine: Engine, moved: Moved) -> Access:
 def _served(engine: Engine, moved: Moved) -> Served:
     request = Served(moved.prompt, engine.scheduler.next_rank())
     request.tokens = list(moved.tokens)
+    return request
+
+
+def _running(engine: Engine, moved: Moved) -> Served:
+    request = _served(engine, moved)
+    request.admit(moved.weights)
+    request.known, request.computed = len(moved.tokens), moved.computed
+    request.drafts = moved.drafts
+    request.last_row = moved.experts.rows[-1:] if moved.experts else None
     return request
 
 

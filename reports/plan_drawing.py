@@ -4,138 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from kvproof.reference.plan import Plan
-from kvproof.reference.plan_sizes import capacity, need, useful_bytes
-from kvproof.reports.plan_words import nbytes, sees
+from kvproof.reports.plan_words import nbytes, numbers, sees
 from kvproof.reports.plot import WIDTH
 from kvproof.reports.svg import Box, Chart, Drawing, Label, Line, Shape, Table, fit
 from kvproof.reports.text import percent, plural
 
-_HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 150, 110
+if TYPE_CHECKING:
+    from kvproof.reference.plan_summary import Alike, Summary
+
+_HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 150, 130
 _MOST = 60
 """Requests drawn one by one in the pool."""
-
-Runs: TypeAlias = Sequence[tuple[str, int]]
-"""Name and first group of each run of groups alike."""
-
-
-def block_chart(plan: Plan, runs: Runs) -> Chart:
-    """Show how far the layers of each group fill a row."""
-    rows = [filling(plan, index) for _, index in runs]
-    lost = max((1 - filled / room for filled, room in rows if room), default=0.0)
-    title = f"At most {percent(lost)} of a block is lost"
-    if lost < 5e-4:
-        title = "Every group fills its blocks"
-    bars = []
-    for style, run, (filled, room) in zip(_styles(), runs, rows, strict=False):
-        parts = [
-            (filled, style, f"{nbytes(filled)} filled"),
-            (room - filled, "block free", f"{nbytes(room - filled)} lost"),
-        ]
-        end = f"{percent(filled / room if room else 0)} of {nbytes(room)}"
-        bars.append(Bar(_name(plan, run), parts, room, end))
-    return Chart(
-        title,
-        "one block of each group; for states the blocks of one state",
-        _drawn(bars, title),
-        _table(("group", "filled, bytes", "there, bytes"), runs, rows),
-    )
-
-
-def filling(plan: Plan, index: int) -> tuple[int, int]:
-    """Return bytes filled, and bytes there, of one block or of the blocks of one state."""
-    group = plan.groups[index]
-    filled = sum(worker.used[index] for worker in plan.workers)
-    rows = sum(worker.state_row_bytes for worker in plan.workers)
-    if group.kind == "state" and rows:
-        return filled, rows
-    count = group.state_blocks if group.kind == "state" else 1
-    return filled, count * sum(worker.block_bytes for worker in plan.workers)
-
-
-def request_chart(plan: Plan, runs: Runs) -> Chart:
-    """Show where the bytes of one request are, and which of them are lost to what."""
-    length = plan.settings.max_len
-    ends = [*(index for _, index in runs[1:]), len(plan.groups)]
-    spans = [range(first, end) for (_, first), end in zip(runs, ends, strict=True)]
-    rows = [_spent(plan, span, length) for span in spans]
-    whole = max((sum(row) for row in rows), default=0)
-    title = f"A request of {length:,} tokens takes {nbytes(need(plan, length).bytes)}"
-    bars = []
-    for style, run, row in zip(_styles(), runs, rows, strict=False):
-        words = ("needed", "rounding", "padding")
-        parts = [
-            (size, how, f"{nbytes(size)} {word}")
-            for size, how, word in zip(row, (style, "quiet", "block free"), words, strict=True)
-        ]
-        bars.append(Bar(_name(plan, run), parts, whole, nbytes(sum(row))))
-    return Chart(
-        title,
-        "bytes of all workers; pale: blocks beyond the tokens needed, dashed: padding",
-        _drawn(bars, title),
-        _table(("groups", "needed, bytes", "rounding, bytes", "padding, bytes"), runs, rows),
-    )
-
-
-def _styles() -> Iterator[str]:
-    """Colours in turn, without end."""
-    return cycle(("s0", "s1", "s2", "s3", "s4"))
-
-
-def _table(head: tuple[str, ...], runs: Runs, rows: Sequence[tuple[int, ...]]) -> Table:
-    cells = [(run[0], *(f"{n:,}" for n in row)) for run, row in zip(runs, rows, strict=True)]
-    return Table(head, tuple(cells), words=1)
-
-
-def _spent(plan: Plan, groups: range, length: int) -> tuple[int, int, int]:
-    """Return bytes needed, lost to rounding, lost to padding by some groups alike."""
-    useful = padding = rounding = 0
-    blocks = plan.blocks(length)
-    for worker in plan.workers:
-        for index in groups:
-            needed = useful_bytes(plan, worker, index, length)
-            state = plan.groups[index].kind == "state"
-            filled = needed if state else worker.used[index] * blocks[index]
-            useful += needed
-            rounding += filled - needed
-            padding += worker.block_bytes * blocks[index] - filled
-    return useful, rounding, padding
-
-
-def pool_chart(plan: Plan) -> Chart:
-    """Show the requests that fit the pool, and what is left beside them."""
-    stated = capacity(plan)
-    each = sum(plan.blocks(plan.settings.max_len))
-    rest = plan.usable - each * stated.requests
-    title = f"{plural(stated.requests, 'request')} of {plan.settings.max_len:,} tokens run at once"
-    subtitle = f"the pool of {plural(plan.num_blocks, 'block')}"
-    if stated.requests > _MOST:
-        subtitle += f"; each of {_MOST} boxes stands for {stated.requests / _MOST:.1f} requests"
-    caption = f"{stated.requests:,} x {each:,} blocks, {rest:,} left, 1 null"
-    shapes = (*_requests(plan, stated.requests, each), Label(0, 44, caption, "axis"))
-    head = ("blocks", "per request", "requests", "left", "tokens in all")
-    row = (plan.num_blocks, each, stated.requests, rest, stated.tokens)
-    table = Table(head, (tuple(f"{n:,}" for n in row),))
-    return Chart(title, subtitle, Drawing(WIDTH, 50, title, shapes), table)
-
-
-def _requests(plan: Plan, requests: int, each: int) -> list[Shape]:
-    """Draw at most `_MOST` boxes of requests, and a dashed one for what is left."""
-    scale = WIDTH / max(1, plan.num_blocks)
-    shown = min(requests, _MOST)
-    wide = scale * each * requests / max(1, shown)
-    shapes: list[Shape] = [
-        Box(wide * n, 2, max(0.5, wide - 1), 24, f"s{n % 2 * 2}", "one request")
-        for n in range(shown)
-    ]
-    start = wide * shown
-    return [*shapes, Box(start, 2, max(0.0, WIDTH - start), 24, "block free", "free")]
-
-
-def _name(plan: Plan, run: tuple[str, int]) -> str:
-    return f"{run[0]}: {sees(plan.groups[run[1]])}"
 
 
 class Bar(NamedTuple):
@@ -147,6 +28,100 @@ class Bar(NamedTuple):
     whole: int
     """Bytes of the whole width."""
     end: str
+
+
+def block_chart(told: Summary) -> Chart:
+    """Show how far the layers of each group fill a block."""
+    lost = max((1 - run.filled / run.room for run in told.groups if run.room), default=0.0)
+    title = f"At most {percent(lost)} of a block is lost"
+    if lost < 5e-4:
+        title = "Every group fills its blocks"
+    bars = [_filled(run, style) for run, style in zip(told.groups, _styles(), strict=False)]
+    rows = [(run.filled, run.room) for run in told.groups]
+    return Chart(
+        title,
+        "one block of each group; for states the blocks of one state",
+        _drawn(bars, title),
+        _table(("group", "filled, bytes", "there, bytes"), told.groups, rows),
+    )
+
+
+def _filled(run: Alike, style: str) -> Bar:
+    lost = run.room - run.filled
+    parts = [
+        (run.filled, style, f"{nbytes(run.filled)} filled"),
+        (lost, "block free", f"{nbytes(lost)} lost"),
+    ]
+    share = percent(run.filled / run.room if run.room else 0.0)
+    return Bar(_name(run), parts, run.room, f"{share} of {nbytes(run.room)}")
+
+
+def request_chart(told: Summary) -> Chart:
+    """Show where the bytes of one request are, and which of them are lost to what."""
+    needed = told.request
+    title = f"A request of {needed.length:,} tokens takes {nbytes(needed.bytes)}"
+    rows = [(run.needed, run.rounding, run.padding) for run in told.groups]
+    whole = max(map(sum, rows), default=0)
+    bars = [
+        Bar(_name(run), _spent(row, style), whole, nbytes(sum(row)))
+        for run, row, style in zip(told.groups, rows, _styles(), strict=False)
+    ]
+    return Chart(
+        title,
+        "bytes of all workers; pale: blocks beyond the tokens needed, dashed: padding",
+        _drawn(bars, title),
+        _table(("group", "needed, bytes", "rounding, bytes", "padding, bytes"), told.groups, rows),
+    )
+
+
+def _spent(row: tuple[int, ...], style: str) -> list[tuple[int, str, str]]:
+    styles, words = (style, "quiet", "block free"), ("needed", "rounding", "padding")
+    return [
+        (size, how, f"{nbytes(size)} {word}")
+        for size, how, word in zip(row, styles, words, strict=True)
+    ]
+
+
+def pool_chart(told: Summary) -> Chart:
+    """Show the requests that fit the pool, and what is left beside them."""
+    plan, requests = told.plan, told.capacity.requests
+    each = sum(told.request.blocks)
+    rest = plan.usable - each * requests
+    title = f"{plural(requests, 'request')} of {told.request.length:,} tokens run at once"
+    subtitle = f"the pool of {plural(plan.num_blocks, 'block')}"
+    if requests > _MOST:
+        subtitle += f"; each of {_MOST} boxes stands for {requests / _MOST:.1f} requests"
+    caption = f"{requests:,} x {each:,} blocks, {rest:,} left, 1 null"
+    shapes = (*_requests(plan.num_blocks, requests, each), Label(0, 44, caption, "axis"))
+    head = ("blocks", "per request", "requests", "left", "tokens in all")
+    row = (plan.num_blocks, each, requests, rest, told.capacity.tokens)
+    table = Table(head, (tuple(f"{n:,}" for n in row),))
+    return Chart(title, subtitle, Drawing(WIDTH, 50, title, shapes), table)
+
+
+def _requests(blocks: int, requests: int, each: int) -> list[Shape]:
+    """Draw at most `_MOST` boxes of requests, and a dashed one for what is left."""
+    shown = min(requests, _MOST)
+    wide = WIDTH / max(1, blocks) * each * requests / max(1, shown)
+    shapes: list[Shape] = [
+        Box(wide * n, 2, max(0.5, wide - 1), 24, f"s{n % 2 * 2}", "requests") for n in range(shown)
+    ]
+    start = wide * shown
+    return [*shapes, Box(start, 2, max(0.0, WIDTH - start), 24, "block free", "free")]
+
+
+def _name(run: Alike) -> str:
+    return f"{numbers(run)}: {sees(run.group)}"
+
+
+def _styles() -> Iterator[str]:
+    """Colours in turn, without end."""
+    return cycle(("s0", "s1", "s2", "s3", "s4"))
+
+
+def _table(head: tuple[str, ...], runs: Sequence[Alike], rows: Sequence[tuple[int, ...]]) -> Table:
+    cells = [(numbers(run), *(f"{n:,}" for n in row)) for run, row in zip(runs, rows, strict=True)]
+    return Table(head, tuple(cells), words=1)
 
 
 def _drawn(bars: Sequence[Bar], label: str) -> Drawing:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kvproof.reference.plan import PlannedGroup
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvproof.reference.plan import PlannedGroup
+    from kvproof.reference.plan_summary import Alike
 
 _BYTES = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
 
@@ -20,3 +24,8 @@ def sees(group: PlannedGroup) -> str:
     words = {"full": "everything", "state": "recurrent state"}
     text = words.get(group.kind, f"{group.kind} {group.size:,}")
     return f"{text}, draft" if group.draft else text
+
+
+def numbers(run: Alike) -> str:
+    """`3` or `3 to 7`."""
+    return f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}"

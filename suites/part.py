@@ -143,7 +143,7 @@ def _raised_by_reference(error: BaseException) -> bool:
         modules.append(str(trace.tb_frame.f_globals.get("__name__", "")))
         trace = trace.tb_next
     own = [name for name in modules if name.startswith("kvproof")]  # also copies with faults
-    return bool(own) and not own[-1].startswith(("kvproof.suites.", "kvproof.harness."))
+    return bool(own) and not any(layer in own[-1] for layer in (".suites.", ".harness."))
 
 
 def run(part: Part, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]) -> History:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from kvproof.harness.errors import UsageError
+from kvproof.suites.access import part as access
 from kvproof.suites.experts import part as experts
 from kvproof.suites.hits import part as hits
+from kvproof.suites.keys import part as keys
 from kvproof.suites.media import part as media
 from kvproof.suites.part import Part
 from kvproof.suites.plan import part as plan
@@ -15,6 +17,8 @@ from kvproof.suites.system import part as system
 
 PARTS: tuple[Part, ...] = (
     plan.PART,
+    access.PART,
+    keys.PART,
     hits.PART,
     media.PART,
     states.PART,

@@ -32,6 +32,8 @@ class Suite(NamedTuple):
     explore: Callable[..., Exploration]
     """Takes a budget, and the keywords `seed`, `progress`, `tolerate` and `deadline`."""
     evidence: Callable[[Violation], Evidence]
+    beyond: tuple[Property, ...] = ()
+    """Properties of a higher level: they have a verdict only if they fail."""
 
     @property
     def judged(self) -> list[Property]:
@@ -39,5 +41,8 @@ class Suite(NamedTuple):
         return [prop for prop in self.properties if not self.why_not(prop)]
 
     def of(self, name: str) -> Property:
-        """Return the property of that name. Raises StopIteration."""
-        return next(prop for prop in self.properties if prop.name == name)
+        """Return the property of that name. Raises LookupError."""
+        for prop in (*self.properties, *self.beyond):
+            if prop.name == name:
+                return prop
+        raise LookupError(f"the suite {self.name!r} reports {name!r}, which is no property of it")

@@ -52,7 +52,8 @@ def verdicts(
     target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected]
 ) -> list[PropertyVerdict]:
     """Judge every property of a suite; `expected` names those that are known to fail."""
-    return [_judge(target, suite, prop, tally, expected) for prop in suite.properties]
+    failed = [prop for prop in suite.beyond if prop.name in tally.failures]
+    return [_judge(target, suite, prop, tally, expected) for prop in (*suite.properties, *failed)]
 
 
 def _judge(

@@ -59,6 +59,7 @@ PROFILE = Profile(
         "batch": "padded tables are made in the worker's BlockTable, a Triton kernel",
         "no_store": "requests can skip reading (skip_reading_prefix_cache), never storing",
         "experts": "rows are kept by the aux-output connector, not by the cache manager",
+        "drafts": "rejected drafts are rolled back by the scheduler, not by the cache manager",
         "pins": "no verb holds a cached prefix without a request",
         "events": "extra keys are published untagged, so identity cannot be rebuilt from events",
         "in_flight_steps": "the scheduler fences frees, the cache manager does not",
@@ -186,7 +187,7 @@ class VllmTarget:
     ) -> Scheduled | Refused:
         """As the running loop; a refusal takes the new tokens back."""
         if drafts:
-            self._off()
+            raise UnsupportedVerb("extend with drafts", PROFILE.unsupported["drafts"])
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
@@ -214,7 +215,7 @@ class VllmTarget:
     ) -> Completed:
         """As `update_from_output`, with the endpoints of copies released."""
         if accepted is not None or experts:
-            self._off()
+            raise UnsupportedVerb("complete with drafts", PROFILE.unsupported["drafts"])
         native, count, endpoints = self._steps.pop(step)
         native.num_in_flight_tokens -= count
         self._pool.free_blocks(endpoints)

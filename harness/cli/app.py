@@ -27,6 +27,7 @@ from kvproof.harness.cli.runs import publish
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.settings import load_settings
 from kvproof.harness.targets import list_targets
+from kvproof.suites import known_bugs
 from kvproof.suites.property import Level
 from kvproof.suites.table import properties_table
 
@@ -85,11 +86,12 @@ def run(
     config
         Settings file; kvproof.toml of the working directory by default.
     list_properties
-        Print what would be judged, as a Markdown table, and exit.
+        Print all properties, and the known bugs of engines that they catch, as Markdown; exit.
 
     """
     if list_properties:
-        console.print(properties_table(), soft_wrap=True, markup=False, highlight=False)
+        text = f"{properties_table()}\n## Known bugs\n\n{known_bugs.table()}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
         return
     settings = load_settings(config)
     conformance.run(

@@ -3,65 +3,35 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import secrets
 import signal
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from hypothesis.database import DirectoryBasedExampleDatabase
 from rich.console import Console
 
-from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
+from kvproof.harness.cli.fuzz_worker import Found, Plan, work
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import AnyEvent, Failure, HarnessFault, TargetFailed
-from kvproof.harness.handles import Handle
-from kvproof.harness.records import read_run, store
+from kvproof.harness.records import read_run
 from kvproof.harness.targets import open_handle
 from kvproof.harness.worker_process import exit_in_words
-from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.property import Level
-from kvproof.suites.runner import MOST_FAILURES, SuiteRun
-from kvproof.suites.suite import Suite
+from kvproof.suites.runner import SuiteRun
 from kvproof.suites.verdicts import Tally
 
 _PATIENCE = 5.0
 """Seconds in which a worker that closed its pipe should have ended."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What all workers share; `database` keeps failing examples from one run to the next."""
-
-    specs: tuple[str, ...]
-    max_seconds: float
-    level: Level
-    keep_going: bool
-    database: Path
-    directory: Path
-    seed: int
-    workers: int
-
-
-class _Found(NamedTuple):
-    """What a worker sends after each chunk."""
-
-    spec: str
-    suite: str
-    tally: Tally | None
-    """None: nothing was explored, for the reason in `events`."""
-    events: list[AnyEvent]
 
 
 Tallies: TypeAlias = dict[str, defaultdict[str, Tally]]
@@ -162,7 +132,7 @@ def _start(plan: Plan) -> dict[Connection, _Worker]:
         for index in range(plan.workers):
             at = context.RawValue("i", -1)
             source, sink = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(plan, index, at, sink), daemon=True)
+            process = context.Process(target=work, args=(plan, index, at, sink), daemon=True)
             process.start()
             sink.close()  # so that the end of the worker is the end of the pipe
             crew[source] = _Worker(process, at)
@@ -183,7 +153,7 @@ def _collect(
         active.status("fuzz", f"{cases} histories", elapsed, total)
         for source in cast("list[Connection]", wait(open_pipes, timeout=1)):
             try:
-                chunk: _Found | None = source.recv()
+                chunk: Found | None = source.recv()
             except (EOFError, OSError):
                 open_pipes.remove(source)
                 chunk = _last_words(crew[source], plan)
@@ -214,7 +184,7 @@ def _dismiss(active: ActiveRun, crew: dict[Connection, _Worker], tallies: Tallie
             worker.process.join()
 
 
-def _last_words(worker: _Worker, plan: Plan) -> _Found | None:
+def _last_words(worker: _Worker, plan: Plan) -> Found | None:
     """Say what became of a worker that ended in any other way than by returning."""
     worker.process.join(_PATIENCE)
     code = worker.process.exitcode
@@ -223,13 +193,13 @@ def _last_words(worker: _Worker, plan: Plan) -> _Found | None:
     message = f"{exit_in_words(code)} while fuzzing"
     if worker.at.value < 0:
         fault = HarnessFault(where="kvproof fuzz", message=f"{message}, before the first history")
-        return _Found(plan.specs[0], "", None, [fault])
+        return Found(plan.specs[0], "", None, [fault])
     spec = plan.specs[worker.at.value]
     died = TargetFailed(target=spec, kind="crash", message=message)
-    return _Found(spec, CACHE, Tally(died=died), [])
+    return Found(spec, CACHE, Tally(died=died), [])
 
 
-def _take(active: ActiveRun, chunk: _Found, tallies: Tallies) -> None:
+def _take(active: ActiveRun, chunk: Found, tallies: Tallies) -> None:
     """Record failures at once, so that a killed run has them."""
     for event in chunk.events:
         active.write(event)
@@ -254,85 +224,3 @@ def _conclude(active: ActiveRun, plan: Plan, spec: str, suites: Mapping[str, Tal
         with run.guarded():
             run.start()
             run.conclude({suite.name: suites.get(suite.name, Tally()) for suite in run.suites})
-
-
-def _work(plan: Plan, index: int, at: Any, sink: Connection) -> None:
-    """Explore chunk after chunk until the time is up, in a process of its own."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    explorer = _Explorer(plan, plan.seed + index)
-    interrupts.listen(signal.SIGTERM)
-    with ExitStack() as stack, suppress(KeyboardInterrupt):
-        handles = open_all(plan.specs, stack)
-        while time.monotonic() < explorer.deadline:
-            for at.value, handle in enumerate(handles):
-                for found in explorer.chunks(handle):
-                    sink.send(found)
-                    if _over(found.tally, keep_going=plan.keep_going):
-                        return
-            explorer.seed += plan.workers
-
-
-class _Explorer:
-    """What a worker explores with, and which failures it has seen: they are not shrunk again."""
-
-    def __init__(self, plan: Plan, seed: int) -> None:
-        self.seed = seed
-        self.deadline = time.monotonic() + plan.max_seconds
-        self._plan = plan
-        self._budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
-        self._known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-
-    def chunks(self, handle: Handle) -> Iterator[_Found]:
-        """Explore each suite of a target once."""
-        events: list[AnyEvent] = []
-        files = _Files(self._plan.directory)
-        run = SuiteRun(handle, files, write=events.append, level=self._plan.level)
-        with run.guarded():
-            run.start()
-            events.clear()
-            for suite in run.suites:
-                if suite.judged and time.monotonic() < self.deadline:
-                    yield _Found(
-                        handle.name, suite.name, self._explore(run, handle.name, suite), []
-                    )
-        if events:
-            yield _Found(handle.name, "", None, events)
-
-    def _explore(self, run: SuiteRun, target: str, suite: Suite) -> Tally:
-        known = self._known[target, suite.name]
-        tally = run.explore(
-            suite,
-            self._budget,
-            seed=self.seed,
-            deadline=self.deadline,
-            most=MOST_FAILURES if self._plan.keep_going else 1,
-            known=known,
-        )
-        known.update(tally.failures)
-        return tally
-
-
-def _end_with_parent() -> None:
-    """A killed kvproof must not leave workers behind."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _over(tally: Tally | None, *, keep_going: bool) -> bool:
-    """Stop when told to, at a fault of the harness, or at a failure unless to keep going."""
-    if tally is None or tally.interrupted:
-        return True
-    return bool((tally.failures or tally.died) and not keep_going)
-
-
-class _Files:
-    """Stores files of failures beside the parent's records; the first of a kind stays."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def write_file(self, name: str, data: bytes) -> Path:
-        path = self.directory / name
-        return path if path.exists() else store(path, data)

@@ -19,6 +19,7 @@ from kvproof.reference.model_config import read_model
 from kvproof.reference.model_fields import KV_DTYPES
 from kvproof.reference.plan import Plan, PlanSettings
 from kvproof.reference.plan_rules import read_plan
+from kvproof.reference.plan_summary import summary
 from kvproof.reference.planner import make_plan
 from kvproof.reports.plan import print_plan, render_plan
 
@@ -79,7 +80,7 @@ def plan(
     drafts
         Draft tokens per step, with the draft layers of the model.
     max_unit
-        Bound on the tokens to which hits align; 256, or block_size if that is more.
+        Bound on the tokens to which hits align; four times block_size by default.
     hybrid_groups
         Off: windows and chunks are kept whole, in one group with full attention.
     state_pool
@@ -114,15 +115,18 @@ def plan(
             )
             made = make_plan(model, settings, tensor_parallel=tensor_parallel)
     except ConfigError as error:
-        raise UsageError(str(error), getattr(error, "hint", "")) from error
+        raise UsageError(
+            str(error), getattr(error, "hint", "") or "see kvproof plan --help"
+        ) from error
     _show(made, output, console)
 
 
 def _show(made: Plan, output: Path | None, console: Console) -> None:
-    print_plan(made, console)
+    told = summary(made)
+    print_plan(told, console)
     if output is not None:
         store(output / "plan.json", made.to_json())
-        page = store(output / "plan.html", render_plan(made).encode())
+        page = store(output / "plan.html", render_plan(told).encode())
         console.print(f"\nwritten: {output / 'plan.json'}, {page}", highlight=False, soft_wrap=True)
 
 
@@ -130,7 +134,10 @@ def _bytes_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot read {str(path)!r}: {error.strerror}",
+            "give a config.json or its folder, or with --read a plan.json",
+        ) from error
 
 
 def _config(path: Path | None) -> dict[str, Any]:

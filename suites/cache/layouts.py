@@ -1,7 +1,8 @@
-"""Configurations of several groups: any mix that a target's profile allows, in small pools."""
+"""Configurations in small pools: one group, or any mix that a target's profile allows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import lcm
 
 from hypothesis import strategies as st
@@ -9,10 +10,41 @@ from hypothesis import strategies as st
 from kvproof.harness.layout import Layout
 from kvproof.harness.target import Group, Profile, TargetConfig
 
+MAX_BLOCKS = 9
+"""Blocks of the largest pool of one group, beside the null block."""
 MOST_GROUPS = 4
 LARGEST_UNIT = 8
 """Tokens; so that a few units still make a short prompt."""
 MOST_BLOCKS = 48
+
+
+def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
+    """Pools of 2 to 9 blocks, mostly of the smallest sizes that the target takes."""
+    sizes = sorted(profile.block_sizes)
+
+    @st.composite
+    def draw_config(draw: st.DrawFn) -> TargetConfig:
+        size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
+        ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+        ratio = draw(st.sampled_from(ratios))
+        return TargetConfig(
+            num_blocks=draw(st.integers(2, MAX_BLOCKS)) + 1,  # and the null block
+            block_size=size,
+            kernel_block_size=size // ratio if ratio > 1 else 0,
+            prefix_caching=draw(st.integers(0, 15)) != 15,
+        )
+
+    return draw_config()
+
+
+@st.composite
+def any_configuration(draw: st.DrawFn, profile: Profile) -> TargetConfig:
+    """Draw one group, one time in four and where no others are known, or several."""
+    if len(profile.groups) > 1 and draw(st.integers(0, 3)):
+        return draw(layouts(profile))
+    config = draw(configurations(profile))
+    strict = profile.require_experts and draw(st.integers(0, 2)) == 2
+    return replace(config, require_experts=strict)
 
 
 @st.composite
@@ -25,8 +57,8 @@ def layouts(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     rows = draw(st.integers(2, 6)) if pools and draw(st.sampled_from(pools)) == "separate" else 0
     units = draw(st.integers(2, 6))
     blocks = units * Layout(groups, separate=rows > 0).unit_blocks
-    interval = draw(st.sampled_from((0, 0, 1, 2))) if states else 0
-    strict = profile.require_experts and bool(layout.full) and draw(st.integers(0, 3)) == 3
+    interval = draw(st.sampled_from((0, 1, 1, 2))) if states else 0
+    strict = profile.require_experts and bool(layout.full) and draw(st.integers(0, 2)) == 2
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,

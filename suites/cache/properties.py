@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvproof.harness.target import Profile
 from kvproof.harness.violation import BRUTE_FORCE, METAMORPHIC, SHADOW
+from kvproof.suites.cache.group_properties import FULL
 from kvproof.suites.property import Property
 
 _HIT = ("a hit of one block", "a hit of several blocks")
 
-PROPERTIES = (
+CORE = (
     Property(
         "null_block_is_never_used",
         ("B1",),
@@ -282,13 +285,18 @@ PROPERTIES = (
 )
 """The core level, in the order of the rules."""
 
+PROPERTIES = (*CORE, *FULL)
+
 BY_NAME = {prop.name: prop for prop in PROPERTIES}
 
-_DECLARED = {
+_DECLARED: dict[str, Callable[[Profile], bool]] = {
     "eviction_order": lambda profile: profile.eviction_order != "undeclared",
     "duplicates": lambda profile: profile.duplicates == "shared",
     "index": lambda profile: profile.index == "tree",
     "namespaces": lambda profile: profile.adapters or profile.salts,
+    "several_groups": lambda profile: len(profile.groups) > 1,
+    "windows": lambda profile: bool({"window", "chunk"} & set(profile.groups)),
+    "states": lambda profile: bool(profile.state_pools) and "state" in profile.groups,
 }
 
 

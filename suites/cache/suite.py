@@ -33,9 +33,11 @@ def cache_suite(handle: Handle, level: Level) -> Suite:
         profile = handle.profile
         return "" if supported(prop, profile) else why_unsupported(prop, profile)
 
+    demanded = properties(level)
     return Suite(
         name=NAME,
-        properties=properties(level),
+        properties=demanded,
+        beyond=tuple(prop for prop in PROPERTIES if prop not in demanded),
         why_not=why_not,
         explore=partial(explore, handle, level=level),
         evidence=partial(_evidence, handle.name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from kvproof.reference import planner
 from kvproof.reference.groups import Layout
@@ -14,6 +15,7 @@ from kvproof.reference.plan_sizes import Capacity, capacity, request_bytes
 from kvproof.suites.plan import properties as seen
 from kvproof.suites.plan.arithmetic import equal_splits, fits, has_states, most_held, seen_as
 from kvproof.suites.plan.case import Case
+from kvproof.suites.plan.questions import ranges
 
 
 def judge_refusal(case: Case, error: PlanError) -> None:
@@ -67,7 +69,34 @@ def judge_groups(case: Case, plan: Plan) -> None:
         and {g.kernel_block_size for g in plan.groups if g.kind != "state"} <= {kernel},
         f"blocks of {[g.block_size for g in plan.groups]} tokens, kernel blocks of {kernel}",
     )
-    case.check("a_plan_survives_json", read_plan(plan.to_json()) == plan, "JSON changes it")
+
+
+def judge_json(case: Case, plan: Plan) -> None:
+    """Check that the plan comes back from its JSON."""
+    try:
+        back: object = read_plan(plan.to_json())
+    except PlanError as error:
+        back = error
+    case.check("a_plan_survives_json", back == plan, f"{back} came back")
+
+
+def judge_layout(case: Case, plan: Plan) -> None:
+    """Check all tokens of a block of each group against all of another group's next block."""
+    attention = [index for index, group in enumerate(plan.groups) if group.kind != "state"]
+    for worker in range(len(plan.workers)):
+        for group, other in zip(attention, attention[1:] + attention[:1], strict=True):
+            found = [
+                place
+                for index, block in ((group, 1), (other, 2))
+                for token in range(plan.groups[index].block_size)
+                for place in ranges(plan, worker, index, block, token)
+            ]
+            ordered = sorted(found)
+            case.check(
+                "live_owners_never_alias",
+                all(first[1] <= second[0] for first, second in pairwise(ordered)),
+                f"tokens of group {group}, block 1, and group {other}, block 2 occupy {ordered}",
+            )
 
 
 def judge_workers(case: Case, plan: Plan) -> None:
@@ -89,6 +118,10 @@ def judge_workers(case: Case, plan: Plan) -> None:
 
 def judge_sizes(case: Case, plan: Plan, stated: Capacity) -> None:
     """Check what the plan says that fits."""
+    length = case.settings.max_len
+    exact = tuple(most_held(plan, group, length) for group in plan.groups)
+    name = "requests_hold_the_blocks_planned"
+    case.check(name, plan.blocks(length) == exact, f"{length} tokens hold {exact}")
     name = "the_returned_length_fits_and_one_more_does_not"
     if stated.longest is None:
         case.check(name, fits(plan, 10**6, plan.num_blocks - 1), "a million tokens do not fit")

@@ -9,7 +9,7 @@ from kvproof.suites.plan.models import draw_config
 from kvproof.suites.plan.properties import PROPERTIES
 from kvproof.suites.plan.world import World
 
-_VERBS = ["plan"] + ["request"] * 5 + ["bytes"] * 4 + ["state"] * 2
+_VERBS = ["plan"] + ["request"] * 6 + ["bytes"] * 5 + ["state"] * 3
 _ANY = st.integers(0, 10**4)
 
 

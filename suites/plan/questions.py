@@ -76,9 +76,9 @@ def ask_bytes(case: Case, plan: Plan, worker: int, first: list[int], second: lis
     if one != other and block == second_block:
         second_block = block + 1 if block + 1 < plan.num_blocks else block - 1
     same = (one, block, token) == (other, second_block, second_token)
-    found = _ranges(plan, worker, one, block, token)
+    found = ranges(plan, worker, one, block, token)
     if not same:
-        found += _ranges(plan, worker, other, second_block, second_token)
+        found += ranges(plan, worker, other, second_block, second_token)
     ordered = sorted(found)
     end = plan.num_blocks * plan.workers[worker % len(plan.workers)].block_bytes
     apart = all(a[1] <= b[0] for a, b in pairwise(ordered))
@@ -96,7 +96,8 @@ def _place(plan: Plan, place: Sequence[int]) -> tuple[int, int, int]:
     return index, block, place[2] % plan.groups[index].block_size
 
 
-def _ranges(plan: Plan, worker: int, index: int, block: int, token: int) -> list[tuple[int, int]]:
+def ranges(plan: Plan, worker: int, index: int, block: int, token: int) -> list[tuple[int, int]]:
+    """Return the bytes of one token of one block, for every part that its group owns."""
     at = plan.workers[worker % len(plan.workers)]
     return [
         plan_views.byte_range(plan.groups[index], at, view, block, token)

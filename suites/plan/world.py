@@ -44,9 +44,11 @@ class World:
             return case, None
         for situation in situations(case.model, plan):
             self._recorder.saw(situation)
+        judge.judge_fallback(case, plan)
         judge.judge_groups(case, plan)
         judge.judge_workers(case, plan)
+        judge.judge_layout(case, plan)
+        judge.judge_json(case, plan)
         judge.judge_sizes(case, plan, capacity(plan))
         judge.judge_choice(case, plan)
-        judge.judge_fallback(case, plan)
         return case, plan

@@ -113,13 +113,15 @@ class Model:
         self.records.append(Record(request, tokens, decode))
         return DONE
 
-    def publish(self, number: int) -> str:
-        """Hang a record, pinned; it replaces the last decode record of its request."""
+    def publish(self, number: int, *, saved: bool) -> str:
+        """Hang a record, pinned unless it is saved; it replaces its request's last decode one."""
         record = self.records[number]
         if record.stage != RESERVED:
             return FORBIDDEN
         old = self.latest(record.request) if record.decode else None
         record.stage, record.pins = HUNG, {"save"}
+        if saved:
+            self._unpin(number, "save")
         if old is not None:
             self.records[old].decode = False
             if old in self.order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +29,7 @@ class Pair:
         self.rows = (config["blocks"] if self.shared else rows) + 1
         blocks = Blocks(
             self.width,
-            take=self.pool.take,
+            take=self._make_room,
             give=self.pool.free.extend,
             room=lambda: len(self.pool.free),
         )
@@ -52,6 +53,12 @@ class Pair:
         """(checkpoint, place) as reported by the operation under way."""
 
     # --- memory ---
+
+    def _make_room(self, count: int) -> array[int] | None:
+        """Like a pool that has one order for checkpoints and all else, or like one without."""
+        while self.config["one_order"] and len(self.pool.free) < count and self.cache.evict_one():
+            pass
+        return self.pool.take(count)
 
     def settled(self, request: str) -> bool:
         """Tell whether a request runs and waits neither for a restore nor for a verification."""
@@ -91,16 +98,16 @@ class Pair:
 
     # --- subject and model together ---
 
-    def do(self, verb: str, *arguments: Any) -> str:
+    def do(self, verb: str, *arguments: Any, **options: bool) -> str:
         """Make one move of a checkpoint in both; a forbidden one changes nothing."""
         loose = sum(record.stage == LOOSE for record in self.model.records)
-        expected: str = getattr(self.model, verb)(*arguments)
+        expected: str = getattr(self.model, verb)(*arguments, **options)
         left = sum(record.stage == LOOSE for record in self.model.records)
         self.recorder.saw("a detached checkpoint goes", left < loose)
         given = [self.checkpoints[each] if isinstance(each, int) else each for each in arguments]
         place = arguments if verb == "publish" else ()
         move = getattr(self.cache, _NAMES.get(verb, verb))
-        answer = self.attempt(lambda: move(*given, *place))
+        answer = self.attempt(lambda: move(*given, *place, **options))
         check_outcome(self, verb, expected, FORBIDDEN if answer == FORBIDDEN else DONE)
         return expected
 

@@ -18,6 +18,9 @@ TEXTS = ("xxxxxxxxxxxx", "xxxyyyyyyyyy", "xxxyyyzzzzzz")
 RECENT = 4
 """Checkpoints, gone ones included, that a verb is drawn for whatever their stage."""
 
+ROWS = 22
+"""Of the pool in which copies are merged."""
+
 Values: TypeAlias = "Sequence[int] | Sequence[str]"
 
 
@@ -25,6 +28,7 @@ def _draw_config(draw: Draw) -> Config:
     shared = draw(st.booleans())
     return {
         "home": "shared" if shared else "separate",
+        "one_order": draw(st.booleans()),
         "width": draw(st.integers(1, 3)),
         "blocks": draw(st.sampled_from((6, 9, 12, 3, 4, 5))),
         "most_running": draw(st.sampled_from((2, 3, 4, 1))),
@@ -79,7 +83,7 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
         "drop": model.order,
         "touch": model.order,
         "judge": hung,
-        "pin": hung,
+        "pin": hung + reserved,
         "pin request": waiting,
         "arrive request": waiting,
         "remember request": running,
@@ -88,19 +92,20 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
         "arrive": waiting,
         "remember": REQUESTS,
         "batch": running,
-        **dict.fromkeys(("verify", "step", "release", "reserve", "drafts_of"), running),
+        "release": sorted(model.restoring) + running,
+        **dict.fromkeys(("verify", "step", "reserve", "drafts_of"), running),
     }
 
 
 def _draw_pairs(draw: Draw) -> list[tuple[int, int]]:
     """Draw copies of a few neighbours each, sometimes unfit."""
-    runs = st.tuples(st.integers(1, 5), st.integers(6, 11), st.integers(1, 3))
-    pairs = [
-        (source + i, destination + i)
-        for source, destination, size in draw(st.lists(runs, max_size=3))
-        for i in range(size)
-    ]
-    return sorted(set(pairs)) if draw(st.integers(0, 3)) else pairs[::-1]
+    runs = st.tuples(st.integers(1, 5), st.integers(0, 1), st.integers(1, 3))
+    pairs, destination = [], 6
+    for source, gap, size in draw(st.lists(runs, min_size=1, max_size=4)):
+        pairs += [(source + i, destination + gap + i) for i in range(size)]
+        destination += gap + size
+    unfit = st.tuples(st.integers(0, 11), st.integers(6, ROWS))
+    return [*pairs[::-1], *draw(st.lists(unfit, max_size=1))]
 
 
 def _draw_chain(draw: Draw) -> Arguments:
@@ -142,7 +147,8 @@ _ARGUMENTS = {
     "verify": ("request", "count", "accepted"),
     "pin": ("number", "request"),
     "judge": ("number", "text", "owner", "tokens"),
-    **dict.fromkeys(("publish", "saved", "discard", "drop", "detach", "touch"), ("number",)),
+    "publish": ("number", "saved"),
+    **dict.fromkeys(("saved", "discard", "drop", "detach", "touch"), ("number",)),
     "evict": (),
     "clear": (),
 }
@@ -163,6 +169,7 @@ _STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "accepted": st.sampled_from((0, 1, 2, 1, 2, 3, 4)),
     "decode": st.sampled_from((True, True, False)),
     "land": _MOSTLY,
+    "saved": st.sampled_from((False, False, True)),
     "owner": _MOSTLY,
     "tokens": _MOSTLY,
     "order": st.permutations(range(4)).flatmap(

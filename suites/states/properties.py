@@ -37,6 +37,7 @@ PROPERTIES = (
         "allowed_moves_are_made",
         ("S2",),
         "a move that a checkpoint's state allows leads to the state that the life cycle says",
+        ("a checkpoint is published after its copy",),
     ),
     Property(
         "pinned_checkpoints_stay",

@@ -33,6 +33,8 @@ class StatesWorld(Pair):
             return batches.check_runs(self.recorder, **arguments)
         if verb == "chain":
             return plans.check_chain(self.recorder, **arguments)
+        if arguments.get("number", -1) >= len(self.checkpoints):
+            return None
         self.model.evicted, self.evictions = [], []
         answer = getattr(self, verb)(**arguments)
         if answer is not None:
@@ -146,8 +148,8 @@ class StatesWorld(Pair):
         before = len(self.checkpoints)
         self.reserve(request, decode=decode)
         for number in range(before, len(self.checkpoints)):
-            self.publish(number)
-            if land:
+            self.publish(number, saved=land and decode)
+            if land and not decode:
                 self.saved(number)
         return len(self.checkpoints) - before
 
@@ -178,8 +180,8 @@ class StatesWorld(Pair):
             self.recorder.saw("a checkpoint without budget borrows a row", idle)
         return outcome
 
-    def publish(self, number: int) -> object:
-        """Queue the copy into a reserved checkpoint, and publish it."""
+    def publish(self, number: int, *, saved: bool) -> object:
+        """Queue the copy into a reserved checkpoint, and publish it; it may be `saved` at once."""
         record = self.model.records[number]
         if record.stage == RESERVED:
             request = record.request
@@ -191,7 +193,10 @@ class StatesWorld(Pair):
             pinned = old is not None and self.model.records[old].pins
             self.recorder.saw("a pinned decode checkpoint is not replaced", pinned)
         heard, expected = len(self.evictions), len(self.model.evicted)
-        outcome = self.do("publish", number)
+        outcome = self.do("publish", number, saved=saved)
+        if saved:
+            self.land(number)
+            self.recorder.saw("a checkpoint is published after its copy")
         check_replaced(self, self.evictions[heard:], self.model.evicted[expected:])
         return outcome
 

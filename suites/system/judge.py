@@ -6,17 +6,18 @@ from typing import Any
 
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.system.asked import Asked, Prompt
+from kvproof.suites.system.direct import sees
 from kvproof.suites.system.properties import ALONE, CACHED_ROWS, MISSING
 from kvproof.suites.system.subject import EXPERTS, Subject
 
 UNDISTURBED = (
-    "cached_equals_uncached",
-    "chunked_equals_whole",
+    "moved_requests_are_whole",
     "preempted_equals_undisturbed",
     "drafted_equals_undrafted",
-    "moved_requests_are_whole",
+    "chunked_equals_whole",
+    "cached_equals_uncached",
 )
-"""Properties of an answer, as far as they have happened to its request."""
+"""Properties of an answer as far as its request has come into their reach, the rarest first."""
 
 
 class Judge:
@@ -24,18 +25,21 @@ class Judge:
 
     def __init__(self, subject: Subject, config: Config, recorder: Recorder) -> None:
         self._subject, self._config, self._recorder = subject, config, recorder
-        self._groups = subject.build(config).config.cache.layout.groups
+        self._layout = subject.build(config).config.cache.layout
+        self._groups = self._layout.groups
         self._vocabulary = config["vocabulary"]
         self._alone: dict[tuple[Prompt, int], tuple[int, ...]] = {}
 
-    def arrival(self, refusal: Any) -> None:
-        """Whoever is refused at arrival could not be served by the empty pool."""
-        if refusal is not None:
-            self._recorder.check(
-                "requests_that_never_fit_are_refused_at_arrival",
-                refusal.reason == "never_fits" and refusal.needed > refusal.available,
-                lambda: f"refused at arrival with {refusal}",
-            )
+    def arrival(self, prompt: Prompt, refusal: Any) -> None:
+        """A request is refused exactly if the empty pool could not hold it at some token."""
+        capacity = self._config["num_blocks"] - 1
+        needed = most_blocks(self._layout, self._config["state_pool"], prompt)
+        fits = needed <= capacity
+        self._recorder.check(
+            "requests_that_never_fit_are_refused_at_arrival",
+            (refusal is None) == fits and (fits or refusal.available == capacity),
+            lambda: f"{refusal} for a request that holds up to {needed} of {capacity} blocks",
+        )
 
     def output(self, asked: Asked, output: Any, drafts: tuple[int, ...]) -> None:
         """Compare the new tokens and the guesses after them."""
@@ -62,7 +66,7 @@ class Judge:
             )
 
     def _reached(self, asked: Asked) -> list[str]:
-        return [prop for prop in UNDISTURBED if prop in asked.happened] or [UNDISTURBED[0]]
+        return [prop for prop in UNDISTURBED if prop in asked.happened] or [UNDISTURBED[-1]]
 
     def whole(self, asked: Asked, experts: Any) -> None:
         """Compare a finished answer with that of the same request alone."""
@@ -79,7 +83,6 @@ class Judge:
                 lambda: f"the answer is {asked.answer}, alone it is {alone}",
                 oracle=ALONE,
             )
-        self._recorder.check("requests_that_never_fit_are_refused_at_arrival", True, str)  # noqa: FBT003 - answered
 
     def _judge_experts(self, asked: Asked, experts: Any) -> None:
         """Rows of all tokens but the last, as computed; what is missing is named (R2)."""
@@ -117,6 +120,31 @@ class Judge:
             outputs = [output for _ in range(prompt.new) for output in engine.step()]
             self._alone[key] = outputs[-1].tokens if outputs else ()
         return self._alone[key]
+
+
+def most_blocks(layout: Any, state_pool: str, prompt: Prompt) -> int:
+    """Return how many blocks a request holds at its worst, computed token by token (P2, B8).
+
+    A span is computed at once. All blocks of a unit are there or none.
+    """
+    count = len(prompt.tokens) + prompt.new - 1
+    steps = {position: position + 1 for position in range(count)}
+    steps |= {span.start: span.start + span.length for span in prompt.spans}
+    states = sum(group.state_blocks for group in layout.groups if group.kind == "state")
+    attention = [group for group in layout.groups if group.kind != "state"]
+    blocks = (
+        sum(_blocks(layout.unit, group, start, stop) for group in attention)
+        for start, stop in steps.items()
+    )
+    return max(blocks) + (states if state_pool == "shared" else 0)
+
+
+def _blocks(unit: int, group: Any, start: int, stop: int) -> int:
+    """Return what one group holds while [start, stop) is computed."""
+    first = min(there for there in range(start + 1) if there == start or sees(group, start, there))
+    units = -(-stop // unit) - first // unit
+    blocks: int = units * (unit // group.block_size)
+    return blocks
 
 
 def _named(output: Any) -> str:

@@ -63,14 +63,14 @@ def draw_config(draw: Draw) -> Config:
         "max_requests": _int(draw, 1, 5),
         "state_budget": _int(draw, 0, 3) if draw(st.booleans()) else 0,
         "decode_interval": unit * _int(draw, 0, 2),
-        "max_batch_tokens": _int(draw, 1, 6) if _rarely(draw, 3) else _int(draw, 7, 30),
+        "max_batch_tokens": _int(draw, 1, 4) if _rarely(draw, 3) else _int(draw, 7, 30),
         "steps_in_flight": _int(draw, 1, 3),
         "num_drafts": _int(draw, 0, 3) if draw(st.booleans()) else 0,
         "vocabulary": _int(draw, 2, 3),
         "media": _rarely(draw, 3),
         "experts": experts,
         "require_experts": experts and draw(st.booleans()),
-        "twin": _rarely(draw, 4),
+        "twin": _rarely(draw, 3),
     }
 
 
@@ -94,10 +94,10 @@ def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
 VERBS = (
     *["add"] * 6,
     *["step"] * 8,
-    *["cancel"] * 1,
-    *["preempt"] * 1,
-    *["move"] * 2,
-    *["rare"] * 1,
+    *["cancel"] * 2,
+    *["preempt"] * 2,
+    *["move"] * 3,
+    *["rare"] * 2,
     *["drain"] * 1,
 )
 
@@ -114,9 +114,14 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return _rare(world, draw)
     if verb == "move" and world.outside and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(world.outside))}
-    preempted = world.preempted() if verb == "cancel" else []
-    if preempted and draw(st.booleans()):
-        return "cancel", {"name": _one(draw, preempted)}
+    preempted = world.preempted()
+    if verb == "cancel" and preempted:
+        return verb, {"name": _one(draw, preempted)}
+    running = sorted(world.engine.scheduler.running)
+    if verb == "move" and running:
+        return "take", {"name": _one(draw, running)}
+    if not names and world.prompts and draw(st.booleans()):
+        return "add", _again(world, draw)
     if verb == "add" or not names:
         return "add", _prompt(world, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
@@ -144,6 +149,14 @@ def _prompt(world: World, draw: Draw) -> Arguments:
     if _rarely(draw, 12):
         prompt[_one(draw, ("read", "store"))] = False
     return prompt
+
+
+def _again(world: World, draw: Draw) -> Arguments:
+    """Ask once more for something that may be cached whole, with nobody else there."""
+    tokens, spans = world.prompts[-_int(draw, 1, min(3, len(world.prompts)))]
+    kept = [list(span) for span in spans if span.start + span.length <= world.most_tokens]
+    tokens = tokens[: world.most_tokens]
+    return {"name": f"r{world.named}", "tokens": list(tokens), "new": 1, "spans": kept}
 
 
 def _new(draw: Draw) -> int:

@@ -44,9 +44,11 @@ class Watch:
 
         def guarded(name: str, *arguments: Any, **options: Any) -> Any:
             before = trace(cache)
+            found = self._lookup(name, arguments) if verb == "admit" else 0
             answer = call(name, *arguments, **options)
             if not hasattr(answer, "reason"):
                 self._started(cache.live[name], answer)
+                self._recorder.saw(seen.NO_HIT, found and options["access"].read and not answer.hit)
             else:
                 self._recorder.check(
                     "refused_admissions_leave_no_trace",
@@ -56,6 +58,14 @@ class Watch:
             return answer
 
         setattr(cache, verb, guarded)
+
+    def _lookup(self, name: str, arguments: Any) -> int:
+        """Return what a recurrent request would hit, unless its own hit were in the way (C2)."""
+        cache, prompt = self._engine.cache, self._asked[name].prompt
+        if not cache.config.enable_prefix_caching or cache.states is None:
+            return 0
+        found: int = cache.lookup(*arguments, namespace=prompt.namespace, spans=prompt.spans)
+        return found
 
     def _started(self, live: Any, answer: Any) -> None:
         """See what a step does besides computing."""
@@ -83,7 +93,6 @@ class Watch:
         for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
             if name in self._asked:
                 self._recorder.saw(seen.WAITED, verb == "wait")
-                self._recorder.saw(seen.NO_HIT, verb == "without_hit")
                 getattr(self, f"_{verb}", _ignore)(self._asked[name], *detail)
         self._judge_steps(decisions)
         config, scheduler = self._engine.config, self._engine.scheduler

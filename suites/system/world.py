@@ -82,7 +82,7 @@ class World:
         )
         refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
         self._recorder.saw(seen.REFUSED, refusal)
-        self._judge.arrival(refusal)
+        self._judge.arrival(prompt, refusal)
         if refusal is None:
             self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
             self.prompts.append((prompt.tokens, prompt.spans))
@@ -97,7 +97,8 @@ class World:
         return name in self.engine.scheduler.requests
 
     def _steps_for(self, tokens: int) -> int:
-        return 2 * (self.config["steps_in_flight"] + 1) * tokens
+        steps: int = 2 * (self.config["steps_in_flight"] + 1) * tokens
+        return steps
 
     def _step(self, count: int = 1) -> object:
         told = []
@@ -134,14 +135,16 @@ class World:
             not self.engine.stuck or self.pins,
             lambda: f"nothing runs, but {sorted(self.engine.scheduler.requests)} are left",
         )
-        for name, asked in self.asked.items():
-            if self._serves(name) and not self.pins:
-                asked.allowance -= 1
-                self._recorder.check(
-                    "waits_are_bounded",
-                    asked.allowance >= 0,
-                    lambda name=name: f"request {name} is not done although its steps are used up",
-                )
+        served = [] if self.pins else [name for name in self.asked if self._serves(name)]
+        for name in served:
+            self.asked[name].allowance -= 1
+        late = [name for name in served if self.asked[name].allowance < 0]
+        if served:
+            self._recorder.check(
+                "waits_are_bounded",
+                not late,
+                lambda: f"{late} have had all the steps they may take",
+            )
 
     def _cancel(self, name: str) -> object:
         request = self.engine.scheduler.requests.get(name)
@@ -172,7 +175,8 @@ class World:
                 asked.allowance += self._steps_for(self.asked[name].most_tokens)
 
     def _evict(self, count: int) -> int:
-        return len(self._each(lambda engine: engine.cache.evict(count))[0])
+        evicted: list[int] = self._each(lambda engine: engine.cache.evict(count))[0]
+        return len(evicted)
 
     def _reset(self) -> None:
         self._recorder.saw(seen.RESET, self.engine.scheduler.running)
@@ -253,10 +257,12 @@ class World:
 
 
 def _most_tokens(config: Config, layout: Any) -> int:
-    width = sum(layout.unit // g.block_size for g in layout.groups if g.kind != "state")
+    """Full attention needs every unit; of windows and chunks only the last ones are there."""
+    width = sum(layout.unit // g.block_size for g in layout.groups if g.kind == "full")
     states = sum(g.state_blocks for g in layout.groups if g.kind == "state")
     units: int = (config["num_blocks"] - 1 - states) // max(1, width)
-    return layout.unit * max(1, min(units, MOST_UNITS))
+    most: int = layout.unit * max(1, min(units, MOST_UNITS))
+    return most
 
 
 def _submit(engine: Any, name: str, prompt: Prompt) -> Any:

@@ -39,45 +39,43 @@ FAULTS = {
     "hit_evicted": Fault(
         "new blocks are taken before the hit is held (vLLM #33775, #44409)",
         "cache_manager",
-        "        request.node = self.trie.hold(match, root)\n"
-        "        request.table = request.node.table() + self._take("
-        "-(-stop // size) - match.blocks)\n",
-        "        hit_blocks = match.node.table()[: match.blocks] if match.node else array('i')\n"
-        "        new_blocks = self._take(-(-stop // size) - match.blocks)\n"
-        "        request.node = self.trie.hold(match, root)\n"
-        "        request.table = hit_blocks + new_blocks\n",
+        "        self.holdings.hold(request, hit)\n        self.live[request_id] = request\n",
+        "        table = hit.node.table()[: hit.units] if hit.node else array('i')\n"
+        "        units = max(0, -(-stop // self._unit) - hit.units)\n"
+        "        taken = self.residency.take(units * self.residency.row_width)\n"
+        "        self.holdings.hold(request, hit)\n"
+        "        request.table, request.units = table + taken, hit.units + units\n"
+        "        self.live[request_id] = request\n",
     ),
     "collision_accepted": Fault(
         "children are told apart by a weak hash of their first block (vLLM #54727, #12621)",
-        "prefix_trie",
-        "            first = tokens[position : position + stride]\n"
-        "            child = node.children.get((first, marks) if marks else first)\n"
-        "            if child is None:\n"
-        "                break\n"
-        "            node, marks, edge = child, (), child.tokens\n"
-        "            size = len(edge)\n"
-        "            if position + size > stop or not tokens.startswith(edge, position):\n",
-        "            weak = [c for c in node.children.values()"
+        "trie_match",
+        "        first = tokens[position : position + stride]\n"
+        "        child = node.children.get((first, marks) if marks else first)\n"
+        "        if child is None:\n"
+        "            break\n"
+        "        node, marks, edge = child, (), child.tokens\n"
+        "        size = len(edge)\n"
+        "        if position + size > stop or not tokens.startswith(edge, position):\n",
+        "        weak = [c for c in node.children.values()"
         " if sum(c.tokens) % 3 == sum(tokens[position : position + len(c.tokens)]) % 3]\n"
-        "            if not weak:\n"
-        "                break\n"
-        "            node, marks, edge = weak[0], (), weak[0].tokens\n"
-        "            size = len(edge)\n"
-        "            if position + size > stop:\n",
+        "        if not weak:\n"
+        "            break\n"
+        "        node, marks, edge = weak[0], (), weak[0].tokens\n"
+        "        size = len(edge)\n"
+        "        if position + size > stop:\n",
     ),
     "namespace_ignored": Fault(
         "the salt is left out of the index key (vLLM #3263, #44701)",
-        "cache_manager",
-        "        cuts = segments(spans, size) if spans else PLAIN\n"
-        "        root = (GROUP, namespace)\n",
-        "        cuts = segments(spans, size) if spans else PLAIN\n"
-        "        root = (GROUP, namespace._replace(salt=None))\n",
+        "requests",
+        "        self.namespace = namespace\n",
+        "        self.namespace = namespace._replace(salt=None)\n",
     ),
     "last_block_off_by_one": Fault(
         "a prompt that ends on a block border hits its own last block (mlxz, vLLM #12284)",
         "cache_manager",
-        "self.trie.match(root, data, cuts, (count - 1) // size) if access.read",
-        "self.trie.match(root, data, cuts, count // size) if access.read",
+        "self.hits.find(request, request.prompt - 1) if access.read",
+        "self.hits.find(request, request.prompt) if access.read",
     ),
     "padding_expanded": Fault(
         "padding is expanded as if it were the last block of the pool (vLLM #28661)",
@@ -89,31 +87,32 @@ FAULTS = {
     "refusal_leaks": Fault(
         "a refused extension keeps the tokens and blocks it could get (vLLM #24228)",
         "cache_manager",
-        "        if refusal:\n            return refusal\n        request.tokens = known\n",
-        "        if refusal:\n"
-        "            request.table.extend(self._take(min(needed, self.pool.num_free)))\n"
-        "            return refusal\n        request.tokens = known\n",
+        "            request.tokens, request.drafts = before, 0\n            return refusal\n",
+        "            request.table.extend(self.residency.take(min(1, self.pool.num_free)))\n"
+        "            return refusal\n",
     ),
     "stale_epoch": Fault(
         "a step in flight during a reset indexes what it computed before (vLLM #46893)",
         "cache_manager",
-        "            if request.access.write and request.epoch == self.epoch and",
-        "            if request.access.write and",
+        "            current = request.epoch == self.holdings.epoch and not request.released\n",
+        "            current = not request.released\n",
     ),
     "failed_match_refreshes": Fault(
         "a match moves its node to the young end although nothing was admitted (mini-sglang)",
         "prefix_trie",
-        "        return Match(node, inside, position // self._stride)\n",
-        "        if node in self._idle:\n            self._idle.move_to_end(node)\n"
-        "        return Match(node, inside, position // self._stride)\n",
+        "        return longest_match(node, tokens, segments, limit, self._stride)\n",
+        "        found = longest_match(node, tokens, segments, limit, self._stride)\n"
+        "        if found.node in self._idle:\n"
+        "            self._idle.move_to_end(found.node)\n"
+        "        return found\n",
     ),
     "double_free": Fault(
         "a request that leaves while its step runs gives its scratch back twice (vLLM #42571)",
-        "cache_manager",
+        "holdings",
         "        request.released = True\n",
         "        request.released = True\n"
         "        if self._steps.runs(request.last_step):\n"
-        "            self.pool.give(request.table[request.indexed :])\n",
+        "            self._pool.give(request.table[request.indexed :])\n",
     ),
 }
 """Name -> fault."""
@@ -121,27 +120,27 @@ FAULTS = {
 REGRESSIONS = {
     "split_node_gives_back_whole_table": Fault(
         "the table of a hit was read from a node that holding the hit had just split",
-        "cache_manager",
-        "request.table = request.node.table() + self._take(",
-        "request.table = (match.node.table() if match.node else array('i')) + self._take(",
+        "holdings",
+        "        request.table = node.table()\n",
+        "        request.table = hit.node.table() if hit.node else node.table()\n",
     ),
     "request_released_in_flight_is_not_stored": Fault(
         "a step that ended after its request had been released stored its blocks",
         "cache_manager",
-        " and request.epoch == self.epoch and not request.released:",
-        " and request.epoch == self.epoch:",
+        "            current = request.epoch == self.holdings.epoch and not request.released\n",
+        "            current = request.epoch == self.holdings.epoch\n",
     ),
     "replaced_block_waits_for_the_running_step": Fault(
         "a block replaced by an equal one was free while a later step still read it",
-        "cache_manager",
-        "        if self._steps.runs(request.last_step):\n            self.retired.append(own)\n",
-        "        if False:\n            self.retired.append(own)\n",
+        "holdings",
+        "        if self._steps.runs(request.last_step):\n            self.retired.append(ids)\n",
+        "        if False:\n            self.retired.append(ids)\n",
     ),
     "pinned_path_survives_a_reset": Fault(
         "after a reset only the last node of a pinned path counted as held",
-        "reference",
-        "*(n for pin in manager.pins.values() for n in pin.path())",
-        "*manager.pins.values()",
+        "reference_view",
+        "*(node for request in requests for node in request.node.path())",
+        "*(request.node for request in requests)",
     ),
 }
 """Op log of the corpus -> the bug that it was recorded for."""
@@ -171,11 +170,8 @@ class _Copies(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 
 def _patched(package: str, module: str) -> str:
-    original = (
-        f"kvproof.harness.adapters.{module}"
-        if module == "reference"
-        else (f"kvproof.reference.{module}")
-    )
+    of_adapter = module.partition("_")[0] == "reference"
+    original = f"kvproof.{'harness.adapters' if of_adapter else 'reference'}.{module}"
     spec = importlib.util.find_spec(original)
     assert spec is not None
     assert spec.origin is not None
@@ -186,6 +182,7 @@ def _patched(package: str, module: str) -> str:
         assert source.count(fault.old) == 1, f"{package}: {fault.old!r} must occur once"
         source = source.replace(fault.old, fault.new)
     source = source.replace("from kvproof.reference import ", f"from {package} import ")
+    source = source.replace("from kvproof.harness.adapters.reference", f"from {package}.reference")
     return source.replace("from kvproof.reference.", f"from {package}.")
 
 

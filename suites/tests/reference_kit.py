@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
+from kvproof.reference.groups import GroupConfig
 from kvproof.reference.identity import TOKEN_BYTES
 from kvproof.reference.requests import Refusal
 
@@ -37,6 +40,48 @@ def compute(manager, name, *, chunk=None):
     return answers
 
 
+def start(manager, name, tokens, **wishes):
+    """Admit a request and end its first step; returns the answer."""
+    step = manager.begin_step()
+    answer = manager.admit(name, tokens, **wishes)
+    manager.end_step(step)
+    return answer
+
+
+def go_on(manager, name, tokens=(), **wishes):
+    """Run one more step of a request; returns the answer."""
+    step = manager.begin_step()
+    answer = manager.extend(name, tokens, **wishes)
+    manager.end_step(step)
+    return answer
+
+
+def full(block=SIZE, **options):
+    return GroupConfig("full", block, **options)
+
+
+def window(size, block=SIZE, **options):
+    return GroupConfig("window", block, size, **options)
+
+
+def chunk(size, block=SIZE, **options):
+    return GroupConfig("chunk", block, size, **options)
+
+
+def recurrent(block=SIZE, **options):
+    return GroupConfig("state", block, **options)
+
+
+def spell(group):
+    """Name a group in the name of a test."""
+    return f"{group.kind}{group.size or ''}/{group.block_size}{'-draft' * group.draft}"
+
+
+def range_of(count):
+    """Tokens that are all different."""
+    return array("i", range(1, count + 1))
+
+
 def prompt(*blocks):
     """One block of equal tokens per argument, and one token more, which is always computed."""
     return [token for token in blocks for _ in range(SIZE)] + [0]
@@ -64,7 +109,7 @@ def state(manager):
 
 def _node(node):
     runs = [(run.ids.tolist(), run.lo, run.held, dict(run.starts)) for run in node.runs]
-    return id(node), node.key, bytes(node.tokens), node.blocks.tolist(), node.holds, runs
+    return node.key, bytes(node.tokens), node.blocks.tolist(), node.holds, runs
 
 
 def _request(request):

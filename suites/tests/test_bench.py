@@ -1,12 +1,9 @@
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+"""A bench compares what it measures: cases, pairs, medians, and what it says of failures."""
+
+from typing import Any
 
 import pytest
 
-from kvproof.harness import bench_job, worker
-from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import (
     SMALL,
     SMALL_WORKLOAD,
@@ -17,7 +14,6 @@ from kvproof.harness.bench_cases import (
 )
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.events import (
-    AnyEvent,
     BenchSample,
     BenchSummary,
     Checked,
@@ -26,250 +22,13 @@ from kvproof.harness.events import (
     Skipped,
     TargetFailed,
 )
-from kvproof.harness.handles import Isolation
-from kvproof.harness.optimum import Depths, engine_blocks
-from kvproof.harness.target import Profile
 from kvproof.harness.workloads import load_workload
-
-E = TypeVar("E")
-
-REFERENCE = "kvproof.harness.adapters.reference:make_target"
-WORKLOAD = "shared-heads:requests=120,length=256,shared=0.75,families=4"
-QUICK = BenchOptions(
-    block_sizes=(16,), repetitions=2, growth_sizes=(), checked_tokens=0, memory_tokens=20_000
-)
-
-TOY = '''
-import time
-
-class Cycle:
-    """Remembers every full block of every prompt for ever, a payload of 1,000 bytes for each."""
-
-    def __init__(self, config, variant):
-        self.config, self.variant, self.known = config, variant, {}
-
-    def prepare(self, tokens):
-        return tokens.tolist() if self.variant == "lists" else tokens.tobytes()
-
-    def run(self, index, prompt):
-        width = 1 if isinstance(prompt, list) else 4
-        step, size = self.config.block_size * width, len(prompt)
-        hit, matching = 0, True
-        for end in range(step, size + 1, step):
-            key = hash((end, bytes(prompt[:end]) if width == 4 else tuple(prompt[:end])))
-            matching = matching and key in self.known and end < size
-            hit += matching * self.config.block_size
-            self.known.setdefault(key, bytes(1000))
-        ids = range(-(-size // step))
-        return hit, ids, ids
-
-    def cached_blocks(self):
-        return len(self.known)
-
-def make_cycle(config, variant):
-    return Cycle(config, variant)
-'''
-
-MUTE = (
-    TOY
-    + """
-class Mute(Cycle):
-    def run(self, index, prompt):
-        hit, ids, freed = super().run(index, prompt)
-        return hit, ids[:-1], freed
-
-def make_cycle(config, variant):
-    return Mute(config, variant)
-"""
-)
-
-SLOWING = (
-    TOY
-    + '''
-class Slowing(Cycle):
-    """Looks at every cached block in each request."""
-
-    def run(self, index, prompt):
-        sum(1 for _ in self.known)
-        return super().run(index, prompt)
-
-def make_cycle(config, variant):
-    return Slowing(config, variant)
-'''
-)
-
-
-@pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    sources = {"toy": TOY, "mute": MUTE, "slowing": SLOWING, "bare": ""}
-    for name, source in sources.items():
-        (tmp_path / f"kvproof_test_{name}.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(bench_job, "LEAST_CPU_SECONDS", 0.001)
-    yield
-    for name in sources:
-        sys.modules.pop(f"kvproof_test_{name}", None)
-
-
-def factory(name: str) -> str:
-    return f"kvproof_test_{name}:make_target"
-
-
-class FakeRunner:
-    """Runs jobs here, except those it was given an answer for."""
-
-    isolation: Isolation = "in_process"
-
-    def __init__(self, name: str, toy: str = "toy", **answers: Any) -> None:
-        self.name = name
-        self.factory = factory(toy)
-        self.answers = answers
-        self.jobs: list[tuple[str, dict[str, Any]]] = []
-
-    @property
-    def profile(self) -> Profile:
-        if "profile" in self.answers:
-            raise self.answers["profile"]
-        return Profile(engine=self.name, version="1", block_sizes=(16,))
-
-    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
-        assert timeout > 60
-        self.jobs.append((job, dict(arguments)))
-        answer = self.answers.get(job.partition(":")[2] if "bench" in job else "checked")
-        if isinstance(answer, Exception):
-            raise answer
-        result: dict[str, Any] = answer or worker.load(job)(arguments)
-        return result
-
-
-def events_of(
-    *runners: FakeRunner, options: BenchOptions = QUICK, workload: str = WORKLOAD
-) -> list[AnyEvent]:
-    events: list[AnyEvent] = []
-    said: list[str] = []
-    run_bench(runners, workload, options=options, write=events.append, progress=said.append)
-    assert said
-    return events
-
-
-def only(kind: type[E], events: list[AnyEvent]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
-
-
-# --- the job inside the worker ---
-
-
-@pytest.mark.usefixtures("toys")
-@pytest.mark.parametrize("variant", ["", "lists"])
-@pytest.mark.parametrize("spec", [WORKLOAD, "agents:requests=50,tools=100,step=40"])
-def test_a_repetition_counts_hits_tokens_and_blocks(spec: str, variant: str) -> None:
-    result = bench_job.run(
-        {
-            "factory": factory("toy"),
-            "workload": spec,
-            "block_size": 16,
-            "num_blocks": 100,
-            "variant": variant,
-        }
-    )
-    workload = load_workload(spec)
-    references = engine_blocks(workload, 16)
-    assert (result["requests"], result["tokens"]) == (workload.requests, workload.tokens)
-    assert result["hit_tokens"] / workload.tokens == pytest.approx(
-        Depths(references).infinite().tokens
-    )
-    assert result["cached_blocks"] == references.distinct()[-1]
-    assert result["problem"] == ""
-    assert 0 < result["p50_us"] <= result["p99_us"]
-    assert result["cpu_seconds"] > 0
-    assert 0 < result["harness_share"] < 0.3
-
-
-@pytest.mark.usefixtures("toys")
-def test_only_the_leading_requests_run_when_asked() -> None:
-    arguments = {"factory": factory("toy"), "workload": WORKLOAD, "block_size": 16}
-    result = bench_job.run({**arguments, "num_blocks": 100, "requests": 7})
-    assert (result["requests"], result["tokens"]) == (7, 7 * 256)
-
-
-@pytest.mark.usefixtures("toys")
-def test_batches_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = {"factory": factory("toy"), "workload": WORKLOAD, "block_size": 16}
-    whole = bench_job.run({**arguments, "num_blocks": 100})
-    monkeypatch.setattr(bench_job, "BATCH_TOKENS", 600)
-    parts = bench_job.run({**arguments, "num_blocks": 100})
-    names = ("hit_tokens", "delivered", "freed", "cached_blocks")
-    assert [whole[name] for name in names] == [parts[name] for name in names]
-
-
-@pytest.mark.usefixtures("toys")
-def test_a_short_workload_is_repeated_with_new_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one cycle for all passes, the second pass would hit everything."""
-    made: list[object] = []
-    make = worker.load("kvproof_test_toy:make_cycle")
-
-    def make_cycle(*arguments: object) -> object:
-        made.append(make(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr("kvproof_test_toy.make_cycle", make_cycle)
-    monkeypatch.setattr(bench_job, "LEAST_CPU_SECONDS", 1e9)
-    arguments = {"factory": factory("toy"), "workload": WORKLOAD, "block_size": 16}
-    result = bench_job.run({**arguments, "num_blocks": 100})
-    assert len(made) == 1 + bench_job.MOST_PASSES
-    assert result["hit_tokens"] == (120 - 4) * 192
-    assert result["tokens"] == 120 * 256
-
-
-@pytest.mark.usefixtures("toys")
-def test_a_target_that_keeps_block_ids_back_is_a_problem() -> None:
-    arguments = {"factory": factory("mute"), "workload": WORKLOAD, "block_size": 16}
-    result = bench_job.run({**arguments, "num_blocks": 100})
-    assert result["problem"] == "1800 block ids delivered, the prompts need 1920"
-
-
-@pytest.mark.usefixtures("toys")
-def test_memory_is_what_the_manager_keeps_without_the_prompts() -> None:
-    """A payload of 1,033 bytes, a key of 32 and an entry of a dictionary per block."""
-    arguments = {"factory": factory("toy"), "workload": WORKLOAD, "block_size": 16}
-    result = bench_job.memory({**arguments, "num_blocks": 100})
-    assert result["cached_blocks"] == 4 * 12 + 120 * 4
-    assert 1065 < result["bytes_per_block"] < 1400
-
-
-@pytest.mark.usefixtures("toys")
-def test_growth_shows_a_target_that_looks_at_every_block() -> None:
-    points = bench_job.growth(
-        {"factory": factory("slowing"), "block_size": 64, "sizes": [1000, 30_000], "samples": 8}
-    )["points"]
-    assert [point["cached_blocks"] for point in points] == [1000, 30_000]
-    small, large = (point["nanoseconds_per_token"] for point in points)
-    assert large > 2 * small
-    assert all(p["low"] <= p["nanoseconds_per_token"] <= p["high"] for p in points)
-
-
-@pytest.mark.usefixtures("toys")
-@pytest.mark.parametrize("job", [bench_job.run, bench_job.memory, bench_job.growth])
-def test_a_module_without_cycles_says_so(job: Any) -> None:
-    assert job({"factory": factory("bare")}) == {
-        "unsupported": "kvproof_test_bare has no make_cycle"
-    }
-
-
-def test_the_reference_hits_what_its_rules_allow() -> None:
-    spec = "multi-turn:requests=150,user=40,reply=60,system=100"
-    workload = load_workload(spec)
-    (case,) = plan(workload, 16, cases=["no_eviction"], max_blocks=1 << 20)
-    result = bench_job.run(
-        {"factory": REFERENCE, "workload": spec, "block_size": 16, "num_blocks": case.num_blocks}
-    )
-    assert result["problem"] == ""
-    assert result["hit_tokens"] / workload.tokens == pytest.approx(
-        Depths(engine_blocks(workload, 16)).infinite().tokens
-    )
-
+from kvproof.suites.tests import bench_kit
+from kvproof.suites.tests.bench_kit import REFERENCE, WORKLOAD, FakeRunner, events_of, only
 
 # --- cases and statistics ---
+
+toys = bench_kit.toys
 
 
 def test_no_eviction_takes_the_requests_that_fit() -> None:

@@ -17,8 +17,7 @@ from kvproof.harness.events import (
     Threshold,
 )
 from kvproof.harness.records import read_run
-from kvproof.suites import exploration, runner
-from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites import exploration, levels, runner
 from kvproof.suites.tests.cli_kit import (
     ENGINE,
     FAULT,
@@ -30,6 +29,8 @@ from kvproof.suites.tests.cli_kit import (
     kvproof,
     verdicts,
 )
+
+CORE = levels.properties("core")
 
 DEBUG = ("--budget", "debug", "--output", "record")
 GATE = '[run]\nbudget = "debug"\n[gate]\nrequests = 4\nbaseline = "baseline.json"\n'
@@ -44,7 +45,7 @@ def test_0_or_3_what_holds_passes_unless_something_never_happened(tmp_path: Path
     run = closed_run(tmp_path / "record", done.code)
     found = verdicts(run, "reference")
     assert set(found) <= {"pass", "inconclusive"}
-    assert found.total() == len(PROPERTIES)
+    assert found.total() == len(CORE)
     assert done.code == (3 if found["inconclusive"] else 0)
     assert done.err == ""
 
@@ -93,7 +94,7 @@ def test_1_a_target_that_dies_fails_and_the_others_are_judged(
     assert "cli_targets.py" in died[0].log or kind == "start"
     assert [step.op for step in died[0].history][-1:] == (["admit"] if kind == "crash" else [])
     assert "fail" not in verdicts(run, "reference")
-    assert verdicts(run, "reference").total() == len(PROPERTIES)
+    assert verdicts(run, "reference").total() == len(CORE)
 
 
 def test_1_a_target_that_refuses_everything_does_not_pass(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_1_a_worker_that_is_killed_fails_with_its_log(tmp_path: Path) -> None:
     assert "block 7 says goodbye" in died.log
     assert died.history[-1].op == "admit"
     assert "fail" not in verdicts(run, "reference")
-    assert verdicts(run, "reference").total() == len(PROPERTIES)
+    assert verdicts(run, "reference").total() == len(CORE)
 
 
 def test_1_a_target_that_takes_a_fuzz_worker_down_fails(tmp_path: Path) -> None:

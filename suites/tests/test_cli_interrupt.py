@@ -14,7 +14,7 @@ import pytest
 from kvproof.harness import environments
 from kvproof.harness.events import BenchSample, Exercised, Failure, TargetFailed
 from kvproof.harness.records import read_run
-from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites import levels
 from kvproof.suites.tests.cli_kit import (
     ENGINE,
     TARGETS,
@@ -29,6 +29,8 @@ from kvproof.suites.tests.cli_kit import (
     workers_of,
 )
 from kvproof.suites.tests.cli_targets import STARTED
+
+CORE = levels.properties("core")
 
 SLOW = f"{TARGETS}:slow"
 LONG_TO_SHRINK = f"{TARGETS}:refuses_for_long"
@@ -107,15 +109,15 @@ def test_a_killed_run_is_reported_and_resumed(tmp_path: Path) -> None:
     run = read_run(running.record)
     assert run.ended is None
     assert run.torn == 1
-    assert verdicts(run, "reference").total() == len(PROPERTIES)
+    assert verdicts(run, "reference").total() == len(CORE)
 
     again = kvproof(*command, "--output", "record", cwd=tmp_path)
     assert again.code in (0, 3)
     assert "reference: judged before the interruption" in again.out
     run = read_run(running.record)
     assert run.ended is run.events[-1]
-    assert verdicts(run, "reference").total() == len(PROPERTIES)
-    assert verdicts(run, SLOW).total() == len(PROPERTIES)
+    assert verdicts(run, "reference").total() == len(CORE)
+    assert verdicts(run, SLOW).total() == len(CORE)
 
 
 def test_killed_fuzz_leaves_no_worker_behind(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def _kill_the_worker(cwd: Path, **environment: str) -> None:
     assert (died.target, died.kind) == (ENGINE, "crash")
     assert "the worker was killed by SIGKILL during" in died.message
     assert "fail" not in verdicts(run, "reference")
-    assert verdicts(run, "reference").total() == len(PROPERTIES)
+    assert verdicts(run, "reference").total() == len(CORE)
 
 
 def test_an_interruption_by_the_target_itself_is_not_a_pass(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvproof.harness.layout import Layout
 from kvproof.harness.ledger import Ledger
 from kvproof.harness.shadow import fingerprints
-from kvproof.harness.target import Namespace
+from kvproof.harness.target import Namespace, TargetConfig
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 
@@ -23,7 +24,7 @@ class World:
     """A ledger, and beside it the plain set of what each block holds."""
 
     def __init__(self):
-        self.ledger = Ledger(SIZE)
+        self.ledger = Ledger(Layout.of(TargetConfig(num_blocks=20, block_size=SIZE)))
         self.holds = {}
 
     def store(self, block, tokens, index):
@@ -53,7 +54,7 @@ def test_the_longest_hit_equals_brute_force(world, tokens, limit):
     held, expected = set(world.holds.values()), 0
     while expected + SIZE <= min(limit, len(tokens)) and tokens[: expected + SIZE] in held:
         expected += SIZE
-    found = world.ledger.longest(prints(tokens), min(limit, len(tokens)))
+    found = world.ledger.prefix(prints(tokens), min(limit, len(tokens)))
     assert found == expected
     chain = world.ledger.chain(prints(tokens), found)
     assert [world.holds[block] for block in chain] == [
@@ -170,5 +171,5 @@ def test_a_cleared_ledger_knows_nothing():
     world = World()
     world.store(1, (0, 0, 1), 0)
     world.ledger.clear()
-    assert world.ledger.longest(prints((0, 0, 1)), 2) == 0
+    assert world.ledger.prefix(prints((0, 0, 1)), 2) == 0
     assert (world.ledger.contents(), world.ledger.cached) == (set(), {})

@@ -13,6 +13,7 @@ import pytest
 from kvproof import harness
 from kvproof.harness import violation
 from kvproof.harness.events import Verdict
+from kvproof.harness.special_situations import LIMITS
 from kvproof.harness.target import Profile
 from kvproof.suites.cache import properties
 from kvproof.suites.cache.properties import BY_NAME, PROPERTIES, supported, why_unsupported
@@ -33,7 +34,10 @@ def strings(*modules):
                 yield node.value
 
 
-JUDGES = ("judge", "owners", "audit", "violation", "checked_job")
+JUDGES = (
+    *("judge", "owners", "audit", "violation", "checked_job", "admissions", "drops", "experts"),
+    *("hit_rules", "pins", "progress", "states"),
+)
 
 
 def judged():
@@ -64,12 +68,22 @@ def is_text(node):
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+def sources():
+    """Both modules that count situations, as one."""
+    files = ("situations.py", "special_situations.py")
+    texts = [(HARNESS / name).read_text().partition("class ")[2] for name in files]
+    return "\n".join(f"class {text}" for text in texts)
+
+
 def counted():
     """Situations that are counted; an f-string counts what begins like it."""
     whole, beginnings = set(), set()
-    for node in ast.walk(ast.parse((HARNESS / "situations.py").read_text())):
+    whole.update(LIMITS.values())
+    for node in ast.walk(ast.parse(sources())):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_saw":
             first = node.args[0]
+            if isinstance(first, ast.Name):
+                continue  # LIMITS
             if isinstance(first, ast.JoinedStr):
                 beginnings.add(first.values[0].value)
             else:
@@ -88,8 +102,8 @@ def test_every_situation_that_a_property_needs_is_counted():
 
 
 def test_no_situation_is_counted_twice_under_one_name():
-    text = (HARNESS / "situations.py").read_text()
-    for name in counted()[0]:
+    text = sources()
+    for name in counted()[0] - set(LIMITS.values()):
         assert text.count(f'"{name}"') == 1, name
 
 
@@ -127,6 +141,8 @@ FULL = Profile(
         if field.type in ("bool",) and field.name != "evict_keeps_place"
     },
     in_flight_steps=1,
+    groups=("full", "window", "chunk", "state"),
+    state_pools=("shared", "separate"),
 )
 
 

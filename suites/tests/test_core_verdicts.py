@@ -24,11 +24,12 @@ from kvproof.harness.situations import Situations
 from kvproof.harness.target import Refused
 from kvproof.reference.cache_manager import NO_HIT, CacheManager
 from kvproof.reference.requests import Refusal
-from kvproof.suites import expected_failures, runner
+from kvproof.suites import expected_failures, levels, runner
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.cache.explore import explore
-from kvproof.suites.cache.properties import PROPERTIES
 from kvproof.suites.runner import CORPUS, SuiteRun
+
+CORE = levels.properties("core")
 
 UNSHRUNK = settings(BUDGETS["debug"], phases=[Phase.generate])
 FEW = settings(UNSHRUNK, max_examples=12)
@@ -132,9 +133,7 @@ def test_a_situation_that_never_occurred_makes_its_property_inconclusive():
 def test_the_reference_passes_and_every_property_has_a_verdict():
     recorder = judged(make_target, UNSHRUNK)
     assert recorder.of(Failure) == recorder.of(HarnessFault) == recorder.of(TargetFailed) == []
-    assert [event.property for event in recorder.of(PropertyVerdict)] == [
-        p.name for p in PROPERTIES
-    ]
+    assert [event.property for event in recorder.of(PropertyVerdict)] == [p.name for p in CORE]
     assert {event.verdict for event in recorder.of(PropertyVerdict)} <= {"pass", "inconclusive"}
 
 

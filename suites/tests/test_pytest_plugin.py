@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness import pytest_plugin
-from kvproof.suites.cache.properties import PROPERTIES
+from kvproof.suites import levels
+
+CORE = levels.properties("core")
 
 pytest_plugins = ["pytester"]
 
@@ -59,7 +61,7 @@ def conformance(project: pytest.Pytester, target: str, *more: str) -> pytest.Run
 
 def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     result = conformance(project, "reference", "-v")
-    result.assert_outcomes(passed=len(PROPERTIES) + 2)
+    result.assert_outcomes(passed=len(CORE) + 2)
     result.stdout.fnmatch_lines(
         [
             "kvproof: reference; level core, budget pr",
@@ -69,11 +71,30 @@ def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     )
 
 
+def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
+    options = ("--kvproof-level=full", "--kvproof-budget=debug", "-k", "hits and reference", "-v")
+    result = conformance(project, "reference", *options)
+    result.stdout.fnmatch_lines(
+        [
+            "kvproof: reference; level full, budget debug",
+            "*::hits[[]reference[]]::the_hit_is_the_longest_valid_length PASSED*",
+        ]
+    )
+    parts = conformance(project, "my_engine:make_target", *options[:2], "-k", "keys", "-rs")
+    parts.stdout.fnmatch_lines(["SKIPPED * a part of the reference engine"])
+
+
+def test_an_unknown_level_is_refused(project: pytest.Pytester) -> None:
+    result = conformance(project, "reference", "--kvproof-level=most")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: unknown level 'most'", "*choose one of core, full*"])
+
+
 def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester) -> None:
     result = conformance(project, "my_engine:make_target", "-rs")
     outcomes = result.parseoutcomes()
     assert set(outcomes) == {"passed", "skipped"}
-    assert sum(outcomes.values()) == len(PROPERTIES) + 2
+    assert sum(outcomes.values()) == len(CORE) + 2
     result.stdout.fnmatch_lines(["SKIPPED * text only"])
     assert result.ret == 0
 
@@ -126,7 +147,7 @@ def test_a_target_that_raises_is_shown_with_its_history(project: pytest.Pytester
 def test_a_target_that_does_not_start_fails_everything(project: pytest.Pytester) -> None:
     project.makepyfile(closed=NOT_A_TARGET)
     result = conformance(project, "closed:make_target")
-    result.assert_outcomes(failed=len(PROPERTIES) + 1, passed=1)
+    result.assert_outcomes(failed=len(CORE) + 1, passed=1)
     result.stdout.fnmatch_lines(["start: RuntimeError: no licence"])
 
 

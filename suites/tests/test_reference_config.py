@@ -1,4 +1,4 @@
-"""Every option reaches what it configures, and every invalid value is refused in a sentence."""
+"""Configurations that no cache could be built from are refused in a sentence (K1, section O)."""
 
 from __future__ import annotations
 
@@ -8,90 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig, ConfigError, check_kernel_block_size
-from kvproof.reference.identity import HASH_ALGORITHMS, BlockKeys
-from kvproof.reference.requests import Admission, Refusal
-from kvproof.suites.tests.reference_kit import serve
+from kvproof.reference.groups import GroupConfig
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
-
-
-def block_size_is_the_length_of_a_block(value):
-    manager = CacheManager(CacheConfig(8, block_size=value))
-    assert len(serve(manager, "a", [1] * 13).table) == -(-13 // value)
-    assert serve(manager, "b", [1] * 13).hit == 12 // value * value
-
-
-def kernel_block_size_is_the_page_of_a_kernel(value):
-    manager = CacheManager(CacheConfig(8, block_size=12, kernel_block_size=value))
-    manager.begin_step()
-    manager.admit("a", [1] * 13)
-    ratio = 12 // value if value else 1
-    assert manager.config.kernel_size == 12 // ratio
-    [rows] = manager.batch(["a"])
-    assert rows.tolist() == [list(range(ratio, 3 * ratio))]
-
-
-def num_blocks_is_the_pool_with_its_null_block(value):
-    manager = CacheManager(CacheConfig(value, block_size=4))
-    assert serve(manager, "a", [1] * 4 * value) == Refusal("never_fits", value, value - 1)
-    assert isinstance(serve(manager, "b", [1] * 4 * (value - 1)), Admission)
-
-
-def prefix_caching_is_a_switch(value):
-    manager = CacheManager(CacheConfig(8, block_size=4, enable_prefix_caching=value))
-    first, second = serve(manager, "a", [1] * 9), serve(manager, "b", [1] * 9)
-    assert (first.hit, second.hit) == (0, 8 if value else 0)
-    assert second.access.reason == ("allowed" if value else "prefix caching is off")
-    assert manager.usage().cached == (2 if value else 0)
-
-
-def hash_algorithm_makes_the_keys_of_events(value):
-    config = CacheConfig(8, block_size=4, hash_algorithm=value, record_events=True)
-    manager = CacheManager(config)
-    serve(manager, "a", [1] * 9)
-    chain = BlockKeys(block_size=4, digest=HASH_ALGORITHMS[value])
-    chain.extend([1] * 9)
-    assert [event.key for event in manager.drain_events()] == chain.keys
-
-
-def hit_rate_window_counts_requests(value):
-    manager = CacheManager(CacheConfig(8, block_size=4, hit_rate_window=value))
-    for index in range(5):
-        serve(manager, f"r{index}", [1] * (9 + index))
-    assert manager.statistics.rolling.queries == sum([9, 10, 11, 12, 13][-value:])
-
-
-def record_events_is_a_switch(value):
-    manager = CacheManager(CacheConfig(8, block_size=4, record_events=value))
-    serve(manager, "a", [1] * 9)
-    assert len(manager.drain_events()) == (2 if value else 0)
-
-
-OPTIONS = {
-    "num_blocks": (num_blocks_is_the_pool_with_its_null_block, [2, 3, 17]),
-    "block_size": (block_size_is_the_length_of_a_block, [2, 3, 4, 64]),
-    "kernel_block_size": (kernel_block_size_is_the_page_of_a_kernel, [0, 1, 3, 4, 12]),
-    "enable_prefix_caching": (prefix_caching_is_a_switch, [True, False]),
-    "hash_algorithm": (hash_algorithm_makes_the_keys_of_events, ["sha256", "blake2b", "sha3_256"]),
-    "hit_rate_window": (hit_rate_window_counts_requests, [1, 2, 5]),
-    "record_events": (record_events_is_a_switch, [True, False]),
-}
-"""Option -> what it does, with values to show it with."""
-
-
-def test_every_option_is_tested():
-    assert set(OPTIONS) == {field.name for field in dataclasses.fields(CacheConfig)}
-
-
-@pytest.mark.parametrize(
-    ("works", "value"),
-    [(works, value) for works, values in OPTIONS.values() for value in values],
-    ids=lambda item: getattr(item, "__name__", repr(item)),
-)
-def test_option_reaches_what_it_configures(works, value):
-    works(value)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +36,21 @@ def test_option_reaches_what_it_configures(works, value):
         ("hit_rate_window", 0, "at least 1", "1000"),
         ("hit_rate_window", 0.5, "at least 1", "1000"),
         ("record_events", 1, "true or false", "False"),
+        ("state_pool", "rows", "one of shared, separate", "'shared'"),
+        ("state_pool", None, "one of shared, separate", "'shared'"),
+        ("max_requests", 0, "at least 1", "256"),
+        ("max_requests", 1.5, "whole number", "256"),
+        ("prefix_cache_state_budget", -1, "at least 0", "16"),
+        ("prefix_cache_state_budget", "2", "whole number", "16"),
+        ("prefix_cache_decode_state_interval", 18, "0 or a multiple of the block size 12", "96"),
+        ("prefix_cache_decode_state_interval", -12, "at least 0", "96"),
+        ("return_routed_experts", "yes", "true or false", "False"),
+        ("require_cached_experts", 1, "true or false", "False"),
+        ("require_cached_experts", True, "false unless return_routed_experts is true", "false"),
+        ("experts", (1, 2), "three whole numbers, at least 1", "(128, 48, 8)"),
+        ("experts", None, "three whole numbers, at least 1", "(128, 48, 8)"),
+        ("groups", ("full",), "a tuple of groups", "GroupConfig("),
+        ("groups", 5, "a tuple of groups", "GroupConfig("),
     ],
 )
 def test_invalid_value_is_refused_with_value_rule_and_example(name, value, rule, example):
@@ -126,6 +61,44 @@ def test_invalid_value_is_refused_with_value_rule_and_example(name, value, rule,
     assert f"{name} {value!r}" in message
     assert rule in message
     assert example in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule", "example"),
+    [
+        ("kind", "sliding", "one of full, window, chunk, state", "'full'"),
+        ("kind", None, "one of full, window, chunk, state", "'full'"),
+        ("block_size", 0, "at least 1", "64"),
+        ("block_size", "4", "whole number", "64"),
+        ("block_size", 3.0, "whole number", "64"),
+        ("size", 0, "at least 1", "1024"),
+        ("size", 2.5, "whole number", "1024"),
+        ("kernel_block_size", 5, "divide block_size 12", "1, 2, 3, 4, 6, 12"),
+        ("draft", "no", "true or false", "False"),
+        ("state_blocks", 0, "at least 1", "1"),
+        ("state_blocks", 1.5, "whole number", "1"),
+    ],
+)
+@pytest.mark.parametrize("index", [0, 1])
+def test_invalid_group_is_refused_by_its_number_with_value_rule_and_example(
+    index, field, value, rule, example
+):
+    groups = [GroupConfig("full", 12), GroupConfig("full", 12)]
+    groups[index] = GroupConfig(**{"kind": "window", "block_size": 12, "size": 9, field: value})
+    with pytest.raises(ConfigError) as refused:
+        CacheConfig(8, groups=tuple(groups))
+    message = str(refused.value)
+    assert message.startswith(f"groups[{index}].{field} {value!r} must ")
+    assert rule in message
+    assert example in message
+
+
+@pytest.mark.parametrize("experts", [(0, 48, 8), (128, 48, 0), (128, 48, 1.5), (128, 48)])
+def test_experts_of_no_model_are_refused_if_their_rows_are_wanted(experts):
+    with pytest.raises(ConfigError, match=r"experts .* must be three whole numbers") as refused:
+        CacheConfig(8, return_routed_experts=True, experts=experts)
+    assert str(experts) in str(refused.value)
+    assert "(128, 48, 8)" in str(refused.value)
 
 
 @draws
@@ -146,6 +119,10 @@ def test_a_pool_whose_kernel_blocks_overflow_their_int32_ids_is_refused():
     CacheConfig(2**31 // 64, block_size=64, kernel_block_size=1)
     with pytest.raises(ConfigError, match="num_blocks 33554433 must be at most 33554432"):
         CacheConfig(2**31 // 64 + 1, block_size=64, kernel_block_size=1)
+    groups = (GroupConfig("full", 32), GroupConfig("window", 64, 8, kernel_block_size=1))
+    CacheConfig(2**31 // 64, groups=groups)
+    with pytest.raises(ConfigError, match="num_blocks 33554433 must be at most 33554432"):
+        CacheConfig(2**31 // 64 + 1, groups=groups)
 
 
 def test_a_configuration_never_changes():

@@ -1,0 +1,268 @@
+"""Explains every hit of a cache manager: what limited it, and by how much (V3).
+
+An `Explainer` stands in front of a manager and keeps beside it what was ever computed. Before an
+admission it evaluates the hit that the present content gives with no limit, with the first of
+`LIMITS`, the first two, and so on: what one more limit takes is its share. Lifting the last one
+gives its share back, then the one before, and so on. A manager without explainer pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from numpy.typing import ArrayLike
+
+from kvproof.reference.access import ALLOWED, DISABLED, Access
+from kvproof.reference.cache_manager import NO_SPANS, NOTHING, CacheManager
+from kvproof.reference.explanation import LIMITS, Explanation
+from kvproof.reference.ghost_index import GhostIndex
+from kvproof.reference.hit_length import Floor, longest, outside
+from kvproof.reference.identity import (
+    DEFAULT_NAMESPACE,
+    Namespace,
+    Span,
+    Tokens,
+    segments,
+)
+from kvproof.reference.requests import Admission, Live, Refusal
+from kvproof.reference.state_saves import save_kind
+
+_BEFORE_ADMISSION = len(LIMITS) - 2
+"""Limits that the content decides; own pins and access are seen at the admission."""
+
+
+class Explainer:
+    """Answers like the manager behind it, and explains each admission.
+
+    The manager must be new: what was computed before would be unknown.
+    """
+
+    def __init__(self, manager: CacheManager) -> None:
+        """Raises ValueError for a manager that has served requests."""
+        if manager.live or next(manager.trie.nodes(), None):
+            raise ValueError("the manager has served requests already; explain a new one")
+        self.manager = manager
+        self.explanations: list[Explanation] = []
+        """One for each admission, in order."""
+        self._latest: dict[str, Explanation] = {}
+        self._ghost = GhostIndex()
+        self._running: dict[int, list[_Computed]] = {}
+        self._step = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything that is not explained is the manager's own."""
+        return getattr(self.manager, name)
+
+    def explain(self, request_id: str) -> Explanation:
+        """Return why the last request of this name hit what it did (V3). Raises KeyError."""
+        return self._latest[request_id]
+
+    def hit_without(
+        self,
+        limits: Collection[str],
+        tokens: Tokens,
+        *,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        spans: Sequence[Span] = NO_SPANS,
+        access: Access = ALLOWED,
+    ) -> int:
+        """Return the tokens that a request would hit now if `limits` were lifted (V3)."""
+        request = Live("", tokens, namespace, spans, self.manager.residency.unit)
+        view = _View(self.manager, self._ghost, request)
+        return view.hit([limit for limit in LIMITS if limit not in limits], access)
+
+    # --- what the manager does, watched ---
+
+    def begin_step(self) -> int:
+        """See `CacheManager.begin_step`."""
+        self._step = self.manager.begin_step()
+        self._running[self._step] = []
+        return self._step
+
+    def admit(
+        self,
+        request_id: str,
+        tokens: Tokens,
+        *,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        spans: Sequence[Span] = NO_SPANS,
+        compute: int | None = None,
+        access: Access = ALLOWED,
+        resumed: bool = False,
+    ) -> Admission | Refusal:
+        """See `CacheManager.admit`; what is admitted is explained (V3)."""
+        manager = self.manager
+        request = Live(request_id, tokens, namespace, spans, manager.residency.unit)
+        lengths = _View(manager, self._ghost, request).lengths()
+        answer = manager.admit(
+            request_id,
+            request.tokens,
+            namespace=namespace,
+            spans=spans,
+            compute=compute,
+            access=access,
+            resumed=resumed,
+        )
+        if isinstance(answer, Refusal):
+            return answer
+        pinned = answer.hit if answer.access.read else lengths[-1]
+        self._keep(
+            Explanation(
+                request_id,
+                request.prompt,
+                (*lengths, pinned, answer.hit),
+                manager.residency.unit,
+                answer.access.reason,
+                resumed,
+            )
+        )
+        self._watch(request_id, answer)
+        return answer
+
+    def _keep(self, explanation: Explanation) -> None:
+        self.explanations.append(explanation)
+        self._latest[explanation.request] = explanation
+
+    def extend(
+        self,
+        request_id: str,
+        tokens: Tokens = (),
+        *,
+        compute: int | None = None,
+        drafts: Tokens = (),
+    ) -> Admission | Refusal:
+        """See `CacheManager.extend`."""
+        answer = self.manager.extend(request_id, tokens, compute=compute, drafts=drafts)
+        if isinstance(answer, Admission):
+            self._watch(request_id, answer)
+        return answer
+
+    def _watch(self, request_id: str, answer: Admission) -> None:
+        """Remember what the newest step computes."""
+        request = self.manager.live[request_id]
+        saved = bool(answer.state and answer.state.save)
+        self._running[self._step].append(
+            _Computed(request, answer.stop, request.drafts, saved, self._wants(request, answer))
+        )
+
+    def _wants(self, request: Live, answer: Admission) -> bool:
+        """Tell whether the state after the step is worth a checkpoint, room or not (S6)."""
+        config = self.manager.config
+        if answer.state is None or request.drafts or not request.access.write:
+            return False
+        kind = save_kind(
+            answer.stop,
+            prompt=request.prompt,
+            unit=config.layout.unit,
+            interval=config.prefix_cache_decode_state_interval,
+            spans=request.spans,
+        )
+        return kind != "no"
+
+    def end_step(
+        self,
+        step: int,
+        *,
+        accepted: Mapping[str, int] = NOTHING,
+        experts: Mapping[str, ArrayLike] = NOTHING,
+    ) -> None:
+        """See `CacheManager.end_step`; what it computed can be reused from now on (V3)."""
+        self.manager.end_step(step, accepted=accepted, experts=experts)
+        for computed in self._running.pop(step):
+            request, drafts = computed.request, computed.drafts
+            current = request.epoch == self.manager.epoch and not request.released
+            if current and request.access.write:
+                kept = accepted.get(request.id, drafts)
+                self._remember(computed, computed.stop - drafts + kept)
+
+    def _remember(self, computed: _Computed, stop: int) -> None:
+        request = computed.request
+        fine = segments(request.spans, 1)
+        node = self._ghost.store(request.namespace, request.tokens, fine, stop)
+        if computed.wanted:
+            self._ghost.mark(node, saved=computed.saved)
+
+    def reset(self) -> None:
+        """See `CacheManager.reset`: what was computed so far can not be reused (H6)."""
+        self.manager.reset()
+        self._ghost = GhostIndex()
+
+
+class _Computed(NamedTuple):
+    """What a step computes of one request."""
+
+    request: Live
+    stop: int
+    drafts: int
+    saved: bool
+    """Its state gets a checkpoint at `stop`."""
+    wanted: bool
+    """It would, if there were room."""
+
+
+class _View:
+    """What one request finds now: optimum, match and floors."""
+
+    def __init__(self, manager: CacheManager, ghost: GhostIndex, request: Live) -> None:
+        residency = manager.residency
+        self._manager, self._residency, self._request = manager, residency, request
+        self._unit, self._ghost = residency.unit, ghost
+        most = max(0, request.prompt - 1)
+        fine = segments(request.spans, 1)
+        self._known = ghost.longest(request.namespace, request.tokens, fine, most)
+        self._aligned = self._known.tokens // self._unit * self._unit
+        self._match = residency.trie.match(
+            request.namespace, request.tokens, request.segments, most // self._unit
+        )
+
+    def lengths(self) -> list[int]:
+        """Return the optimum, and what is left after each limit that the content decides."""
+        names = list(LIMITS)[:_BEFORE_ADMISSION]
+        asked = {"alignment", "eviction", *(name for name, _ in self._floors(0))}
+        lengths = [self._known.tokens]
+        for count, name in enumerate(names, 1):
+            lengths.append(self._longest(names[:count]) if name in asked else lengths[-1])
+        return lengths
+
+    def hit(self, applied: Collection[str], access: Access) -> int:
+        """Return the hit under some limits only."""
+        if not self._manager.config.enable_prefix_caching:
+            access = DISABLED
+        return self._longest(applied) if access.read or "access" not in applied else 0
+
+    def _longest(self, applied: Collection[str]) -> int:
+        limit = self._aligned
+        if "eviction" in applied and self._residency.row_width:
+            limit = self._match.units * self._unit
+        floors = [floor for name, floor in self._floors(limit) if name in applied]
+        length = longest(limit, floors)
+        whole = length == self._aligned and "alignment" not in applied
+        return self._known.tokens if whole else length
+
+    def _floors(self, limit: int) -> Iterator[tuple[str, Floor]]:
+        """Name what lowers a length of at most `limit` tokens."""
+        unit, spans = self._unit, self._request.spans
+        if spans:
+            free = outside(spans)
+            yield "span", lambda length: free(length) // unit * unit
+        layout = self._manager.config.layout
+        if any(group.draft and group.kind != "state" for group in layout.groups):
+            yield "draft", lambda length: min(length, max(0, limit - unit))
+        if self._match.node is not None:
+            for name, floor in self._manager.hits.floors(self._match.node, limit, ()):
+                if name in ("window", "chunk", "experts"):
+                    yield name, floor
+        if self._residency.marks is not None:
+            yield from self._checkpoints()
+
+    def _checkpoints(self) -> Iterator[tuple[str, Floor]]:
+        ghost, marks, node = self._ghost, self._residency.marks, self._match.node
+        known = self._known.node
+        yield "no_checkpoint", lambda length: ghost.floor(known, length, saved=False)
+        yield "no_row", lambda length: ghost.floor(known, length, saved=True)
+        if node is None or marks is None:
+            yield "checkpoint_evicted", lambda _: 0
+        else:
+            yield "checkpoint_evicted", partial(marks.floor, node)

@@ -1,0 +1,1 @@
+"""Part `access`: what a request may do with the cache, and why."""

@@ -1,0 +1,178 @@
+"""What the level `full` demands beside the core: groups, media, states, drafts, experts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kvproof.harness.violation import BRUTE_FORCE, SHADOW
+from kvproof.suites.property import Property
+
+_full = partial(Property, level="full")
+
+FULL = (
+    _full(
+        "groups_never_share_blocks",
+        ("H7", "B1"),
+        "a block is in the tables of one group only, and read as what that group put there",
+        ("blocks of unequal groups lie in one pool",),
+        needs="several_groups",
+    ),
+    _full(
+        "blocks_keep_their_identity_while_there_is_room",
+        ("B2", "B3"),
+        "cached blocks lose their identity only where a request needs them, or on request",
+        ("cached blocks are evicted to make room",),
+        needs="several_groups",
+    ),
+    _full(
+        "hits_are_valid_in_every_group",
+        ("X1", "X2"),
+        "a hit has in every group all that its kind of attention still sees there",
+        (
+            "a hit is limited by a window",
+            "a hit is limited by a chunk",
+            "a window hit with holes",
+        ),
+        needs="windows",
+        oracle=BRUTE_FORCE,
+    ),
+    _full(
+        "draft_groups_cost_one_unit",
+        ("X3",),
+        "a group of a draft model has one unit more than is hit",
+        ("a draft group costs a unit",),
+        needs="draft_groups",
+        oracle=BRUTE_FORCE,
+    ),
+    _full(
+        "blocks_behind_a_window_are_returned",
+        ("X4",),
+        "once a step is done, a request holds no unit that later steps do not see",
+        ("a window moves on while a later step is in flight",),
+        needs="windows",
+    ),
+    _full(
+        "blocks_behind_a_window_outlive_running_steps",
+        ("X4", "B6"),
+        "no block is given back that a step in flight or the next one still sees",
+        ("a window moves on while a later step is in flight",),
+        needs="windows",
+    ),
+    _full(
+        "rejected_drafts_are_never_indexed",
+        ("X5",),
+        "nothing that was computed from a rejected draft is ever hit",
+        ("a rejected draft across a block border",),
+        needs="drafts",
+        oracle=BRUTE_FORCE,
+    ),
+    _full(
+        "hits_never_end_inside_a_span",
+        ("M2", "M4"),
+        "a hit never ends inside a media span",
+        (
+            "two spans in a block",
+            "a span over three and more blocks",
+            "a span that ends on a block border",
+            "a match ends inside a span",
+            "a clamp that needs two rounds",
+        ),
+        needs="span_clamp",
+    ),
+    _full(
+        "steps_never_split_a_span",
+        ("M3",),
+        "no step ends inside a media span; it grows only as far as to the end of one",
+        ("a span over three and more blocks", "a chunked prefill"),
+        needs="span_clamp",
+    ),
+    _full(
+        "encoders_run_once_per_missed_span",
+        ("M5",),
+        "the encoder runs once for each span that is not in the hit, and for no other",
+        ("a span lies inside the hit", "an encoder runs"),
+        needs="encode",
+    ),
+    _full(
+        "a_recurrent_hit_needs_a_checkpoint",
+        ("S1",),
+        "a recurrent model hits only where a state after exactly so many tokens is stored",
+        ("a hit is limited by a state", "a checkpoint is restored"),
+        needs="states",
+        oracle=BRUTE_FORCE,
+    ),
+    _full(
+        "states_are_of_exactly_the_tokens_read",
+        ("S1", "S4", "S9", "X5"),
+        "a step goes on from a state that has read exactly the tokens before it",
+        ("a checkpoint is restored", "a rejected draft leaves states behind"),
+        needs="states",
+        oracle=SHADOW,
+    ),
+    _full(
+        "state_copies_are_disjoint",
+        ("S3",),
+        "copies of states have different destinations, none of them a source, all in range",
+        ("a checkpoint is restored", "a checkpoint is saved"),
+        needs="states",
+    ),
+    _full(
+        "state_blocks_have_one_owner",
+        ("S5", "S9", "B1"),
+        "what a step writes a state to is used by nobody else",
+        ("a checkpoint is saved",),
+        needs="states",
+    ),
+    _full(
+        "decode_checkpoints_keep_their_interval",
+        ("S6",),
+        "while decoding, states are saved at multiples of the interval and nowhere else",
+        ("a checkpoint is saved while decoding",),
+        needs="states",
+    ),
+    _full(
+        "a_mismatch_destroys_no_checkpoint",
+        ("S7",),
+        "a checkpoint goes only to make room, or with the blocks that it belongs to",
+        ("a request meets a checkpoint of other tokens",),
+        needs="states",
+    ),
+    _full(
+        "junctions_are_checkpointed",
+        ("S8",),
+        "a state is saved where a prompt leaves one that was seen before",
+        ("a checkpoint at a junction",),
+        needs="junctions",
+    ),
+    _full(
+        "expert_rows_are_those_of_a_fresh_run",
+        ("R2", "R1"),
+        "expert rows are those that the same tokens give without any reuse",
+        ("all expert rows come back",),
+        needs="experts",
+        oracle=SHADOW,
+    ),
+    _full(
+        "missing_expert_rows_are_reported",
+        ("R2",),
+        "a row that nobody recorded is reported as missing",
+        ("an expert row is missing", "a step completes without expert rows"),
+        needs="experts",
+    ),
+    _full(
+        "missing_expert_rows_are_filled",
+        ("R3",),
+        "blocks without rows get them from an equal request that computes them again",
+        ("missing expert rows were filled",),
+        needs="experts",
+    ),
+    _full(
+        "hits_stop_before_missing_experts",
+        ("R3",),
+        "where rows are required, a hit ends before the first block without them",
+        ("a hit is limited by missing expert rows",),
+        needs="require_experts",
+        oracle=BRUTE_FORCE,
+    ),
+)
+"""In the order of the rules."""

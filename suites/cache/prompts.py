@@ -1,0 +1,190 @@
+"""Prompts that share prefixes by accident: fresh ones, forks and variants of earlier ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kvproof.harness.layout import Layout
+from kvproof.harness.target import Namespace, Profile, Request, Span, TargetConfig
+
+TINY_ALPHABET = 2
+LARGE_ALPHABET = 50_000
+
+
+class Prompts:
+    """Draws the requests of one history; `data` is what Hypothesis hands to a rule."""
+
+    def __init__(
+        self, profile: Profile, config: TargetConfig, alphabet: int, *, full: bool
+    ) -> None:
+        layout = Layout.of(config)
+        self._profile = profile
+        self._full = full
+        """Whether runs of spans, forks inside them and drafts are drawn."""
+        self._unit = layout.unit
+        self._room = config.num_blocks
+        """Most units of a prompt, and one more."""
+        if not layout.single:
+            self._room = config.num_blocks // max(1, layout.unit_blocks) + 1
+        self._alphabet = st.integers(0, alphabet - 1)
+        self._count = 0
+        self.seen: list[Request] = []
+        """Admitted so far."""
+
+    def _tokens_of(self, data: Any) -> tuple[int, ...]:
+        """Draw a fresh prompt, or one that begins like an earlier one; now and then a huge one."""
+        size = self._unit
+        most = (self._room + 1) * size
+        head: tuple[int, ...] = ()
+        if self.seen and data.draw(st.integers(0, 7)):
+            head = self.old(data).tokens
+            if data.draw(st.booleans()):
+                head = head[: data.draw(st.integers(0, len(head)))]
+        huge = data.draw(st.integers(0, 15)) == 15
+        blocks = data.draw(st.integers(0, self._room if huge else 2))
+        length = blocks * size + data.draw(st.integers(0, size))
+        return (head + self.tokens(data, length))[:most] or (0,)
+
+    def tokens(self, data: Any, length: int) -> tuple[int, ...]:
+        """Draw a few tokens and repeat them: long prompts from little entropy."""
+        if not length:
+            return ()
+        period = data.draw(st.lists(self._alphabet, min_size=1, max_size=min(length, 6)))
+        return tuple(period[i % len(period)] for i in range(length))
+
+    def old(self, data: Any) -> Request:
+        """Return an earlier request, more often a recent one, which may still be cached."""
+        recent = self.seen[-1 : -1 - data.draw(st.sampled_from((1, 2, 4, 12))) : -1]
+        index: int = data.draw(st.integers(0, len(recent) - 1))
+        return recent[index]
+
+    def _namespace(self, data: Any) -> Namespace:
+        profile = self._profile
+        spaces = [Namespace()]
+        if profile.adapters:
+            spaces += [Namespace(adapter="x", adapter_version="1")]
+            spaces += [Namespace(adapter="x", adapter_version="2")]
+        if profile.salts:
+            spaces += [Namespace(salt="x")]
+        kind = data.draw(st.integers(0, 11))
+        return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
+
+    def _spans(self, data: Any, tokens: tuple[int, ...]) -> tuple[Span, ...]:
+        if self._full and self._profile.spans and data.draw(st.booleans()):
+            return self._run_of_spans(data, len(tokens))
+        if not self._profile.spans or data.draw(st.integers(0, 3)) != 3:
+            return ()
+        count, position, spans = data.draw(st.integers(1, 2)), 0, []
+        for _ in range(count):
+            start = position + data.draw(st.integers(0, self._unit))
+            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            length = 1 + data.draw(st.integers(0, 2 * self._unit))
+            if "length" not in self._profile.span_identity:
+                length = 1 + int(content, 16) % (2 * self._unit)
+            if start + length > len(tokens):
+                break
+            kind = "image"
+            if "kind" in self._profile.span_identity:
+                kind = data.draw(st.sampled_from(("image", "audio")))
+            spans.append(Span(kind, start, length, content))
+            position = start + length
+        return tuple(spans)
+
+    def _run_of_spans(self, data: Any, count: int) -> tuple[Span, ...]:
+        """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
+        unit, identity = self._unit, self._profile.span_identity
+        if count > 4 * unit > 4 and "length" in identity and data.draw(st.booleans()):
+            return (
+                Span("image", unit - 1, unit + 2, "7f3c"),  # a cut inside the second one moves to
+                Span("image", 2 * unit + 1, 2 * unit, "a91e"),  # a border inside the first one
+            )
+        position, spans = data.draw(st.integers(0, unit)), []
+        for _ in range(data.draw(st.integers(1, 5))):
+            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            border = -position % unit
+            lengths = (1, unit, border, border + 1, border + 1, border + 1 + unit, 3 * unit + 1)
+            long = data.draw(st.sampled_from(lengths))
+            if "length" not in identity:
+                long = 1 + int(content, 16) % (3 * unit)
+            if long < 1 or position + long > count:
+                break
+            kinds = ("image", "audio") if "kind" in identity else ("image",)
+            kind = data.draw(st.sampled_from(kinds))
+            spans.append(Span(kind, position, long, content))
+            position += long + data.draw(st.sampled_from((0, 0, 0, 1, unit)))
+        return tuple(spans)
+
+    def fork(self, data: Any, old: Request) -> Request:
+        """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
+        if old.spans and data.draw(st.booleans()):
+            span = old.spans[data.draw(st.integers(0, len(old.spans) - 1))]
+            cut = data.draw(st.integers(span.start + 1, span.start + span.length))
+            more = self.tokens(data, span.start + span.length - cut)
+            more += self.tokens(data, data.draw(st.sampled_from((0, 0, 1))))
+        else:
+            cut = data.draw(st.integers(1, len(old.tokens)))
+            more = self.tokens(data, data.draw(st.integers(0, 2 * self._unit)))
+        tokens = old.tokens[:cut] + more
+        spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
+        return Request(self.name(), tokens, old.namespace, spans)
+
+    def request(self, data: Any) -> Request:
+        """Draw a fresh request, a fork or a variant."""
+        profile = self._profile
+        if self._full and self.seen and data.draw(st.integers(0, 3)) == 3:
+            return self.fork(data, self.old(data))
+        if self.seen and data.draw(st.integers(0, 5)) == 5:
+            return replace(self.variant(data), id=self.name(), resumed=False)
+        tokens = self._tokens_of(data)
+        special = data.draw(st.integers(0, 11))
+        return Request(
+            id=self.name(),
+            tokens=tokens,
+            namespace=self._namespace(data),
+            spans=self._spans(data, tokens),
+            read=not (profile.no_read and special == 11),
+            store=not (profile.no_store and special == 10),
+        )
+
+    def variant(self, data: Any) -> Request:
+        """Return an earlier request that differs in at most one identity field (H1, H2)."""
+        old = replace(self.old(data), read=True, store=True)
+        choice = data.draw(st.integers(0, 3))
+        if choice == 1:
+            return replace(old, namespace=self._namespace(data))
+        if choice == 2 and old.spans:
+            first = old.spans[0]
+            other = "a91e" if first.content == "7f3c" else "7f3c"
+            if "length" in self._profile.span_identity:
+                return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
+        if choice == 3 and old.spans:
+            return replace(old, spans=())
+        return old
+
+    def name(self) -> str:
+        """Return an id that was not used before."""
+        self._count += 1
+        return f"r{self._count - 1}"
+
+    def malformed(self, data: Any) -> Request:
+        """Draw spans that no prompt can have."""
+        spans = data.draw(
+            st.sampled_from(
+                (
+                    (Span("image", 2, 2, "7f3c"), Span("image", 0, 1, "a91e")),
+                    (Span("image", 0, 3, "7f3c"), Span("image", 2, 1, "a91e")),
+                    (Span("image", 2, 9, "7f3c"),),
+                    (Span("image", 1, 2, ""),),
+                )
+            )
+        )
+        return Request(self.name(), self.tokens(data, 4), spans=spans)
+
+    def drafts(self, data: Any) -> tuple[int, ...]:
+        """Draw some draft tokens, or none."""
+        if not (self._full and self._profile.drafts) or data.draw(st.booleans()):
+            return ()
+        return self.tokens(data, data.draw(st.integers(1, self._unit + 1)))

@@ -1,0 +1,56 @@
+"""A request whose keys are asked for, and all that they may depend on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+Place = tuple[str, int, int, str]
+"""A span: kind, start, length, content hash."""
+
+
+class Asked(NamedTuple):
+    """One request as it stands; everything is JSON."""
+
+    algorithm: str
+    block_size: int
+    namespace: tuple[str | None, str | None, str | None]
+    group: int
+    epoch: int
+    tokens: tuple[int, ...]
+    spans: tuple[Place, ...]
+
+    @property
+    def blocks(self) -> int:
+        """Full blocks."""
+        return len(self.tokens) // self.block_size
+
+    def begin(self, subject: Any) -> Any:
+        """Return an empty `BlockKeys`; `subject` is the module of identity."""
+        return subject.BlockKeys(
+            block_size=self.block_size,
+            digest=subject.hash_algorithm(self.algorithm),
+            namespace=subject.Namespace(*self.namespace),
+            group=self.group,
+            epoch=self.epoch,
+        )
+
+    def extend(self, keys: Any, subject: Any) -> Any:
+        """Give `keys` the whole history; returns it."""
+        keys.extend(self.tokens, [subject.Span(*span) for span in self.spans])
+        return keys
+
+    def hashed(self, subject: Any) -> Any:
+        """Return keys from scratch."""
+        return self.extend(self.begin(subject), subject)
+
+    def content(self, block: int) -> tuple[object, ...]:
+        """Return all that determines what a block holds (H1)."""
+        stop = (block + 1) * self.block_size
+        begun = tuple(span for span in self.spans if span[1] < stop)
+        return (self.namespace, self.group, self.epoch, self.tokens[:stop], begun)
+
+    def cut(self, count: int) -> Asked:
+        """Return the history without its last tokens; spans that lose some go with them."""
+        left = max(0, len(self.tokens) - count)
+        kept = tuple(span for span in self.spans if span[1] + span[2] <= left)
+        return self._replace(tokens=self.tokens[:left], spans=kept)

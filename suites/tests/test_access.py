@@ -1,0 +1,48 @@
+"""The part `access` passes on the reference, and each property finds a fault of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.access.part import PART
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.part_machine import explore
+from kvproof.suites.tests.planted import Fault, load, plant
+
+FAULTS = {
+    "a_reason_is_kept_back": (
+        Fault("reference.access", '        "asked not to store": not store,\n', ""),
+        "a_decision_names_every_reason",
+    ),
+    "reads_for_every_token": (
+        Fault("reference.access", "read=read and not needs_every_token", "read=read"),
+        "a_decision_names_every_reason",
+    ),
+    "reads_what_it_may_not": (
+        Fault("reference.cache_manager", " if access.read else NO_HIT", ""),
+        "a_decision_is_what_happens",
+    ),
+    "stores_what_it_may_not": (
+        Fault("reference.cache_manager", "current and request.access.write", "current"),
+        "a_decision_is_what_happens",
+    ),
+}
+for _name, (_fault, _) in FAULTS.items():
+    plant(_name, _fault)
+
+
+def test_the_reference_passes_and_everything_is_seen():
+    seen = explore(PART, BUDGETS["pr"])
+    assert seen.violation is None
+    assert set(seen.checks) == {prop.name for prop in PART.properties}
+    needed = {situation for prop in PART.properties for situation in prop.situations}
+    assert needed <= set(seen.situations)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_by_its_property(name):
+    prop = FAULTS[name][1]
+    others = {each.name for each in PART.properties} - {prop}
+    seen = explore(load(name, "suites.access.part").PART, BUDGETS["pr"], tolerate=others)
+    assert seen.violation is not None
+    assert seen.violation.property == prop

@@ -1,0 +1,216 @@
+"""Bugs planted in the planner, each of a kind that engines had, and the property it falls to."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.part import Config, PartViolation, Recorder
+from kvproof.suites.part_machine import explore
+from kvproof.suites.plan.part import PART
+from kvproof.suites.plan.world import World
+from kvproof.suites.tests.planted import Fault, load, plant
+
+
+class Planted(NamedTuple):
+    story: str
+    property: str
+    module: str
+    old: str
+    new: str
+
+
+FAULTS = (
+    Planted(
+        "the null block is counted as room (vLLM #47272)",
+        "the_returned_length_fits_and_one_more_does_not",
+        "plan",
+        "return self.num_blocks - 1",
+        "return self.num_blocks",
+    ),
+    Planted(
+        "tokens in flight behind a window are forgotten",
+        "requests_hold_the_blocks_planned",
+        "plan",
+        "    seen = size - 1 + in_flight\n",
+        "    seen = size\n",
+    ),
+    Planted(
+        "a chunk is taken to begin at a border of blocks",
+        "requests_hold_the_blocks_planned",
+        "plan",
+        "borders = range(0, min(length, lcm(size, unit)), size)",
+        "borders = range(1)",
+    ),
+    Planted(
+        "stated tokens are more than fit (vLLM #40691)",
+        "stated_capacity_is_reached",
+        "plan_sizes",
+        "tokens=whole * length + min(",
+        "tokens=(whole + 1) * length + min(",
+    ),
+    Planted(
+        "the error names the first length that does not fit",
+        "too_little_memory_says_what_fits",
+        "planner",
+        "            high = middle\n    return low\n",
+        "            high = middle\n    return high\n",
+    ),
+    Planted(
+        "the memory needed counts the null block twice",
+        "too_little_memory_says_what_fits",
+        "planner",
+        "blocks = max(trial.blocks + 1, settings.num_blocks)",
+        "blocks = max(trial.blocks + 2, settings.num_blocks)",
+    ),
+    Planted(
+        "a layer that owns nothing is in no group",
+        "every_layer_is_in_exactly_one_group",
+        "plan_trials",
+        "for name in readers.get(layer.name, ()))",
+        "for name in readers.get(layer.name, ())[1:])",
+    ),
+    Planted(
+        "groups are not split: a group more has to save a fifth of a request",
+        "no_equal_split_is_better",
+        "plan_trials",
+        "Fraction(1, 500)",
+        "Fraction(1, 5)",
+    ),
+    Planted(
+        "a window's own token is needed twice",
+        "every_byte_is_accounted_for",
+        "plan_sizes",
+        "planned.size - 1 + plan.settings",
+        "planned.size + plan.settings",
+    ),
+    Planted(
+        "block sizes are raised beyond the bound (vLLM #54458)",
+        "the_unit_keeps_to_its_bound",
+        "plan_search",
+        "settings.unit_bound // settings.block_size + 1",
+        "settings.unit_bound // settings.block_size + 4",
+    ),
+    Planted(
+        "the first worker decides the number of blocks",
+        "workers_agree",
+        "plan_trials",
+        "_room(worker, settings) for worker in workers)",
+        "_room(worker, settings) for worker in workers[:1])",
+    ),
+    Planted(
+        "a layer takes one token's place in a row (vLLM #24486 and its kin)",
+        "live_owners_never_alias",
+        "plan_views",
+        "offset += aligned(tokens * part.nbytes)",
+        "offset += aligned(part.nbytes)",
+    ),
+    Planted(
+        "kernel blocks are counted in blocks",
+        "live_owners_never_alias",
+        "plan_views",
+        "kernel_block = block * config.kernel_ratio + ",
+        "kernel_block = block + ",
+    ),
+    Planted(
+        "the fallback keeps its windows",
+        "keeping_windows_whole_states_its_cost",
+        "plan_classes",
+        "if not settings.hybrid_groups or not 0 <",
+        "if not 0 <",
+    ),
+    Planted(
+        "JSON loses a layer that reads another",
+        "a_plan_survives_json",
+        "plan",
+        "msgspec.json.encode(self)",
+        "msgspec.json.encode(self).replace(b'readers', b'writers')",
+    ),
+    Planted(
+        "a part of a state runs over the end of its block",
+        "states_fill_their_blocks",
+        "plan_views",
+        "end = min(stop, (start // row + 1) * row)",
+        "end = stop",
+    ),
+    Planted(
+        "a state is given a block too many",
+        "states_fill_their_blocks",
+        "plan_trials",
+        "-(-size // workers[stage].block_bytes) for",
+        "size // workers[stage].block_bytes + 1 for",
+    ),
+)
+
+
+class History(NamedTuple):
+    config: Config
+    questions: list[tuple[str, dict[str, Any]]]
+
+
+@functools.cache
+def histories() -> list[History]:
+    """What the part does at its smallest budget, cut into pieces of one plan each."""
+    found: list[History] = []
+
+    class Noted(World):
+        def __init__(self, config: Config, recorder: Recorder) -> None:
+            found.append(History(config, []))
+            super().__init__(config, recorder)
+
+        def apply(self, verb: str, **arguments: Any) -> object:
+            if verb == "plan":
+                found.append(History(arguments["config"], []))
+            else:
+                found[-1].questions.append((verb, arguments))
+            return super().apply(verb, **arguments)
+
+    seen = explore(PART._replace(world=Noted), BUDGETS["pr"])
+    assert seen.violation is None
+    assert seen.died is None
+    return found
+
+
+def fallen(part: Any) -> Iterator[str]:
+    for config, questions in histories():
+        recorder = Recorder(part.properties)
+        try:
+            world = part.world(config, recorder)
+            for verb, arguments in questions:
+                world.apply(verb, **arguments)
+        except PartViolation as violation:
+            yield violation.property
+
+
+def test_every_situation_occurs() -> None:
+    seen: Counter[str] = Counter()
+    for config, questions in histories():
+        recorder = Recorder(PART.properties)
+        world = World(config, recorder)
+        for verb, arguments in questions:
+            world.apply(verb, **arguments)
+        seen += recorder.situations
+    wanted = {name for prop in PART.properties for name in prop.situations}
+    assert wanted <= set(seen)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+def test_each_fault_falls_to_its_property(fault: Planted) -> None:
+    name = f"plan_{FAULTS.index(fault)}"
+    plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
+    broken = load(name, "suites.plan.part").PART
+    others: Counter[str] = Counter()
+    for prop in fallen(broken):
+        if prop == fault.property:
+            return
+        others[prop] += 1
+    pytest.fail(f"fell to {dict(others)}")
+
+
+def test_every_property_notices_some_fault() -> None:
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}

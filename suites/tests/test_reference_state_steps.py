@@ -1,0 +1,333 @@
+"""Recurrent states of requests: where they are saved, restored from, and who makes room (S, C2)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from kvproof.reference.access import decide
+from kvproof.reference.requests import Admission, Refusal, Usage
+from kvproof.suites.tests.reference_kit import (
+    SIZE,
+    compute,
+    full,
+    go_on,
+    indexed_units,
+    open_manager,
+    range_of,
+    recurrent,
+    serve,
+    start,
+    state,
+    window,
+)
+
+MODEL = (full(), recurrent(state_blocks=2))
+NO_STORE = decide(enabled=True, store=False)
+
+
+def separate(requests=1, budget=0, groups=MODEL, **options):
+    return open_manager(
+        99,
+        groups=groups,
+        state_pool="separate",
+        max_requests=requests,
+        prefix_cache_state_budget=budget,
+        **options,
+    )
+
+
+def shared(num_blocks=99, **options):
+    return open_manager(num_blocks, groups=MODEL, **options)
+
+
+POOLS = {"shared": shared, "separate": lambda **options: separate(3, 9, **options)}
+pools = pytest.mark.parametrize("make", POOLS.values(), ids=POOLS)
+
+
+def fork(*own):
+    """Three shared units, and what follows them."""
+    return [*range(100, 112), *own]
+
+
+# --- S1, S8: where a hit is possible ---
+
+
+def test_without_a_checkpoint_cached_keys_are_no_hit():
+    manager = separate(requests=2)
+    serve(manager, "a", range_of(9))
+    assert (manager.usage().cached, manager.lookup(range_of(9))) == (2, 8)
+    for name in "bc":
+        start(manager, name, [7])
+    assert (manager.usage().cached, manager.lookup(range_of(9))) == (2, 0)
+    assert manager.statistics.cumulative.hits == 0
+
+
+@pools
+def test_a_hit_stands_exactly_at_a_checkpoint(make):
+    manager = make()
+    serve(manager, "a", range_of(18))
+    hits = [manager.lookup(range_of(count)) for count in range(1, 24)]
+    assert hits == [0] * 16 + [16] * 7
+
+
+@pools
+def test_the_third_request_hits_where_the_second_left_the_first(make):
+    manager = make()
+    first = serve(manager, "a", fork(*[1] * 9))
+    second = start(manager, "b", fork(*[2] * 9))
+    assert (first.hit, second.hit) == (0, 0)
+    assert (first.stop, second.stop) == (20, 12), "b stops at the junction and saves there"
+    compute(manager, "b")
+    third = serve(manager, "c", fork(*[3] * 9))
+    assert (third.hit, third.start) == (12, 12)
+    assert manager.lookup(fork(*[1] * 9)) == 20, "no checkpoint was lost for it"
+
+
+@pools
+def test_chunks_end_at_borders_and_each_is_a_checkpoint(make):
+    manager = make()
+    step = manager.begin_step()
+    stops = [manager.admit("a", range_of(21), compute=7).stop]
+    manager.end_step(step)
+    stops += [answer.stop for answer in compute(manager, "a", chunk=7)]
+    assert stops == [4, 8, 12, 16, 20, 21]
+    manager.release("a")
+    hits = [manager.lookup(range_of(count)) for count in range(1, 22)]
+    assert hits == [(count - 1) // SIZE * SIZE for count in range(1, 22)]
+
+
+def test_windows_and_states_must_both_be_valid():
+    manager = open_manager(99, groups=(full(), window(5), recurrent()))
+    serve(manager, "a", range_of(17), chunk=8)
+    assert [manager.lookup(range_of(n)) for n in (9, 13, 17)] == [8, 8, 16]
+    local = manager.residency.local[0]
+    manager.pool.give(local.evict(2))
+    assert [manager.lookup(range_of(n)) for n in (9, 13, 17)] == [0, 0, 16]
+
+
+# --- S3, S4: copies ---
+
+
+@pools
+def test_a_hit_restores_into_its_own_row_and_saves_into_another(make):
+    manager = make()
+    one = serve(manager, "a", range_of(9)).state
+    assert (len(one.read), one.restore) == (0, None), "the zero state"
+    assert one.save[0] == one.writes[0][1]
+    step = manager.begin_step()
+    two = manager.admit("b", range_of(13)).state
+    assert two.restore == (one.save[1], two.read)
+    assert two.writes == ((12, two.read),)
+    assert two.save[0] == two.read
+    places = [one.save[1], two.read, two.save[1]]
+    assert len({*map(tuple, places)}) == 3, "sources and destinations are apart (S3)"
+    assert manager.tables("b")[1].tolist() == two.read.tolist()
+    manager.end_step(step)
+    step = manager.begin_step()
+    three = manager.extend("b").state
+    assert (three.read, three.restore, three.save) == (two.read, None, None)
+    manager.end_step(step)
+
+
+def test_several_state_groups_are_one_state():
+    groups = (recurrent(state_blocks=2), full(2), recurrent(8, state_blocks=3))
+    manager = open_manager(99, groups=groups)
+    answer = serve(manager, "a", range_of(17))
+    assert (answer.stop, len(answer.state.save[1])) == (16, 5)
+    start(manager, "b", range_of(17))
+    assert manager.live["b"].computed == 17
+    rows = [manager.tables("b")[group].tolist() for group in (0, 2)]
+    assert [len(row) for row in rows] == [2, 3]
+    assert len({*rows[0], *rows[1]}) == 5
+
+
+@pools
+def test_a_request_that_stores_nothing_saves_nothing(make):
+    manager = make()
+    assert serve(manager, "a", range_of(9), access=NO_STORE).state.save is None
+    assert manager.lookup(range_of(9)) == 0
+
+
+# --- S9: the shared pool ---
+
+
+def test_states_fill_ordinary_blocks_and_leave_in_the_common_order():
+    manager = shared()
+    answers = [serve(manager, name, [first] * 5) for name, first in (("a", 1), ("b", 2))]
+    assert manager.usage() == Usage(98 - 6, 0, 6)
+    expected = []
+    for answer in answers:
+        expected += [answer.state.save[1].tolist(), answer.table[:1].tolist()]
+    assert [manager.evict(1).tolist() for _ in range(4)] == expected
+    assert manager.usage() == Usage(98, 0, 0)
+
+
+def test_a_running_state_takes_room_from_whatever_is_oldest():
+    manager = shared(8)
+    old = serve(manager, "old", [1] * 5)
+    assert manager.usage() == Usage(4, 0, 3)
+    manager.begin_step()
+    answer = manager.admit("a", [2] * 13, compute=12)
+    assert (answer.stop, manager.lookup([1] * 5)) == (12, 0)
+    assert set(old.state.save[1]) & {*answer.table, *answer.state.writes[0][1]}
+    assert answer.state.save, "the leaf of the old request made room for the checkpoint"
+    assert manager.usage() == Usage(0, 7, 0)
+
+
+def test_a_request_without_room_for_its_state_is_refused_with_the_numbers():
+    manager = shared(6)
+    manager.begin_step()
+    manager.admit("a", [1] * 3)
+    before = state(manager)
+    assert manager.admit("b", [2] * 3) == Refusal("no_space", 3, 2)
+    assert manager.admit("c", [2] * 13) == Refusal("never_fits", 6, 5)
+    assert state(manager) == before
+
+
+# --- S5: the separate pool ---
+
+
+def test_without_a_budget_idle_rows_are_borrowed_and_given_back():
+    manager = separate(requests=3)
+    serve(manager, "a", range_of(5))
+    for index in range(3):
+        assert manager.lookup(range_of(5)) == 4
+        assert isinstance(start(manager, f"r{index}", [7, index]), Admission)
+    assert manager.lookup(range_of(5)) == 0
+    manager.begin_step()
+    assert manager.admit("last", [9]) == Refusal("no_state_row", 1, 0)
+
+
+def test_a_pinned_checkpoint_makes_a_request_wait_until_its_restore_is_done():
+    manager = separate(requests=2)
+    serve(manager, "a", range_of(5))
+    step = manager.begin_step()
+    assert manager.admit("b", range_of(6)).hit == 4
+    before = state(manager)
+    assert manager.admit("c", [7]) == Refusal("no_state_row", 1, 0)
+    assert state(manager) == before
+    manager.end_step(step)
+    manager.begin_step()
+    assert isinstance(manager.admit("c", [7]), Admission)
+
+
+def test_a_request_tries_again_without_the_hit_whose_pin_is_what_blocks_it():
+    manager = separate(requests=2)
+    serve(manager, "a", range_of(5))
+    start(manager, "other", [7])
+    assert manager.lookup(range_of(6)) == 4
+    answer = serve(manager, "b", range_of(6))
+    assert (answer.hit, answer.start, answer.state.restore) == (0, 0, None)
+    assert manager.statistics.cumulative.hits == 0
+
+
+def test_in_a_shared_pool_too_the_hit_is_given_up_if_it_blocks_itself():
+    manager = shared(6)
+    serve(manager, "a", range_of(4))
+    assert manager.lookup(range_of(9)) == 4
+    # the hit pins 1 + 2 blocks, and a state and a unit need 3 more
+    answer = start(manager, "b", range_of(9))
+    assert (answer.hit, answer.stop) == (0, 8)
+    assert manager.usage().held == 4
+
+
+def test_a_pin_keeps_the_checkpoint_of_its_prefix():
+    manager = shared()
+    serve(manager, "a", range_of(9))
+    assert manager.pin("p", range_of(8)) == 8
+    manager.evict(99)
+    assert manager.usage().held == 4
+    assert manager.lookup(range_of(9)) == 8
+    manager.unpin("p")
+    manager.evict(99)
+    assert manager.usage() == Usage(98, 0, 0)
+
+
+# --- S6: while decoding ---
+
+
+def decode(manager, name, tokens, count):
+    start(manager, name, tokens)
+    compute(manager, name)
+    for _ in range(count):
+        go_on(manager, name, [1])
+
+
+@pools
+@pytest.mark.parametrize(("interval", "kept"), [(0, []), (4, [20]), (8, [16]), (12, [12])])
+def test_a_decoding_request_keeps_its_last_checkpoint_only(make, interval, kept):
+    manager = make(prefix_cache_decode_state_interval=interval)
+    decode(manager, "a", [1] * 5, 17)
+    hits = {manager.lookup([1] * count) for count in range(1, 24)}
+    assert hits == {0, 4, *kept}
+    manager.release("a")
+    decode(manager, "b", [1, 1, 2], 19)
+    assert {manager.lookup([1] * count) for count in range(1, 24)} == hits, "no longer replaceable"
+
+
+def test_the_old_checkpoint_stays_if_there_is_no_room_for_the_new():
+    manager = separate(1, 1, prefix_cache_decode_state_interval=4)
+    decode(manager, "a", [1] * 3, 11)
+    assert {manager.lookup([1] * count) for count in range(1, 16)} == {0, 4}
+
+
+# --- T4, H6: what goes ---
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3])
+def test_a_model_of_states_only_forgets_the_tokens_of_paths_without_checkpoint(budget):
+    manager = separate(1, budget, groups=(recurrent(),))
+    for index in range(12):
+        serve(manager, "r", [index, *range(100, 108), *[5] * 9])
+        assert indexed_units(manager) == 4 * manager.residency.states.num_ready
+        assert manager.residency.states.num_ready == min(index + 1, budget)
+    start(manager, "long", range_of(5))
+    for _ in range(40):
+        go_on(manager, "long", [3])
+    manager.release("long")
+    assert indexed_units(manager) == (4 * (budget - 1) + 1 if budget else 0)
+
+
+@pools
+def test_a_reset_under_way_discards_what_is_being_saved(make):
+    manager = make()
+    free = manager.residency.states.home.num_free
+    serve(manager, "old", range_of(5))
+    step = manager.begin_step()
+    manager.admit("a", range_of(9))
+    manager.reset()
+    manager.end_step(step)
+    compute(manager, "a")
+    assert manager.lookup(range_of(9)) == 0
+    manager.release("a")
+    assert manager.usage() == Usage(98, 0, 0)
+    assert manager.residency.states.num_ready == 0
+    assert manager.residency.states.home.num_free == free
+
+
+@pools
+def test_a_request_released_while_it_saves_publishes_nothing_and_keeps_nothing(make):
+    manager = make()
+    free = manager.residency.states.home.num_free
+    step = manager.begin_step()
+    copies = manager.admit("a", range_of(9)).state
+    manager.release("a")
+    other = manager.admit("b", [7]).state.writes[0][1]
+    assert not {*other} & {*copies.save[0], *copies.save[1]}, "the step may still write them (B6)"
+    manager.end_step(step)
+    assert manager.lookup(range_of(9)) == 0
+    manager.release("b")
+    assert manager.usage() == Usage(98, 0, 0)
+    assert manager.residency.states.home.num_free == free
+
+
+def test_stops_never_lose_a_token():
+    manager = shared(200, prefix_cache_decode_state_interval=8)
+    for index in range(6):
+        answers = [start(manager, "r", fork(*[index] * 11), compute=9)]
+        answers += compute(manager, "r", chunk=9)
+        assert all(one.stop == other.start for one, other in pairwise(answers))
+        assert answers[-1].stop == 23
+        manager.release("r")

@@ -1,0 +1,343 @@
+"""Recurrent states by example: rows, checkpoints, copies, where to save."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from itertools import pairwise
+
+import pytest
+
+from kvproof.reference.checkpoints import CHECKPOINT_LIFE, Checkpoint, Verdict, verdict
+from kvproof.reference.identity import Span
+from kvproof.reference.state_cache import StateCache
+from kvproof.reference.state_copies import Run, StateBatch, StepCopies, merge_runs, step_copies
+from kvproof.reference.state_pool import Blocks, Rows
+from kvproof.reference.state_saves import next_stop, save_kind
+from kvproof.reference.transitions import IllegalMove, Transitions
+
+
+def saved(cache, request, tokens, **options):
+    checkpoint = cache.reserve(request, tokens, **options)
+    cache.publish(checkpoint, (request, tokens))
+    cache.unpin_save(checkpoint)
+    return checkpoint
+
+
+# --- life cycles ---
+
+DOOR = Transitions("door", {("open", "close"): "closed", ("closed", "open"): "open"})
+
+
+def test_a_legal_move_leads_to_the_next_state():
+    assert DOOR.start == "open"
+    assert DOOR.move("open", "close") == "closed"
+    assert DOOR.states() == ["open", "closed"]
+
+
+def test_an_illegal_move_names_both_states_and_what_is_allowed():
+    with pytest.raises(IllegalMove) as error:
+        DOOR.move("closed", "close")
+    assert str(error.value) == (
+        "door: 'close' leads to closed and is not allowed in state closed; "
+        "allowed there: open (to open)"
+    )
+
+
+def test_an_unknown_event_leads_nowhere():
+    with pytest.raises(IllegalMove, match="'lock' leads to no state"):
+        DOOR.move("open", "lock")
+
+
+def test_a_table_cannot_be_changed():
+    with pytest.raises(TypeError):
+        DOOR.table["open", "lock"] = "locked"
+
+
+def test_every_state_of_a_checkpoint_is_reached_and_left():
+    sources = {state for state, _ in CHECKPOINT_LIFE.table}
+    assert sources == set(CHECKPOINT_LIFE.table.values()) == set(CHECKPOINT_LIFE.states())
+
+
+@pytest.mark.parametrize("event", ["publish", "discard"])
+def test_a_ready_checkpoint_is_no_reservation(event):
+    cache = StateCache(Rows(2))
+    cache.acquire("a")
+    checkpoint = saved(cache, "a", 64)
+    with pytest.raises(IllegalMove, match=f"checkpoint: '{event}' leads to .* in state ready"):
+        cache.publish(checkpoint, 0) if event == "publish" else cache.discard(checkpoint)
+    assert checkpoint.status == "ready"
+    assert checkpoint.owner == ("a", 64)
+
+
+def test_pins_are_not_dropped_twice():
+    cache = StateCache(Rows(2))
+    cache.acquire("a")
+    checkpoint = saved(cache, "a", 64)
+    with pytest.raises(IllegalMove):
+        cache.unpin_save(checkpoint)
+    with pytest.raises(IllegalMove):
+        cache.unpin_restore("a")
+
+
+# --- rows ---
+
+
+def test_row_0_is_never_used():
+    rows = Rows(3)
+    assert sorted(rows.take()[0] for _ in range(3)) == [1, 2, 3]
+    assert rows.take() is None
+
+
+def test_without_budget_checkpoints_borrow_idle_rows_and_give_them_back():
+    cache = StateCache(Rows(2), most_running=2)
+    cache.acquire("a")
+    checkpoint = saved(cache, "a", 64)
+    assert cache.acquire("b") == checkpoint.ids
+    assert checkpoint.status == "absent"
+
+
+def test_a_request_waits_if_only_pinned_checkpoints_are_left():
+    cache = StateCache(Rows(2), most_running=2)
+    cache.acquire("a")
+    checkpoint = saved(cache, "a", 64)
+    cache.pin_restore(checkpoint, "a")
+    assert cache.acquire("b") is None
+    cache.unpin_restore("a")
+    assert cache.acquire("b") is not None
+
+
+def test_a_running_request_never_needs_a_second_row():
+    cache = StateCache(Rows(2), most_running=1)
+    assert cache.acquire("a") == cache.acquire("a")
+    assert cache.home.num_free == 1
+    assert cache.acquire("b") is None
+
+
+def test_the_shared_pool_gives_blocks_with_any_ids():
+    free = [3, 9, 4, 7]
+
+    def take(count):
+        taken, free[:count] = array("i", free[:count]), []
+        return taken if len(taken) == count else None
+
+    home = Blocks(2, take=take, give=free.extend, room=lambda: len(free))
+    cache = StateCache(home)
+    assert list(cache.acquire("a")) == [3, 9]
+    assert list(saved(cache, "a", 64).ids) == [4, 7]
+    assert list(cache.acquire("b")) == [4, 7]
+    cache.release("a")
+    assert free == [3, 9]
+
+
+def test_an_eviction_is_told_with_the_place_in_the_index():
+    places = []
+    cache = StateCache(Rows(2), on_evict=lambda checkpoint: places.append(checkpoint.owner))
+    cache.acquire("a")
+    checkpoint = saved(cache, "a", 64)
+    cache.acquire("b")
+    assert places == [("a", 64)]
+    assert checkpoint.owner is None
+
+
+def test_the_accepted_draft_state_runs_on():
+    cache = StateCache(Rows(4))
+    cache.acquire("a")
+    drafts = cache.acquire_drafts("a", 2)
+    assert cache.keep_draft("a", 2) == drafts[1]
+    assert cache.running("a") == drafts[1]
+    assert cache.home.num_free == 3
+
+
+def test_a_decode_checkpoint_replaces_the_last_one():
+    cache = StateCache(Rows(3))
+    cache.acquire("a")
+    old, new = saved(cache, "a", 64, replaceable=True), saved(cache, "a", 128, replaceable=True)
+    assert (old.status, new.status) == ("absent", "ready")
+
+
+def test_the_old_decode_checkpoint_stays_until_the_new_one_is_published():
+    cache = StateCache(Rows(3))
+    cache.acquire("a")
+    old = saved(cache, "a", 64, replaceable=True)
+    cache.discard(cache.reserve("a", 128, replaceable=True))
+    assert old.status == "ready"
+
+
+def test_a_pool_that_evicts_by_itself_spares_the_old_decode_checkpoint_too():
+    free = [1, 2]
+
+    def take(count):
+        if len(free) < count:
+            cache.evict_one()
+        return array("i", [free.pop()]) if free else None
+
+    cache = StateCache(Blocks(1, take=take, give=free.extend, room=lambda: len(free)))
+    cache.acquire("a")
+    old = saved(cache, "a", 64, replaceable=True)
+    assert cache.num_ready == 1
+    assert cache.reserve("a", 128, replaceable=True) is None
+    assert old.status == "ready"
+
+
+def test_a_checkpoint_that_is_saved_already_is_ready_at_once():
+    cache = StateCache(Rows(2), clock=lambda: 7)
+    cache.acquire("a")
+    checkpoint = cache.reserve("a", 64)
+    cache.publish(checkpoint, "here", saved=True)
+    assert (checkpoint.status, checkpoint.stamp, cache.num_ready) == ("ready", 7, 1)
+
+
+def test_a_request_leaves_nothing_but_what_others_may_use():
+    cache = StateCache(Rows(4))
+    cache.acquire("a")
+    kept, reserved = saved(cache, "a", 64), cache.reserve("a", 128)
+    cache.pin_restore(kept, "a")
+    cache.release("a")
+    cache.release("a")
+    assert (kept.status, reserved.status) == ("ready", "absent")
+    assert cache.home.num_free == 3
+
+
+def test_a_new_epoch_waits_for_pinned_rows_only():
+    cache = StateCache(Rows(3))
+    cache.acquire("a")
+    pinned, ready = saved(cache, "a", 64), saved(cache, "a", 128)
+    cache.pin_restore(pinned, "a")
+    cache.clear()
+    assert (pinned.status, ready.status) == ("detached", "absent")
+    cache.unpin_restore("a")
+    assert (pinned.status, cache.home.num_free) == ("absent", 2)
+
+
+@pytest.mark.parametrize(
+    ("owner", "tokens", "same", "expected", "status"),
+    [
+        ("here", 64, True, Verdict.HIT, "ready"),
+        ("here", 64, False, Verdict.OTHER_CONTENT, "ready"),
+        ("there", 64, True, Verdict.STALE_RECORD, "absent"),
+        ("here", 128, True, Verdict.STALE_RECORD, "absent"),
+    ],
+)
+def test_verdicts_and_what_they_clean(owner, tokens, same, expected, status):
+    cache = StateCache(Rows(2))
+    cache.acquire("a")
+    checkpoint = cache.reserve("a", 64)
+    cache.publish(checkpoint, "here")
+    cache.unpin_save(checkpoint)
+    found = verdict(checkpoint, owner=owner, tokens=tokens, same_content=same)
+    cache.clean(found, checkpoint)
+    assert (found, checkpoint.status) == (expected, status)
+
+
+def test_an_entry_without_record_is_stale():
+    assert verdict(None, owner="x", tokens=64, same_content=True) is Verdict.STALE_ENTRY
+
+
+def test_a_checkpoint_describes_itself():
+    checkpoint = Checkpoint("a", 64, array("i", [5]), replaceable=False)
+    assert repr(checkpoint) == "Checkpoint(reserved, 64 tokens, 'a', [5])"
+
+
+# --- copies ---
+
+
+def test_pairs_are_merged_into_runs():
+    pairs = zip((4, 1, 5, 8, 6, 9), (20, 11, 21, 10, 22, 30), strict=True)
+    assert merge_runs(pairs, rows=31) == [
+        Run(1, 11, 1),
+        Run(4, 20, 3),
+        Run(8, 10, 1),
+        Run(9, 30, 1),
+    ]
+    assert merge_runs([], rows=1) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([(1, 5), (2, 5)], r"rows \[5\] are the destination of more than one copy"),
+        ([(1, 2), (2, 3)], r"rows \[2\] are both read and written"),
+        ([(1, 9)], r"rows \[9\] are not in 1 .. 7"),
+        ([(0, 3)], r"rows \[0\] are not in 1 .. 7"),
+    ],
+)
+def test_unfit_copies_are_refused_with_the_rows(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        merge_runs(pairs, rows=8)
+
+
+def test_states_of_unequal_size_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        step_copies([((1, 2), (3,))], [], rows=8)
+
+
+def test_a_batch_keeps_rows_with_their_requests():
+    a, b, c = (array("i", [row]) for row in (1, 2, 3))
+    batch = StateBatch.of([(a, None, c), (b, array("i", [7]), None)])
+    turned = batch.take([1, 0])
+    assert turned.running.tolist() == [[2], [1]]
+    assert turned.take([0]).merge(batch.take([0])).restore.tolist() == [[7], [0]]
+    assert turned.copies(rows=8) == StepCopies([Run(7, 2, 1)], [Run(1, 3, 1)])
+
+
+def test_an_empty_batch_merges_with_any():
+    empty = StateBatch.of([])
+    batch = StateBatch.of([(array("i", [1, 2]), None, None)])
+    assert empty.merge(batch) is batch
+    assert batch.merge(empty) is batch
+
+
+# --- where to save ---
+
+
+def test_a_prompt_stops_at_its_junction_and_at_the_last_border_it_can_hit():
+    stops, position = [0], 0
+    while position < 300:
+        position = next_stop(position, 300, prompt=300, unit=64, junction=128)
+        stops.append(position)
+    assert stops == [0, 128, 256, 300]
+    kinds = [save_kind(stop, prompt=300, unit=64) for stop in stops[1:]]
+    assert kinds == ["prefill", "prefill", "no"]
+
+
+def test_a_prompt_that_ends_on_a_border_stops_one_unit_before():
+    assert next_stop(0, 256, prompt=256, unit=64) == 192
+
+
+def test_chunks_end_at_borders_if_one_is_left():
+    assert next_stop(0, 100, prompt=1000, unit=64) == 64
+    assert next_stop(64, 100, prompt=1000, unit=64) == 100
+
+
+def test_decode_stops_at_multiples_of_the_interval():
+    assert next_stop(120, 140, prompt=100, unit=64, interval=128) == 128
+    assert save_kind(128, prompt=100, unit=64, interval=128) == "decode"
+    assert save_kind(192, prompt=100, unit=64, interval=128) == "no"
+    assert save_kind(128, prompt=100, unit=64) == "no"
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [(0, 8, 4), (4, 8, 6), (6, 8, 14), (6, 20, 20), (14, 18, 16)],
+)
+def test_steps_end_outside_spans(start, stop, expected):
+    spans = (Span("image", 6, 8, "x"),)
+    assert next_stop(start, stop, prompt=40, unit=4, spans=spans) == expected
+    assert save_kind(8, prompt=40, unit=4, spans=spans) == "no"
+
+
+# --- speed ---
+
+
+def test_a_request_with_a_checkpoint_costs_microseconds():
+    cache, rounds = StateCache(Rows(1_000), most_running=256), 2_000
+    times = [time.process_time()]
+    for _ in range(5):
+        for _ in range(rounds):
+            cache.acquire("a")
+            saved(cache, "a", 64)
+            cache.release("a")
+        times.append(time.process_time())
+    best = min(after - before for before, after in pairwise(times)) / rounds
+    assert best < 30e-6, f"{best * 1e6:.1f} microseconds"

@@ -1,0 +1,191 @@
+"""Each property of the part `system` sees the fault that it is there for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import Phase, settings
+
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.part_machine import explore
+from kvproof.suites.system.part import PART
+from kvproof.suites.tests.planted import Fault, load, plant
+
+
+class Planted(NamedTuple):
+    """A bug in a module of the reference: `property` has to notice that `old` is `new`."""
+
+    module: str
+    story: str
+    property: str
+    old: str
+    new: str
+    config: dict[str, object] = {}  # noqa: RUF012 - read only
+    """What every configuration has, so that the bug shows before something breaks down."""
+
+
+FAULTS = (
+    Planted(
+        "hits",
+        "a prompt is looked up without its salt (vLLM #3263, #44701)",
+        "cached_equals_uncached",
+        "            request.namespace, request.tokens, request.segments, most",
+        "            type(request.namespace)(), request.tokens, request.segments, most",
+    ),
+    Planted(
+        "symbolic",
+        "every placeholder of a span gets the same content",
+        "cached_equals_uncached",
+        "{position: mix(word, position - span.start) for position in inside}",
+        "{position: mix(word, 0) for position in inside}",
+    ),
+    Planted(
+        "cache_manager",
+        "blocks behind a window go while a later step still reads them (vLLM #47282, #47728)",
+        "chunked_equals_whole",
+        "self.holdings.leave_local(request, stop)",
+        "self.holdings.leave_local(request, request.computed)",
+    ),
+    Planted(
+        "block_table",
+        "all kernel blocks of a block are its first one",
+        "chunked_equals_whole",
+        "np.arange(ratio, dtype=np.int32)",
+        "np.zeros(ratio, dtype=np.int32)",
+    ),
+    Planted(
+        "holdings",
+        "what is released is handed out while a step still writes it (vllm-ascend #14055)",
+        "chunked_equals_whole",
+        "        if self._steps.runs(request.last_step):\n            self.leaving",
+        "        if False:\n            self.leaving",
+    ),
+    Planted(
+        "scheduler",
+        "a token sampled before a preemption is appended after it (vLLM #38624)",
+        "preempted_equals_undisturbed",
+        "return self.request.status == RUNNING and self.request.admissions == self.admission",
+        "return self.request.status == RUNNING",
+        {"num_drafts": 0},
+    ),
+    Planted(
+        "symbolic",
+        "every draft is accepted",
+        "drafted_equals_undrafted",
+        "        while accepted < work.drafts and drafts[accepted] == said[accepted]:\n",
+        "        while accepted < len(drafts):\n",
+    ),
+    Planted(
+        "symbolic",
+        "the draft layers read only the last position of a step",
+        "drafts_are_those_of_whole_draft_layers",
+        "for position in range(self._work.start, stop):",
+        "for position in range(stop - 1, stop):",
+    ),
+    Planted(
+        "symbolic",
+        "a request is moved without its recurrent state",
+        "moved_requests_are_whole",
+        "        if place.state:\n            self.memory.write_state",
+        "        if False:\n            self.memory.write_state",
+    ),
+    Planted(
+        "routed",
+        "the row of the token before stands for that of the last one",
+        "expert_rows_equal_a_fresh_run",
+        "request.last_row.astype(rows.dtype)",
+        "(rows[-1:] if len(rows) else request.last_row.astype(rows.dtype))",
+    ),
+    Planted(
+        "expert_marks",
+        "only the last chunk of a prompt records its rows",
+        "missing_expert_rows_are_reported",
+        "rows.get(scheduled.request.id)",
+        "rows.get(scheduled.request.id) if stop >= scheduled.request.prompt else None",
+    ),
+    Planted(
+        "request_queue",
+        "an answer is one token too long",
+        "answers_have_the_length_asked_for",
+        "return len(self.tokens) >= self.prompt.most_tokens",
+        "return len(self.tokens) > self.prompt.most_tokens",
+    ),
+    Planted(
+        "scheduler",
+        "a request that finds no room for its whole share never asks for less (vLLM #39734)",
+        "something_runs_while_work_is_left",
+        "while isinstance(answer, Refusal) and share > 1 and not self._victim(request):",
+        "while False:",
+    ),
+    Planted(
+        "request_queue",
+        "whoever came last is served first",
+        "waits_are_bounded",
+        "heapq.heappush(self._heap, (request.rank, request))",
+        "heapq.heappush(self._heap, (-request.rank, request))",
+    ),
+    Planted(
+        "scheduler",
+        "who gets the last tokens of a step depends on addresses",
+        "decisions_repeat",
+        "return request.last_step, request.rank",
+        "return request.last_step, id(request) * 7919 % 1009",
+        {"twin": True, "max_batch_tokens": 2},
+    ),
+    Planted(
+        "scheduler",
+        "a cancelled request keeps its blocks if a step of it is in flight",
+        "cancelling_is_safe",
+        "        if running:\n",
+        "        if running and not (event == 'cancel' and request.in_flight):\n",
+    ),
+    Planted(
+        "cache_manager",
+        "a refused admission is counted as a query",
+        "refused_admissions_leave_no_trace",
+        "        if isinstance(stop, Refusal):\n            return stop\n\n        start",
+        "        if isinstance(stop, Refusal):\n"
+        "            self.statistics.count(request.prompt, 0)\n"
+        "            return stop\n\n        start",
+    ),
+    Planted(
+        "scheduler",
+        "the last token of an answer is counted, although it is never computed",
+        "requests_that_never_fit_are_refused_at_arrival",
+        "prompt.most_tokens - 1",
+        "prompt.most_tokens",
+    ),
+    Planted(
+        "scheduler",
+        "every admission gets the whole budget of the step",
+        "options_reach_their_component",
+        "answer = self._ask(request, left)",
+        "answer = self._ask(request, self.config.max_batch_tokens)",
+    ),
+    Planted(
+        "holdings",
+        "the block after the last full one is never given back",
+        "the_pool_is_empty_in_the_end",
+        "self._pool.give(request.table[request.indexed * self._width :])",
+        "self._pool.give(request.table[(request.indexed + 1) * self._width :])",
+    ),
+)
+
+BUDGET = settings(BUDGETS["pr"], phases=[Phase.generate])
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+def test_a_planted_fault_is_seen_by_its_property(fault):
+    name = f"system_{FAULTS.index(fault)}"
+    plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
+    broken = load(name, "suites.system.part").PART
+    broken = broken._replace(draw_config=lambda draw: PART.draw_config(draw) | fault.config)
+    others = {prop.name for prop in PART.properties} - {fault.property}
+    seen = explore(broken, BUDGET, tolerate=others)
+    assert seen.violation is not None, (seen.died, seen.tolerated)
+    assert seen.violation.property == fault.property
+
+
+def test_every_property_has_its_fault():
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
