@@ -32,6 +32,7 @@ from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     Checked,
+    Explained,
     GrowthPoint,
     Skipped,
     TargetFailed,
@@ -319,6 +320,20 @@ class _Bench:
                     **{name: result[name] for name in _CHECKED_FIELDS},
                 )
                 self.write(checked)
+                self._explained(checked, result.get("explained", ()))
+
+    def _explained(self, checked: Checked, told: Sequence[dict[str, Any]]) -> None:
+        """Why each request of a checked pass hit what it hit, of targets that say so."""
+        for explanation in told:
+            self.write(
+                Explained(
+                    target=checked.target,
+                    workload=checked.workload,
+                    block_size=checked.block_size,
+                    num_blocks=checked.num_blocks,
+                    **explanation,
+                )
+            )
 
     def _ask(
         self, runner: Runner, job: str, work: dict[str, int], **arguments: Any

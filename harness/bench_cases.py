@@ -12,12 +12,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from kvproof.harness.bench_groups import groups_of, widths
+from kvproof.harness.bench_match import LOOKUPS, MATCH_TOKENS
 from kvproof.harness.events import BenchSample, BenchSummary, Optimum
 from kvproof.harness.optimum import Depths, References, belady, engine_blocks, hash_blocks
 from kvproof.harness.workloads import Workload
 
-CASES = ("no_eviction", "eviction", "lists")
+DEFAULT_CASES = ("no_eviction", "eviction", "lists")
 """`lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
+CASES = (*DEFAULT_CASES, "match")
+"""`match` is the lookup alone of one long cached prompt, whatever the workload."""
 EVICTION_PROMPTS = 64
 """Prompts of mean length that the pool of the case `eviction` holds."""
 TRACE_CAPACITIES = (1_000, 10_000, 50_000, 100_000)
@@ -33,7 +37,9 @@ class BenchOptions:
     """How much to measure; the defaults take a few minutes."""
 
     block_sizes: tuple[int, ...] = (16, 64)
-    cases: tuple[str, ...] = CASES
+    groups: str = ""
+    """Groups of layers, for example `full,window:1024,state`; empty: one of full attention."""
+    cases: tuple[str, ...] = DEFAULT_CASES
     repetitions: int = 5
     peer: str = ""
     """Target that ratios are against; empty: the first that is not the reference."""
@@ -78,30 +84,46 @@ class Ratio(NamedTuple):
 
 
 def plan(
-    workload: Workload, block_size: int, *, cases: Sequence[str], max_blocks: int
+    workload: Workload,
+    block_size: int,
+    *,
+    cases: Sequence[str],
+    max_blocks: int,
+    groups: str = "",
 ) -> list[Case]:
     """The cases that make sense for a workload; `lists` is planned like `no_eviction`."""
-    references = engine_blocks(workload, block_size)
-    distinct = references.distinct()
+    wide = widths(groups_of(groups, block_size))
+    distinct = engine_blocks(workload, block_size).distinct().tolist()
+    kept = [wide.blocks(units, number) for number, units in enumerate(distinct, 1)]
     planned = []
-    if roomy := _no_eviction(workload, distinct.tolist(), block_size, max_blocks):
-        planned = [roomy._replace(name=name) for name in cases if name != "eviction"]
-    pool = eviction_pool(workload, block_size)
-    if "eviction" in cases and distinct[-1] >= pool:
+    if roomy := _no_eviction(workload, kept, block_size, wide.blocks(_longest(workload, block_size), 1), max_blocks):
+        planned = [roomy._replace(name=name) for name in cases if name in _ROOMY]
+    pool = eviction_pool(workload, block_size, groups)
+    if "eviction" in cases and kept[-1] >= pool:
         planned.append(Case("eviction", block_size, pool, workload.requests, workload.tokens))
+    if "match" in cases:
+        room = 2 * wide.blocks(-(-MATCH_TOKENS // block_size), 1) + 1
+        planned.append(Case("match", block_size, room, LOOKUPS, LOOKUPS * MATCH_TOKENS))
     return planned
 
 
-def eviction_pool(workload: Workload, block_size: int) -> int:
+_ROOMY = ("no_eviction", "lists")
+
+
+def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:
     """Blocks for 64 mean prompts, and for the longest one in any case."""
+    wide = widths(groups_of(groups, block_size))
     mean = workload.tokens / workload.requests
-    return max(int(EVICTION_PROMPTS * mean / block_size), _longest(workload, block_size)) + 1
+    several = wide.blocks(int(EVICTION_PROMPTS * mean / block_size), EVICTION_PROMPTS)
+    return max(several, wide.blocks(_longest(workload, block_size), 1)) + 1
 
 
-def roomy_pool(workload: Workload, block_size: int) -> int:
+def roomy_pool(workload: Workload, block_size: int, groups: str = "") -> int:
     """The smallest pool in which no request of the workload can evict anything."""
+    wide = widths(groups_of(groups, block_size))
     distinct = int(engine_blocks(workload, block_size).distinct()[-1])
-    return distinct + _longest(workload, block_size) + 1
+    spare = wide.blocks(_longest(workload, block_size), 1)
+    return wide.blocks(distinct, workload.requests) + spare + 1
 
 
 def _longest(workload: Workload, block_size: int) -> int:
@@ -109,11 +131,14 @@ def _longest(workload: Workload, block_size: int) -> int:
 
 
 def _no_eviction(
-    workload: Workload, distinct: list[int], block_size: int, max_blocks: int
+    workload: Workload, kept: list[int], block_size: int, running: int, max_blocks: int
 ) -> Case | None:
-    """As many leading requests as `max_blocks` hold beside the blocks of a running request."""
-    spare = _longest(workload, block_size) + 1
-    requests = sum(blocks + spare <= max_blocks for blocks in distinct)
+    """As many leading requests as `max_blocks` hold beside the blocks of a running request.
+
+    `kept` are the blocks that the cache holds after each request.
+    """
+    spare = running + 1
+    requests = sum(blocks + spare <= max_blocks for blocks in kept)
     if not requests:
         return None
     note = ""
@@ -123,7 +148,7 @@ def _no_eviction(
             f"{max_blocks:,} blocks without eviction, and some engines need gigabytes for more"
         )
     tokens = int(workload.lengths[:requests].sum())
-    return Case("no_eviction", block_size, distinct[requests - 1] + spare, requests, tokens, note)
+    return Case("no_eviction", block_size, kept[requests - 1] + spare, requests, tokens, note)
 
 
 def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
@@ -159,6 +184,7 @@ def summarize(
         block_size=first.block_size,
         num_blocks=first.num_blocks,
         case=first.case,
+        groups=first.groups,
         repetitions=len(samples),
         tokens_per_second=middle,
         low=low,
@@ -195,17 +221,31 @@ def hash_optimum(workload: Workload) -> Iterator[Optimum]:
             yield msgspec.structs.replace(row, rule="hash_blocks", lru_root_first_tokens=other)
 
 
-def engine_optimum(workload: Workload, block_size: int, pools: Sequence[int]) -> Iterator[Optimum]:
-    """What engines with such blocks could reach: infinite, at these pools, and a curve."""
+def engine_optimum(
+    workload: Workload, block_size: int, pools: Sequence[int], groups: str = ""
+) -> Iterator[Optimum]:
+    """What engines with such blocks could reach: infinite, at these pools, and a curve.
+
+    Of groups, only those of full attention count: a hit needs one block of each for every unit,
+    while of windows, chunks and states a cache need not keep most. Without full attention no
+    capacity bounds the hits.
+    """
+    full = widths(groups_of(groups, block_size)).full
     references = engine_blocks(workload, block_size)
     distinct = int(references.distinct()[-1])
-    sizes = {pool - 1 for pool in pools} | {distinct // n for n in _CURVE}
-    yield from _rows(workload, block_size, references, sorted(sizes - {0}))
+    sizes = {pool - 1 for pool in pools} | {full * distinct // n for n in _CURVE}
+    usable = [size for size in sorted(sizes) if full and size >= full]
+    yield from _rows(workload, block_size, references, usable, full)
 
 
 def _rows(
-    workload: Workload, block_size: int, references: References, capacities: Sequence[int]
+    workload: Workload,
+    block_size: int,
+    references: References,
+    capacities: Sequence[int],
+    per_unit: int = 1,
 ) -> Iterator[Optimum]:
+    """The infinite cache, then one row for each capacity; `per_unit` blocks fill one reference."""
     depths = Depths(references)
     infinite = depths.infinite()
     everything = Optimum(
@@ -218,7 +258,8 @@ def _rows(
     )
     yield everything
     for capacity in capacities:
-        lru, best = depths.lru(capacity), belady(references, capacity)
+        units = capacity // per_unit
+        lru, best = depths.lru(units), belady(references, units)
         yield msgspec.structs.replace(
             everything,
             capacity=capacity,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from kvproof.harness import operations as ops
 from kvproof.harness.session import Session
-from kvproof.harness.target import Refused, Request, TargetConfig
+from kvproof.harness.target import Refused, Request, Target, TargetConfig
 from kvproof.harness.violation import Violation
 from kvproof.harness.workloads import load_workload
+
+_EXPLAINED = "kvproof.harness.adapters.reference:make_target"
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -17,13 +20,12 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
 
     Arguments: factory, workload, block_size, num_blocks, max_tokens. Every hit is compared with
     the shadow memory and with the longest reusable prefix; counters are not inspected, because
-    that costs as much as the pool is large.
+    that costs as much as the pool is large. The reference explains each hit: `explained`.
     """
-    module, _, function = arguments["factory"].partition(":")
-    make_target = getattr(importlib.import_module(module), function)
     config = TargetConfig(num_blocks=arguments["num_blocks"], block_size=arguments["block_size"])
     workload = load_workload(arguments["workload"])
-    session = Session(make_target(config), config, audited=False)
+    target, told = _make(arguments["factory"], config)
+    session = Session(target, config, audited=False)
     requests = tokens = 0
     verdict, message = "pass", ""
     for index in range(workload.requests):
@@ -42,7 +44,20 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
         "slots_compared": session.shadow.compared,
         "verdict": verdict,
         "message": message,
+        "explained": told(),
     }
+
+
+def _make(factory: str, config: TargetConfig) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
+    """Make a target, and what asks it afterwards why each request hit what it hit (V3)."""
+    if factory == _EXPLAINED:
+        from kvproof.harness.explain import explained_target, plain  # the reference is here
+
+        explained = explained_target(config)
+        return explained.target, lambda: [plain(each) for each in explained.explainer.explanations]
+    module, _, function = factory.partition(":")
+    make_target = getattr(importlib.import_module(module), function)
+    return make_target(config), list
 
 
 def _serve(session: Session, name: str, tokens: tuple[int, ...]) -> None:

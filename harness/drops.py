@@ -64,9 +64,13 @@ class Drops:
         )
 
     def _was_needed(self, before: Inspection, pool: dict[int, Entry], taken: int) -> None:
-        """A unit is dropped only if there were too few free blocks without it."""
+        """A unit is dropped only if there were too few free blocks without it.
+
+        Where no order is declared, cached blocks may go before scratch (B3).
+        """
         session = self._session
-        if not pool or isinstance(session.history[-1][0], ops.Evict):
+        undeclared = session.profile.eviction_order == "undeclared"
+        if not pool or undeclared or isinstance(session.history[-1][0], ops.Evict):
             return
         attention = [b for b, entry in pool.items() if entry.group in self._layout.attention]
         if not attention and self._replaced(list(pool.values())):

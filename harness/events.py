@@ -136,6 +136,8 @@ class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
     num_blocks: int
     case: str
     """`no_eviction`, `eviction`, `lists`, ..."""
+    groups: str = ""
+    """Groups of layers as given to `bench`; empty: one of full attention."""
     repetition: int
     requests: int
     tokens: int
@@ -158,6 +160,8 @@ class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     case: str
+    groups: str = ""
+    """As in the samples."""
     repetitions: int
     tokens_per_second: float
     low: float
@@ -224,6 +228,23 @@ class Checked(Event, tag="checked", frozen=True, kw_only=True):
     message: str = ""
 
 
+class Explained(Event, tag="explained", frozen=True, kw_only=True):
+    """Why one request of a checked workload hit what it hit; tokens."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    request: str
+    prompt: int
+    hit: int
+    optimum: int
+    """Longest prefix that an earlier request computed and stored."""
+    lost: dict[str, int]
+    """Limit -> what it took; adds up to `optimum` less `hit`."""
+    sentence: str
+
+
 class Threshold(Event, tag="threshold", frozen=True, kw_only=True):
     """One line of the gate's thresholds."""
 
@@ -281,6 +302,7 @@ AnyEvent: TypeAlias = (
     | Optimum
     | GrowthPoint
     | Checked
+    | Explained
     | Threshold
     | Replayed
     | Skipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvproof.harness.target import Released, Request, Table
+from kvproof.harness.target import Released, Request
 from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
 
 if TYPE_CHECKING:

@@ -136,8 +136,8 @@ def _call(session: Session, operation: ops.Operation, answer: object, *, final: 
     if isinstance(answer, Scheduled) and not session.profile.in_flight_steps and not drafts:
         guard = f"if isinstance({variable}, Scheduled): " if final else ""
         rows = session.given.get(answer.step)
-        given = f", experts={code(rows)}" if rows else ""
-        lines.append(f"{guard}done = target.complete({answer.step}{given})")
+        told = f", experts={code(rows)}" if rows else ""
+        lines.append(f"{guard}done = target.complete({answer.step}{told})")
     return lines
 
 

@@ -88,6 +88,8 @@ class Engine:
     def _complete(self) -> list[Output]:
         step = next(iter(self.scheduler.steps))
         answered = self.scheduler.complete(step, self.model.finish(step))
+        if self.config.poison_freed:
+            self.model.forget(self.cache.pool.free_ids())
         return [
             Output(request.id, request.answer, request.done, request.experts)
             for request in answered

@@ -19,11 +19,17 @@ class EngineConfig:
     """Steps that may be launched and not ended (B6)."""
     num_drafts: int = 0
     """Tokens guessed ahead for each request (X5)."""
+    poison_freed: bool = False
+    """Destroy the content of free blocks after each step, to find who still reads them."""
 
     def __post_init__(self) -> None:
         _at_least("max_batch_tokens", self.max_batch_tokens, least=1, example=8192)
         _at_least("steps_in_flight", self.steps_in_flight, least=1, example=2)
         _at_least("num_drafts", self.num_drafts, least=0, example=3)
+        if not isinstance(self.poison_freed, bool):
+            raise ConfigError(
+                f"poison_freed {self.poison_freed!r} must be true or false, for example False"
+            )
 
 
 def _at_least(name: str, value: object, *, least: int, example: int) -> None:

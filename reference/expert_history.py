@@ -79,10 +79,12 @@ class ExpertStore:
             raise ValueError(f"{len(rows)} rows of {rows.dtype} are not whole units of {unit} rows")
         count = len(rows) // unit
         shelf = self._shelf(owner, first + count)
-        here = np.frombuffer(shelf.known, np.uint8)[first : first + count] == 0
-        target = _by_unit(shelf.rows, unit)[first : first + count]
-        target[here] = _by_unit(rows, unit)[here]
-        del here, target
+        target = shelf.rows[first * unit : (first + count) * unit]
+        here = np.frombuffer(shelf.known[first : first + count], np.bool_)
+        if here.any():
+            _by_unit(target, unit)[~here] = _by_unit(rows, unit)[~here]
+        else:
+            target[:] = rows
         filled = shelf.known.count(0, first, first + count)
         shelf.known[first : first + count] = b"\1" * count
         return filled

@@ -9,7 +9,6 @@ gives its share back, then the one before, and so on. A manager without explaine
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
@@ -41,7 +40,7 @@ class Explainer:
 
     def __init__(self, manager: CacheManager) -> None:
         """Raises ValueError for a manager that has served requests."""
-        if manager.live or next(manager.trie.nodes(), None):
+        if manager.live or any(True for _ in manager.trie.nodes()):
             raise ValueError("the manager has served requests already; explain a new one")
         self.manager = manager
         self.explanations: list[Explanation] = []
@@ -68,7 +67,11 @@ class Explainer:
         spans: Sequence[Span] = NO_SPANS,
         access: Access = ALLOWED,
     ) -> int:
-        """Return the tokens that a request would hit now if `limits` were lifted (V3)."""
+        """Return the tokens that a request would hit now if `limits` were lifted (V3).
+
+        Those are the last ones of `LIMITS`, however many: where an earlier one alone is lifted,
+        later ones cannot know what would then be there. Own pins are seen at an admission only.
+        """
         request = Live("", tokens, namespace, spans, self.manager.residency.unit)
         view = _View(self.manager, self._ghost, request)
         return view.hit([limit for limit in LIMITS if limit not in limits], access)
@@ -262,7 +265,8 @@ class _View:
         known = self._known.node
         yield "no_checkpoint", lambda length: ghost.floor(known, length, saved=False)
         yield "no_row", lambda length: ghost.floor(known, length, saved=True)
+        matched = self._match.units * self._unit  # what lies behind it in `node` is not its own
         if node is None or marks is None:
             yield "checkpoint_evicted", lambda _: 0
         else:
-            yield "checkpoint_evicted", partial(marks.floor, node)
+            yield "checkpoint_evicted", lambda length: marks.floor(node, min(length, matched))

@@ -87,7 +87,7 @@ def read_model(config: Mapping[str, Any], *, kv_dtype: str = "auto") -> ModelSpe
         family=family,
         depth=max((layer.index + 1 for layer in layers if not layer.draft), default=0),
         layers=tuple(layers),
-        max_len=fields.whole("max_position_embeddings", 0),
+        max_len=fields.whole("max_position_embeddings", 0) or fields.whole("model_max_length", 0),
         experts=_experts(fields),
         notes=tuple(fields.notes),
     )

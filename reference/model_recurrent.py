@@ -31,7 +31,7 @@ def gated_delta(fields: Fields) -> list[LayerSpec]:
 def _types(fields: Fields, every: int) -> list[bool]:
     """Tell for each layer whether it is recurrent."""
     depth = fields.count("num_hidden_layers")
-    named = fields.names("layer_types")
+    named = fields.names("layer_types") or fields.names("layers_block_type")
     if named is None:
         return [(index + 1) % every != 0 for index in range(depth)]
     return [_is_recurrent(fields, name) for name in checked(fields, named, depth)]
@@ -151,8 +151,10 @@ def _mamba_fields(fields: Fields) -> tuple[Part, ...]:
 
 def bamba(fields: Fields) -> list[LayerSpec]:
     """Return Bamba: Mamba-2, with attention in the layers listed."""
-    full = fields.numbers("attn_layer_indices") or []
+    full = fields.numbers("attn_layer_indices")
     depth = fields.count("num_hidden_layers")
+    if full is None:
+        return _hybrid(fields, _types(fields, depth + 1), _mamba_fields(fields))
     return _hybrid(fields, [index not in full for index in range(depth)], _mamba_fields(fields))
 
 

@@ -3,10 +3,8 @@
     schedule   running requests grow, oldest first; then the line is admitted, oldest first
     complete   tokens are appended, drafts judged, answers finished
 
-*Fairness.* Requests are admitted in order of arrival; nobody overtakes. Each step shares
-`max_batch_tokens` among the running requests that have something to compute and one that waits:
-whoever needs less than an equal share leaves the rest to the others. So a short prompt never
-waits for a long one to end, and a long one goes on under any number of short ones.
+*Fairness.* Requests are admitted in order of arrival; nobody overtakes. The tokens of a step are
+shared as `shares` says, so neither long nor short prompts wait for the end of the others.
 
 *Bound.* A request that cannot grow takes the blocks of younger ones, the youngest first, and
 never those of older ones. The oldest computes a token in every step in which it is ready, so with
@@ -28,6 +26,7 @@ from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.request_queue import RUNNING, Prompt, Served, WaitingLine
 from kvproof.reference.requests import Admission, Refusal
 from kvproof.reference.routed import routed
+from kvproof.reference.shares import by_arrival, share_budget
 from kvproof.reference.work import Sample, Work
 
 
@@ -145,9 +144,10 @@ class Scheduler:
         """Decide a step; None if nothing can be computed now."""
         step = self._step = self.cache.begin_step()
         scheduled = self.steps[step] = []
-        preempted = len(self.decisions)
+        self._make_way()
+        before = len(self.decisions)
         left = self._grow()
-        if not any(decision.verb == "preempt" for decision in self.decisions[preempted:]):
+        if not any(decision.verb == "preempt" for decision in self.decisions[before:]):
             self._admit(left)
         if scheduled:
             self.steps[step] = self._with_tables(scheduled)
@@ -164,29 +164,27 @@ class Scheduler:
             for row, each in enumerate(scheduled)
         ]
 
+    def _make_way(self) -> None:
+        """Preempt the youngest if somebody older waits for its room or its place.
+
+        Only requests that were preempted from outside or moved in stand in such an order.
+        """
+        head = self.line.head()
+        full = len(self.running) >= self.cache.config.max_requests
+        victim = self._victim(head) if head and self.running else None
+        if victim and (full or self._starved):
+            self.preempt(victim, reason="older")
+
     def _grow(self) -> int:
         """Let running requests compute on, oldest first; returns the tokens left."""
-        ready = [r for r in sorted(self.running.values(), key=_rank) if r.wanted]
-        shares = self._shares(ready)
+        ready = [r for r in sorted(self.running.values(), key=by_arrival) if r.wanted]
         left = self.config.max_batch_tokens
+        head = self.line.head() if self._has_room() and not self._starved else None
+        shares = share_budget(left, ready, head)
         for request in ready:
             if request.status == RUNNING and shares[request.id]:
                 left -= self._extend(request, shares[request.id])
         return left
-
-    def _shares(self, ready: Sequence[Served]) -> dict[str, int]:
-        """Share the budget: who wants less than an equal share leaves the rest to the others."""
-        left = self.config.max_batch_tokens
-        count = len(ready) + (self._has_room() and not self._starved)
-        order = [*ready[:1], *sorted(ready[1:], key=_waited_longest)]
-        if count <= left:
-            order.sort(key=lambda request: request.wanted)
-        shares = {}
-        for request in order:
-            share = min(request.wanted, max(1, left // count)) if left > 0 else 0
-            shares[request.id] = share
-            left, count = left - share, count - 1
-        return shares
 
     def _has_room(self) -> bool:
         """Tell whether somebody waits, and one more may run."""
@@ -207,8 +205,8 @@ class Scheduler:
         return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
 
     def _victim(self, request: Served) -> Served | None:
-        """Return the youngest running request, if it is younger and not part of this step."""
-        youngest = max(self.running.values(), key=_rank)
+        """Return the youngest running request, if it is younger."""
+        youngest = max(self.running.values(), key=by_arrival)
         return youngest if youngest.rank > request.rank else None
 
     def _try_to_extend(self, request: Served, share: int) -> Admission | Refusal:
@@ -239,13 +237,23 @@ class Scheduler:
             self._starved = isinstance(answer, Refusal)
             if isinstance(answer, Refusal):
                 self._note("wait", request.id, *answer)
-                return
+                if not self._takes_a_place(request):
+                    return
+                continue
             self.line.pop()
             request.admit(self.weights)
             self.running[request.id] = request
             self._note("admit", request.id, answer.hit)
             self._start(request, answer, ())
             left -= answer.stop - answer.start
+
+    def _takes_a_place(self, request: Served) -> bool:
+        """Preempt a younger request at once, if no step would go on with what it held."""
+        victim = self._victim(request) if self.running else None
+        if victim is None or victim.in_flight or victim.last_step == self._step:
+            return False
+        self.preempt(victim, reason="older")
+        return True
 
     def _try_to_admit(self, request: Served, left: int) -> Admission | Refusal:
         """Admit; if nobody else holds anything, the shortest step will do (C3)."""
@@ -281,11 +289,3 @@ class Scheduler:
                 each.request.experts = routed(self.cache, each.request)
                 self.leave(each.request, "finish")
         return [each.request for each in current if each.work.samples]
-
-
-def _rank(request: Served) -> int:
-    return request.rank
-
-
-def _waited_longest(request: Served) -> tuple[int, int]:
-    return request.last_step, request.rank

@@ -16,6 +16,7 @@ from kvproof.harness.events import Optimum
 from kvproof.harness.records import SCHEMA_VERSION, Run
 from kvproof.reports import blocks, capacity, charts, notes, parts, text
 from kvproof.reports.collect import build
+from kvproof.reports.explain import cause_charts
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.svg import Chart, Table
 
@@ -69,6 +70,7 @@ def _page(report: Report, most_failures: int) -> str:
         hit_rates=_hit_rates(report),
         optimum=capacity.optimum_table(report.of(Optimum)),
         growth=[charts.growth(*item, report.targets) for item in report.growth.items()],
+        causes=cause_charts(report),
         schema=SCHEMA_VERSION,
         most_failures=most_failures,
     )

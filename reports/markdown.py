@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.events import Explained
 from kvproof.harness.records import Run
 from kvproof.reports.charts import case_words, ratio_text
 from kvproof.reports.collect import build
+from kvproof.reports.explain import sums
 from kvproof.reports.model import Report
 from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
@@ -35,7 +37,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#!|~>])")
 def render_markdown(run: Run) -> str:
     """Verdict, matrix by section, what is not a pass, failures, bench, thresholds, skipped."""
     report = build(run)
-    sections = (_head, _matrix, _notes, _failures, _bench, _thresholds, _skipped, _foot)
+    sections = (_head, _matrix, _notes, _failures, _bench, _causes, _thresholds, _skipped, _foot)
     return "\n".join(line for section in sections for line in section(report)) + "\n"
 
 
@@ -163,6 +165,16 @@ def _bench(report: Report) -> Iterator[str]:
         ]  # fmt: skip
         heads = ["workload", "block", "case", "target", "tokens/s", "beside the peer", "p50", "p99"]
         yield from _table([*heads, "hit rate"], rows)
+
+
+def _causes(report: Report) -> Iterator[str]:
+    found = sums(report.of(Explained))
+    if found:
+        yield from ("", "### Why hits were not longer", "")
+    for each in found:
+        causes = [f"{escape(name)} {count:,}" for name, count in each.lost.items()]
+        told = f"; lost to {', '.join(causes)}" if causes else ""
+        yield f"- {escape(each.title)}: {escape(each.sentence)}{told}"
 
 
 def _thresholds(report: Report) -> Iterator[str]:

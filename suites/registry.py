@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from kvproof.harness.errors import UsageError
 from kvproof.suites.access import part as access
 from kvproof.suites.experts import part as experts
+from kvproof.suites.explain import part as explain
 from kvproof.suites.hits import part as hits
 from kvproof.suites.keys import part as keys
 from kvproof.suites.media import part as media
@@ -23,6 +24,7 @@ PARTS: tuple[Part, ...] = (
     media.PART,
     states.PART,
     experts.PART,
+    explain.PART,
     system.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""

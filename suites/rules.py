@@ -143,6 +143,7 @@ CITES_NOTHING = {
     "model_fields": _READER,
     "model_recurrent": _READER,
     "plan_notes": "the words beside a plan",
+    "checks": "the form of an error about a setting",
     "config": "checks the options, which have no rule of their own",
     "transitions": "any life cycle: the tables that use it cite theirs",
     "trie_node": "the record that prefix_trie keeps by rule",

@@ -18,6 +18,7 @@ from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
 from kvproof.harness.cli import conformance, interrupts
+from kvproof.harness.cli import explain as explain_verb
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli import plan as plan_verb
@@ -44,6 +45,7 @@ app = App(
 targets_app = App(name="targets", help="Engines under test: list, install, remove, profile.")
 app.command(targets_app)
 app.command(plan_verb.plan)
+app.command(explain_verb.explain)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]

@@ -12,6 +12,8 @@ from kvproof.harness.target import Namespace, Profile, Request, Span, TargetConf
 
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
+CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
+"""Of spans: whoever keeps only the beginning or the end of a hash takes them for equal."""
 
 
 class Prompts:
@@ -66,7 +68,7 @@ class Prompts:
         spaces = [Namespace()]
         if profile.adapters:
             spaces += [Namespace(adapter="x", adapter_version="1")]
-            spaces += [Namespace(adapter="x", adapter_version="2")]
+            spaces += [Namespace(adapter="x")]  # called like the salt
         if profile.salts:
             spaces += [Namespace(salt="x")]
         kind = data.draw(st.integers(0, 11))
@@ -80,7 +82,7 @@ class Prompts:
         count, position, spans = data.draw(st.integers(1, 2)), 0, []
         for _ in range(count):
             start = position + data.draw(st.integers(0, self._unit))
-            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            content = data.draw(st.sampled_from(CONTENTS))
             length = 1 + data.draw(st.integers(0, 2 * self._unit))
             if "length" not in self._profile.span_identity:
                 length = 1 + int(content, 16) % (2 * self._unit)
@@ -97,13 +99,14 @@ class Prompts:
         """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
         unit, identity = self._unit, self._profile.span_identity
         if count > 4 * unit > 4 and "length" in identity and data.draw(st.booleans()):
+            one, other = CONTENTS
             return (
-                Span("image", unit - 1, unit + 2, "7f3c"),  # a cut inside the second one moves to
-                Span("image", 2 * unit + 1, 2 * unit, "a91e"),  # a border inside the first one
+                Span("image", unit - 1, unit + 2, one),  # a cut inside the second one moves to
+                Span("image", 2 * unit + 1, 2 * unit, other),  # a border inside the first one
             )
         position, spans = data.draw(st.integers(0, unit)), []
         for _ in range(data.draw(st.integers(1, 5))):
-            content = data.draw(st.sampled_from(("7f3c", "a91e")))
+            content = data.draw(st.sampled_from(CONTENTS))
             border = -position % unit
             lengths = (1, unit, border, border + 1, border + 1, border + 1 + unit, 3 * unit + 1)
             long = data.draw(st.sampled_from(lengths))
@@ -157,7 +160,7 @@ class Prompts:
             return replace(old, namespace=self._namespace(data))
         if choice == 2 and old.spans:
             first = old.spans[0]
-            other = "a91e" if first.content == "7f3c" else "7f3c"
+            other = CONTENTS[first.content == CONTENTS[0]]
             if "length" in self._profile.span_identity:
                 return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
         if choice == 3 and old.spans:

@@ -16,7 +16,7 @@ import tomllib
 FOLDER = Path(__file__).parent
 ENGINES = ("vllm", "sglang", "lmdeploy", "lmcache")
 
-Awaited = Literal["kernels", "tiers", "models", "server", "policies"]
+Awaited = Literal["kernels", "tiers", "models", "server", "policies", "measurements"]
 
 AWAITED: dict[Awaited, str] = {
     "kernels": "kernels and the buffers of a worker",
@@ -24,6 +24,7 @@ AWAITED: dict[Awaited, str] = {
     "models": "models that compute on the pages",
     "server": "a serving process",
     "policies": "a policy that the reference does not offer",
+    "measurements": "a measurement over hours",
 }
 """What would have to exist for a property to see a bug -> in words."""
 

@@ -59,7 +59,7 @@ def check_batch(
     back = batch.take(range(cut, len(lines))).merge(batch.take(range(cut)))
     _check_lines(recorder, back, lines[cut:] + lines[:cut])
     recorder.saw("batches are merged", 0 < cut < len(lines))
-    _check_copies(recorder, shrunk, [lines[index] for index in wanted], rows)
+    _check_copies(recorder, batch, lines, rows)
     return wanted
 
 

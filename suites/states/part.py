@@ -39,21 +39,12 @@ def _draw_config(draw: Draw) -> Config:
 
 def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
     """Draw any verb, but mostly one that has something to work on, and mostly that."""
-    if draw(st.integers(0, 7)) == 7:
-        verb = draw(st.sampled_from(_PURE))
-        return verb, _draw_chain(draw) if verb == "chain" else {
-            "pairs": _draw_pairs(draw),
-            "rows": 12,
-        }
-    fitting, known = _fitting(world), world.config["verbs"]
-    verbs = [verb for verb in _ARGUMENTS if verb in known or verb not in _OPTIONAL]
-    if not world.checkpoints:
-        verbs = [verb for verb in verbs if "number" not in _ARGUMENTS[verb]]
-    verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
-    verbs += ["keep"] * 6 if world.model.drafts else []
-    both = fitting["publish"] and world.model.restoring
-    verbs += ["batch"] * 6 if both else []
-    verb = draw(st.sampled_from(verbs))
+    pure = draw(st.integers(0, 15))
+    if pure in _PURE:
+        verb, draw_arguments = _PURE[pure]
+        return verb, draw_arguments(draw)
+    fitting = _fitting(world)
+    verb = draw(st.sampled_from(_verbs(world, fitting)))
     strategies = {name: _STRATEGIES[name] for name in _ARGUMENTS[verb] if name in _STRATEGIES}
     if "request" in _ARGUMENTS[verb]:
         strategies["request"] = _mostly(fitting.get(f"{verb} request", fitting[verb]), REQUESTS)
@@ -61,6 +52,20 @@ def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
         last = len(world.checkpoints)
         strategies["number"] = _mostly(fitting[verb], range(max(0, last - RECENT), last))
     return verb, {name: draw(strategy) for name, strategy in strategies.items()}
+
+
+def _verbs(world: StatesWorld, fitting: dict[str, Values]) -> list[str]:
+    """Return the verbs of this history, the likelier ones several times."""
+    known, numbered = world.config["verbs"], bool(world.checkpoints)
+    verbs = [
+        verb
+        for verb, arguments in _ARGUMENTS.items()
+        if (verb in known or verb not in _OPTIONAL) and (numbered or "number" not in arguments)
+    ]
+    verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
+    verbs += ["keep"] * 6 if world.model.drafts else []
+    restoring = [request for request in world.model.restoring if request in world.model.running]
+    return verbs + (["batch", "batch", "reserve", "release"] * 2 if restoring else [])
 
 
 def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
@@ -90,22 +95,24 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
         "unpin": sorted(model.restoring),
         "keep": sorted(model.drafts),
         "arrive": waiting,
+        "resume": waiting if model.order else (),
         "remember": REQUESTS,
         "batch": running,
-        "release": sorted(model.restoring) + running,
+        "release": [*model.restoring] * 3 + running,
         **dict.fromkeys(("verify", "step", "reserve", "drafts_of"), running),
     }
 
 
-def _draw_pairs(draw: Draw) -> list[tuple[int, int]]:
+def _draw_runs(draw: Draw) -> Arguments:
     """Draw copies of a few neighbours each, sometimes unfit."""
     runs = st.tuples(st.integers(1, 5), st.integers(0, 1), st.integers(1, 3))
-    pairs, destination = [], 6
+    destination = 6
+    pairs: list[tuple[int, int]] = []
     for source, gap, size in draw(st.lists(runs, min_size=1, max_size=4)):
         pairs += [(source + i, destination + gap + i) for i in range(size)]
         destination += gap + size
     unfit = st.tuples(st.integers(0, 11), st.integers(6, ROWS))
-    return [*pairs[::-1], *draw(st.lists(unfit, max_size=1))]
+    return {"pairs": [*pairs[::-1], *draw(st.lists(unfit, max_size=1))], "rows": ROWS}
 
 
 def _draw_chain(draw: Draw) -> Arguments:
@@ -132,10 +139,13 @@ def _draw_chain(draw: Draw) -> Arguments:
     }
 
 
-_PURE = ("chain", "runs")
+_PURE = {14: ("chain", _draw_chain), 15: ("runs", _draw_runs)}
+"""Questions that have nothing to do with the state of the cache: one operation in eight."""
+
 _ARGUMENTS = {
     "remember": ("request", "text", "count", "decode", "land"),
     "arrive": ("request", "text"),
+    "resume": ("request", "text"),
     "step": ("request", "count"),
     "reserve": ("request", "decode"),
     "release": ("request",),
@@ -155,7 +165,7 @@ _ARGUMENTS = {
 _OPTIONAL = ("pin", "discard", "drop", "detach", "touch", "evict", "clear", "hold")
 """Each history does without some verbs, so that others meet more often."""
 _OFTEN = (
-    *("remember", "remember", "arrive", "arrive", "reserve", "reserve", "publish", "publish"),
+    *("remember", "remember", "arrive", "resume", "reserve", "reserve", "publish", "publish"),
     *("publish", "unpin", "unpin", "verify", "verify", "drafts_of", "judge", "pin", "pin", "saved"),
     *("batch", "batch", "step", "release", "detach"),
 )

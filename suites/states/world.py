@@ -46,6 +46,11 @@ class StatesWorld(Pair):
 
     # --- requests ---
 
+    def resume(self, request: str, text: str) -> object:
+        """Begin a request with a step that restores a state and saves one."""
+        outcome = None if request in self.model.running else self.arrive(request, text)
+        return self.reserve(request, decode=False) if outcome == DONE else outcome
+
     def arrive(self, request: str, text: str) -> object:
         """Begin a request from its best checkpoint; a running one asks for its row again."""
         if request in self.model.running:

@@ -97,7 +97,7 @@ class Judge:
             lambda: f"{len(rows)} rows for {len(known)} tokens, wrong ones at {wrong}",
         )
         self._recorder.check(
-            "missing_expert_rows_are_reported",
+            "the_engine_reports_missing_expert_rows",
             gaps <= set(range(asked.hit))
             and not (gaps and self._config["require_experts"] and not asked.was_reset),
             lambda: f"rows of {missing} are missing after a hit of {asked.hit} tokens",

@@ -30,6 +30,7 @@ REFUSED = "a prompt is refused"
 WAITED = "a request waits for room"
 CROWDED = "more requests run than a step has tokens"
 NO_HIT = "a retry without the hit"
+SHARED_STEP = "a hit leaves tokens of a step to the next in line"
 CANCELLED = {
     status: f"a {status} request is cancelled" for status in ("waiting", "running", "preempted")
 }
@@ -95,7 +96,7 @@ PROPERTIES = (
         oracle=DIRECT,
     ),
     Property(
-        "missing_expert_rows_are_reported",
+        "the_engine_reports_missing_expert_rows",
         ("R2", "R3"),
         "rows are missing only inside a hit, and never if a hit has to have them",
         (MISSING, CACHED_ROWS),
@@ -120,6 +121,13 @@ PROPERTIES = (
         ("C1",),
         "a request is done within 2 (d + 1) steps for each token of its own and of older requests",
         (WAITED, PREEMPTED, CROWDED, DRAINED),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "no_budget_is_left_while_somebody_waits",
+        ("C1",),
+        "a step leaves tokens of its budget only if nobody who waits could run",
+        (SHARED_STEP, WAITED),
         oracle=INVARIANT,
     ),
     Property(

@@ -46,6 +46,7 @@ class Subject:
             max_batch_tokens=config["max_batch_tokens"],
             steps_in_flight=config["steps_in_flight"],
             num_drafts=config["num_drafts"],
+            poison_freed=True,
         )
         model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"])
         return self.engine.Engine(options, model)

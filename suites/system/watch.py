@@ -173,7 +173,7 @@ class Watch:
     def _preempt(self, asked: Asked, reason: str, _computed: int, in_flight: int) -> None:
         asked.happened.add("preempted_equals_undisturbed")
         self._recorder.saw(seen.IN_FLIGHT, in_flight)
-        self._recorder.saw(seen.PREEMPTED, reason == "room")
+        self._recorder.saw(seen.PREEMPTED, reason != "asked")
 
 
 def _ignore(*_: Any) -> None:

@@ -9,6 +9,7 @@ from kvproof.suites.part import Config, Recorder
 from kvproof.suites.system import properties as seen
 from kvproof.suites.system.asked import Asked, Prompt
 from kvproof.suites.system.judge import Judge
+from kvproof.suites.system.leftovers import Leftovers
 from kvproof.suites.system.subject import Subject
 from kvproof.suites.system.watch import Watch, trace
 
@@ -44,6 +45,7 @@ class World:
         self._recorder = recorder
         self._judge = Judge(self.subject, config, recorder)
         self._watch = Watch(self.engine, config, recorder, self.asked)
+        Leftovers(self.engine, config, recorder)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""

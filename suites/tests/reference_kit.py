@@ -119,3 +119,23 @@ def _request(request):
         bytes(request.tokens),
         (request.computed, request.indexed, request.units, request.drafts),
     )
+
+
+STATEFUL = (full(), recurrent(state_blocks=2))
+
+
+def separate(requests=1, budget=0, groups=STATEFUL, **options):
+    """A manager whose states have a pool of their own."""
+    return open_manager(
+        99,
+        groups=groups,
+        state_pool="separate",
+        max_requests=requests,
+        prefix_cache_state_budget=budget,
+        **options,
+    )
+
+
+def shared(num_blocks=99, groups=STATEFUL, **options):
+    """A manager whose states fill two ordinary blocks each."""
+    return open_manager(num_blocks, groups=groups, **options)

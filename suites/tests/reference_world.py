@@ -50,6 +50,7 @@ class World:
         """Block or row -> (group, prefix) last written."""
         self.owner, self.where, self.checkpoints = {}, {}, {}
         self.hits = self.cut = self.refusals = 0
+        """Lengths above 0, those of them below what full attention has, and refused requests."""
 
     # --- what a hit may be (X1, X2, X3, M2, S1) ---
 
@@ -82,8 +83,8 @@ class World:
         full = [g for g, group in enumerate(self.groups) if group.kind == "full"]
         cached = [all(self.resident(g, known, unit) for g in full) for unit in range(most)]
         limit = (*cached, False).index(False)
-        self.cut += limit > 0
         units = max(n for n in range(limit + 1) if not n or self.valid(known, n, limit))
+        self.hits, self.cut = self.hits + (units > 0), self.cut + (units < limit)
         return units * self.unit
 
     def valid(self, known, units, limit):
@@ -105,7 +106,6 @@ class World:
             return self._refused(step)
         given_up = self.manager.states is not None and answer.hit == 0
         assert answer.hit == expected or given_up, "only a hit that needs a state may be given up"
-        self.hits += answer.hit > 0
         self.known[name] = known = Known(tokens, spans, self.manager.epoch)
         known.indexed = answer.hit // self.unit
         return self._schedule(step, name, answer, 0, answer.hit // self.unit)

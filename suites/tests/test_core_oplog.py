@@ -47,7 +47,8 @@ chunks = st.none() | st.integers(1, 9)
 operations = st.one_of(
     st.builds(ops.Admit, requests, chunks),
     st.builds(ops.Extend, names, tokens, chunks),
-    st.builds(ops.Complete),
+    st.builds(ops.Complete, st.none() | st.integers(0, 3), st.booleans()),
+    st.builds(ops.Experts, names),
     st.builds(ops.Finish, names),
     st.builds(ops.Cancel, names),
     st.builds(ops.Preempt, names),
@@ -60,8 +61,9 @@ operations = st.one_of(
 )
 SAMPLES = {
     ops.Admit: ops.Admit(Request("r0", (1, 2)), 3),
-    ops.Extend: ops.Extend("r0", (1,), 2),
-    ops.Complete: ops.Complete(),
+    ops.Extend: ops.Extend("r0", (1,), 2, (3,)),
+    ops.Complete: ops.Complete(1, routed=False),
+    ops.Experts: ops.Experts("r0"),
     ops.Finish: ops.Finish("r0"),
     ops.Cancel: ops.Cancel("r0"),
     ops.Preempt: ops.Preempt("r0"),

@@ -24,7 +24,7 @@ KILLED_BY = {
     "refusal_leaks": "refusal_changes_nothing",
     "stale_epoch": "events_replay_to_the_index",
     "failed_match_refreshes": "lookup_changes_nothing",
-    "double_free": "usage_adds_up",
+    "double_free": "held_blocks_are_those_in_tables",
 }
 """Fault -> the property that must find it alone, whatever other symptoms it has."""
 

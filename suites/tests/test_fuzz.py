@@ -79,7 +79,7 @@ def test_parts_are_not_explored_for_other_targets(explorer, monkeypatch):
 
 
 def test_a_killed_fuzz_goes_on_with_its_seed(tmp_path):
-    command = ("fuzz", "--target", SLOW, "--max-time", "3s")
+    command = ("fuzz", "--target", SLOW, "--max-time", "8s")
     with started(*command, cwd=tmp_path) as running:
         running.until((tmp_path / STARTED).exists)
         running.send(signal.SIGKILL)

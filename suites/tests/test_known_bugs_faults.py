@@ -29,15 +29,32 @@ class Mistake(NamedTuple):
 
 MISTAKES = {
     # ids as in suites/known_bugs
+    "vllm-2": Mistake(
+        "cache",
+        "spans_are_separate",
+        Fault(
+            "reference.identity",
+            "(*marks.get(block, ()), span)",
+            "(*marks.get(block, ()), span._replace(content=span.content[-4:]))",
+        ),
+    ),
+    "vllm-6": Mistake(
+        "cache",
+        "namespaces_are_separate",
+        Fault(
+            "reference.requests",
+            "        self.namespace = namespace\n",
+            "        untagged = [name for name in namespace if name is not None]\n"
+            "        self.namespace = type(namespace)(*untagged)\n",
+        ),
+    ),
     "vllm-20": Mistake(
         "cache",
         "blocks_behind_a_window_outlive_running_steps",
         Fault(
             "reference.cache_manager",
-            "        return self._schedule(request, 0, start, stop)\n",
-            "        if request.local:\n"
-            "            self.holdings.leave_local(request, start)\n"
-            "        return self._schedule(request, 0, start, stop)\n",
+            "leave_local(request, stop)",
+            "leave_local(request, request.computed)",
         ),
     ),
     "sglang-14": Mistake(
@@ -59,23 +76,19 @@ MISTAKES = {
         ),
     ),
     "vllm-31": Mistake(
-        "cache",
-        "hits_are_maximal",
-        Fault("reference.hits", "min(length, last)", "max(0, length - self._unit)"),
+        "hits",
+        "the_hit_is_the_longest_valid_length",
+        Fault("reference.hit_length", "floor(min(length + unit, limit))", "floor(length)"),
     ),
     "vllm-34c": Mistake(
         "cache",
         "states_are_of_exactly_the_tokens_read",
-        Fault("reference.state_cache", "rows.pop(accepted)", "rows.pop()"),
+        Fault("reference.running_states", "rows.pop(accepted)", "rows.pop()"),
     ),
     "sglang-32": Mistake(
         "cache",
-        "states_are_of_exactly_the_tokens_read",
-        Fault(
-            "reference.state_saves",
-            "    if stop % unit or not outside(spans, stop):",
-            "    if stop < unit or not outside(spans, stop):",
-        ),
+        "a_recurrent_hit_needs_a_checkpoint",
+        Fault("reference.state_saves", "if stop % unit or (", "if stop < unit or ("),
     ),
     "vllm-51": Mistake(
         "cache",
@@ -108,20 +121,17 @@ MISTAKES = {
     "lmdeploy-24": Mistake(
         "states",
         "decode_checkpoints_go_when_their_successor_is_certain",
-        Fault(
-            "reference.state_cache",
-            "self._take(self._replaceable.get(request))",
-            "self._take(None)",
-        ),
+        Fault("reference.state_cache", "= self._replaceable.get(request)\n", "= None\n"),
     ),
     "lmdeploy-28": Mistake(
         "states",
         "a_running_request_gets_its_row_back",
-        Fault(
-            "reference.state_cache",
-            "        ids = self._running.get(request)\n        if ids is None and",
-            "        ids = None\n        if ids is None and",
-        ),
+        Fault("reference.running_states", "ids = self._rows.get(request)\n", "ids = None\n"),
+    ),
+    "lmdeploy-34": Mistake(
+        "system",
+        "no_budget_is_left_while_somebody_waits",
+        Fault("reference.scheduler", "left -= answer.stop - answer.start", "left -= answer.stop"),
     ),
     "lmdeploy-35": Mistake(
         "system",

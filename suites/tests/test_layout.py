@@ -124,6 +124,7 @@ def test_only_its_adapter_and_the_parts_know_the_reference() -> None:
         "harness/adapters/reference.py",
         "harness/adapters/reference_view.py",
         "harness/cli/plan.py",
+        "suites/life_cycles.py",
     ]
 
 

@@ -140,7 +140,12 @@ def test_drafts_are_settled_behind_older_steps_and_before_newer_ones(groups, kep
 @kept_drafts
 @pytest.mark.parametrize("pool", ["shared", "separate"])
 def test_the_state_is_rolled_back_to_the_accepted_draft(pool, kept):
-    options = {"state_pool": pool, "max_requests": 1, "prefix_cache_state_budget": 9}
+    options = {
+        "state_pool": pool,
+        "max_requests": 1,
+        "prefix_cache_state_budget": 9,
+        "prefix_cache_decode_state_interval": 4,
+    }
     manager = begin(MODELS["state"], **options)
     before = manager.residency.states.home.num_free
     usage = manager.usage()
@@ -152,14 +157,14 @@ def test_the_state_is_rolled_back_to_the_accepted_draft(pool, kept):
     assert places[0] == row
     flat = [block for ids in places for block in ids]
     assert len(set(flat)) == len(flat) == 6 * len(row)
-    assert (use.save, use.restore) == (None, None)
+    assert (use.save, use.restore) == (None, None), "no state of drafts becomes a checkpoint"
     assert manager.tables("a")[1].tolist() == places[kept]
-    assert go_on(manager, "a", [60]).state.read.tolist() == places[kept]
     grown = len(manager.live["a"].table) - 3
     if pool == "shared":
         assert manager.usage().held == usage.held + grown
     else:
         assert manager.residency.states.home.num_free == before
+    assert go_on(manager, "a", [60]).state.read.tolist() == places[kept]
 
 
 @models
@@ -201,6 +206,8 @@ def test_more_accepted_drafts_than_there_are_is_an_error_with_both_numbers(group
     manager.extend("a", [50], drafts=DRAFTS)
     with pytest.raises(ValueError, match=f"{kept} drafts of 'a' accepted, it has 5"):
         manager.end_step(step, accepted={"a": kept})
+    manager.end_step(step, accepted={"a": 2})
+    assert tokens_of(manager, "a")[10:] == [50, *DRAFTS[:2]], "the step could still end"
 
 
 @models

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kvproof.reference.config import CacheConfig
+from kvproof.reference.groups import Layout
 from kvproof.reference.identity import Span
 from kvproof.suites.tests.reference_kit import chunk, full, recurrent, window
 from kvproof.suites.tests.reference_world import World
@@ -39,9 +40,10 @@ class Player:
 
     def prompt(self):
         if not self.prompts or self.rng.random() < 0.3:
-            return self.some(22, 9), ()
+            return self.some(18, 9), ()
         tokens, spans = self.rng.choice(self.prompts)
-        tokens = tokens[: self.rng.randint(len(tokens) // 2 + 1, len(tokens) + 2)] + self.some(4, 0)
+        cut = self.rng.choice([len(tokens), self.rng.randint(len(tokens) // 2, len(tokens))])
+        tokens = tokens[:cut] + self.some(4)
         if self.rng.random() < 0.2 and len(tokens) > 6:
             start = self.rng.randint(0, 3)
             spans = (Span("image", start, self.rng.randint(1, 3), self.rng.choice("ab")),)
@@ -50,15 +52,15 @@ class Player:
     def act(self, index):
         chance, world = self.rng.random(), self.world
         idle = [name for name, request in self.manager.live.items() if not request.drafts]
-        if chance < 0.33:
+        if chance < 0.28:
             self.prompts.append(self.prompt())
             world.admit(f"r{index}", *self.prompts[-1], self.rng.choice([None, None, 3, 8]))
-        elif chance < 0.55 and idle:
+        elif chance < 0.48 and idle:
             self.extend(self.rng.choice(idle))
-        elif chance < 0.8 and world.steps:
+        elif chance < 0.75 and world.steps:
             drafts = world.steps[0].drafts
             world.end(self.rng.randint(0, drafts) if drafts else None)
-        elif chance < 0.92 and self.manager.live:
+        elif chance < 0.93 and self.manager.live:
             world.release(self.rng.choice(list(self.manager.live)))
         elif chance < 0.98:
             self.less_often(index)
@@ -137,19 +139,23 @@ def play(player, operations):
     return player.world
 
 
-@pytest.mark.parametrize("pool", ["shared", "separate"])
-@pytest.mark.parametrize("model", MODELS)
+CASES = [
+    (model, pool)
+    for model, groups in MODELS.items()
+    for pool in ("shared", "separate")
+    if pool == "shared" or any(group.kind == "state" for group in groups)
+]
+
+
+@pytest.mark.parametrize(("model", "pool"), CASES)
 def test_hits_contents_and_owners_equal_the_plain_model(model, pool):
-    groups, hits, cut, refusals = MODELS[model], 0, 0, 0
-    if pool == "separate" and not any(group.kind == "state" for group in groups):
-        pytest.skip("the model has no states")
-    for seed in range(4):
-        options = {"state_pool": pool, "max_requests": 4, "prefix_cache_state_budget": 4 * seed}
-        player = Player(seed, groups, num_blocks=20 + 20 * seed, **options)
-        world = play(player, 90)
+    hits = cut = refusals = 0
+    for seed in range(6):
+        options = {"state_pool": pool, "max_requests": 4, "prefix_cache_state_budget": 3 * seed}
+        world = play(Player(seed, MODELS[model], num_blocks=20 + 15 * seed, **options), 110)
         hits, cut, refusals = hits + world.hits, cut + world.cut, refusals + world.refusals
-    assert hits >= 5, "hardly anything was reused"
-    assert cut > hits
+    assert hits >= 20, "hardly anything could be reused"
+    assert cut >= 5 or model == "full", "full attention alone decided"
     assert refusals >= 5, "hardly anything was scarce"
 
 
@@ -176,6 +182,7 @@ def test_any_mix_of_groups_keeps_its_shape_and_gives_everything_back(seed):
         state_pool=rng.choice(["shared", "separate"]),
         max_requests=rng.randint(1, 4),
         prefix_cache_state_budget=rng.randint(0, 3),
+        prefix_cache_decode_state_interval=rng.randint(0, 2) * Layout(groups).unit,
         record_events=any(group.kind == "full" for group in groups),
     )
     play(player, 60)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kvproof.reference.access import decide
-from kvproof.reference.requests import Admission, Refusal, Usage
+from kvproof.reference.requests import Usage
 from kvproof.suites.tests.reference_kit import (
     SIZE,
     compute,
@@ -17,31 +17,14 @@ from kvproof.suites.tests.reference_kit import (
     open_manager,
     range_of,
     recurrent,
+    separate,
     serve,
+    shared,
     start,
-    state,
     window,
 )
 
-MODEL = (full(), recurrent(state_blocks=2))
 NO_STORE = decide(enabled=True, store=False)
-
-
-def separate(requests=1, budget=0, groups=MODEL, **options):
-    return open_manager(
-        99,
-        groups=groups,
-        state_pool="separate",
-        max_requests=requests,
-        prefix_cache_state_budget=budget,
-        **options,
-    )
-
-
-def shared(num_blocks=99, **options):
-    return open_manager(num_blocks, groups=MODEL, **options)
-
-
 POOLS = {"shared": shared, "separate": lambda **options: separate(3, 9, **options)}
 pools = pytest.mark.parametrize("make", POOLS.values(), ids=POOLS)
 
@@ -83,6 +66,14 @@ def test_the_third_request_hits_where_the_second_left_the_first(make):
     third = serve(manager, "c", fork(*[3] * 9))
     assert (third.hit, third.start) == (12, 12)
     assert manager.lookup(fork(*[1] * 9)) == 20, "no checkpoint was lost for it"
+
+
+@pools
+def test_a_junction_lies_where_the_draft_groups_of_a_twin_will_let_it_hit(make):
+    manager = make(groups=(full(), full(draft=True), recurrent(state_blocks=2)))
+    serve(manager, "a", fork(*[1] * 9))
+    assert serve(manager, "b", fork(*[2] * 9)).stop == 8, "a draft group costs the last unit"
+    assert serve(manager, "c", fork(*[3] * 9)).hit == 8
 
 
 @pools
@@ -150,101 +141,6 @@ def test_a_request_that_stores_nothing_saves_nothing(make):
     assert manager.lookup(range_of(9)) == 0
 
 
-# --- S9: the shared pool ---
-
-
-def test_states_fill_ordinary_blocks_and_leave_in_the_common_order():
-    manager = shared()
-    answers = [serve(manager, name, [first] * 5) for name, first in (("a", 1), ("b", 2))]
-    assert manager.usage() == Usage(98 - 6, 0, 6)
-    expected = []
-    for answer in answers:
-        expected += [answer.state.save[1].tolist(), answer.table[:1].tolist()]
-    assert [manager.evict(1).tolist() for _ in range(4)] == expected
-    assert manager.usage() == Usage(98, 0, 0)
-
-
-def test_a_running_state_takes_room_from_whatever_is_oldest():
-    manager = shared(8)
-    old = serve(manager, "old", [1] * 5)
-    assert manager.usage() == Usage(4, 0, 3)
-    manager.begin_step()
-    answer = manager.admit("a", [2] * 13, compute=12)
-    assert (answer.stop, manager.lookup([1] * 5)) == (12, 0)
-    assert set(old.state.save[1]) & {*answer.table, *answer.state.writes[0][1]}
-    assert answer.state.save, "the leaf of the old request made room for the checkpoint"
-    assert manager.usage() == Usage(0, 7, 0)
-
-
-def test_a_request_without_room_for_its_state_is_refused_with_the_numbers():
-    manager = shared(6)
-    manager.begin_step()
-    manager.admit("a", [1] * 3)
-    before = state(manager)
-    assert manager.admit("b", [2] * 3) == Refusal("no_space", 3, 2)
-    assert manager.admit("c", [2] * 13) == Refusal("never_fits", 6, 5)
-    assert state(manager) == before
-
-
-# --- S5: the separate pool ---
-
-
-def test_without_a_budget_idle_rows_are_borrowed_and_given_back():
-    manager = separate(requests=3)
-    serve(manager, "a", range_of(5))
-    for index in range(3):
-        assert manager.lookup(range_of(5)) == 4
-        assert isinstance(start(manager, f"r{index}", [7, index]), Admission)
-    assert manager.lookup(range_of(5)) == 0
-    manager.begin_step()
-    assert manager.admit("last", [9]) == Refusal("no_state_row", 1, 0)
-
-
-def test_a_pinned_checkpoint_makes_a_request_wait_until_its_restore_is_done():
-    manager = separate(requests=2)
-    serve(manager, "a", range_of(5))
-    step = manager.begin_step()
-    assert manager.admit("b", range_of(6)).hit == 4
-    before = state(manager)
-    assert manager.admit("c", [7]) == Refusal("no_state_row", 1, 0)
-    assert state(manager) == before
-    manager.end_step(step)
-    manager.begin_step()
-    assert isinstance(manager.admit("c", [7]), Admission)
-
-
-def test_a_request_tries_again_without_the_hit_whose_pin_is_what_blocks_it():
-    manager = separate(requests=2)
-    serve(manager, "a", range_of(5))
-    start(manager, "other", [7])
-    assert manager.lookup(range_of(6)) == 4
-    answer = serve(manager, "b", range_of(6))
-    assert (answer.hit, answer.start, answer.state.restore) == (0, 0, None)
-    assert manager.statistics.cumulative.hits == 0
-
-
-def test_in_a_shared_pool_too_the_hit_is_given_up_if_it_blocks_itself():
-    manager = shared(6)
-    serve(manager, "a", range_of(4))
-    assert manager.lookup(range_of(9)) == 4
-    # the hit pins 1 + 2 blocks, and a state and a unit need 3 more
-    answer = start(manager, "b", range_of(9))
-    assert (answer.hit, answer.stop) == (0, 8)
-    assert manager.usage().held == 4
-
-
-def test_a_pin_keeps_the_checkpoint_of_its_prefix():
-    manager = shared()
-    serve(manager, "a", range_of(9))
-    assert manager.pin("p", range_of(8)) == 8
-    manager.evict(99)
-    assert manager.usage().held == 4
-    assert manager.lookup(range_of(9)) == 8
-    manager.unpin("p")
-    manager.evict(99)
-    assert manager.usage() == Usage(98, 0, 0)
-
-
 # --- S6: while decoding ---
 
 
@@ -291,10 +187,11 @@ def test_a_model_of_states_only_forgets_the_tokens_of_paths_without_checkpoint(b
 
 
 @pools
-def test_a_reset_under_way_discards_what_is_being_saved(make):
+@pytest.mark.parametrize("old", [4, 99], ids=["behind a hit", "from the start"])
+def test_a_reset_under_way_discards_what_is_being_saved(make, old):
     manager = make()
     free = manager.residency.states.home.num_free
-    serve(manager, "old", range_of(5))
+    serve(manager, "old", [*range_of(4), 0] if old == 4 else [old] * 5)
     step = manager.begin_step()
     manager.admit("a", range_of(9))
     manager.reset()

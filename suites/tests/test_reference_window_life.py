@@ -41,6 +41,23 @@ def test_what_left_a_window_is_evicted_from_its_front_before_what_was_released_l
     assert manager.lookup([7] * 5) == 0
 
 
+def test_a_run_that_is_left_again_goes_behind_what_was_left_before():
+    manager = open_manager(groups=(full(), window(5)))
+    start(manager, "a", range_of(20), compute=12)
+    go_on(manager, "a")
+    assert len(serve(manager, "other", [7] * 4).table) == 1
+    start(manager, "b", [8, *range_of(19)])
+    left = manager.usage().cached
+    manager.release("a")
+    manager.evict(2)
+    assert manager.lookup([7] * 5) == 0
+    manager.evict(4)  # what b has left while it goes on
+    assert [manager.lookup(range_of(n)) for n in (5, 9, 13, 21)] == [4, 8, 12, 20]
+    assert left == 2 + 4 + 4
+    manager.release("b")
+    assert manager.lookup([8, *range_of(12)]) == 0
+
+
 @kinds
 def test_a_leaf_leaves_with_its_blocks_of_every_class(group):
     manager = open_manager(groups=(full(), group))

@@ -41,11 +41,13 @@ FAULTS = (
         "{position: mix(word, 0) for position in inside}",
     ),
     Planted(
-        "cache_manager",
-        "blocks behind a window go while a later step still reads them (vLLM #47282, #47728)",
-        "chunked_equals_whole",
-        "self.holdings.leave_local(request, stop)",
-        "self.holdings.leave_local(request, request.computed)",
+        "local_blocks",
+        "a hit needs only the last block of a window (vLLM: interrupted runs)",
+        "cached_equals_uncached",
+        "self._hole(node, self.rule.first_unit(units * unit), units)",
+        "self._hole(node, max(self.rule.first_unit(units * unit), units - 1), units)",
+        {"groups": [{"kind": "window", "block_size": 1, "size": 5}], "num_blocks": 16}
+        | {"max_batch_tokens": 64, "num_drafts": 0},
     ),
     Planted(
         "block_table",
@@ -100,7 +102,7 @@ FAULTS = (
     Planted(
         "expert_marks",
         "only the last chunk of a prompt records its rows",
-        "missing_expert_rows_are_reported",
+        "the_engine_reports_missing_expert_rows",
         "rows.get(scheduled.request.id)",
         "rows.get(scheduled.request.id) if stop >= scheduled.request.prompt else None",
     ),
@@ -127,6 +129,13 @@ FAULTS = (
     ),
     Planted(
         "scheduler",
+        "tokens that are hit are charged to the budget (LMDeploy #4695)",
+        "no_budget_is_left_while_somebody_waits",
+        "            self._start(request, answer, ())\n            left -= answer.stop - answer.start",
+        "            self._start(request, answer, ())\n            left -= answer.stop",
+    ),
+    Planted(
+        "shares",
         "who gets the last tokens of a step depends on addresses",
         "decisions_repeat",
         "return request.last_step, request.rank",

@@ -1,0 +1,74 @@
+"""The lookup alone of one long cached prompt, run inside the worker of a target.
+
+Needs the standard library of Python 3.10 and numpy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kvproof.harness import bench_job
+from kvproof.harness.bench_groups import groups_of
+from kvproof.harness.target import TargetConfig
+from kvproof.harness.workloads import load_workload
+
+MATCH_TOKENS = 131_072
+LOOKUPS = 400
+"""Timed ones; as many run before the clock starts."""
+
+
+def run(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Serve one prompt of MATCH_TOKENS tokens, then look it up again and again.
+
+    Arguments: factory, block_size, num_blocks; optional groups, variant. Result as of
+    `bench_job.run`; all but the last token could hit. The module's cycles have to offer `lookup`.
+    """
+    make_cycle = bench_job.cycle_factory(arguments["factory"])
+    if make_cycle is None:
+        return bench_job.unsupported(arguments["factory"])
+    block_size = arguments["block_size"]
+    groups = groups_of(arguments.get("groups", ""), block_size)
+    config = TargetConfig(arguments["num_blocks"], block_size, groups=groups)
+    cycle, why = bench_job.made(make_cycle, config, arguments.get("variant", ""))
+    lookup: Callable[[object], int] | None = getattr(cycle, "lookup", None)
+    if cycle is None or lookup is None:
+        return {"unsupported": why or "its cycle has no lookup"}
+    prompt = cycle.prepare(load_workload(f"uniform:requests=1,length={MATCH_TOKENS},spread=0").prompt(0).data)
+    cycle.run(0, prompt)
+    return _measure(lookup, prompt) | {"cached_blocks": cycle.cached_blocks()}
+
+
+def _measure(lookup: Callable[[object], int], prompt: object) -> dict[str, Any]:
+    with bench_job.collector_off():
+        _lookups(lookup, prompt)
+        began, began_wall = time.thread_time(), time.perf_counter()
+        hits, stamps = _lookups(lookup, prompt)
+        cpu, wall = time.thread_time() - began, time.perf_counter() - began_wall
+        began = time.thread_time()
+        _lookups(lambda _: 0, prompt)
+        empty = time.thread_time() - began
+    p50, p99 = np.percentile(np.diff(stamps) / 1000, [50, 99])
+    return {
+        "requests": LOOKUPS,
+        "tokens": LOOKUPS * MATCH_TOKENS,
+        "hit_tokens": hits,
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "p50_us": float(p50),
+        "p99_us": float(p99),
+        "harness_share": empty / cpu,
+        "problem": "" if 0 < hits < LOOKUPS * MATCH_TOKENS else f"{hits} tokens hit",
+    }
+
+
+def _lookups(lookup: Callable[[object], int], prompt: object) -> tuple[int, list[int]]:
+    now, stamps, hits = time.perf_counter_ns, [], 0
+    stamps.append(now())
+    for _ in range(LOOKUPS):
+        hits += lookup(prompt)
+        stamps.append(now())
+    return hits, stamps

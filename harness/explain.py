@@ -1,0 +1,68 @@
+"""Explanations of the reference, behind the contract of targets (V3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from kvproof.harness import oplog
+from kvproof.harness.adapters.reference import ReferenceTarget
+from kvproof.harness.session import Session
+from kvproof.harness.target import TargetConfig
+from kvproof.harness.violation import Violation
+from kvproof.reference.cache_manager import CacheManager
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.explain import Explainer
+from kvproof.reference.explanation import Explanation
+
+
+class ExplainedTarget(NamedTuple):
+    """A reference, and what explains its hits."""
+
+    target: ReferenceTarget
+    explainer: Explainer
+
+
+class Story(NamedTuple):
+    """What an op log came to on the reference."""
+
+    explanations: list[Explanation]
+    config: TargetConfig
+    stopped: str
+    """The violation that ended it; empty if it ran to its end."""
+
+
+def explained_target(config: TargetConfig) -> ExplainedTarget:
+    """Make a reference whose every hit is explained."""
+    made: list[Explainer] = []
+
+    def manager(native: CacheConfig) -> CacheManager:
+        made.append(Explainer(CacheManager(native)))
+        return cast("CacheManager", made[0])  # it answers like one
+
+    target = ReferenceTarget(config, manager)
+    return ExplainedTarget(target, made[0])
+
+
+def explain_log(path: Path) -> Story:
+    """Replay an op log of any target on the reference. Raises UsageError for what is none."""
+    log = oplog.load(path)
+    explained = explained_target(log.config)
+    stopped = ""
+    try:
+        oplog.play(Session(explained.target, log.config), oplog.decode(log.operations))
+    except Violation as violation:
+        stopped = str(violation)
+    return Story(explained.explainer.explanations, log.config, stopped)
+
+
+def plain(explanation: Explanation) -> dict[str, Any]:
+    """Return the fields of an `Explained` event that are about the request."""
+    return {
+        "request": explanation.request,
+        "prompt": explanation.prompt,
+        "hit": explanation.hit,
+        "optimum": explanation.optimum,
+        "lost": dict(explanation.lost),
+        "sentence": explanation.sentence(),
+    }

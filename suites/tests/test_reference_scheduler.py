@@ -1,0 +1,320 @@
+"""The scheduler and the engine around it: order, shares, victims, and what is promised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kvproof.reference.config import CacheConfig, ConfigError
+from kvproof.reference.engine import Engine, Stuck
+from kvproof.reference.engine_config import EngineConfig
+from kvproof.reference.groups import GroupConfig
+from kvproof.reference.identity import IdentityError, Span
+from kvproof.reference.migration import bring_in, take_out
+from kvproof.reference.request_queue import REQUEST_LIFE
+from kvproof.reference.symbolic import SymbolicModel
+from kvproof.reference.symbolic_memory import POISON
+from kvproof.reference.transitions import IllegalMove
+
+SIZE = 4
+
+
+def make_engine(num_blocks=64, groups=(), *, budget=8192, steps=1, drafts=0, **cache):
+    config = CacheConfig(num_blocks, block_size=SIZE, groups=groups, **cache)
+    options = EngineConfig(config, budget, steps, drafts)
+    return Engine(options, SymbolicModel(config))
+
+
+def run(engine):
+    """Answer everything; returns whole answers by request."""
+    done = {}
+    while engine.busy:
+        done |= {output.request_id: output.tokens for output in engine.step() if output.done}
+        assert not engine.stuck
+    return done
+
+
+def decided(engine, verb):
+    return [(d.step, d.request_id, *d.detail) for d in engine.decisions() if d.verb == verb]
+
+
+def ask(engine, name, length, new=1, **options):
+    return engine.add_request(name, [1] * length, max_new_tokens=new, **options)
+
+
+# --- order and fairness (C1) ---
+
+
+def test_requests_are_admitted_in_order_of_arrival_and_nobody_overtakes():
+    engine = make_engine(6)
+    assert ask(engine, "long", 4 * SIZE, read=False) is None
+    ask(engine, "longer", 5 * SIZE, read=False)
+    ask(engine, "short", 1)
+    run(engine)
+    assert [name for _, name, _ in decided(engine, "admit")] == ["long", "longer", "short"]
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one():
+    engine = make_engine(200, budget=8)
+    ask(engine, "long", 400)
+    engine.step()
+    ask(engine, "short", 4)
+    engine.step()
+    assert decided(engine, "compute")[-2:] == [(2, "long", 8, 12, 0), (2, "short", 0, 4, 0)]
+    assert decided(engine, "finish") == [(2, "short")]
+
+
+def test_who_wants_less_than_its_share_leaves_the_rest_to_the_others():
+    engine = make_engine(200, budget=12, max_requests=3)
+    ask(engine, "answering", 2, new=9)
+    engine.step()
+    ask(engine, "one", 100, read=False)
+    ask(engine, "other", 100, read=False)
+    engine.step()
+    engine.step()
+    last = [row[1:] for row in decided(engine, "compute") if row[0] == 3]
+    assert last == [("answering", 3, 4, 0), ("one", 11, 16, 0), ("other", 0, 6, 0)]
+
+
+def test_a_step_with_fewer_tokens_than_requests_takes_turns_behind_the_oldest():
+    engine = make_engine(200, budget=2, max_requests=4)
+    ask(engine, "a", 1, new=40)
+    for name in "bcd":
+        donor = make_engine()
+        donor.add_request(name, [2], max_new_tokens=40)
+        donor.step()
+        assert bring_in(engine, take_out(donor, name)) is None
+    for _ in range(16):
+        engine.step()
+    computed = [row[1] for row in decided(engine, "compute")][-12:]
+    assert computed[::2] == ["a"] * 6
+    assert computed[1::2] == ["c", "d", "b"] * 2
+
+
+def test_the_budget_is_charged_after_the_match():
+    engine = make_engine(budget=8)
+    ask(engine, "first", 17)
+    run(engine)
+    ask(engine, "second", 20)
+    engine.step()
+    assert decided(engine, "admit")[-1][1:] == ("second", 16)
+    assert decided(engine, "compute")[-1][2:] == (16, 20, 0)
+
+
+# --- room (C2, C3, B8) ---
+
+
+def test_the_youngest_is_preempted_for_an_older_one_and_answers_the_same():
+    def answers(num_blocks):
+        engine = make_engine(num_blocks)
+        ask(engine, "old", 6, new=12)
+        engine.add_request("young", [2] * 6, max_new_tokens=12)
+        return engine, run(engine)
+
+    crowded, answered = answers(7)
+    assert [row[1] for row in decided(crowded, "preempt")] == ["young"]
+    assert decided(crowded, "admit")[-1][2] >= SIZE, "it resumes on its own blocks"
+    roomy, undisturbed = answers(64)
+    assert not decided(roomy, "preempt")
+    assert answered == undisturbed
+
+
+def test_a_preempted_request_is_not_admitted_again_in_the_same_step():
+    engine = make_engine(7)
+    ask(engine, "old", 6, new=12)
+    engine.add_request("young", [2] * 6, max_new_tokens=12)
+    run(engine)
+    [preempted] = decided(engine, "preempt")
+    assert decided(engine, "admit")[-1][0] > preempted[0]
+
+
+def test_a_request_that_never_fits_is_refused_at_arrival_with_the_numbers():
+    engine = make_engine(5)
+    assert ask(engine, "fits", 4 * SIZE, new=1) is None
+    assert ask(engine, "never", 4 * SIZE, new=2) == ("never_fits", 5, 4)
+    assert "never" not in engine.scheduler.requests
+    assert decided(engine, "refuse") == [(0, "never", "never_fits", 5, 4)]
+
+
+def test_a_share_that_does_not_fit_at_once_is_computed_in_smaller_steps():
+    groups = (GroupConfig("full", SIZE), GroupConfig("window", SIZE, 2))
+    engine = make_engine(7, groups)
+    assert ask(engine, "a", 4 * SIZE) is None
+    assert set(run(engine)) == {"a"}
+
+
+def test_a_pool_that_is_pinned_from_outside_is_stuck_and_says_so():
+    engine = make_engine(5)
+    engine.generate([[1] * 4 * SIZE], max_new_tokens=1)
+    engine.cache.pin("pin", [1] * 4 * SIZE)
+    with pytest.raises(Stuck, match="1 requests wait"):
+        engine.generate([[2] * SIZE], max_new_tokens=1)
+
+
+# --- cancelling (C6) and moving (C5) ---
+
+
+def test_cancelling_is_idempotent_and_gives_everything_back():
+    engine = make_engine(7, steps=2)
+    for name in "abc":
+        ask(engine, name, 6, new=12, read=False)
+    for _ in range(3):
+        engine.step()
+    free = engine.cache.pool.num_blocks - 1
+    for name in "abc":
+        assert engine.cancel(name)
+        assert not engine.cancel(name)
+    while engine.busy:
+        engine.step()
+    usage = engine.cache.usage()
+    assert (usage.held, usage.free + usage.cached) == (0, free)
+
+
+@pytest.mark.parametrize("kind", ["full", "window", "state"])
+def test_a_moved_request_goes_on_in_another_engine(kind):
+    groups = (GroupConfig(kind, SIZE, 5 if kind == "window" else 0),)
+    stays, leaves, receives = (make_engine(groups=groups) for _ in range(3))
+    for engine in (stays, leaves):
+        engine.add_request("a", list(range(9)), max_new_tokens=8)
+    for _ in range(4):
+        leaves.step()
+    moved = take_out(leaves, "a")
+    assert moved.computed > 9
+    assert not leaves.busy
+    assert leaves.cache.usage().held == 0
+    assert bring_in(receives, moved) is None
+    assert run(receives) == run(stays)
+    assert receives.model.computed < stays.model.computed, "nothing is computed twice"
+
+
+def test_a_moved_request_without_room_is_refused_and_changes_nothing():
+    source, full = make_engine(), make_engine(3)
+    ask(source, "a", 9, new=3)
+    source.step()
+    moved = take_out(source, "a")
+    assert bring_in(full, moved).reason == "never_fits"
+    assert not full.busy
+    assert full.cache.usage().held == 0
+
+
+def test_a_request_with_a_step_in_flight_stays():
+    engine = make_engine(steps=2)
+    ask(engine, "a", 9, new=3)
+    engine.step()
+    assert take_out(engine, "a") is None
+    assert take_out(engine, "nobody") is None
+    assert run(engine)
+
+
+# --- the same decisions everywhere (C7) ---
+
+_WORKLOAD = """
+from kvproof.suites.tests.test_reference_scheduler import make_engine, run
+engine = make_engine(10, budget=7, steps=2, drafts=2, max_requests=4)
+for index in range(12):
+    tokens = [index % 3] * (3 + 5 * index % 11)
+    engine.add_request(f"request {index}", tokens, max_new_tokens=1 + 7 * index % 10)
+    engine.step()
+print(run(engine))
+print(*engine.decisions(), sep="\\n")
+"""
+
+
+def test_decisions_are_equal_in_every_process():
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", _WORKLOAD],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert "verb='preempt'" in told[0]
+    assert "verb='judge'" in told[0]
+
+
+# --- options (O) and malformed input (H8) ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "example"),
+    [
+        ("max_batch_tokens", 0, 8192),
+        ("max_batch_tokens", 1.5, 8192),
+        ("steps_in_flight", 0, 2),
+        ("num_drafts", -1, 3),
+        ("num_drafts", True, 3),
+        ("poison_freed", "yes", False),
+    ],
+)
+def test_an_invalid_option_is_refused_with_value_rule_and_example(name, value, example):
+    with pytest.raises(ConfigError, match=f"{name} {value!r} must be .* for example {example}"):
+        EngineConfig(CacheConfig(8), **{name: value})
+
+
+def test_options_reach_what_they_configure():
+    engine = make_engine(200, budget=6, steps=3, drafts=2, max_requests=2)
+    for name in "abc":
+        ask(engine, name, 9, new=9, read=False)
+    in_flight = running = 0
+    while engine.busy:
+        engine.step()
+        in_flight = max(in_flight, len(engine.scheduler.steps) + 1)
+        running = max(running, len(engine.scheduler.running))
+    computed = decided(engine, "compute")
+    per_step = {step: sum(r[3] - r[2] for r in computed if r[0] == step) for step, *_ in computed}
+    assert (max(per_step.values()), max(row[4] for row in computed)) == (6, 2)
+    assert (in_flight, running) == (3, 2)
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_what_is_free_is_destroyed_if_that_is_asked_for(poison):
+    config = CacheConfig(4, block_size=SIZE, enable_prefix_caching=False)
+    engine = Engine(EngineConfig(config, poison_freed=poison), SymbolicModel(config))
+    ask(engine, "a", SIZE, new=2)
+    run(engine)
+    entries = engine.model.memory.read(np.arange(SIZE, 2 * SIZE))
+    assert (entries == [POISON] * SIZE) == poison
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokens": []},
+        {"max_new_tokens": 0},
+        {"spans": [Span("image", 2, 9, "h")]},
+        {"request_id": "taken"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_malformed_requests_change_nothing(wrong):
+    engine = make_engine()
+    ask(engine, "taken", 3)
+    before = len(engine.decisions()), len(engine.scheduler.requests)
+    with pytest.raises(IdentityError):
+        engine.add_request(**{"request_id": "b", "tokens": [1, 2], "max_new_tokens": 1} | wrong)
+    assert before == (len(engine.decisions()), len(engine.scheduler.requests))
+
+
+def test_a_forbidden_move_names_both_states():
+    engine = make_engine()
+    ask(engine, "a", 3)
+    with pytest.raises(IllegalMove, match=r"'preempt' leads to preempted .* in state waiting"):
+        engine.scheduler.preempt(engine.scheduler.requests["a"])
+    assert REQUEST_LIFE.events("finished") == []
+
+
+def test_generate_answers_in_the_order_of_the_prompts():
+    prompts = [[1, 2, 3], [4] * 20, [1, 2]]
+    together = make_engine(20, budget=9).generate(prompts, max_new_tokens=6)
+    alone = [make_engine(20).generate([prompt], max_new_tokens=6)[0] for prompt in prompts]
+    assert together == alone
+    with pytest.raises(IdentityError, match="prompt 0 never fits"):
+        make_engine(2).generate([[1] * 9], max_new_tokens=1)
