@@ -27,6 +27,8 @@ from kvproof.harness.bench_cases import (
     roomy_pool,
     summarize,
 )
+from kvproof.harness.bench_groups import groups_of
+from kvproof.harness.bench_match import MATCHED
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.events import (
     AnyEvent,
@@ -45,9 +47,12 @@ REFERENCE = "reference"
 """The engine that takes lists as well as buffers, and keeps the token ids themselves."""
 
 _OWN = "kvproof."
+_MATCH = "bench_match:run"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
 """Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
+_VARIANTS = {"lists": "lists", "match": "buffer"}
+"""Case -> prompt type of the reference, where it is not its native one."""
 _TRACED = 20
 """Memory and checked passes may take that many times as long per token."""
 _SAMPLE_FIELDS = (
@@ -133,6 +138,7 @@ def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
 
 
 def _check(options: BenchOptions, names: list[str]) -> None:
+    groups_of(options.groups, 1)
     for case in options.cases:
         _known("case", case, CASES)
     if options.peer:
@@ -186,10 +192,17 @@ class _Bench:
         """Everything at one block size."""
         self.progress(f"bench: block {block_size}, optimum")
         workload, options = self.workload, self.options
-        cases = plan(workload, block_size, cases=options.cases, max_blocks=options.max_blocks)
+        cases = plan(
+            workload,
+            block_size,
+            cases=options.cases,
+            max_blocks=options.max_blocks,
+            groups=options.groups,
+        )
         for name in set(options.cases) - {case.name for case in cases}:
             self._skip_case(name, block_size)
-        for row in engine_optimum(workload, block_size, [case.num_blocks for case in cases]):
+        pools = [case.num_blocks for case in cases if case.name != "match"]
+        for row in engine_optimum(workload, block_size, pools, options.groups):
             self.write(row)
         samples = self._repeat(cases)
         memory = self._memory(block_size) if "no_eviction" in options.cases else {}
@@ -203,12 +216,19 @@ class _Bench:
         for runner in list(self.runners) if sizes else []:
             self.progress(f"bench: block {block_size}, growth to {max(sizes):,}: {runner.name}")
             work = {"tokens": 4 * max(sizes) * block_size, "blocks": 4 * max(sizes)}
-            result = self._ask(runner, "bench_job:growth", work, block_size=block_size, sizes=sizes)
+            result = self._ask(
+                runner,
+                "bench_job:growth",
+                work,
+                block_size=block_size,
+                sizes=sizes,
+                groups=self.options.groups,
+            )
             for point in result["points"] if result else []:
                 self.write(GrowthPoint(target=runner.name, block_size=block_size, **point))
 
     def _skip_case(self, name: str, block_size: int) -> None:
-        pool = eviction_pool(self.workload, block_size)
+        pool = eviction_pool(self.workload, block_size, self.options.groups)
         reason = f"a pool of {pool:,} blocks holds all blocks of the workload"
         if name != "eviction":
             reason = f"not one request fits in {self.options.max_blocks:,} blocks"
@@ -235,22 +255,24 @@ class _Bench:
         self.progress(f"bench: block {case.block_size}, {case.name} {turn}: {runner.name}")
         result = self._ask(
             runner,
-            "bench_job:run",
+            _MATCH if case.name == "match" else "bench_job:run",
             {"tokens": case.tokens, "blocks": case.num_blocks},
             workload=self.workload.spec,
             block_size=case.block_size,
             num_blocks=case.num_blocks,
             requests=case.requests,
-            variant="lists" if case.name == "lists" else "",
+            groups=self.options.groups,
+            variant=_VARIANTS.get(case.name, "") if runner.name == self.reference else "",
         )
         if result is None:
             return None
         return BenchSample(
             target=runner.name,
-            workload=self.workload.name,
+            workload=MATCHED if case.name == "match" else self.workload.name,
             block_size=case.block_size,
             num_blocks=case.num_blocks,
             case=case.name,
+            groups=self.options.groups,
             repetition=repetition,
             **{name: result[name] for name in _SAMPLE_FIELDS},
         )
@@ -259,7 +281,7 @@ class _Bench:
         """Target -> bytes per cached block, in a pool of just the size that is needed."""
         requests = max(1, int((self.workload.lengths.cumsum() <= self.options.memory_tokens).sum()))
         head = self.workload.head(requests)
-        pool = roomy_pool(head, block_size)
+        pool = roomy_pool(head, block_size, self.options.groups)
         found = {}
         for runner in list(self.runners):
             self.progress(f"bench: block {block_size}, memory: {runner.name}")
@@ -271,6 +293,7 @@ class _Bench:
                 block_size=block_size,
                 num_blocks=pool,
                 requests=requests,
+                groups=self.options.groups,
             )
             if result:
                 found[runner.name] = result["bytes_per_block"]
@@ -285,7 +308,8 @@ class _Bench:
             if not (own := _of(samples, name, case.name)):
                 continue
             size = memory.get(name)
-            index = size - _TOKEN_BYTES * case.block_size if size else None
+            plain = size and not self.options.groups
+            index = size - _TOKEN_BYTES * case.block_size if size and plain else None
             summary = summarize(
                 own,
                 [] if name == self.peer else peers,
@@ -298,6 +322,10 @@ class _Bench:
     def _checked(self, block_size: int) -> None:
         """The workload once more, under the shadow memory, in the pool that evicts."""
         if not self.options.checked_tokens:
+            return
+        if self.options.groups:
+            reason = "it runs with one group only; suites judge groups (kvproof run --level full)"
+            self.write(Skipped(part=f"checked pass at block size {block_size}", reason=reason))
             return
         pool = eviction_pool(self.workload, block_size)
         for runner in list(self.runners):
@@ -347,8 +375,10 @@ class _Bench:
             self._lost(runner, error)
             return None
         if why := result.get("unsupported"):
-            self.runners.remove(runner)
-            self.write(Skipped(part=f"bench of {runner.name}", reason=why))
+            if job != _MATCH:
+                self.runners.remove(runner)
+            case = "match " if job == _MATCH else ""
+            self.write(Skipped(part=f"bench {case}of {runner.name}", reason=why))
             return None
         if why := result.get("problem"):
             self._lost(runner, TargetDied("garbage", why))

@@ -96,7 +96,9 @@ def plan(
     distinct = engine_blocks(workload, block_size).distinct().tolist()
     kept = [wide.blocks(units, number) for number, units in enumerate(distinct, 1)]
     planned = []
-    if roomy := _no_eviction(workload, kept, block_size, wide.blocks(_longest(workload, block_size), 1), max_blocks):
+    if roomy := _no_eviction(
+        workload, kept, block_size, wide.blocks(_longest(workload, block_size), 1), max_blocks
+    ):
         planned = [roomy._replace(name=name) for name in cases if name in _ROOMY]
     pool = eviction_pool(workload, block_size, groups)
     if "eviction" in cases and kept[-1] >= pool:

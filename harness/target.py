@@ -392,13 +392,22 @@ class Cycle(Protocol):
     An adapter module offers it as `make_cycle(TargetConfig, variant) -> Cycle` beside
     `make_target`. `prepare` runs outside the clock, `run` inside it; `run` is the whole of
     identity, match, allocate, register and free, with the engine's own calls only.
+
+    A cycle made for a configuration with groups has `serves_groups = True`; `make_cycle` raises
+    UnsupportedVerb for groups that it cannot serve. `lookup(prompt) -> int`, where a cycle has
+    it, only returns the tokens that `prompt` would hit; the case `match` is skipped without it.
     """
 
     def prepare(self, tokens: memoryview) -> object:
         """Turn int32 token ids into the prompt type native to the engine."""
 
-    def run(self, index: int, prompt: object) -> tuple[int, Sequence[int], Sequence[int]]:
-        """Serve one request alone; returns (hit tokens, block ids in order, freed ids)."""
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[object], Sequence[int]]:
+        """Serve one request alone; returns (hit tokens, block ids in order, freed ids).
+
+        With groups, the second is one table for each group, and freed ids are those of full
+        attention. A table has an entry for each block of the prompt, null where nothing is seen;
+        that of a state has its blocks.
+        """
 
     def cached_blocks(self) -> int:
         """Blocks that are cached now."""

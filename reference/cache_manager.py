@@ -22,7 +22,6 @@ from kvproof.reference.block_table import BatchTable, Table, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
 from kvproof.reference.expert_history import Recorded
-from kvproof.reference.hits import HitLength
 from kvproof.reference.holdings import Holdings
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
@@ -36,6 +35,7 @@ from kvproof.reference.identity import (
 from kvproof.reference.media import to_encode
 from kvproof.reference.metrics import HitStatistics
 from kvproof.reference.needs import Needs
+from kvproof.reference.partial_steps import hit_length
 from kvproof.reference.requests import Admission, Live, Refusal, Usage
 from kvproof.reference.residency import Residency
 from kvproof.reference.steps import Steps
@@ -56,7 +56,7 @@ class CacheManager:
         self.residency = Residency(config, self.events)
         self.pool = self.residency.pool
         self.trie = self.residency.trie
-        self.hits = HitLength(config, self.residency)
+        self.hits = hit_length(config, self.residency)
         self.needs = Needs(config, self.residency)
         self.live: dict[str, Live] = {}
         self.pins: dict[str, Live] = {}
@@ -131,8 +131,9 @@ class CacheManager:
         request.access = access
         hit = self.hits.find(request, request.prompt - 1) if access.read else NO_HIT
         stop = self.needs.place(request, hit, compute)
-        if isinstance(stop, Refusal) and hit.checkpoint:
-            hit = NO_HIT  # its own pin may be what blocks it (C2)
+        if isinstance(stop, Refusal) and (hit.checkpoint or hit.tail):
+            whole = hit.tail is not None  # its own pin may be what blocks it (C2)
+            hit = self.hits.whole(request, request.prompt - 1) if whole else NO_HIT
             stop = self.needs.place(request, hit, compute)
         if isinstance(stop, Refusal):
             return stop
@@ -142,7 +143,8 @@ class CacheManager:
         self.live[request_id] = request
         if access.read:
             self.statistics.count(request.prompt, start, resumed=resumed)
-        return self._schedule(request, start, start, stop)
+        admission = self._schedule(request, start, start, stop)
+        return admission if hit.tail is None else self.holdings.copying(request, hit, admission)
 
     def _check(self, request: Live, compute: int | None) -> None:
         if not request.prompt:
@@ -226,7 +228,7 @@ class CacheManager:
     ) -> int:
         """Hold the cached prefix of `tokens` until `unpin`; returns the tokens held (B2)."""
         pin = Live(pin_id, tokens, namespace, spans, self._unit)
-        hit = self.hits.find(pin, pin.prompt)
+        hit = self.hits.whole(pin, pin.prompt)
         if hit.units and pin_id not in self.pins:
             pin.computed = hit.units * self._unit
             self.holdings.hold(pin, hit)
@@ -265,7 +267,7 @@ class CacheManager:
     ) -> int:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
         request = Live("", tokens, namespace, spans, self._unit)
-        return self.hits.find(request, request.prompt - 1).units * self._unit
+        return self.hits.find(request, request.prompt - 1).tokens(self._unit)
 
     def usage(self) -> Usage:
         """Count blocks by owner, also while steps are in flight (B7)."""

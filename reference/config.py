@@ -59,6 +59,8 @@ class CacheConfig:
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False
     """A hit ends before the first unit without expert rows (R3)."""
+    cache_partial_blocks: bool = False
+    """Hits may end inside a block, which is copied before it is written (T6)."""
 
     def __post_init__(self) -> None:
         whole("num_blocks", self.num_blocks, least=2, example=1024)
@@ -79,6 +81,7 @@ class CacheConfig:
         switch("require_cached_experts", self.require_cached_experts, example=False)
         self._check_experts()
         self._check_states()
+        self._check_partial_blocks()
         full = any(group.kind == "full" for group in self.layout.groups)
         rule = "false for a model without full attention: events name its blocks"
         named = full or not self.record_events
@@ -94,6 +97,19 @@ class CacheConfig:
         rule = "false unless return_routed_experts is true: there are no rows to require"
         required = self.require_cached_experts
         require(wanted or not required, "require_cached_experts", required, rule, "false")
+
+    def _check_partial_blocks(self) -> None:
+        name, wanted = "cache_partial_blocks", self.cache_partial_blocks
+        switch(name, wanted, example=False)
+        groups = self.layout.groups
+        other = next((group.kind for group in groups if group.kind != "full"), "")
+        rule = f"false for a model with a {other} group: it is valid after whole units only"
+        require(not (wanted and other), name, wanted, rule, "false")
+        rule = "false for a model with a draft group: it needs one whole unit more"
+        draft = any(group.draft for group in groups)
+        require(not (wanted and draft), name, wanted, rule, "false")
+        rule = "false if require_cached_experts is true: partial blocks keep no expert rows"
+        require(not (wanted and self.require_cached_experts), name, wanted, rule, "false")
 
     def _check_states(self) -> None:
         rule = "one of shared, separate"

@@ -54,9 +54,12 @@ class ExpertMarks:
     def index(self, request: Live, pieces: list[Piece]) -> None:
         """Fill the units of `pieces` that have no rows yet (R3)."""
         history = self._histories[request]
-        for node, first, last, _ in pieces:
-            start, stop = first * self._unit, last * self._unit
-            history.index(self.store, node, first - node.start, start, stop)
+        whole = -(-history.hit // self._unit)
+        for node, begin, last, _ in pieces:
+            first = max(begin, whole)  # a unit that was hit in part has no rows there (T6)
+            if first < last:
+                start, stop = first * self._unit, last * self._unit
+                history.index(self.store, node, first - node.start, start, stop)
 
     def recorded(self, request: Live) -> Recorded:
         """Return the rows of every token but the last, or which are missing (R2)."""

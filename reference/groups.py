@@ -109,6 +109,12 @@ class Layout:
         )
 
     @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """First token of a unit in each of its blocks of full attention, in the order of ids."""
+        parts = ((member.ratio, self.unit // member.ratio) for member in self.full.members)
+        return tuple(part * size for ratio, size in parts for part in range(ratio))
+
+    @cached_property
     def local(self) -> tuple[BlockClass, ...]:
         """One class for each kind and size of window or chunk."""
         rules: dict[tuple[Kind, int, bool], list[int]] = {}

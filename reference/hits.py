@@ -37,6 +37,10 @@ class HitLength:
             return match
         return self._cut(match, match.node, request.spans)
 
+    def whole(self, request: Live, most: int) -> Match:
+        """Return the longest valid hit of whole units."""
+        return self.find(request, most)
+
     def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Match:
         limit, marks = match.units * self._unit, self._residency.marks
         floors = [floor for _, floor in self.floors(node, limit, spans)]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.identity import TOKEN_BYTES
-from kvproof.reference.requests import Live
+from kvproof.reference.partial_steps import PartialSteps
+from kvproof.reference.requests import Admission, Live
 from kvproof.reference.residency import Residency
 from kvproof.reference.state_steps import StateSteps
 from kvproof.reference.steps import Scheduled, Steps
@@ -29,6 +30,7 @@ class Holdings:
         self._width = config.layout.full.width
         self._row_width = residency.row_width
         self.states = StateSteps(config, residency) if residency.states else None
+        self.partial = PartialSteps(config, residency, steps) if residency.tails else None
         self._experts = residency.experts
         self.epoch = 0
         self.leaving: list[Live] = []
@@ -42,12 +44,20 @@ class Holdings:
         request.node = node = self._trie.hold(hit, request.namespace)
         request.table = node.table()
         request.indexed = hit.units
+        if hit.tail and self.partial:
+            self.partial.hold(hit.tail.tail)
         if self._local:
             request.local = [local.hold(node) for local in self._local]
         if self.states:
             self.states.hold(request, hit.checkpoint)
         if self._experts:
             self._experts.start(request)
+
+    def copying(self, request: Live, hit: Match, admission: Admission) -> Admission:
+        """Add what has to be copied before the first step writes behind a hit (T6)."""
+        assert self.partial
+        assert hit.tail
+        return admission._replace(copies=self.partial.copies(request, hit.tail))
 
     def grow(self, request: Live, units: int) -> None:
         """Take room for `units` units in every table; the caller knows that it is there."""
@@ -143,17 +153,22 @@ class Holdings:
         if self._steps.runs(request.last_step):
             self.leaving.append(request)
             self._steps.after(request.last_step, partial(self._leave, request))
+        elif self.partial:
+            self._drop(request, self.partial.leave(request, self._scratch(request), self.epoch))
         else:
-            self._drop(request)
+            self._drop(request, self._scratch(request))
 
     def _leave(self, request: Live) -> None:
         self.leaving.remove(request)
-        self._drop(request)
+        self._drop(request, self._scratch(request))
 
-    def _drop(self, request: Live) -> None:
+    def _scratch(self, request: Live) -> Ids:
+        return request.table[request.indexed * self._width :]
+
+    def _drop(self, request: Live, scratch: Ids) -> None:
         """Let go of a path, ends of chains first (B3)."""
         self._pool.give(self._trie.release(request.node))
-        self._pool.give(request.table[request.indexed * self._width :])
+        self._pool.give(scratch)
         if request.local:
             self.leave_local(request)
         if self.states:

@@ -26,7 +26,7 @@ class Needs:
         self._interval = config.prefix_cache_decode_state_interval
         self._rules = config.layout.local
         self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
-        self._only_full = not residency.local and not residency.states
+        self._only_full = not (residency.local or residency.states or residency.tails)
 
     def place(self, request: Live, hit: Match, compute: int | None) -> int | Refusal:
         """Let a request begin behind `hit`; returns where its first step would end, or why not."""
@@ -35,6 +35,7 @@ class Needs:
         request.computed = start = units * unit
         request.junction = hit.junction
         if not self._only_full:
+            request.computed += hit.beyond
             stop = self.stop(request, compute)
             return self._refuse_first(request, stop, hit) or stop
         count = request.prompt

@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 from zlib import crc32
@@ -87,6 +87,11 @@ class Tail:
         self.holds = 0
         self.indexed = True
 
+    @property
+    def size(self) -> int:
+        """Blocks that hold a token."""
+        return len(self.blocks) - self.blocks.count(0)
+
 
 class PartialMatch(NamedTuple):
     """The first `tokens` of a tail equal those asked for; good until the index changes."""
@@ -109,6 +114,8 @@ class PartialBlocks:
         self._idle: OrderedDict[Tail, None] = OrderedDict()
         self.num_idle = 0
         """Blocks that could be evicted now."""
+        self.on_drop: Callable[[Ids], None] = lambda _: None
+        """Hears of the blocks of a tail that leaves, for any reason but `clear`."""
 
     def find(
         self, parent: Hashable, tokens: bytes, spans: Sequence[Span] = (), *, start: int
@@ -139,7 +146,7 @@ class PartialBlocks:
         """Keep a tail from leaving: somebody copies from it (B5)."""
         if not tail.holds and tail.indexed:
             del self._idle[tail]
-            self.num_idle -= _size(tail)
+            self.num_idle -= tail.size
         tail.holds += 1
 
     def release(self, tail: Tail) -> Ids:
@@ -174,6 +181,7 @@ class PartialBlocks:
         unused = array("i", [block for first, block in pairs if first >= content.length])
         if place and tails[place - 1].content.begins(content):
             place -= 1
+            self.on_drop(tails[place].blocks)
             unused += self._drop(tails[place])
         kept = array("i", [block if first < content.length else 0 for first, block in pairs])
         tail = Tail(parent, content, kept)
@@ -191,7 +199,7 @@ class PartialBlocks:
 
     def _enter_idle(self, tail: Tail) -> None:
         self._idle[tail] = None
-        self.num_idle += _size(tail)
+        self.num_idle += tail.size
 
     def _drop(self, tail: Tail) -> Ids:
         """Take a tail out of the index; returns its blocks unless somebody copies from it."""
@@ -206,14 +214,16 @@ class PartialBlocks:
         if tail.holds:
             return array("i")
         del self._idle[tail]
-        self.num_idle -= _size(tail)
+        self.num_idle -= tail.size
         return _blocks(tail)
 
     def evict(self, count: int) -> Ids:
         """Forget idle tails until `count` blocks came free, oldest first; more may (B3)."""
         victims = array("i")
         while len(victims) < count and self._idle:
-            victims += self._drop(next(iter(self._idle)))
+            oldest = next(iter(self._idle))
+            self.on_drop(oldest.blocks)
+            victims += self._drop(oldest)
         return victims
 
     def clear(self) -> Ids:
@@ -224,6 +234,14 @@ class PartialBlocks:
                 freed += self._drop(tail)
         return freed
 
+    def summary(self) -> list[tuple[object, ...]]:
+        """Return every tail in the index, those without hold last, first victim first."""
+        held = (tail for tails in self._tails.values() for tail in tails if tail.holds)
+        return [
+            (tail.parent, tail.content, tail.blocks.tolist(), tail.holds)
+            for tail in [*held, *self._idle]
+        ]
+
 
 def _key(tail: Tail) -> bytes:
     return tail.content.symbols
@@ -231,7 +249,3 @@ def _key(tail: Tail) -> bytes:
 
 def _blocks(tail: Tail) -> Ids:
     return array("i", [block for block in tail.blocks if block])
-
-
-def _size(tail: Tail) -> int:
-    return len(tail.blocks) - tail.blocks.count(0)

@@ -50,6 +50,8 @@ class Admission(NamedTuple):
     state: StateUse | None = None
     encode: tuple[int, ...] = ()
     """Spans, by index, whose encoder has to run for this step (M5)."""
+    copies: tuple[tuple[int, int], ...] = ()
+    """(source, destination) blocks, copied before the step (T6)."""
 
 
 class Refusal(NamedTuple):

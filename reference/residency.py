@@ -20,6 +20,7 @@ from kvproof.reference.expert_history import ExpertFormat
 from kvproof.reference.expert_marks import ExpertMarks
 from kvproof.reference.groups import BlockClass
 from kvproof.reference.local_blocks import LocalBlocks
+from kvproof.reference.partial_blocks import PartialBlocks
 from kvproof.reference.prefix_trie import PrefixTrie
 from kvproof.reference.state_cache import StateCache
 from kvproof.reference.state_marks import StateMarks
@@ -47,6 +48,7 @@ class Residency:
         self.marks = StateMarks(self.states, self.unit) if self.states else None
         form = ExpertFormat(*config.experts, self.unit)
         self.experts = ExpertMarks(form) if config.return_routed_experts else None
+        self.tails = self._make_tails(config) if config.cache_partial_blocks else None
         others: list[Attached | None] = [*self.local, self.marks, self.experts]
         self.trie.attached = [other for other in others if other]
         self._alone = not self.local and not self.states
@@ -63,6 +65,11 @@ class Residency:
             on_evict=self._unhook,
             clock=lambda: self.trie.clock,
         )
+
+    def _make_tails(self, config: CacheConfig) -> PartialBlocks:
+        tails = PartialBlocks(config.layout.starts)
+        tails.on_drop = self._tell_of_tail
+        return tails
 
     def _blocks(self) -> Blocks:
         return Blocks(self.state_blocks, take=self._spare, give=self.pool.give, room=self._room)
@@ -88,6 +95,8 @@ class Residency:
         idle = self.trie.num_idle
         for local in self.local:
             idle += local.num_idle
+        if self.tails:
+            idle += self.tails.num_idle
         return idle + self.states.num_ready * self.state_blocks if self.states else idle
 
     def idle_blocks(self, match: Match, checkpoint: Checkpoint | None = None) -> int:
@@ -96,6 +105,8 @@ class Residency:
         if match.node is not None:
             for local in self.local:
                 idle += local.idle_blocks(match.node, match.units)
+        if match.tail and not match.tail.tail.holds:
+            idle += match.tail.tail.size
         ready = self.states is not None and checkpoint is not None and not checkpoint.restores
         return idle + (self.state_blocks if ready else 0)
 
@@ -113,6 +124,9 @@ class Residency:
         """
         victims = array("i")
         enough = self.pool.num_free + count
+        if self.tails:
+            victims += self.tails.evict(count)
+            self.pool.give(victims[::-1])
         while self.pool.num_free < enough:
             freed = self._evict_oldest(enough - self.pool.num_free)
             if freed is None:
@@ -171,6 +185,12 @@ class Residency:
         for member in rule.members:
             self.on_drop(member.group, rule.table(member, ids))
 
+    def _tell_of_tail(self, ids: Ids) -> None:
+        if self.on_drop:
+            for member in self._layout.full.members:
+                table = self._layout.full.table(member, ids)
+                self.on_drop(member.group, table[table > 0])
+
     def _tell_of_state(self, checkpoint: Checkpoint) -> None:
         if self.on_drop:
             for group, table in self._layout.state_tables(checkpoint.ids).items():
@@ -190,6 +210,8 @@ class Residency:
     def clear(self) -> None:
         """Forget everything cached (H6); what is held comes back as it is released."""
         self.pool.give(self.trie.clear())
+        if self.tails:
+            self.pool.give(self.tails.clear())
         for local in self.local:
             self.pool.give(local.clear())
         if self.states:

@@ -11,6 +11,7 @@ from kvproof.reference.block_pool import Ids
 if TYPE_CHECKING:
     from kvproof.reference.checkpoints import Checkpoint
     from kvproof.reference.local_blocks import Run
+    from kvproof.reference.partial_blocks import PartialMatch
 
 
 class Node:
@@ -69,6 +70,17 @@ class Match(NamedTuple):
     """What the state is restored from, of models that have one."""
     junction: int = 0
     """Tokens that would be a hit but for the missing state (S8); 0: none."""
+    tail: PartialMatch | None = None
+    """What goes on behind the last unit, inside of one (T6)."""
+
+    @property
+    def beyond(self) -> int:
+        """Tokens that are hit behind the last unit."""
+        return self.tail.tokens if self.tail else 0
+
+    def tokens(self, unit: int) -> int:
+        """Return how many tokens are hit."""
+        return self.units * unit + self.beyond
 
     def shortened(self, units: int) -> Match:
         """Return the same path cut off after `units` units."""

@@ -1,14 +1,15 @@
-"""The reference engine behind the contract, and its native cycle for benchmarks."""
+"""The reference engine behind the contract; its cycle for benchmarks is in `reference_cycle`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
 
+from kvproof.harness.adapters.reference_cycle import make_cycle, native_groups
 from kvproof.harness.adapters.reference_view import holders, state_digest
 from kvproof.harness.target import (
     Batch,
@@ -35,9 +36,10 @@ from kvproof.reference.block_pool import Ids
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent as NativeEvent
-from kvproof.reference.groups import GroupConfig
 from kvproof.reference.requests import Admission, Refusal
 from kvproof.reference.requests import StateUse as NativeUse
+
+__all__ = ["ManagerFactory", "ReferenceTarget", "make_cycle", "make_target"]
 
 ManagerFactory = Callable[[CacheConfig], CacheManager]
 
@@ -293,7 +295,7 @@ def _ids(table: Iterable[int]) -> Table:
 
 def _config(config: TargetConfig) -> CacheConfig:
     separate = config.state_rows > 0
-    groups = tuple(GroupConfig(*astuple(group)) for group in config.groups)
+    groups = native_groups(config)
     full = not groups or any(group.kind == "full" for group in groups)
     return CacheConfig(
         num_blocks=config.num_blocks,
@@ -330,33 +332,3 @@ def _event(event: NativeEvent) -> CacheEvent:
         Namespace(*event.namespace),
         tuple(Span(*span) for span in event.spans),
     )
-
-
-class _ReferenceCycle:
-    def __init__(self, config: TargetConfig, variant: str) -> None:
-        self._lists = variant == "lists"
-        self.manager = CacheManager(
-            CacheConfig(num_blocks=config.num_blocks, block_size=config.block_size)
-        )
-
-    def prepare(self, tokens: memoryview) -> object:
-        return tokens.tolist() if self._lists else tokens.tobytes()
-
-    def run(
-        self, index: int, prompt: bytes | list[int]
-    ) -> tuple[int, Sequence[int], Sequence[int]]:
-        manager, request_id = self.manager, str(index)
-        step = manager.begin_step()
-        admission = manager.admit(request_id, prompt)
-        if isinstance(admission, Refusal):
-            raise RuntimeError(f"request {index} was refused: {admission}")
-        manager.end_step(step)
-        return admission.hit, admission.table, manager.release(request_id)
-
-    def cached_blocks(self) -> int:
-        return self.manager.usage().cached
-
-
-def make_cycle(config: TargetConfig, variant: str = "") -> _ReferenceCycle:
-    """Build the native cycle; prompts are int32 in `bytes`, or plain lists for variant `lists`."""
-    return _ReferenceCycle(config, variant)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
-from kvproof.harness.adapters.vllm_api import VERSION, drift, engine, hasher, new_manager
+from kvproof.harness.adapters.vllm_api import VERSION, check_drift, engine, hasher, new_manager
+from kvproof.harness.adapters.vllm_cycle import make_cycle
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
     Completed,
-    Cycle,
     Evicted,
     HitStatistics,
     Inspection,
@@ -35,6 +35,8 @@ from kvproof.harness.target import (
     TargetConfig,
     Usage,
 )
+
+__all__ = ["PROFILE", "VllmTarget", "make_cycle", "make_target"]
 
 _NO_KERNEL_BLOCKS = "kernel blocks are made in the worker's BlockTable, a Triton kernel"
 
@@ -331,51 +333,9 @@ def _block_ids(found: Any) -> list[int]:
     return list(found) if isinstance(found, dict) else [found.block_id]
 
 
-class _Requests:
-    """`Cycle`: one request alone through the manager's own calls."""
-
-    def __init__(self, config: TargetConfig, algorithm: str) -> None:
-        self._hasher = hasher(config.block_size, algorithm)
-        self._manager = new_manager(config)
-        self._request = engine().Request
-        self._sampling = engine().SamplingParams(max_tokens=1)
-
-    def prepare(self, tokens: memoryview) -> list[int]:
-        """A list of int."""
-        return tokens.tolist()
-
-    def run(self, index: int, prompt: Any) -> tuple[int, Sequence[int], Sequence[int]]:
-        """Hash, match, allocate, register and free. Raises MemoryError if it does not fit."""
-        manager = self._manager
-        request = self._request(str(index), prompt, self._sampling, None, block_hasher=self._hasher)
-        manager.new_step_starts()
-        blocks, hit, _ = manager.get_computed_blocks(request)
-        if manager.allocate_slots(request, request.num_tokens - hit, hit, blocks) is None:
-            raise MemoryError(f"request {index} of {request.num_tokens} tokens does not fit")
-        request.num_computed_tokens = request.num_tokens
-        ids = manager.get_block_ids(request.request_id)[0]
-        manager.free(request)
-        return hit, ids, ids
-
-    def cached_blocks(self) -> int:
-        """Blocks that carry a hash."""
-        return sum(block.block_hash is not None for block in self._manager.block_pool.blocks)
-
-
-def _check_drift() -> None:
-    if differences := drift():
-        raise RuntimeError(f"vLLM is not what the adapter expects: {'; '.join(differences)}")
-
-
 def make_target(config: TargetConfig) -> Target:
     """A fresh manager. Raises RuntimeError with the differences if the engine has drifted."""
-    _check_drift()
+    check_drift()
     if config.kernel_size != config.block_size:
         raise ValueError(f"kernel_block_size {config.kernel_size}: {_NO_KERNEL_BLOCKS}")
     return VllmTarget(config)
-
-
-def make_cycle(config: TargetConfig, variant: str = "") -> Cycle:
-    """`variant` names a hash algorithm of vLLM; empty: its default, sha256."""
-    _check_drift()
-    return _Requests(config, variant or "sha256")

@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.harness.target import TargetConfig
+from kvproof.harness.target import Group, TargetConfig
 
 VERSION = "0.33.0"
 """The release that this adapter was written for."""
@@ -73,6 +73,9 @@ _SIGNATURES = {
 
 _ACCEPTED = {
     "FullAttentionSpec": "block_size num_kv_heads head_size dtype",
+    "SlidingWindowSpec": "block_size num_kv_heads head_size dtype sliding_window",
+    "ChunkedLocalAttentionSpec": "block_size num_kv_heads head_size dtype attention_chunk_size",
+    "MambaSpec": "block_size shapes dtypes mamba_cache_mode",
     "SamplingParams": "max_tokens skip_reading_prefix_cache",
 }
 """Of long signatures, the parameters that the adapter passes."""
@@ -80,7 +83,7 @@ _ACCEPTED = {
 _ATTRIBUTES = {
     "request": (
         "num_tokens num_computed_tokens num_in_flight_tokens num_preemptions status block_hashes "
-        "_all_token_ids _output_token_ids"
+        "_all_token_ids _output_token_ids shared_prefix_boundary"
     ),
     "manager": "block_pool empty_kv_cache_blocks",
     "manager.block_pool": "blocks free_block_queue cached_block_hash_to_block._cache",
@@ -100,23 +103,33 @@ def engine() -> Any:
     from vllm.sampling_params import SamplingParams
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core import block_pool, kv_cache_manager, kv_cache_utils
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        MambaSpec,
+        SlidingWindowSpec,
+    )
     from vllm.v1.request import Request, RequestStatus
 
     return SimpleNamespace(
         float32=torch.float32,
         BlockPool=block_pool.BlockPool,
+        ChunkedLocalAttentionSpec=ChunkedLocalAttentionSpec,
         FreeKVCacheBlockQueue=kv_cache_utils.FreeKVCacheBlockQueue,
         FullAttentionSpec=FullAttentionSpec,
         KVCacheConfig=KVCacheConfig,
         KVCacheGroupSpec=KVCacheGroupSpec,
         KVCacheManager=kv_cache_manager.KVCacheManager,
         LoRARequest=LoRARequest,
+        MambaSpec=MambaSpec,
         MultiModalFeatureSpec=MultiModalFeatureSpec,
         PlaceholderRange=PlaceholderRange,
         Request=Request,
         RequestStatus=RequestStatus,
         SamplingParams=SamplingParams,
+        SlidingWindowSpec=SlidingWindowSpec,
         get_hash_fn_by_name=get_hash_fn_by_name,
         get_request_block_hasher=kv_cache_utils.get_request_block_hasher,
         init_none_hash=kv_cache_utils.init_none_hash,
@@ -169,17 +182,24 @@ def _has(owner: object, path: str) -> bool:
     return True
 
 
+def check_drift() -> None:
+    """Raise RuntimeError with the differences if the engine has drifted."""
+    if differences := drift():
+        raise RuntimeError(f"vLLM is not what the adapter expects: {'; '.join(differences)}")
+
+
 def new_manager(config: TargetConfig) -> Any:
-    """A `KVCacheManager` with one full-attention group and dense retention."""
+    """A `KVCacheManager` with dense retention. Groups have one block size."""
     names = engine()
-    spec = names.FullAttentionSpec(
-        block_size=config.block_size, num_kv_heads=1, head_size=1, dtype=names.float32
-    )
+    groups = [
+        names.KVCacheGroupSpec([f"layer {index}"], _spec(group))
+        for index, group in enumerate(config.layout)
+    ]
     return names.KVCacheManager(
         names.KVCacheConfig(
             num_blocks=config.num_blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[names.KVCacheGroupSpec(["layer"], spec)],
+            kv_cache_groups=groups,
             prefix_cache_retention_interval=None,
         ),
         max_model_len=_MAX_MODEL_LEN,
@@ -188,6 +208,29 @@ def new_manager(config: TargetConfig) -> Any:
         enable_caching=config.prefix_caching,
         log_stats=True,
     )
+
+
+def _spec(group: Group) -> Any:
+    """One layer of one head; states in the mode that caches them at block borders."""
+    names = engine()
+    if group.kind == "state":
+        return names.MambaSpec(
+            block_size=group.block_size,
+            shapes=((1, 1),),
+            dtypes=(names.float32,),
+            mamba_cache_mode="align",
+        )
+    layer = {
+        "block_size": group.block_size,
+        "num_kv_heads": 1,
+        "head_size": 1,
+        "dtype": names.float32,
+    }
+    if group.kind == "window":
+        return names.SlidingWindowSpec(**layer, sliding_window=group.size)
+    if group.kind == "chunk":
+        return names.ChunkedLocalAttentionSpec(**layer, attention_chunk_size=group.size)
+    return names.FullAttentionSpec(**layer)
 
 
 def hasher(block_size: int, algorithm: str) -> Any:

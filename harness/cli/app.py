@@ -187,6 +187,7 @@ def bench(
     workload: str = bench_verb.WORKLOAD,
     target: Targets = None,
     block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None,
+    groups: str = "",
     case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None,
     repetitions: int = 5,
     peer: str = "",
@@ -207,8 +208,12 @@ def bench(
         As for run; side by side in one run.
     block_size
         Tokens per block, repeatable; 16 and 64 by default.
+    groups
+        Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
+        or chunk, blocks of a state. One of full attention by default.
     case
-        no_eviction, eviction, lists; repeatable.
+        no_eviction, eviction, lists, match (the lookup alone of 131,072 tokens); repeatable; all
+        but match by default.
     repetitions
         Interleaved repetitions per target and case.
     peer
@@ -231,6 +236,7 @@ def bench(
         workload=workload,
         options=bench_verb.options(
             block_sizes=block_size,
+            groups=groups,
             cases=case,
             repetitions=repetitions,
             peer=peer,

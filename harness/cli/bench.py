@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kvproof.harness.bench import run_bench
-from kvproof.harness.bench_cases import CASES, BenchOptions
+from kvproof.harness.bench_cases import BenchOptions
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
@@ -23,6 +23,7 @@ WORKLOAD = "shared-heads:requests=2000,length=4096,shared=0.75"
 def options(
     *,
     block_sizes: Sequence[int] | None,
+    groups: str,
     cases: Sequence[str] | None,
     repetitions: int,
     peer: str,
@@ -33,7 +34,8 @@ def options(
     """Turn the command line into options."""
     return BenchOptions(
         block_sizes=tuple(block_sizes or BenchOptions().block_sizes),
-        cases=tuple(cases or CASES),
+        groups=groups,
+        cases=tuple(cases or BenchOptions().cases),
         repetitions=repetitions,
         peer=peer,
         checked_tokens=checked_tokens,

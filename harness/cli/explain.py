@@ -67,7 +67,10 @@ def _of_log(path: Path) -> _Told:
     story = explain_log(path)
     if not story.explanations:
         why = f" ({story.stopped})" if story.stopped else ""
-        raise UsageError(f"{str(path)!r} admits no request on the reference{why}")
+        raise UsageError(
+            f"{str(path)!r} admits no request on the reference{why}",
+            "name the log of a failure, or one of the corpus",
+        )
     return _Told([_event(path, story.config, each) for each in story.explanations], story.stopped)
 
 

@@ -13,6 +13,7 @@ from kvproof.suites.cache import explore as cache_explore
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.exploration import Exploration
 from kvproof.suites.levels import catalogue
+from kvproof.suites.property import Level
 from kvproof.suites.tests import planted
 from kvproof.suites.tests.planted import Fault
 
@@ -25,19 +26,11 @@ class Mistake(NamedTuple):
     suite: str
     property: str
     fault: Fault
+    level: Level = "full"
 
 
 MISTAKES = {
     # ids as in suites/known_bugs
-    "vllm-2": Mistake(
-        "cache",
-        "spans_are_separate",
-        Fault(
-            "reference.identity",
-            "(*marks.get(block, ()), span)",
-            "(*marks.get(block, ()), span._replace(content=span.content[-4:]))",
-        ),
-    ),
     "vllm-6": Mistake(
         "cache",
         "namespaces_are_separate",
@@ -47,6 +40,7 @@ MISTAKES = {
             "        untagged = [name for name in namespace if name is not None]\n"
             "        self.namespace = type(namespace)(*untagged)\n",
         ),
+        level="core",
     ),
     "vllm-20": Mistake(
         "cache",
@@ -171,7 +165,7 @@ def explore(name: str, mistake: Mistake) -> Exploration:
     if mistake.suite == "cache":
         make = planted.load(name, "harness.adapters.reference").make_target
         handle = InProcessHandle(f"reference with {name}", make)
-        return cache_explore.explore(handle, QUICK, level="full", tolerate=others)
+        return cache_explore.explore(handle, QUICK, level=mistake.level, tolerate=others)
     part = planted.load(name, f"suites.{mistake.suite}.part").PART
     return part_machine.explore(part, QUICK, tolerate=others)
 

@@ -131,8 +131,8 @@ FAULTS = (
         "scheduler",
         "tokens that are hit are charged to the budget (LMDeploy #4695)",
         "no_budget_is_left_while_somebody_waits",
-        "            self._start(request, answer, ())\n            left -= answer.stop - answer.start",
-        "            self._start(request, answer, ())\n            left -= answer.stop",
+        "left -= answer.stop - answer.start",
+        "left -= answer.stop",
     ),
     Planted(
         "shares",
