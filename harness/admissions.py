@@ -110,6 +110,8 @@ class Admissions:
         What it restores from is no room for the state that it restores to.
         """
         session, layout = self._session, self._layout
+        if session.tails:
+            return self._copy_is_in_the_way(live, hit, expected)
         if hit or not layout.states:
             return False
         if (
@@ -121,6 +123,18 @@ class Admissions:
         units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit
         fresh = units * (layout.unit_blocks - layout.state_blocks) + layout.state_blocks
         return fresh > session.config.num_blocks - 1 - len(kept)
+
+    def _copy_is_in_the_way(self, live: Live, hit: int, expected: int) -> bool:
+        """Tell whether there was no room for a partial block beside its copy (T6)."""
+        session, layout, prints = self._session, self._layout, live.prints
+        tail = session.tails.longest(prints, expected) if session.tails else None
+        limit = len(live.request.tokens) - 1
+        whole = session.reuse.longest(prints, limit, live.request.spans, whole=True)
+        if tail is None or hit != whole:
+            return False
+        kept = self._taken() | set(session.ledger.needed(prints, expected)) | tail.entries.keys()
+        units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit
+        return units * layout.unit_blocks > session.config.num_blocks - 1 - len(kept)
 
     def reset(self, answer: Released | Refused) -> None:
         """A reset is refused exactly where that is declared: while a block is held (H6)."""

@@ -46,6 +46,11 @@ from kvproof.harness.workloads import Workload, load_workload
 REFERENCE = "reference"
 """The engine that takes lists as well as buffers, and keeps the token ids themselves."""
 
+EXPLAINED = {
+    "kvproof.harness.adapters.reference:make_target": "kvproof.harness.explain:explained_target"
+}
+"""Factory -> what makes the same target, each hit explained."""
+
 _OWN = "kvproof."
 _MATCH = "bench_match:run"
 _TOKEN_BYTES = 4
@@ -338,6 +343,7 @@ class _Bench:
                 block_size=block_size,
                 num_blocks=pool,
                 max_tokens=self.options.checked_tokens,
+                explained=EXPLAINED.get(runner.factory, ""),
             )
             if result:
                 checked = Checked(

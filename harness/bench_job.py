@@ -59,7 +59,7 @@ class _EmptyCycle:
     def prepare(self, tokens: memoryview) -> object:
         return tokens
 
-    def run(self, index: int, prompt: object) -> tuple[int, Sequence[object], Sequence[int]]:
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[Any], Sequence[int]]:
         del index, prompt
         return 0, self._tables, ()
 
@@ -71,8 +71,9 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """One repetition of a workload.
 
     Arguments: factory, workload, block_size, num_blocks; optional requests (only so many),
-    groups, variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
-    harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its blocks.
+    groups, variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us,
+    p99_us, harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its
+    blocks.
     Of a short workload that was repeated, the result is the pass of median CPU time.
     """
     make_cycle = cycle_factory(arguments["factory"])
@@ -112,7 +113,7 @@ def _measure(cycle: Cycle, workload: Workload, config: TargetConfig) -> dict[str
     p50, p99 = np.percentile(np.concatenate(latencies) / 1000, [50, 99])
     return {
         "hit_tokens": sum(count.hits for count in counts),
-        "delivered": [sum(ids) for ids in zip(*(count.delivered for count in counts))],
+        "delivered": np.sum([count.delivered for count in counts], axis=0).tolist(),
         "freed": sum(count.freed for count in counts),
         "cpu_seconds": cpu,
         "wall_seconds": wall,
@@ -147,9 +148,9 @@ def _serve_groups(cycle: Cycle, first: int, prompts: list[object], stamps: list[
         hit, tables, gone = run_one(index, prompt)
         stamp(now())
         hits += hit
-        sizes.append([*map(len, tables)])
+        sizes.append([len(table) for table in tables])
         freed += len(gone)
-    return _Counts(hits, tuple(map(sum, zip(*sizes))), freed)
+    return _Counts(hits, tuple(np.sum(sizes, axis=0).tolist()), freed)
 
 
 def _problem(workload: Workload, config: TargetConfig, measured: dict[str, Any]) -> str:
@@ -159,12 +160,13 @@ def _problem(workload: Workload, config: TargetConfig, measured: dict[str, Any])
     nothing; that of a state has at least the blocks of one.
     """
     units = int((-(-workload.lengths // config.block_size)).sum())
-    for group, count in zip(config.layout, measured["delivered"]):
-        states = workload.requests * group.state_blocks
-        if count < states if group.kind == "state" else count != units:
-            needed = f"at least {states}" if group.kind == "state" else f"{units}"
-            of = f" of a {group.kind} group" if config.groups else ""
-            return f"{count} block ids{of} delivered, the prompts need {needed}"
+    for group, count in zip(config.layout, measured["delivered"], strict=True):
+        of = f" of a {group.kind} group" if config.groups else ""
+        least = workload.requests * group.state_blocks
+        if group.kind == "state" and count < least:
+            return f"{count} block ids{of} delivered, the prompts need at least {least}"
+        if group.kind != "state" and count != units:
+            return f"{count} block ids{of} delivered, the prompts need {units}"
     needed = units * widths(config.groups).full
     if measured["freed"] != needed:
         return f"{measured['freed']} block ids freed, the prompts need {needed}"
@@ -306,6 +308,7 @@ def _fill_and_probe(
 
 @contextmanager
 def collector_off() -> Iterator[None]:
+    """Freeze what exists and collect nothing inside."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -317,11 +320,13 @@ def collector_off() -> Iterator[None]:
 
 
 def cycle_factory(factory: str) -> MakeCycle | None:
+    """Return `make_cycle` of the factory's module, if it has one."""
     module = importlib.import_module(factory.partition(":")[0])
     return getattr(module, "make_cycle", None)
 
 
 def unsupported(factory: str) -> dict[str, Any]:
+    """Answer for a module without `make_cycle`."""
     return {"unsupported": f"{factory.partition(':')[0]} has no make_cycle"}
 
 

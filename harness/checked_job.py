@@ -8,23 +8,23 @@ from typing import Any
 
 from kvproof.harness import operations as ops
 from kvproof.harness.session import Session
-from kvproof.harness.target import Refused, Request, Target, TargetConfig
+from kvproof.harness.target import Refused, Request, TargetConfig
 from kvproof.harness.violation import Violation
 from kvproof.harness.workloads import load_workload
-
-_EXPLAINED = "kvproof.harness.adapters.reference:make_target"
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """Serve the first `max_tokens` tokens of `workload` one request after the other.
 
-    Arguments: factory, workload, block_size, num_blocks, max_tokens. Every hit is compared with
+    Arguments: factory, workload, block_size, num_blocks, max_tokens; optional `explained`, what
+    makes the same target with explanations (see `explain.ExplainedTarget`). Every hit is compared with
     the shadow memory and with the longest reusable prefix; counters are not inspected, because
-    that costs as much as the pool is large. The reference explains each hit: `explained`.
+    that costs as much as the pool is large.
     """
     config = TargetConfig(num_blocks=arguments["num_blocks"], block_size=arguments["block_size"])
     workload = load_workload(arguments["workload"])
-    target, told = _make(arguments["factory"], config)
+    explained = _function(arguments["explained"])(config) if arguments.get("explained") else None
+    target = explained.target if explained else _function(arguments["factory"])(config)
     session = Session(target, config, audited=False)
     requests = tokens = 0
     verdict, message = "pass", ""
@@ -44,20 +44,14 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
         "slots_compared": session.shadow.compared,
         "verdict": verdict,
         "message": message,
-        "explained": told(),
+        "explained": explained.told() if explained else [],
     }
 
 
-def _make(factory: str, config: TargetConfig) -> tuple[Target, Callable[[], list[dict[str, Any]]]]:
-    """Make a target, and what asks it afterwards why each request hit what it hit (V3)."""
-    if factory == _EXPLAINED:
-        from kvproof.harness.explain import explained_target, plain  # the reference is here
-
-        explained = explained_target(config)
-        return explained.target, lambda: [plain(each) for each in explained.explainer.explanations]
-    module, _, function = factory.partition(":")
-    make_target = getattr(importlib.import_module(module), function)
-    return make_target(config), list
+def _function(path: str) -> Callable[[TargetConfig], Any]:
+    module, _, name = path.partition(":")
+    function: Callable[[TargetConfig], Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _serve(session: Session, name: str, tokens: tuple[int, ...]) -> None:

@@ -51,7 +51,8 @@ class Experts:
         unit, ledger = self._session.layout.unit, self._session.ledger
         known = [ledger.routed(live.prints, index) for index in range(hit // unit)]
         kinds = [(FILLED_ROW if k.filled else ROW) if k.complete else NO_ROW for k in known]
-        return np.repeat(np.array(kinds, np.uint8), unit)
+        whole = np.repeat(np.array(kinds, np.uint8), unit)
+        return np.concatenate((whole, np.full(hit % unit, NO_ROW, np.uint8)))
 
     def returned(self, live: Live, found: tuple[int | None, ...]) -> None:
         """Rows are those of a run without reuse, or reported as missing (R2)."""

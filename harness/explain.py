@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from kvproof.harness import oplog
 from kvproof.harness.adapters.reference import ReferenceTarget
+from kvproof.harness.events import Explained
 from kvproof.harness.session import Session
 from kvproof.harness.target import TargetConfig
 from kvproof.harness.violation import Violation
@@ -22,14 +23,17 @@ class ExplainedTarget(NamedTuple):
     target: ReferenceTarget
     explainer: Explainer
 
+    def told(self) -> list[dict[str, Any]]:
+        """Return every explanation so far, as the fields of `Explained` about the request."""
+        return [_plain(each) for each in self.explainer.explanations]
+
 
 class Story(NamedTuple):
-    """What an op log came to on the reference."""
+    """What a record says of its requests."""
 
-    explanations: list[Explanation]
-    config: TargetConfig
-    stopped: str
-    """The violation that ended it; empty if it ran to its end."""
+    explained: list[Explained]
+    stopped: str = ""
+    """The violation that ended its replay; empty if it came to its end."""
 
 
 def explained_target(config: TargetConfig) -> ExplainedTarget:
@@ -53,11 +57,22 @@ def explain_log(path: Path) -> Story:
         oplog.play(Session(explained.target, log.config), oplog.decode(log.operations))
     except Violation as violation:
         stopped = str(violation)
-    return Story(explained.explainer.explanations, log.config, stopped)
+    where = log.config.block_size, log.config.num_blocks
+    told = [_event(path.name, *where, each) for each in explained.told()]
+    return Story(told, stopped)
 
 
-def plain(explanation: Explanation) -> dict[str, Any]:
-    """Return the fields of an `Explained` event that are about the request."""
+def _event(workload: str, block_size: int, num_blocks: int, told: dict[str, Any]) -> Explained:
+    return Explained(
+        target="reference",
+        workload=workload,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        **told,
+    )
+
+
+def _plain(explanation: Explanation) -> dict[str, Any]:
     return {
         "request": explanation.request,
         "prompt": explanation.prompt,

@@ -70,7 +70,7 @@ class HitRules:
 
     def _said(self, lack: Lack) -> str:
         said = {
-            "grain": f"hits are whole units of {self._layout.unit} tokens",
+            "grain": f"units of {self._layout.unit} tokens end elsewhere, and so do partial blocks",
             "span": "that is inside a span",
             "state": f"group {lack.group} has no checkpoint after exactly so many",
             "draft": f"draft group {lack.group} needs one unit more",

@@ -32,6 +32,8 @@ class Entry:
     """Of a window, chunk or state beside full attention: the full block at the same end."""
     group: int = 0
     ends_unit: bool = True
+    tail: bool = False
+    """A partial last block (T6): it goes before full ones."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Ledger:
         """Blocks of the shared pool."""
         self.rows: dict[int, Entry] = self._rows.by_id
         """Slots of the separate state pool: row * number of state groups + place."""
+        self._partial: set[int] = set()
+        """Contents of partial last blocks, cached or not any more."""
         self._routed: dict[int, Routed] = {}
         """Fingerprint at the end of a unit -> its rows."""
 
@@ -101,13 +105,18 @@ class Ledger:
         """Block `index` of a request with these fingerprints became reusable as id `block`."""
         layout = self._layout
         last = (index + 1) * layout.groups[group].block_size - 1
-        parent = self._key(prints, index - 1, group) if index else 0
+        parent = self.key(prints, index - 1, group) if index else 0
         anchor = self._anchor(prints, last) if group not in layout.full else 0
-        entry = Entry(self._key(prints, index, group), parent, anchor=anchor, group=group)
+        entry = Entry(self.key(prints, index, group), parent, anchor=anchor, group=group)
         entry.ends_unit = (last + 1) % layout.unit == 0
         self._pool.store(block, entry)
 
-    def _key(self, prints: Fingerprints, index: int, group: int) -> int:
+    def keep(self, block: int, entry: Entry) -> None:
+        """Take over a partial last block."""
+        self._pool.store(block, entry)
+        self._partial.add(entry.content)
+
+    def key(self, prints: Fingerprints, index: int, group: int) -> int:
         """Return what a block of a group holds, and in which unit it lies.
 
         The index has the grain of a unit: blocks inside of it are shared where the unit is.
@@ -158,10 +167,11 @@ class Ledger:
         self._pool.clear()
         self._rows.clear()
         self._routed.clear()
+        self._partial.clear()
 
     def has_block(self, prints: Fingerprints, index: int, group: int = 0) -> bool:
         """Tell whether block `index` of a request is cached."""
-        return self._key(prints, index, group) in self._pool.by_content
+        return self.key(prints, index, group) in self._pool.by_content
 
     def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
         """Tell whether a checkpoint after exactly `tokens` tokens is cached."""
@@ -216,7 +226,7 @@ class Ledger:
         That is the grain of an index over several groups, and of its events.
         """
         if self._layout.single:
-            return set(self._pool.by_content)
+            return set(self._pool.by_content) - self._partial
         first = self._layout.full[:1]
         entries = self.cached.values()
         return {entry.content for entry in entries if entry.group in first and entry.ends_unit}
@@ -272,6 +282,10 @@ class Ledger:
         for victim, entry in victims.items():
             since = entry.idle_since
             for survivor, other in survivors:
+                if other.tail and not entry.tail:
+                    return Disorder(victim, survivor, "it is only partly filled")
+                if entry.tail and not other.tail:
+                    continue
                 if since is None or other.idle_since is None:
                     continue
                 if other.idle_since < since:
@@ -287,7 +301,7 @@ class Ledger:
     def blocks(self, prints: Fingerprints, start: int, stop: int, group: int) -> tuple[int, ...]:
         """Return the blocks of [start, stop) in a group, those that are cached (any copy)."""
         size = self._layout.groups[group].block_size
-        keys = (self._key(prints, index, group) for index in range(start // size, stop // size))
+        keys = (self.key(prints, index, group) for index in range(start // size, stop // size))
         found = (self._pool.by_content.get(key) for key in keys)
         return tuple(min(copies) for copies in found if copies)
 

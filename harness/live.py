@@ -70,7 +70,7 @@ class Step:
     held: frozenset[int] = frozenset()
     """Blocks beside the tables that are held until it is done: states, destinations of copies."""
     sources: frozenset[int] = frozenset()
-    """Blocks of checkpoints that it copies from."""
+    """Blocks that it copies from: of checkpoints, and partial last ones."""
     slots: frozenset[int] = frozenset()
     """Slots of the separate state pool that it reads or writes."""
     drafts: int = 0

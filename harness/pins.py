@@ -23,8 +23,8 @@ class Pins:
         """A pin holds the longest cached prefix."""
         session, prints = self._session, self._session.prints(request)
         count, spans = len(request.tokens), request.spans
-        expected = session.reuse.longest(prints, count, spans)
-        known = session.reuse.longest(prints, count, spans, known=True)
+        expected = session.reuse.longest(prints, count, spans, whole=True)
+        known = session.reuse.longest(prints, count, spans, known=True, whole=True)
         session.check(
             _PROPERTY,
             BRUTE_FORCE,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kvproof.harness.layout import Layout
 from kvproof.harness.ledger import Ledger
 from kvproof.harness.shadow import Fingerprints
+from kvproof.harness.tails import Tails
 from kvproof.harness.target import Profile, Span, TargetConfig
 
 
@@ -24,12 +25,21 @@ class Lack(NamedTuple):
 class Reuse:
     """Judges lengths: one after the other from the longest down, each group by itself."""
 
-    def __init__(self, ledger: Ledger, layout: Layout, config: TargetConfig, profile: Profile):
+    def __init__(
+        self,
+        ledger: Ledger,
+        layout: Layout,
+        config: TargetConfig,
+        profile: Profile,
+        tails: Tails | None = None,
+    ) -> None:
+        """`tails`: those that a hit may end in, if it need not end after a whole unit (T6)."""
         self._ledger = ledger
         self._layout = layout
         self._clamp = profile.span_clamp
         self._experts = config.require_experts
-        self._simple = layout.single and not self._clamp and not self._experts
+        self._tails = tails
+        self._simple = layout.single and not self._clamp and not self._experts and tails is None
 
     def longest(
         self,
@@ -39,19 +49,20 @@ class Reuse:
         *,
         but: str = "",
         known: bool = False,
+        whole: bool = False,
     ) -> int:
         """Return the longest valid length in tokens, at most `limit`.
 
         `but` names a reason that is to be forgotten, to see what it costs. `known`: the unit
         before it is cached in some group. Without full attention a length may need nothing at
-        all, and whether an index still knows of it cannot be seen.
+        all, and whether an index still knows of it cannot be seen. `whole`: units only.
         """
         if self._simple:
             return self._ledger.prefix(prints, limit)
-        unit = self._layout.unit
+        unit = self._layout.unit if whole or self._tails is None else 1
         known = known and not self._layout.full
         for length in range(limit // unit * unit, 0, -unit):
-            if known and not self._ledger.unit_is_cached(prints, length // unit - 1):
+            if known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
                 continue
             if self.lack(prints, length, limit, spans, but=but, known=known) is None:
                 return length
@@ -71,10 +82,11 @@ class Reuse:
         if length <= 0:
             return None
         layout = self._layout
-        if length % layout.unit:
+        if length % layout.unit and not (self._tails and self._tails.covers(prints, length)):
             return Lack("grain")
         if self._clamp and but != "span" and inside(spans, length):
             return Lack("span")
+        length = length // layout.unit * layout.unit
         for group, layers in enumerate(layout.groups):
             if but == layers.kind:
                 continue

@@ -31,6 +31,7 @@ from kvproof.harness.shadow import Fingerprints, ShadowMemory, fingerprints
 from kvproof.harness.situations import Situations
 from kvproof.harness.states import States
 from kvproof.harness.steps import Steps
+from kvproof.harness.tails import TailRules, Tails
 from kvproof.harness.target import (
     Batch,
     Completed,
@@ -56,7 +57,8 @@ class Session:
         self.layout = Layout.of(config)
         self.shadow = ShadowMemory(num_blocks=config.num_blocks, block_size=self.layout.stride)
         self.ledger = Ledger(self.layout)
-        self.reuse = Reuse(self.ledger, self.layout, config, self.profile)
+        self.tails = Tails(self.ledger, self.layout) if config.partial_blocks else None
+        self.reuse = Reuse(self.ledger, self.layout, config, self.profile, self.tails)
         self.live: dict[str, Live] = {}
         self.fenced: list[Fenced] = []
         """Given back while a step was in flight: nobody else's until it is done (B6)."""
@@ -77,6 +79,7 @@ class Session:
         self.progress = Progress(self)
         self.admissions = Admissions(self)
         self.owners = Owners(self)
+        self.copying = TailRules(self)
         self.states = States(self)
         self.experts = Experts(self)
         self.pinning = Pins(self)
@@ -124,7 +127,8 @@ class Session:
             self.situations.after(ops.Complete(), self._complete(ops.Complete()))
         if self.audit:
             self.audit.inspect()
-            self.ledger.settle(self.holders(), len(self.history))
+            copied = {block for step in self.steps.values() for block in step.sources}
+            self.ledger.settle(self.holders().keys() | copied, len(self.history))
             self.audit.run(answer)
         self.situations.after(operation, answer)
         return answer
@@ -231,6 +235,8 @@ class Session:
         self.owners.release(operation.id, live, answer)
         if live is not None and live.steps:
             self.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))
+        elif live is not None and self.tails and self.running.may_store(live):
+            self.tails.keep(live)
         return answer
 
     def _pin(self, operation: ops.Pin) -> int:
@@ -262,6 +268,8 @@ class Session:
         self.admissions.reset(answer)
         if not isinstance(answer, Refused):
             self.ledger.clear()
+            if self.tails:
+                self.tails.clear()
             self.epoch += 1
         return answer
 

@@ -127,6 +127,7 @@ class Situations:
         bucket = "0" if not blocks else "1" if blocks == 1 else "2-3" if blocks < 4 else "4+"
         self.hits[bucket] += 1
         self._saw("a hit of no block", blocks == 0)
+        self._saw("a hit ends inside a block", answer.hit % self._size)
         self._saw("a hit of one block", blocks == 1)
         self._saw("a hit of several blocks", blocks > 1)
         count = len(request.tokens)

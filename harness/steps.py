@@ -66,12 +66,15 @@ class Steps:
         """
         session, layout = self._session, self._layout
         fresh = self._fresh(live, answer, known)
+        if session.tails:
+            session.copying.copied(live, answer)
         victims = self._hand_out(fresh)
         live.steps[answer.step] = answer.start
         session.judge.tables(live, answer)
         session.progress.extent(live, answer, compute)
         session.owners.handed_out(live, answer, fresh, self._written(live, answer))
-        session.owners.eviction(victims, live.blocks)
+        sources = tuple(source for g, source, _ in answer.copies if g in layout.attention)
+        session.owners.eviction(victims, (*live.blocks, *sources))
         session.owners.scratch_first(victims, fresh)
         if layout.states:
             session.states.owned(live, answer)
@@ -96,7 +99,8 @@ class Steps:
         layout, fresh = self._layout, []
         for group in layout.attention:
             size = layout.groups[group].block_size
-            before = answer.hit // size if known is None else len(known[group])
+            whole = answer.hit // layout.unit * layout.unit
+            before = whole // size if known is None else len(known[group])
             fresh += [block for block in live.groups[group][before:] if block or layout.single]
         if layout.states and not layout.separate:
             had = {block for g in layout.states for block in known[g]} if known else set()
@@ -141,9 +145,15 @@ class Steps:
     def _note(self, live: Live, answer: Scheduled) -> None:
         """Keep what the step touches, for as long as it is in flight."""
         session, layout = self._session, self._layout
+        copied = frozenset(source for g, source, _ in answer.copies if g in layout.attention)
         if layout.single:
             session.steps[answer.step] = Step(
-                live, answer.start, answer.stop, frozenset(live.blocks), drafts=live.drafts
+                live,
+                answer.start,
+                answer.stop,
+                frozenset(live.blocks) | copied,
+                sources=copied,
+                drafts=live.drafts,
             )
             return
         touched = {
@@ -158,9 +168,9 @@ class Steps:
             live,
             answer.start,
             answer.stop,
-            frozenset(touched) | pooled,
+            frozenset(touched) | pooled | copied,
             frozenset() if layout.separate else frozenset(session.states.written(answer)),
-            frozenset() if layout.separate else frozenset(sources),
+            copied if layout.separate else copied | sources,
             frozenset(states) if layout.separate else frozenset(),
             live.drafts,
             session.states.saved(answer),
@@ -250,7 +260,8 @@ class Steps:
 
     # --- what becomes reusable ---
 
-    def _may_store(self, live: Live) -> bool:
+    def may_store(self, live: Live) -> bool:
+        """Tell whether what a request computes becomes reusable."""
         session = self._session
         return live.request.store and session.config.prefix_caching and live.epoch == session.epoch
 
@@ -261,7 +272,7 @@ class Steps:
         returned when the step is done, and cached all the same.
         """
         layout, end = self._layout, stop // self._layout.unit * self._layout.unit
-        if self._may_store(live):
+        if self.may_store(live):
             for index in range(live.stored // layout.unit, end // layout.unit):
                 self._store_unit(live, index, before)
         if not live.request.store:
@@ -292,7 +303,7 @@ class Steps:
     def _publish(self, live: Live, step: Step, stop: int) -> None:
         """A saved checkpoint is reusable once its step is done, if all of it was accepted (S2)."""
         session = self._session
-        if not step.saves or step.stop != stop or not self._may_store(live):
+        if not step.saves or step.stop != stop or not self.may_store(live):
             return
         for group, ids in step.saves:
             keys = session.states.keys(group, ids)
@@ -305,5 +316,6 @@ class Steps:
 
         `not stored`: by a request that may not (A2); `rejected`: with a draft token in it (X5).
         """
-        prints, end = self._session.prints(request), cached + self._layout.unit - 1
+        unit = self._layout.unit
+        prints, end = self._session.prints(request), cached // unit * unit + unit - 1
         return end < len(prints) - 1 and int(prints[end]) in self._lost[why]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 CONTRACT_VERSION = 2
 """Raised when a verb or a record changes meaning; host and worker must agree on it."""
@@ -100,6 +100,9 @@ class TargetConfig:
     """A state checkpoint every so many tokens while decoding; 0: none (S6)."""
     require_experts: bool = False
     """A hit ends before the first block without expert rows (R3)."""
+    partial_blocks: bool = False
+    """A hit may end inside a block: what a request leaves in its last block is kept, until one
+    begins like it and is longer. It is copied before it is written (T6)."""
 
     @property
     def kernel_size(self) -> int:
@@ -296,6 +299,9 @@ class Profile:
     """Expert rows are taken by `complete` and returned by `experts` (R1, R2)."""
     require_experts: bool = False
     """`TargetConfig.require_experts` may be set (R3)."""
+    partial_blocks: bool = False
+    """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
+    Such blocks are evicted before full ones, and no event tells of them."""
     duplicates: str = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
     reset: str = "always"
@@ -401,7 +407,7 @@ class Cycle(Protocol):
     def prepare(self, tokens: memoryview) -> object:
         """Turn int32 token ids into the prompt type native to the engine."""
 
-    def run(self, index: int, prompt: object) -> tuple[int, Sequence[object], Sequence[int]]:
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[Any], Sequence[int]]:
         """Serve one request alone; returns (hit tokens, block ids in order, freed ids).
 
         With groups, the second is one table for each group, and freed ids are those of full

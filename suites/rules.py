@@ -126,7 +126,7 @@ WITHOUT_PROPERTY = {
     "T6": "off in the reference, and no profile declares it yet",
     "R4": _DATA_PLANE,
     "C8": "about loads from other tiers: comes with the data plane",
-    "V2": "about the names of counters: test_reference_metrics",
+    "V2": "about the names of counters: test_reference_prometheus",
     **{f"G{number}": _DATA_PLANE for number in range(1, 11)},
     **{f"E{number}": "evaluation: comes with LongBench v2" for number in range(1, 4)},
 }

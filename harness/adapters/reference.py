@@ -72,6 +72,7 @@ def _profile() -> Profile:
         encode=True,
         experts=True,
         require_experts=True,
+        partial_blocks=True,
     )
 
 
@@ -141,6 +142,10 @@ class ReferenceTarget:
         scheduled = Scheduled(
             step, answer.hit, answer.start, answer.stop, blocks, tables, encode=answer.encode
         )
+        if answer.copies:
+            group = {block: g for g, table in enumerate(blocks) for block in table}
+            pairs = tuple((group[own], source, own) for source, own in answer.copies)
+            return replace(scheduled, copies=pairs)
         if answer.state is None:
             return scheduled
         restore, save = answer.state.restore, answer.state.save
@@ -310,6 +315,7 @@ def _config(config: TargetConfig) -> CacheConfig:
         return_routed_experts=True,
         experts=(2**16, 1, 2),
         require_cached_experts=config.require_experts,
+        cache_partial_blocks=config.partial_blocks,
     )
 
 

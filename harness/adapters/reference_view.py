@@ -48,6 +48,7 @@ def state_digest(manager: CacheManager) -> str:
         [_node(node) for node in trie.idle_nodes()],
         [local.idle_ids() for local in residency.local],
         residency.states.summary() if residency.states else (),
+        residency.tails.summary() if residency.tails else (),
         manager.usage(),
         (manager.statistics.cumulative, manager.statistics.resumed),
     )

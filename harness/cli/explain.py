@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import Explained
-from kvproof.harness.explain import explain_log, plain
+from kvproof.harness.explain import Story, explain_log
 from kvproof.harness.records import read_run
-from kvproof.harness.target import TargetConfig
-from kvproof.reference.explanation import Explanation
 from kvproof.reports.explain import Sums, cause_table, sums
 from kvproof.reports.screen import Screen
 from kvproof.reports.text import clean, one_line
 from kvproof.suites import part_log
-
-
-class _Told(NamedTuple):
-    """Explanations of a record, and what ended it before its end."""
-
-    explained: list[Explained]
-    stopped: str = ""
 
 
 def explain(record: Path, /, *, request: str | None = None) -> None:
@@ -42,10 +32,10 @@ def explain(record: Path, /, *, request: str | None = None) -> None:
     """
     told = _of_run(record) if record.is_dir() else _of_log(record)
     chosen = told.explained if request is None else _named(told.explained, request)
-    _print(_Told(chosen, told.stopped), standard_output())
+    _print(Story(chosen, told.stopped), standard_output())
 
 
-def _of_run(directory: Path) -> _Told:
+def _of_run(directory: Path) -> Story:
     run = read_run(directory)
     found = [event for event in run.events if isinstance(event, Explained)]
     if not found:
@@ -54,10 +44,10 @@ def _of_run(directory: Path) -> _Told:
             "kvproof bench --target reference records explanations; of a failure, name the op log "
             "in the run's directory",
         )
-    return _Told(found)
+    return Story(found)
 
 
-def _of_log(path: Path) -> _Told:
+def _of_log(path: Path) -> Story:
     if part_log.is_part_log(path):
         part = part_log.load(path).part
         raise UsageError(
@@ -65,23 +55,13 @@ def _of_log(path: Path) -> _Told:
             f"kvproof replay {path} runs it again",
         )
     story = explain_log(path)
-    if not story.explanations:
+    if not story.explained:
         why = f" ({story.stopped})" if story.stopped else ""
         raise UsageError(
             f"{str(path)!r} admits no request on the reference{why}",
             "name the log of a failure, or one of the corpus",
         )
-    return _Told([_event(path, story.config, each) for each in story.explanations], story.stopped)
-
-
-def _event(path: Path, config: TargetConfig, explanation: Explanation) -> Explained:
-    return Explained(
-        target="reference",
-        workload=path.name,
-        block_size=config.block_size,
-        num_blocks=config.num_blocks,
-        **plain(explanation),
-    )
+    return story
 
 
 def _named(explained: list[Explained], name: str) -> list[Explained]:
@@ -97,7 +77,7 @@ def _named(explained: list[Explained], name: str) -> list[Explained]:
     return found
 
 
-def _print(told: _Told, console: Console) -> None:
+def _print(told: Story, console: Console) -> None:
     screen = Screen(console)
     if console.is_terminal:
         _print_table(told.explained, screen)

@@ -45,6 +45,14 @@ FULL = (
         oracle=BRUTE_FORCE,
     ),
     _full(
+        "partial_blocks_are_copied_before_they_are_written",
+        ("T6",),
+        "a request that hits part of a block goes on in a copy of its own",
+        ("a hit ends inside a block",),
+        needs="partial_blocks",
+        oracle=SHADOW,
+    ),
+    _full(
         "blocks_behind_a_window_are_returned",
         ("X4",),
         "once a step is done, a request holds no unit that later steps do not see",

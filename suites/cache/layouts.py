@@ -44,7 +44,8 @@ def any_configuration(draw: st.DrawFn, profile: Profile) -> TargetConfig:
         return draw(layouts(profile))
     config = draw(configurations(profile))
     strict = profile.require_experts and draw(st.integers(0, 2)) == 2
-    return replace(config, require_experts=strict)
+    partial = profile.partial_blocks and not strict and draw(st.booleans())
+    return replace(config, require_experts=strict, partial_blocks=partial)
 
 
 @st.composite
@@ -67,7 +68,13 @@ def layouts(draw: st.DrawFn, profile: Profile) -> TargetConfig:
         state_rows=rows,
         decode_interval=interval * layout.unit,
         require_experts=strict,
+        partial_blocks=_may_be_partial(profile, groups) and not strict and draw(st.booleans()),
     )
+
+
+def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
+    whole = any(group.kind != "full" or group.draft for group in groups)
+    return profile.partial_blocks and not whole
 
 
 @st.composite

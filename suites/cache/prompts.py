@@ -98,12 +98,6 @@ class Prompts:
     def _run_of_spans(self, data: Any, count: int) -> tuple[Span, ...]:
         """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
         unit, identity = self._unit, self._profile.span_identity
-        if count > 4 * unit > 4 and "length" in identity and data.draw(st.booleans()):
-            one, other = CONTENTS
-            return (
-                Span("image", unit - 1, unit + 2, one),  # a cut inside the second one moves to
-                Span("image", 2 * unit + 1, 2 * unit, other),  # a border inside the first one
-            )
         position, spans = data.draw(st.integers(0, unit)), []
         for _ in range(data.draw(st.integers(1, 5))):
             content = data.draw(st.sampled_from(CONTENTS))
@@ -120,15 +114,27 @@ class Prompts:
             position += long + data.draw(st.sampled_from((0, 0, 0, 1, unit)))
         return tuple(spans)
 
+    def _bridge(self, data: Any) -> Request:
+        """Draw two spans: a cut in the second moves to a block border inside the first (M2)."""
+        unit, (one, other) = self._unit, CONTENTS
+        length = 4 * unit + data.draw(st.integers(1, 2))
+        spans = (
+            Span("image", unit - 1, unit + 2, one),
+            Span("image", 2 * unit + 1, 2 * unit, other),
+        )
+        return Request(self.name(), self.tokens(data, length), spans=spans)
+
     def fork(self, data: Any, old: Request) -> Request:
         """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
         if old.spans and data.draw(st.booleans()):
             span = old.spans[data.draw(st.integers(0, len(old.spans) - 1))]
-            cut = data.draw(st.integers(span.start + 1, span.start + span.length))
+            inside = (1, span.length // 2 + 1, span.length, span.length)
+            cut = span.start + min(span.length, data.draw(st.sampled_from(inside)))
             more = self.tokens(data, span.start + span.length - cut)
             more += self.tokens(data, data.draw(st.sampled_from((0, 0, 1))))
         else:
-            cut = data.draw(st.integers(1, len(old.tokens)))
+            whole = data.draw(st.booleans())
+            cut = len(old.tokens) if whole else data.draw(st.integers(1, len(old.tokens)))
             more = self.tokens(data, data.draw(st.integers(0, 2 * self._unit)))
         tokens = old.tokens[:cut] + more
         spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
@@ -139,6 +145,9 @@ class Prompts:
         profile = self._profile
         if self._full and self.seen and data.draw(st.integers(0, 3)) == 3:
             return self.fork(data, self.old(data))
+        bridges = self._full and profile.span_clamp and "length" in profile.span_identity
+        if bridges and self._unit > 1 and data.draw(st.integers(0, 7)) == 7:
+            return self._bridge(data)
         if self.seen and data.draw(st.integers(0, 5)) == 5:
             return replace(self.variant(data), id=self.name(), resumed=False)
         tokens = self._tokens_of(data)

@@ -49,6 +49,7 @@ _MIXES = (
     (_FULL, ("full", 0, True), _STATE),
     (_WINDOW, _CHUNK),
     (_STATE,),
+    (_STATE,),
 )
 """Kind, size in blocks, draft."""
 

@@ -96,7 +96,7 @@ VERBS = (
     *["step"] * 8,
     *["cancel"] * 2,
     *["preempt"] * 2,
-    *["move"] * 3,
+    *["move"] * 4,
     *["rare"] * 2,
     *["drain"] * 1,
 )
@@ -110,6 +110,8 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "step", {"count": _int(draw, 1, 8)}
     if verb == "drain":
         return "drain", {"forget": _rarely(draw, 4)}
+    if world.config["experts"] and world.runs_on_a_hit() and _rarely(draw, 3):
+        return "reset", {}  # takes the rows of the hit
     if verb == "rare":
         return _rare(world, draw)
     if verb == "move" and world.outside and draw(st.booleans()):

@@ -68,6 +68,10 @@ class World:
         requests = self.engine.scheduler.requests.values()
         return [request.id for request in requests if request.status == "preempted"]
 
+    def runs_on_a_hit(self) -> bool:
+        """Tell whether a running request uses what others have computed."""
+        return any(self.asked[name].hit for name in self.engine.scheduler.running)
+
     # --- verbs ---
 
     def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:

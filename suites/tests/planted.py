@@ -22,7 +22,7 @@ PREFIX = "kvproof_planted_"
 _SUITES = Path(__file__).parents[1]
 PART_FOLDERS = sorted(path.parent.name for path in _SUITES.glob("*/part.py"))
 _COPIED = "|".join(
-    ["reference", r"harness\.adapters\.reference", *(f"suites.{name}" for name in PART_FOLDERS)]
+    ["reference", r"harness\.adapters\.reference\w*", *(f"suites.{name}" for name in PART_FOLDERS)]
 )
 _IMPORT = re.compile(rf"\bkvproof\.({_COPIED})\b")
 

@@ -125,6 +125,7 @@ def test_only_its_adapter_and_the_parts_know_the_reference() -> None:
         "harness/adapters/reference_cycle.py",
         "harness/adapters/reference_view.py",
         "harness/cli/plan.py",
+        "harness/explain.py",
         "suites/life_cycles.py",
     ]
 

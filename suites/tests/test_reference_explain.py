@@ -87,6 +87,14 @@ def test_an_evicted_checkpoint_is_named():
     assert "36 lost because the state checkpoint after 36 tokens was evicted" in told.sentence()
 
 
+def test_a_checkpoint_of_another_branch_of_the_same_node_is_not_there():
+    manager = explainer(GroupConfig("state", 3), state_pool="separate", max_requests=2)
+    one, other = [0] * 15 + [1, 2, 2, 2], [0] * 15 + [1, 1, 1]
+    serve(manager, "r0", one)
+    serve(manager, "r1", other)  # its states push out the one of r0, and r0's tokens with it
+    assert serve(manager, "r2", one).lost == {"checkpoint_evicted": 18}
+
+
 def test_no_room_for_a_checkpoint_is_named():
     manager = explainer(FULL, STATE, state_pool="separate", max_requests=1)
     serve(manager, "r0", A)
@@ -97,8 +105,10 @@ def test_no_room_for_a_checkpoint_is_named():
 
 def test_a_window_is_named():
     manager = explainer(FULL, WINDOW, num_blocks=28)
-    serve(manager, "r0", A)
-    serve(manager, "r1", [100 + token for token in A[:20]])  # takes what the window left first
+    step = manager.begin_step()
+    manager.admit("r0", A)
+    manager.end_step(step)
+    serve(manager, "r1", [100 + token for token in A[:20]])  # takes what r0 left behind its window
     told = serve(manager, "r2", [*A[:16], 7, 7])
     assert told.lost == {"window": 16}
     assert "16 lost because the window before token 16 was evicted" in told.sentence()

@@ -65,13 +65,6 @@ FAULTS = (
         "if mark <= inside",
     ),
     Planted(
-        "a checkpoint of another branch of the same node counts as there",
-        "lifting_a_limit_raises_the_hit",
-        "explain",
-        "marks.floor(node, min(length, matched))",
-        "marks.floor(node, length)",
-    ),
-    Planted(
         "draft layers cost nothing",
         "lifting_a_limit_raises_the_hit",
         "explain",

@@ -173,11 +173,11 @@ FAULTS = (
         "answer = self._ask(request, self.config.max_batch_tokens)",
     ),
     Planted(
-        "holdings",
-        "the block after the last full one is never given back",
+        "scheduler",
+        "a finished request keeps its blocks",
         "the_pool_is_empty_in_the_end",
-        "self._pool.give(request.table[request.indexed * self._width :])",
-        "self._pool.give(request.table[(request.indexed + 1) * self._width :])",
+        "        self.cache.release(request.id)\n",
+        "        if request.status != 'finished':\n            self.cache.release(request.id)\n",
     ),
 )
 
