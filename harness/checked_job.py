@@ -17,7 +17,7 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """Serve the first `max_tokens` tokens of `workload` one request after the other.
 
     Arguments: factory, workload, block_size, num_blocks, max_tokens; optional `explained`, what
-    makes the same target with explanations (see `explain.ExplainedTarget`). Every hit is compared with
+    makes the same target with explanations (`explain.ExplainedTarget`). Every hit is compared with
     the shadow memory and with the longest reusable prefix; counters are not inspected, because
     that costs as much as the pool is large.
     """

@@ -146,6 +146,8 @@ class Steps:
         """Keep what the step touches, for as long as it is in flight."""
         session, layout = self._session, self._layout
         copied = frozenset(source for g, source, _ in answer.copies if g in layout.attention)
+        if session.tails:
+            copied = session.tails.around(copied)
         if layout.single:
             session.steps[answer.step] = Step(
                 live,

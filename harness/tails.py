@@ -68,6 +68,11 @@ class Tails:
         ]
         return [tail for tail in self._tails if tail.start == start]
 
+    def around(self, blocks: frozenset[int]) -> frozenset[int]:
+        """Return all blocks of the tails that these belong to: they are held as one."""
+        known = (tail.entries.keys() for tail in self._tails if blocks & tail.entries.keys())
+        return blocks.union(*known)
+
     def keep(self, live: Live) -> None:
         """Take what a request leaves behind its last full unit."""
         start = live.computed // self._layout.unit * self._layout.unit

@@ -110,6 +110,7 @@ class Explainer:
         )
         if isinstance(answer, Refusal):
             return answer
+        lengths = [max(length, answer.hit) for length in lengths]  # by a partial block (T6)
         pinned = answer.hit if answer.access.read else lengths[-1]
         self._keep(
             Explanation(
@@ -119,6 +120,7 @@ class Explainer:
                 manager.residency.unit,
                 answer.access.reason,
                 resumed,
+                partial_blocks=manager.config.cache_partial_blocks,
             )
         )
         self._watch(request_id, answer)
@@ -219,6 +221,9 @@ class _View:
         self._match = residency.trie.match(
             request.namespace, request.tokens, request.segments, most // self._unit
         )
+        self._with_tail = 0
+        if residency.tails is not None:  # no limit takes what a partial block gives (T6)
+            self._with_tail = manager.hits.find(request, most).tokens(self._unit)
 
     def lengths(self) -> list[int]:
         """Return the optimum, and what is left after each limit that the content decides."""
@@ -242,7 +247,7 @@ class _View:
         floors = [floor for name, floor in self._floors(limit) if name in applied]
         length = longest(limit, floors)
         whole = length == self._aligned and "alignment" not in applied
-        return self._known.tokens if whole else length
+        return self._known.tokens if whole else max(length, self._with_tail)
 
     def _floors(self, limit: int) -> Iterator[tuple[str, Floor]]:
         """Name what lowers a length of at most `limit` tokens."""

@@ -37,6 +37,8 @@ class Explanation(NamedTuple):
     """Of the decision about access (A1)."""
     resumed: bool = False
     """It came back after a preemption."""
+    partial_blocks: bool = False
+    """Hits may end inside a unit, where a partial block is cached (T6)."""
 
     @property
     def optimum(self) -> int:
@@ -75,6 +77,8 @@ class Explanation(NamedTuple):
         return list(self.lost.items())
 
     def _why(self, limit: str) -> str:
+        if limit == "alignment" and self.partial_blocks:
+            return "no partial block that goes on from there is cached"
         before = self.hit_without(limit)
         after = before - self.lost[limit]
         return LIMITS[limit].format(before=before, after=after, unit=self.unit, reason=self.reason)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from numpy.typing import ArrayLike
 
-from kvproof.reference.access import Access
+from kvproof.reference.access import Access, decide
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.engine import Engine
 from kvproof.reference.expert_history import Recorded
@@ -109,8 +109,13 @@ def _rows(moved: Moved, hit: int) -> ArrayLike | None:
 
 def _access(engine: Engine, moved: Moved) -> Access:
     """Share its blocks only if every one of them has content, and the weights are today's."""
-    whole = all(group.kind == "full" for group in engine.config.cache.layout.groups)
-    return moved.prompt.access if whole and moved.weights == engine.scheduler.weights else ALONE
+    cache, access = engine.config.cache, moved.prompt.access
+    whole = all(group.kind == "full" for group in cache.layout.groups)
+    if not whole or moved.weights != engine.scheduler.weights:
+        return ALONE
+    if cache.cache_partial_blocks:  # a hit may shrink when it is held: content from 0 on fits any
+        return decide(enabled=True, read=False, store=access.write)
+    return access
 
 
 def _served(engine: Engine, moved: Moved) -> Served:

@@ -143,6 +143,7 @@ class Served:
             encode=answer.encode,
             drafts=len(drafts),
             propose=propose,
+            copies=answer.copies,
         )
 
     def start(self, work: Work, step: int) -> None:

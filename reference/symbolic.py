@@ -65,6 +65,9 @@ class Pass:
     def __init__(self, memory: SymbolicMemory, config: CacheConfig, work: Work) -> None:
         self._work, layout = work, config.layout
         self.request_id = work.request_id
+        self._memory = memory
+        self._copied = [memory.block(source) for source, _ in work.copies]
+        memory.copy(work.copies)
         self._main: list[Attention | Recurrence] = []
         self._draft: list[Attention] = []
         for index, group in enumerate(layout.groups):
@@ -121,7 +124,8 @@ class Pass:
     def end(self) -> bool:
         """Read and write again; tells whether nothing that was read has changed."""
         layers: list[Attention | Recurrence] = [*self._main, *self._draft]
-        intact = not any(layer.changed() for layer in layers)
+        sources = [self._memory.block(source) for source, _ in self._work.copies]
+        intact = sources == self._copied and not any(layer.changed() for layer in layers)
         for layer in layers:
             layer.store_again(intact=intact)
         return intact

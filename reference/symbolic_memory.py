@@ -67,6 +67,18 @@ class SymbolicMemory:
             raise WrongAddress("a step writes to the null block")
         self._words[slots] = np.array(words, np.uint64)
 
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, destination) each. Raises WrongAddress for block 0."""
+        for source, target in pairs:
+            if target == NULL_BLOCK:
+                raise WrongAddress("a step copies into the null block")
+            self._blocks[target] = self._blocks[source]
+
+    def block(self, block: int) -> list[int]:
+        """Return all words of a block."""
+        words: list[int] = self._blocks[block].tolist()
+        return words
+
     # --- recurrent state ---
 
     def state(self, ids: Sequence[int]) -> list[int]:

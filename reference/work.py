@@ -36,6 +36,8 @@ class Work(NamedTuple):
     """How many of the last tokens are guesses to be judged."""
     propose: int
     """How many drafts to propose after the next token."""
+    copies: tuple[tuple[int, int], ...] = ()
+    """(source, destination) blocks, copied before the step reads or writes (T6)."""
 
     @property
     def samples(self) -> bool:

@@ -46,11 +46,12 @@ class Sums(NamedTuple):
     def sentence(self) -> str:
         """What was reused, and what cost most."""
         reused = f"{self.hit:,} of {plural(self.optimum, 'reusable token')} hit"
-        if not self.lost:
+        loss = sum(self.lost.values())
+        if loss <= 0:
             return reused
         worst = max(self.lost, key=lambda cause: self.lost[cause])
-        share = percent(self.lost[worst] / (self.optimum - self.hit))
-        return f"{reused} ({percent(self.hit / self.optimum)}); {share} of the loss: {worst}"
+        share = _share(self.lost[worst], loss)
+        return f"{reused} ({_share(self.hit, self.optimum)}); {share} of the loss: {worst}"
 
 
 def sums(explained: Sequence[Explained]) -> list[Sums]:

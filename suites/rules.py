@@ -123,7 +123,6 @@ WITHOUT_PROPERTY = {
     "A3": "about models that are refused before there is a cache",
     "T4": "about memory of the process: measured by kvproof bench",
     "T5": "about speed: measured by kvproof bench",
-    "T6": "off in the reference, and no profile declares it yet",
     "R4": _DATA_PLANE,
     "C8": "about loads from other tiers: comes with the data plane",
     "V2": "about the names of counters: test_reference_prometheus",

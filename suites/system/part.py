@@ -55,8 +55,11 @@ def draw_config(draw: Draw) -> Config:
     width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
     states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
     experts = _rarely(draw, 3)
+    strict = experts and draw(st.booleans())
+    plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
     return {
         "groups": groups,
+        "partial_blocks": plain and draw(st.booleans()),
         "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
         "prefix_caching": not _rarely(draw, 16),
         "state_pool": _one(draw, ("shared", "separate")),
@@ -69,7 +72,7 @@ def draw_config(draw: Draw) -> Config:
         "vocabulary": _int(draw, 2, 3),
         "media": _rarely(draw, 3),
         "experts": experts,
-        "require_experts": experts and draw(st.booleans()),
+        "require_experts": strict,
         "twin": _rarely(draw, 3),
     }
 

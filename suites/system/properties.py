@@ -11,6 +11,7 @@ ALONE = METAMORPHIC
 """The same request alone in a fresh engine without cache, in one chunk."""
 
 HIT = "a request hits"
+INSIDE = "a hit ends inside a block"
 WINDOW_HIT = "a hit whose beginning no window sees"
 RESTORED = "a state is restored"
 JUNCTION = "a checkpoint at a junction is restored"
@@ -50,7 +51,7 @@ PROPERTIES = (
         "cached_equals_uncached",
         ("T1", "B5", "H7", "X1", "M1", "S1"),
         "a request that hits says what it says alone without a cache",
-        (HIT, WINDOW_HIT, RESTORED, JUNCTION, DECODED, MEDIA_HIT, RESET),
+        (HIT, INSIDE, WINDOW_HIT, RESTORED, JUNCTION, DECODED, MEDIA_HIT, RESET),
         oracle=DIRECT,
     ),
     Property(

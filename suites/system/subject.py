@@ -40,6 +40,7 @@ class Subject:
             return_routed_experts=config["experts"],
             experts=EXPERTS,
             require_cached_experts=config["require_experts"],
+            cache_partial_blocks=config.get("partial_blocks", False),
         )
         options = self.engine_config.EngineConfig(
             cache,

@@ -141,9 +141,10 @@ class Watch:
         asked.weights = self._engine.scheduler.weights
         asked.epochs.add(asked.weights)
         cached = self._config["prefix_caching"] and asked.prompt.read
+        partial = self._config.get("partial_blocks", False)
         self._recorder.check(
             "options_reach_their_component",
-            hit == 0 or (cached and hit % layout.unit == 0),
+            hit == 0 or (cached and (partial or hit % layout.unit == 0)),
             lambda: f"a hit of {hit} tokens, units of {layout.unit}, caching: {cached}",
         )
         if hit:
@@ -154,6 +155,7 @@ class Watch:
         saw, layout = self._recorder.saw, self._engine.config.cache.layout
         local = [g for g in layout.groups if g.kind in ("window", "chunk")]
         saw(seen.HIT)
+        saw(seen.INSIDE, hit % layout.unit)
         saw(seen.OWN_BLOCKS, asked.admissions > 1)
         saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in asked.prompt.spans))
         saw(seen.WINDOW_HIT, any(g.size < hit for g in local))

@@ -101,6 +101,7 @@ def state(manager):
         [_node(node) for node in trie.idle_nodes()],
         [local.idle_ids() for local in residency.local],
         residency.states.summary() if residency.states else (),
+        residency.tails.summary() if residency.tails else (),
         (trie.num_idle, indexed_units(manager), manager.usage()),
         {name: _request(request) for name, request in manager.live.items()},
         (manager.statistics.cumulative, manager.statistics.resumed, manager.statistics.rolling),

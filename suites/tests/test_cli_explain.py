@@ -131,4 +131,7 @@ def test_limits_of_newer_code_and_hostile_names_are_shown_as_text() -> None:
 
 
 def test_a_run_without_explanations_says_nothing_about_them() -> None:
-    assert "Why hits were not longer" not in render_html(recorded_run())
+    run = recorded_run()
+    silent = with_events(run, [e for e in run.events if not isinstance(e, Explained)])
+    assert "Why hits were not longer" in render_html(run)
+    assert "Why hits were not longer" not in render_html(silent)

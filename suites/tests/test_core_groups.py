@@ -20,12 +20,14 @@ WINDOW = TargetConfig(30, 2, groups=(Group("full", 2), Group("window", 2, size=3
 DRAFT = TargetConfig(30, 2, groups=(Group("full", 2), Group("full", 2, draft=True)))
 STATE = TargetConfig(30, 2, groups=(Group("full", 2), Group("state", 2)))
 ROWS = replace(STATE, state_rows=9)
+PARTIAL = replace(ONE, partial_blocks=True)
 STRICT = replace(ONE, require_experts=True)
 
 A = Request("a", (1, 2, 3, 4, 5, 6, 7))
 TWIN = replace(A, id="b")
 FORK = Request("b", (1, 2, 3, 4, 9, 9, 9))
 MEDIA = replace(A, spans=(Span("image", 0, 4, "h"),))
+SHORT = Request("b", (1, 2, 3, 4, 5, 6, 7, 8))
 LONGER = Request("b", (1, 2, 3, 4, 9))
 
 
@@ -81,6 +83,10 @@ def dropped(*groups):
     return lambda answer: replace(answer, dropped=groups)
 
 
+def without_copies(answer):
+    return replace(answer, copies=())
+
+
 def stale_table(answer):
     """Take the blocks of the request as they were, with those of an earlier block kept."""
     return tables((1, 2, max(answer.blocks[0])))(hit(4)(answer))
@@ -95,6 +101,9 @@ LIES = {
     ),
     "hits_are_valid_in_every_group": Lie(WINDOW, (ops.Admit(A),), "admit", 0, hit(2)),
     "draft_groups_cost_one_unit": Lie(DRAFT, (*whole(A), ops.Admit(TWIN)), "admit", 1, hit(6)),
+    "partial_blocks_are_copied_before_they_are_written": Lie(
+        PARTIAL, (*whole(A), ops.Admit(SHORT)), "admit", 1, without_copies
+    ),
     "blocks_behind_a_window_are_returned": Lie(
         WINDOW, (ops.Admit(A), ops.Complete()), "complete", 0, tables(None, (5, 6, 7, 8))
     ),

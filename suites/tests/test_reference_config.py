@@ -47,6 +47,7 @@ draws = settings(derandomize=True, database=None, deadline=None, max_examples=10
         ("return_routed_experts", "yes", "true or false", "False"),
         ("require_cached_experts", 1, "true or false", "False"),
         ("require_cached_experts", True, "false unless return_routed_experts is true", "false"),
+        ("cache_partial_blocks", 1, "true or false", "False"),
         ("experts", (1, 2), "three whole numbers, at least 1", "(128, 48, 8)"),
         ("experts", None, "three whole numbers, at least 1", "(128, 48, 8)"),
         ("groups", ("full",), "a tuple of groups", "GroupConfig("),
@@ -135,3 +136,23 @@ def test_a_configuration_never_changes():
 def test_default_kernel_block_is_the_block():
     config = CacheConfig(8, block_size=48)
     assert (config.kernel_size, config.kernel_ratio) == (48, 1)
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({"groups": (GroupConfig("full", 4), GroupConfig("window", 4, 8))}, "with a window group"),
+        ({"groups": (GroupConfig("chunk", 4, 8),)}, "with a chunk group"),
+        ({"groups": (GroupConfig("full", 4), GroupConfig("state", 4))}, "with a state group"),
+        ({"groups": (GroupConfig("full", 4), GroupConfig("full", 4, draft=True))}, "draft group"),
+        (
+            {"return_routed_experts": True, "experts": (8, 1, 1), "require_cached_experts": True},
+            "partial blocks keep no expert rows",
+        ),
+    ],
+)
+def test_partial_blocks_are_refused_where_hits_need_whole_units(others, reason):
+    with pytest.raises(ConfigError, match=reason) as refused:
+        CacheConfig(8, cache_partial_blocks=True, **others)
+    assert str(refused.value).startswith("cache_partial_blocks True must be false ")
+    assert CacheConfig(8, **others).cache_partial_blocks is False

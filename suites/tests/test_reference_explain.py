@@ -153,6 +153,20 @@ def test_nothing_is_reusable_while_caching_is_off():
     assert told.sentence().endswith("(prefix caching is off)")
 
 
+def test_partial_blocks_give_back_what_alignment_takes():
+    manager = explainer(cache_partial_blocks=True)
+    serve(manager, "r0", A[:30])
+    told = serve(manager, "r1", A)
+    assert (told.optimum, told.hit, told.lost) == (30, 30, {})
+    manager.evict(1)
+    other = serve(manager, "r2", [*A[:30], 7])
+    assert sum(other.lost.values()) == 30 - other.hit
+    manager.evict(1000)
+    told = serve(manager, "r3", A[:3])
+    assert told.lost == {"alignment": 2}
+    assert "no partial block that goes on from there is cached" in told.sentence()
+
+
 def test_own_pins_are_named():
     manager = explainer(FULL, STATE, num_blocks=9)
     serve(manager, "r0", A[:24])

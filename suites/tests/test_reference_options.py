@@ -167,6 +167,14 @@ def require_cached_experts_is_a_switch(value):
     assert manager.lookup([1] * 9) == (0 if value else 8)
 
 
+def cache_partial_blocks_is_a_switch(value):
+    manager = CacheManager(CacheConfig(8, block_size=4, cache_partial_blocks=value))
+    serve(manager, "a", [1] * 7)
+    assert manager.usage().cached == (2 if value else 1)
+    answer = serve(manager, "b", [1] * 9)
+    assert (answer.hit, len(answer.copies)) == ((7, 1) if value else (4, 0))
+
+
 OPTIONS = {
     "groups": (
         groups_have_a_table_each,
@@ -182,6 +190,7 @@ OPTIONS = {
     "return_routed_experts": (return_routed_experts_is_a_switch, [True, False]),
     "experts": (experts_are_the_shape_and_type_of_rows, [(8, 2, 3), (300, 1, 1)]),
     "require_cached_experts": (require_cached_experts_is_a_switch, [True, False]),
+    "cache_partial_blocks": (cache_partial_blocks_is_a_switch, [True, False]),
     "num_blocks": (num_blocks_is_the_pool_with_its_null_block, [2, 3, 17]),
     "block_size": (block_size_is_the_length_of_a_block, [2, 3, 4, 64]),
     "kernel_block_size": (kernel_block_size_is_the_page_of_a_kernel, [0, 1, 3, 4, 12]),

@@ -52,9 +52,10 @@ FAULTS = (
     Planted(
         "block_table",
         "all kernel blocks of a block are its first one",
-        "chunked_equals_whole",
+        "cached_equals_uncached",
         "np.arange(ratio, dtype=np.int32)",
         "np.zeros(ratio, dtype=np.int32)",
+        {"groups": [{"kind": "full", "block_size": 4, "kernel_block_size": 2}], "num_blocks": 20},
     ),
     Planted(
         "holdings",
@@ -84,6 +85,13 @@ FAULTS = (
         "drafts_are_those_of_whole_draft_layers",
         "for position in range(self._work.start, stop):",
         "for position in range(stop - 1, stop):",
+        {
+            "groups": [
+                {"kind": "full", "block_size": 2, "draft": True},
+                {"kind": "full", "block_size": 1},
+            ]
+        }
+        | {"num_blocks": 50, "num_drafts": 2},
     ),
     Planted(
         "symbolic",
@@ -119,6 +127,13 @@ FAULTS = (
         "something_runs_while_work_is_left",
         "while isinstance(answer, Refusal) and share > 1 and not self._victim(request):",
         "while False:",
+        {
+            "groups": [
+                {"kind": "full", "block_size": 2},
+                {"kind": "window", "block_size": 2, "size": 2},
+            ]
+        }
+        | {"num_blocks": 9, "max_batch_tokens": 30},
     ),
     Planted(
         "request_queue",
