@@ -31,6 +31,9 @@ pinned while copies in flight read or write the row. Detached: out of the index,
 its last pin."""
 
 
+_NEXT = CHECKPOINT_LIFE.table
+
+
 class Checkpoint:
     """One record. Only `StateCache` moves it; others read."""
 
@@ -55,7 +58,7 @@ class Checkpoint:
         """Its row, or its blocks in the shared pool."""
         self.replaceable = replaceable
         """A decode checkpoint, which the next one of its request replaces (S6)."""
-        self.status = CHECKPOINT_LIFE.move(ABSENT, "reserve")
+        self.status = RESERVED
         self.owner: object = None
         """Where it hangs in the index, as given to `publish`; None if nowhere."""
         self.saving = False
@@ -75,7 +78,10 @@ class Checkpoint:
 
     def move(self, event: str) -> None:
         """Change the status. Raises IllegalMove."""
-        self.status = CHECKPOINT_LIFE.move(self.status, event)
+        after = _NEXT.get((self.status, event))
+        if after is None:
+            raise CHECKPOINT_LIFE.illegal(self.status, event)
+        self.status = after
 
     def add_restore(self) -> None:
         """Pin it for one more restore. Raises IllegalMove unless it is restorable."""

@@ -74,7 +74,8 @@ class BlockClass(NamedTuple):
     def first_unit(self, tokens: int) -> int:
         """First unit that computing position `tokens` still sees (X1)."""
         if self.kind == "window":
-            return max(0, tokens - self.size + 1) // self.unit
+            hidden = tokens - self.size + 1
+            return hidden // self.unit if hidden > 0 else 0
         return tokens // self.size * self.size // self.unit
 
     def sees_nothing(self, units: int) -> int:
@@ -86,6 +87,8 @@ class BlockClass(NamedTuple):
 
     def table(self, member: Member, ids: Ids) -> Table:
         """Return the ids of one group out of the interleaved ids of the class."""
+        if self.width == member.ratio:
+            return np.array(ids, np.int32)
         rows = np.array(ids, np.int32).reshape(-1, self.width)
         return rows[:, member.offset : member.offset + member.ratio].reshape(-1)
 

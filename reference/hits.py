@@ -44,15 +44,13 @@ class HitLength:
     def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Match:
         limit, marks = match.units * self._unit, self._residency.marks
         floors = [floor for _, floor in self.floors(node, limit, spans)]
-        length = longest(limit, floors)
-        checkpoint, junction = None, 0
-        if marks:
-            length = longest(length, [partial(marks.floor, node), *floors])
-            checkpoint = marks.find(node, length) if length else None
-            junction = self._junction(limit, spans, length)
-        return match.shortened(length // self._unit)._replace(
-            checkpoint=checkpoint, junction=junction
-        )
+        if not marks:
+            return match.shortened(longest(limit, floors) // self._unit)
+        length = longest(limit, [*floors, partial(marks.floor, node)])
+        checkpoint = marks.find(node, length) if length else None
+        junction = self._junction(limit, spans, length)
+        cut = match.shortened(length // self._unit)
+        return Match(cut.node, cut.inside, cut.units, checkpoint, junction)
 
     def _junction(self, limit: int, spans: Sequence[Span], hit: int) -> int:
         """Return where a twin that leaves the cached path here could go on from a state (S8)."""

@@ -63,7 +63,8 @@ class Holdings:
         """Take room for `units` units in every table; the caller knows that it is there."""
         missing = units - request.units
         request.units = units
-        ids = self._residency.take(missing * self._row_width)
+        count, pool = missing * self._row_width, self._pool
+        ids = pool.take(count) if count <= pool.num_free else self._residency.take(count)
         if not request.local:
             request.table += ids
             return
@@ -156,7 +157,7 @@ class Holdings:
         elif self.partial:
             self._drop(request, self.partial.leave(request, self._scratch(request), self.epoch))
         else:
-            self._drop(request, self._scratch(request))
+            self._drop(request, request.table[request.indexed * self._width :])
 
     def _leave(self, request: Live) -> None:
         self.leaving.remove(request)
@@ -167,8 +168,11 @@ class Holdings:
 
     def _drop(self, request: Live, scratch: Ids) -> None:
         """Let go of a path, ends of chains first (B3)."""
-        self._pool.give(self._trie.release(request.node))
-        self._pool.give(scratch)
+        orphans = self._trie.release(request.node)
+        if orphans:
+            self._pool.give(orphans)
+        if scratch:
+            self._pool.give(scratch)
         if request.local:
             self.leave_local(request)
         if self.states:

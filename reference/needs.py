@@ -46,6 +46,8 @@ class Needs:
         if whole > self._capacity:
             return Refusal("never_fits", whole, self._capacity)
         needed = (-(-stop // unit) - units) * self._full_width
+        if needed <= self._pool.num_free:
+            return stop
         trie = self._trie
         available = self._pool.num_free + trie.num_idle - trie.idle_blocks(hit)
         return Refusal("no_space", needed, available) if needed > available else stop
@@ -83,6 +85,8 @@ class Needs:
                 return refusal
         needed = (-(-stop // self._unit) - request.units) * residency.row_width
         needed += residency.state_blocks
+        if needed <= self._pool.num_free:
+            return None
         available = residency.pool.num_free + residency.num_idle
         available -= residency.idle_blocks(hit, hit.checkpoint)
         return Refusal("no_space", needed, available) if needed > available else None
@@ -110,6 +114,8 @@ class Needs:
             refusal = None if residency.state_blocks else self._refuse_rows(request.drafts, None)
             if refusal:
                 return refusal
+        if needed <= self._pool.num_free:
+            return None
         available = residency.pool.num_free + residency.num_idle
         return Refusal("no_space", needed, available) if needed > available else None
 
@@ -118,11 +124,14 @@ class Needs:
 
         It may be computed token by token, but for its spans.
         """
+        states = self._residency.state_blocks
+        if -(-count // self._unit) * self._residency.row_width + states <= self._capacity:
+            return None  # even if it kept what no window sees
         last = (count - 1) // self._unit * self._unit
         needed = self._step(last, last + 1)
         if self._chunks or spans:
             needed = max([needed, *(self._step(*step) for step in self._peaks(count, spans))])
-        needed += self._residency.state_blocks
+        needed += states
         return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
 
     def _peaks(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:

@@ -182,7 +182,7 @@ class PrefixTrie:
                 child = node.children.get(key)
                 if child is None:
                     node = self._append(node, key, tokens, blocks, first, end)
-                    pieces.append(Piece(node, first, end, existed=False))
+                    pieces.append(Piece(node, first, end))
                     first = end
                     break
                 node = self._descend(child, tokens, first, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from kvproof.reference.block_pool import Ids
@@ -61,19 +62,13 @@ class Blocks:
         room: Callable[[], int],
     ) -> None:
         self.width = width
-        self._take = take
-        self._give = give
+        self.take = partial(take, width)
+        """Returns the blocks of one state."""
+        self.give = give
+        """Takes the blocks of one state back."""
         self._room = room
 
     @property
     def num_free(self) -> int:
         """States that the shared pool has room for now."""
         return self._room() // self.width
-
-    def take(self) -> Ids | None:
-        """Return the blocks of one state."""
-        return self._take(self.width)
-
-    def give(self, ids: Ids, /) -> None:
-        """Give the blocks of one state back to the shared pool."""
-        self._give(ids)

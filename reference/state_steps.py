@@ -44,16 +44,14 @@ class StateSteps:
         assert row is not None, f"no row for {request.id!r} although it was admitted"
         save = self._reserve(request, stop)
         use = StateUse(
-            read=row if start else _NO_IDS,
-            writes=self._writes(request, stop, row),
-            restore=(source.ids, row) if source else None,
-            save=(row, save.ids) if save else None,
+            row if start else _NO_IDS,
+            self._writes(request, stop, row) if request.drafts else ((stop, row),),
+            (source.ids, row) if source else None,
+            (row, save.ids) if save else None,
         )
         return use, save
 
     def _writes(self, request: Live, stop: int, row: Ids) -> tuple[tuple[int, Ids], ...]:
-        if not request.drafts:
-            return ((stop, row),)
         rows = self._states.acquire_drafts(request.key, request.drafts)
         assert rows is not None, f"no draft rows for {request.id!r} although there was room"
         first = stop - request.drafts
@@ -76,9 +74,11 @@ class StateSteps:
     def after(self, scheduled: Scheduled, *, current: bool) -> None:
         """Publish what the step has saved, and drop the pin of what it restored."""
         request, _, _, save = scheduled
-        if self._states.restores(request.key) and not request.released:
+        if request.released:
+            return
+        if self._states.restores(request.key):
             self._states.unpin_restore(request.key)
-        if save is None or request.released:
+        if save is None:
             return
         if current:
             self._marks.hang(request.node, save)

@@ -54,7 +54,11 @@ class Node:
 
     def table(self) -> Ids:
         """Return the ids of full attention from the root to the end of this node."""
-        return join([node.blocks for node in self.path()])
+        parts, node = [], self
+        while node.parent is not None:
+            parts.append(node.blocks)
+            node = node.parent
+        return join(parts)
 
 
 class Match(NamedTuple):
@@ -99,7 +103,7 @@ class Piece(NamedTuple):
     node: Node
     first: int
     last: int
-    existed: bool
+    existed: bool = False
     """They were there already, and were the whole of the node (T2)."""
 
 

@@ -98,16 +98,16 @@ def _rarity(row: SituationRow) -> tuple[int, str]:
 
 
 def _bench_tables(report: Report) -> dict[str, Table]:
-    groups = grouped(report.bench, lambda group: group.workload)
-    return {workload: charts.bench_table(found) for workload, found in groups.items()}
+    groups = grouped(report.bench, lambda group: group.title)
+    return {title: charts.bench_table(found) for title, found in groups.items()}
 
 
 def _bench_notes(report: Report) -> dict[str, list[str]]:
-    """Workload -> what its cases leave out, each said once."""
+    """Title -> what its cases leave out, each said once."""
     found: dict[str, list[str]] = {}
     for group in report.bench:
         for entry in group.entries:
-            told = found.setdefault(group.workload, [])
+            told = found.setdefault(group.title, [])
             line = f"{charts.case_words(group.case)}: {entry.note}"
             if entry.note and line not in told:
                 told.append(line)

@@ -158,7 +158,7 @@ def _bench(report: Report) -> Iterator[str]:
     if report.bench:
         yield from ("", "### Bench", "")
         rows = [
-            [escape(group.workload), str(group.block_size), escape(case_words(group.case)),
+            [escape(group.title), str(group.block_size), escape(case_words(group.case)),
              escape(entry.target), f"{scaled(entry.tokens_per_second)}", escape(ratio_text(entry)),
              microseconds(entry.p50_us), microseconds(entry.p99_us), percent(entry.hit_rate)]
             for group in report.bench for entry in group.entries

@@ -160,7 +160,8 @@ class Report:
     def bench(self) -> list[BenchGroup]:
         """One entry per workload, size and case."""
         groups = grouped(
-            self.of(BenchSummary), lambda e: (e.workload, e.block_size, e.num_blocks, e.case)
+            self.of(BenchSummary),
+            lambda e: (e.workload, e.groups, e.block_size, e.num_blocks, e.case),
         )
         return [_bench_group(events) for events in groups.values()]
 
@@ -226,8 +227,9 @@ def _bench_group(events: Sequence[BenchSummary]) -> BenchGroup:
     return BenchGroup(first.workload, *size, first.case, entries=tuple(events))
 
 
-def _bench_key(event: BenchSample | BenchSummary) -> tuple[str, str, int, int, str]:
-    return (event.target, event.workload, event.block_size, event.num_blocks, event.case)
+def _bench_key(event: BenchSample | BenchSummary) -> tuple[str, str, str, int, int, str]:
+    size = (event.block_size, event.num_blocks)
+    return (event.target, event.workload, event.groups, *size, event.case)
 
 
 def _closing(run: Run) -> Ended | None:

@@ -132,6 +132,12 @@ class BenchGroup:
     case: str
     entries: tuple[BenchSummary, ...]
 
+    @property
+    def title(self) -> str:
+        """The workload, and the groups of layers if there is more than full attention."""
+        groups = self.entries[0].groups
+        return f"{self.workload}, groups {groups}" if groups else self.workload
+
 
 def evidence_anchor(target: str, name: str) -> str:
     """Fragment of the evidence for one cell of the matrix."""

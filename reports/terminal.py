@@ -174,8 +174,8 @@ def _coverage(report: Report, screen: Screen) -> None:
 
 
 def _bench(report: Report, screen: Screen) -> None:
-    for workload, groups in grouped(report.bench, lambda group: group.workload).items():
-        screen.heading(f"Bench on {workload}, tokens/s by CPU time")
+    for title, groups in grouped(report.bench, lambda group: group.title).items():
+        screen.heading(f"Bench on {title}, tokens/s by CPU time")
         peers = sorted({e.peer for group in groups for e in group.entries if e.peer})
         over = f"over {peers[0]}" if len(peers) == 1 else "beside the peer"
         table = screen.table("block, case", "target", "tokens/s", over, "p50", "p99", "hits")

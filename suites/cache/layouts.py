@@ -44,7 +44,7 @@ def any_configuration(draw: st.DrawFn, profile: Profile) -> TargetConfig:
         return draw(layouts(profile))
     config = draw(configurations(profile))
     strict = profile.require_experts and draw(st.integers(0, 2)) == 2
-    partial = profile.partial_blocks and not strict and draw(st.booleans())
+    partial = profile.partial_blocks and not strict and draw(st.integers(0, 3)) > 0
     return replace(config, require_experts=strict, partial_blocks=partial)
 
 

@@ -106,14 +106,17 @@ class CacheMachine(RuleBasedStateMachine):
         if self.full:
             self._decode(data, request.id)
         if request.id in self.session.live:
+            if self.config.partial_blocks:  # whose end others may hit
+                self.prompts.seen.append(self.session.live[request.id].request)
             self.apply(ops.Finish(request.id))
         if self.full and self.prompts.seen and not self._following:
             self._follow(data, self.prompts.seen[-1])
 
     def _follow(self, data: Any, last: Request) -> None:
-        """Serve a request that leaves the last one inside its media, or goes on from its drafts."""
+        """Serve a request that leaves the last one somewhere, or goes on from its drafts."""
         drafted = sum(one.id == last.id for one in self.prompts.seen) > 1
-        if not (last.spans or drafted) or data.draw(st.booleans()):
+        plain = not (self.config.groups or self.config.partial_blocks or last.spans or drafted)
+        if plain or data.draw(st.booleans()):
             return
         self._following = True  # while all of it is still there
         self._serve(data, self.prompts.fork(data, last))

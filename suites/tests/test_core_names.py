@@ -36,7 +36,7 @@ def strings(*modules):
 
 JUDGES = (
     *("judge", "owners", "audit", "violation", "checked_job", "admissions", "drops", "experts"),
-    *("hit_rules", "pins", "progress", "states"),
+    *("hit_rules", "pins", "progress", "states", "tails"),
 )
 
 
