@@ -20,6 +20,7 @@ from kvproof.harness.events import (
     BenchSummary,
     Checked,
     Ended,
+    Explained,
     Exercised,
     Failure,
     GrowthPoint,
@@ -80,7 +81,12 @@ class LiveProgress:
             self._live.stop()
 
     def event(self, event: AnyEvent) -> None:
-        """Show one event: all of them as lines in a pipe, the notable ones above a live table."""
+        """Show one event: all of them as lines in a pipe, the notable ones above a live table.
+
+        Explanations are left out: there is one for each request (`kvproof explain` has them).
+        """
+        if isinstance(event, Explained):
+            return
         with self._lock:
             if isinstance(event, PropertyVerdict):
                 self._of(event.target).verdicts[event.verdict] += 1
@@ -188,5 +194,7 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             return event.verdict, f"{event.name}: {threshold_text(event)}"
         case Replayed():
             return replay_verdict(event), f"{event.target} {event.path}: {event.outcome}"
+        case Explained():
+            return "", f"{event.target} {event.request}: {event.sentence}"
         case _:
             return "", type(event).__name__
