@@ -56,6 +56,9 @@ class SpecialSituations:
     def _drafts(self) -> bool:
         return any(group.draft for group in self._layout.groups)
 
+    def _full_draft(self) -> bool:
+        return any(group.draft and group.kind == "full" for group in self._layout.groups)
+
     def _holes(self, request: Request, hit: int) -> bool:
         prints = self._session.prints(request)
         for group, layers in enumerate(self._layout.groups):
@@ -132,6 +135,7 @@ class SpecialSituations:
             answer.hit and any(s.start + s.length <= answer.hit for s in spans),
         )
         self._saw("an encoder runs", answer.encode)
+        self._saw("a hit in a model with a full draft group", answer.hit and self._full_draft())
         if self._layout.states:
             self._saw("a checkpoint is restored", answer.copies or answer.hit)
             self._saw("a checkpoint is saved", answer.saves)

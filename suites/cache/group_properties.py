@@ -40,7 +40,7 @@ FULL = (
         "draft_groups_cost_one_unit",
         ("X3",),
         "a group of a draft model has one unit more than is hit",
-        ("a draft group costs a unit",),
+        ("a draft group costs a unit", "a hit in a model with a full draft group"),
         needs="draft_groups",
         oracle=BRUTE_FORCE,
     ),

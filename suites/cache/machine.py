@@ -39,6 +39,8 @@ class CacheMachine(RuleBasedStateMachine):
         self._pins: list[str] = []
         self._following = False
         """Whether the request being served follows another one into its media."""
+        self._routed: bool | None = None
+        """Whether steps complete with expert rows; None: it is drawn."""
 
     @initialize(data=st.data())
     def create(self, data: Any) -> None:
@@ -90,14 +92,36 @@ class CacheMachine(RuleBasedStateMachine):
         if self.full:
             drafts = next(iter(self.session.steps.values())).drafts
             accepted = self._data.draw(st.integers(0, drafts)) if drafts else None
-            routed = not self.handle.profile.experts or self._data.draw(st.integers(0, 3)) < 3
+            routed = not self.handle.profile.experts or self._draw_routed()
         self.apply(ops.Complete(accepted, routed))
+
+    def _draw_routed(self) -> bool:
+        if self._routed is not None:
+            return self._routed
+        often: bool = self._data.draw(st.integers(0, 3)) < 3
+        return often
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def serve(self, data: Any, count: int) -> None:
         """Serve whole requests one after the other, which fills the cache quickly."""
         for _ in range(count):
             self._serve(data, self.prompts.request(data))
+        if self.full and self.handle.profile.experts and data.draw(st.integers(0, 3)) == 3:
+            self._fill(self.prompts.plain(data))
+
+    def _fill(self, request: Request) -> None:
+        """Compute a prompt without expert rows, once more with them, and ask a third for all."""
+        self._drain()
+        again = not self.handle.profile.no_read
+        for read, self._routed in ((True, False), (again, True), (True, True)):
+            name = self.prompts.name()
+            self._admit(replace(request, id=name, read=read))
+            self._drain()
+            self._compute_rest(name)
+            if name in self.session.live:
+                self.apply(ops.Experts(name))
+                self.apply(ops.Finish(name))
+        self._routed = None
 
     def _serve(self, data: Any, request: Request) -> None:
         self._admit(request)
@@ -116,7 +140,7 @@ class CacheMachine(RuleBasedStateMachine):
         """Serve a request that leaves the last one somewhere, or goes on from its drafts."""
         drafted = sum(one.id == last.id for one in self.prompts.seen) > 1
         plain = not (self.config.groups or self.config.partial_blocks or last.spans or drafted)
-        if plain or data.draw(st.booleans()):
+        if plain or (not self.config.partial_blocks and data.draw(st.booleans())):
             return
         self._following = True  # while all of it is still there
         self._serve(data, self.prompts.fork(data, last))
@@ -212,6 +236,9 @@ class CacheMachine(RuleBasedStateMachine):
         if self.full and profile.experts and settled and data.draw(st.booleans()):
             self.apply(ops.Experts(data.draw(st.sampled_from(settled))))
         elif profile.batch and names and data.draw(st.booleans()):
+            if self.full and len(names) == 1:
+                self._admit(self.prompts.request(data))
+                names = sorted(self.session.live)
             count = data.draw(st.integers(1, min(3, len(names))))
             self.apply(ops.ReadBatch(tuple(names[-count:])))
         elif profile.lookup and self.prompts.seen:

@@ -124,6 +124,11 @@ class Prompts:
         )
         return Request(self.name(), self.tokens(data, length), spans=spans)
 
+    def plain(self, data: Any) -> Request:
+        """Draw a prompt of one or two units and a token, without anything else."""
+        length = data.draw(st.integers(1, 2)) * self._unit + 1
+        return Request(self.name(), self.tokens(data, length))
+
     def fork(self, data: Any, old: Request) -> Request:
         """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
         if old.spans and data.draw(st.booleans()):
@@ -146,7 +151,7 @@ class Prompts:
         if self._full and self.seen and data.draw(st.integers(0, 3)) == 3:
             return self.fork(data, self.old(data))
         bridges = self._full and profile.span_clamp and "length" in profile.span_identity
-        if bridges and self._unit > 1 and data.draw(st.integers(0, 7)) == 7:
+        if bridges and self._unit > 1 and data.draw(st.integers(0, 4)) == 4:
             return self._bridge(data)
         if self.seen and data.draw(st.integers(0, 5)) == 5:
             return replace(self.variant(data), id=self.name(), resumed=False)

@@ -57,9 +57,10 @@ def draw_config(draw: Draw) -> Config:
     experts = _rarely(draw, 3)
     strict = experts and draw(st.booleans())
     plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
+    partial = plain and not _rarely(draw, 4)
     return {
         "groups": groups,
-        "partial_blocks": plain and draw(st.booleans()),
+        "partial_blocks": partial,
         "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
         "prefix_caching": not _rarely(draw, 16),
         "state_pool": _one(draw, ("shared", "separate")),
@@ -82,7 +83,7 @@ def _units(draw: Draw) -> int:
 
 
 def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
-    return [{"kind": "full", "block_size": sizes[0]}]
+    return [{"kind": "full", "block_size": sizes[-1]}]
 
 
 def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
@@ -113,19 +114,21 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "step", {"count": _int(draw, 1, 8)}
     if verb == "drain":
         return "drain", {"forget": _rarely(draw, 4)}
-    if world.config["experts"] and world.runs_on_a_hit() and _rarely(draw, 3):
+    if world.config["experts"] and world.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
+    if world.outside and world.engine.scheduler.line.head() and _rarely(draw, 4):
+        return "bring", {"name": _one(draw, sorted(world.outside))}  # while others wait for room
     if verb == "rare":
         return _rare(world, draw)
     if verb == "move" and world.outside and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(world.outside))}
     preempted = world.preempted()
-    if verb == "cancel" and preempted:
-        return verb, {"name": _one(draw, preempted)}
+    if verb in ("cancel", "preempt") and preempted:
+        return "cancel", {"name": _one(draw, preempted)}
     running = sorted(world.engine.scheduler.running)
     if verb == "move" and running:
         return "take", {"name": _one(draw, running)}
-    if not names and world.prompts and draw(st.booleans()):
+    if not names and world.prompts and (world.recurrent or draw(st.booleans())):
         return "add", _again(world, draw)
     if verb == "add" or not names:
         return "add", _prompt(world, draw)
@@ -161,6 +164,8 @@ def _again(world: World, draw: Draw) -> Arguments:
     tokens, spans = world.prompts[-_int(draw, 1, min(3, len(world.prompts)))]
     kept = [list(span) for span in spans if span.start + span.length <= world.most_tokens]
     tokens = tokens[: world.most_tokens]
+    if world.recurrent and draw(st.booleans()):  # as much as fits without the hit
+        tokens += (0,) * (world.most_tokens - len(tokens))
     return {"name": f"r{world.named}", "tokens": list(tokens), "new": 1, "spans": kept}
 
 
@@ -168,8 +173,24 @@ def _new(draw: Draw) -> int:
     return _int(draw, 1, 3) if draw(st.booleans()) else _int(draw, 1, 12)
 
 
+def _leaving(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+    """A prompt that leaves a long one in the middle, where others have left it before (S8)."""
+    middle = world.most_tokens // world.unit // 2 * world.unit
+    old, spans = next(
+        ((old, spans) for old, spans in world.prompts[-1:-6:-1] if len(old) > middle + world.unit),
+        ((0,) * world.most_tokens, ()),
+    )
+    last = world.config["vocabulary"] - 1
+    tail = [last - old[middle], *(_int(draw, 0, last) for _ in range(2))]
+    repeated = [tail[i % len(tail)] for i in range(world.most_tokens - middle)]
+    kept = [list(span) for span in spans if span.start + span.length <= middle]
+    return [*old[:middle], *repeated], kept
+
+
 def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
     """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
+    if world.recurrent and _rarely(draw, 3):
+        return _leaving(world, draw)
     unit = world.unit
     head: tuple[int, ...] = ()
     spans: tuple[Any, ...] = ()

@@ -40,6 +40,7 @@ class World:
         """How many requests were ever asked for."""
         layout = self.engine.config.cache.layout
         self.unit = layout.unit
+        self.recurrent = self.engine.cache.states is not None
         self.most_tokens = _most_tokens(config, layout)
         """Longer prompts would hardly ever fit."""
         self._recorder = recorder
