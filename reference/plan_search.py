@@ -9,7 +9,7 @@ lost by that: every split that is left out needs no fewer blocks of rows no smal
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf, lcm
+from math import lcm
 from typing import NamedTuple
 
 from kvproof.reference.plan import PlanSettings, units_held
@@ -42,6 +42,19 @@ class Candidate(NamedTuple):
         return sum(split.groups for split in self.splits)
 
 
+class Cost(NamedTuple):
+    """How good a candidate is for one request of `max_len`; least is best.
+
+    One that fits is better than one that needs more memory, and that is better than one that
+    needs more blocks than the user fixed: so what an error names as needed is least (P3).
+    """
+
+    lack: int
+    """0: nothing, 1: memory, 2: blocks, which no memory gives."""
+    size: float
+    """Share of the blocks that the request takes, bytes for which it would fit, or its blocks."""
+
+
 class Option(NamedTuple):
     """A number of groups and the kernel row it needs; fewer groups never need less."""
 
@@ -51,10 +64,9 @@ class Option(NamedTuple):
 
 def candidates(found: Sequence[LayerClass], settings: PlanSettings) -> list[Candidate]:
     """Return the best few candidates for each number of groups, cheapest first."""
-    ranked: dict[Candidate, float] = {}
+    ranked: dict[Candidate, Cost] = {}
     for candidate, cost in _tried(attention(found), recurrent(found), settings):
-        if cost < ranked.get(candidate, inf):
-            ranked[candidate] = cost
+        ranked[candidate] = min(cost, ranked.get(candidate, cost))
     kept: dict[int, int] = {}
     best = []
     for candidate in sorted(ranked, key=lambda c: (ranked[c], c)):
@@ -66,7 +78,7 @@ def candidates(found: Sequence[LayerClass], settings: PlanSettings) -> list[Cand
 
 def _tried(
     rules: Sequence[LayerClass], states: Sequence[LayerClass], settings: PlanSettings
-) -> Iterator[tuple[Candidate, float]]:
+) -> Iterator[tuple[Candidate, Cost]]:
     options = [_options(rule, settings) for rule in rules]
     shared = settings.state_pool == "shared"
     whole_state = sum(sum(rule.state_bytes.values()) for rule in states)
@@ -87,15 +99,13 @@ def aligned_row(row: int, splits: Sequence[Split], settings: PlanSettings) -> in
     return aligned(row, ALIGNMENT * lcm(*(ratio * split.factor for split in splits)))
 
 
-def _cost(row: int, blocks: int, memory: int, fixed: int) -> float:
-    """Return the share of the blocks that one request of `max_len` takes, at most 1.
-
-    If that request does not fit: the bytes for which it would, so that what is named is least.
-    """
+def _cost(row: int, blocks: int, memory: int, fixed: int) -> Cost:
     usable = (fixed or memory // row) - 1
+    if fixed and blocks > usable:
+        return Cost(2, blocks)
     if blocks > usable or usable < 1 or row * fixed > memory:
-        return 1.0 + row * max(blocks + 1, fixed, 2)
-    return blocks / usable
+        return Cost(1, row * max(blocks + 1, fixed, 2))
+    return Cost(0, blocks / usable)
 
 
 def _options(rule: LayerClass, settings: PlanSettings) -> list[Option]:

@@ -89,7 +89,7 @@ def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
     groups = [
         _group(draw, profile, kind, size, unit) for kind, size in zip(drawn, sizes, strict=True)
     ]
-    if profile.draft_groups and "full" in kinds and draw(st.integers(0, 3)) == 3:
+    if profile.draft_groups and "full" in kinds and draw(st.integers(0, 2)) == 2:
         groups[-1] = Group("full", sizes[-1], draft=True)
     if all(group.draft for group in groups):
         groups[0] = Group(groups[0].kind, groups[0].block_size, groups[0].size)

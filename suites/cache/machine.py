@@ -107,7 +107,9 @@ class CacheMachine(RuleBasedStateMachine):
         for _ in range(count):
             self._serve(data, self.prompts.request(data))
         if self.full and self.handle.profile.experts and data.draw(st.integers(0, 3)) == 3:
-            self._fill(self.prompts.plain(data))
+            self._fill(self.prompts.plain(data, 2))
+        if any(group.kind == "window" for group in self.config.groups) and self.full:
+            self._slide(self.prompts.plain(data, 4), count)
 
     def _fill(self, request: Request) -> None:
         """Compute a prompt without expert rows, once more with them, and ask a third for all."""
@@ -122,6 +124,19 @@ class CacheMachine(RuleBasedStateMachine):
                 self.apply(ops.Experts(name))
                 self.apply(ops.Finish(name))
         self._routed = None
+
+    def _slide(self, request: Request, count: int) -> None:
+        """Let windows move over a prompt, evict what they have left behind, and ask again."""
+        if not self.handle.profile.evict:
+            return
+        for name in (request.id, self.prompts.name()):
+            self._admit(replace(request, id=name), self.config.block_size)
+            self._drain()
+            self._compute_rest(name)
+            if name in self.session.live:
+                self.apply(ops.Finish(name))
+            if name == request.id:
+                self.apply(ops.Evict(count))
 
     def _serve(self, data: Any, request: Request) -> None:
         self._admit(request)
@@ -236,8 +251,8 @@ class CacheMachine(RuleBasedStateMachine):
         if self.full and profile.experts and settled and data.draw(st.booleans()):
             self.apply(ops.Experts(data.draw(st.sampled_from(settled))))
         elif profile.batch and names and data.draw(st.booleans()):
-            if self.full and len(names) == 1:
-                self._admit(self.prompts.request(data))
+            if self.full and len(names) < 3:
+                self._admit(self.prompts.plain(data, 3))
                 names = sorted(self.session.live)
             count = data.draw(st.integers(1, min(3, len(names))))
             self.apply(ops.ReadBatch(tuple(names[-count:])))
@@ -256,7 +271,10 @@ class CacheMachine(RuleBasedStateMachine):
             "pin": profile.pins and self.prompts.seen,
             "unpin": self._pins,
         }
-        choice = data.draw(st.sampled_from([name for name, ok in choices.items() if ok]))
+        names = [name for name, ok in choices.items() if ok]
+        if self.full and self._pins:
+            names += ["unpin"] * 3
+        choice = data.draw(st.sampled_from(names))
         if choice == "evict":
             self.apply(ops.Evict(count))
         elif choice == "reset":
@@ -268,6 +286,8 @@ class CacheMachine(RuleBasedStateMachine):
         elif choice == "pin":
             self._pins.append(self.prompts.name())
             self.apply(ops.Pin(replace(self.prompts.old(data), id=self._pins[-1])))
+            if self.full and data.draw(st.booleans()):
+                self.apply(ops.Unpin(self._pins.pop()))
         elif choice == "unpin":
             self.apply(ops.Unpin(self._pins.pop(0)))
 

@@ -124,9 +124,9 @@ class Prompts:
         )
         return Request(self.name(), self.tokens(data, length), spans=spans)
 
-    def plain(self, data: Any) -> Request:
-        """Draw a prompt of one or two units and a token, without anything else."""
-        length = data.draw(st.integers(1, 2)) * self._unit + 1
+    def plain(self, data: Any, most: int) -> Request:
+        """Draw a prompt of at most so many units and a token, without anything else."""
+        length = data.draw(st.integers(1, most)) * self._unit + 1
         return Request(self.name(), self.tokens(data, length))
 
     def fork(self, data: Any, old: Request) -> Request:

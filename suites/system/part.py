@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvproof.suites.part import Arguments, Config, Draw, Part
 from kvproof.suites.system.properties import PROPERTIES
-from kvproof.suites.system.world import World
+from kvproof.suites.system.world import MOST_UNITS, World
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 """Of the groups of one engine."""
@@ -58,7 +58,7 @@ def draw_config(draw: Draw) -> Config:
     strict = experts and draw(st.booleans())
     plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
     partial = plain and not _rarely(draw, 4)
-    return {
+    config: Config = {
         "groups": groups,
         "partial_blocks": partial,
         "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
@@ -75,6 +75,30 @@ def draw_config(draw: Draw) -> Config:
         "experts": experts,
         "require_experts": strict,
         "twin": _rarely(draw, 3),
+    }
+    if states and draw(st.booleans()):
+        config |= _tight(draw, states, width) if draw(st.booleans()) else _roomy(states, width)
+    return config
+
+
+def _tight(draw: Draw, states: int, width: int) -> Config:
+    """No block is left beside the longest prompt: its hit would be in its own way (C2)."""
+    return {
+        "prefix_caching": True,
+        "state_pool": "shared",
+        "num_blocks": 1 + states + max(1, width) * _int(draw, 4, 5),
+        "max_batch_tokens": 30,
+        "media": False,
+    }
+
+
+def _roomy(states: int, width: int) -> Config:
+    """Checkpoints stay until somebody comes back to them."""
+    return {
+        "prefix_caching": True,
+        "num_blocks": 1 + 8 * states + 12 * max(1, width),
+        "state_budget": 8,
+        "max_batch_tokens": 30,
     }
 
 
@@ -128,7 +152,13 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
     running = sorted(world.engine.scheduler.running)
     if verb == "move" and running:
         return "take", {"name": _one(draw, running)}
-    if not names and world.prompts and (world.recurrent or draw(st.booleans())):
+    if not names and world.recurrent and world.most_tokens < MOST_UNITS * world.unit:
+        return "add", _squeezed(world, draw)
+    if not names and world.recurrent and world.config["decode_interval"]:
+        return "add", _going_on(world, draw)
+    if verb == "add" and names and world.recurrent and _rarely(draw, 3):
+        return "drain", {"forget": False}
+    if not names and world.prompts and draw(st.booleans()):
         return "add", _again(world, draw)
     if verb == "add" or not names:
         return "add", _prompt(world, draw)
@@ -164,9 +194,28 @@ def _again(world: World, draw: Draw) -> Arguments:
     tokens, spans = world.prompts[-_int(draw, 1, min(3, len(world.prompts)))]
     kept = [list(span) for span in spans if span.start + span.length <= world.most_tokens]
     tokens = tokens[: world.most_tokens]
-    if world.recurrent and draw(st.booleans()):  # as much as fits without the hit
-        tokens += (0,) * (world.most_tokens - len(tokens))
     return {"name": f"r{world.named}", "tokens": list(tokens), "new": 1, "spans": kept}
+
+
+def _squeezed(world: World, draw: Draw) -> Arguments:
+    """A short prompt, and then all that fits after it, which leaves no room for its hit."""
+    most, last = world.most_tokens, world.prompts[-1][0] if world.prompts else ()
+    if 0 < len(last) < most - world.unit:
+        tokens = [*last, *[0] * (most - len(last))]
+    else:
+        units = _int(draw, 1, max(1, most // world.unit - 3))
+        tokens = [_int(draw, 0, world.config["vocabulary"] - 1)] * (units * world.unit + 1)
+    return {"name": f"r{world.named}", "tokens": tokens, "new": 1}
+
+
+def _going_on(world: World, draw: Draw) -> Arguments:
+    """A short prompt with a long answer, and then a prompt that goes on after that answer."""
+    last = world.prompts[-1][0] if world.prompts else ()
+    if 0 < len(last) < world.most_tokens:
+        return {"name": f"r{world.named}", "tokens": [*last, 0], "new": 1}
+    first = [_int(draw, 0, world.config["vocabulary"] - 1)] * (world.unit + 1)
+    new = min(2 * world.config["decode_interval"], world.most_tokens - len(first) - 1)
+    return {"name": f"r{world.named}", "tokens": first, "new": max(1, new)}
 
 
 def _new(draw: Draw) -> int:
@@ -189,7 +238,7 @@ def _leaving(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
 
 def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
     """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
-    if world.recurrent and _rarely(draw, 3):
+    if world.recurrent and draw(st.booleans()):
         return _leaving(world, draw)
     unit = world.unit
     head: tuple[int, ...] = ()

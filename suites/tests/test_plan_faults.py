@@ -147,6 +147,38 @@ FAULTS = (
     ),
 )
 
+CROWDED_OUT = Planted(
+    "splits that no memory helps crowd out those that it helps",
+    "too_little_memory_says_what_fits",
+    "plan_search",
+    "return Cost(2, blocks)",
+    "return Cost(1, row * (blocks + 1))",
+)
+FIXED_BLOCKS: Config = {
+    "shapes": [
+        {"kind": "state", "size": 0, "parts": [64]},
+        {"kind": "full", "size": 0, "parts": [16, 132]},
+        {"kind": "chunk", "size": 1, "parts": [16]},
+    ],
+    "layers": [0, 0, 1, 1, 0, 0, 0, 2, 1, 0],
+    "readers": 0,
+    "settings": {
+        "memory": [10_000],
+        "max_len": 130,
+        "block_size": 6,
+        "kernel_block_size": 2,
+        "num_blocks": 50,
+        "max_batch_tokens": 70,
+        "drafts": 0,
+        "max_unit": 24,
+        "hybrid_groups": True,
+        "state_pool": "shared",
+        "max_requests": 1,
+        "prefix_cache_state_budget": 0,
+    },
+}
+"""Found by fuzzing: small rows would take more than 50 blocks, whatever the memory."""
+
 
 class History(NamedTuple):
     config: Config
@@ -210,6 +242,17 @@ def test_each_fault_falls_to_its_property(fault: Planted) -> None:
             return
         others[prop] += 1
     pytest.fail(f"fell to {dict(others)}")
+
+
+def test_a_fixed_number_of_blocks_names_the_least_memory() -> None:
+    recorder = Recorder(PART.properties)
+    PART.world(FIXED_BLOCKS, recorder)
+    assert recorder.checks[CROWDED_OUT.property]
+    plant("plan_crowded_out", Fault("reference.plan_search", CROWDED_OUT.old, CROWDED_OUT.new))
+    broken = load("plan_crowded_out", "suites.plan.part").PART
+    with pytest.raises(PartViolation, match="a byte less does too") as caught:
+        broken.world(FIXED_BLOCKS, Recorder(broken.properties))
+    assert caught.value.property == CROWDED_OUT.property
 
 
 def test_every_property_notices_some_fault() -> None:
