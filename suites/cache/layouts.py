@@ -81,6 +81,9 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
 def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
     """One group in four is full attention, the first one more often."""
     kinds = list(profile.groups)
+    if profile.draft_groups and "full" in kinds and draw(st.integers(0, 3)) == 3:
+        size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
+        return Group("full", size), Group("full", size, draft=True)
     count = draw(st.integers(1, MOST_GROUPS))
     first = draw(st.sampled_from(("full", *kinds)))
     drawn = [first, *(draw(st.sampled_from(kinds)) for _ in range(count - 1))]
@@ -89,8 +92,6 @@ def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
     groups = [
         _group(draw, profile, kind, size, unit) for kind, size in zip(drawn, sizes, strict=True)
     ]
-    if profile.draft_groups and "full" in kinds and draw(st.integers(0, 2)) == 2:
-        groups[-1] = Group("full", sizes[-1], draft=True)
     if all(group.draft for group in groups):
         groups[0] = Group(groups[0].kind, groups[0].block_size, groups[0].size)
     return tuple(groups)

@@ -110,6 +110,12 @@ class CacheMachine(RuleBasedStateMachine):
             self._fill(self.prompts.plain(data, 2))
         if any(group.kind == "window" for group in self.config.groups) and self.full:
             self._slide(self.prompts.plain(data, 4), count)
+        if any(group.draft for group in self.config.groups) and self.full:
+            self._slide(self.prompts.plain(data, 4), 0)
+        if any(group.kind == "state" for group in self.config.groups) and self.full:
+            self._leave(data, self.prompts.plain(data, 4).tokens)
+        if self.full and self.handle.profile.batch and data.draw(st.booleans()):
+            self._batch(data)
 
     def _fill(self, request: Request) -> None:
         """Compute a prompt without expert rows, once more with them, and ask a third for all."""
@@ -125,6 +131,24 @@ class CacheMachine(RuleBasedStateMachine):
                 self.apply(ops.Finish(name))
         self._routed = None
 
+    def _leave(self, data: Any, tokens: tuple[int, ...]) -> None:
+        """Serve a prompt, and one that leaves it in the middle, where no state was saved."""
+        other = tokens[: len(tokens) // 2 + 1] + self.prompts.tokens(data, len(tokens))
+        for served in (tokens, other):
+            name = self.prompts.name()
+            self._admit(Request(name, served))
+            self._drain()
+            self._compute_rest(name)
+            if name in self.session.live:
+                self.apply(ops.Finish(name))
+
+    def _batch(self, data: Any) -> None:
+        """Read the tables of prompts of different lengths together."""
+        for most in (1, 3):
+            self._admit(self.prompts.plain(data, most))
+        if self.session.live:
+            self.apply(ops.ReadBatch(tuple(sorted(self.session.live)[-3:])))
+
     def _slide(self, request: Request, count: int) -> None:
         """Let windows move over a prompt, evict what they have left behind, and ask again."""
         if not self.handle.profile.evict:
@@ -135,7 +159,7 @@ class CacheMachine(RuleBasedStateMachine):
             self._compute_rest(name)
             if name in self.session.live:
                 self.apply(ops.Finish(name))
-            if name == request.id:
+            if name == request.id and count:
                 self.apply(ops.Evict(count))
 
     def _serve(self, data: Any, request: Request) -> None:
@@ -251,9 +275,6 @@ class CacheMachine(RuleBasedStateMachine):
         if self.full and profile.experts and settled and data.draw(st.booleans()):
             self.apply(ops.Experts(data.draw(st.sampled_from(settled))))
         elif profile.batch and names and data.draw(st.booleans()):
-            if self.full and len(names) < 3:
-                self._admit(self.prompts.plain(data, 3))
-                names = sorted(self.session.live)
             count = data.draw(st.integers(1, min(3, len(names))))
             self.apply(ops.ReadBatch(tuple(names[-count:])))
         elif profile.lookup and self.prompts.seen:
