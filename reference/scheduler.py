@@ -71,6 +71,8 @@ class Scheduler:
         """Version of the weights: resets so far (H6)."""
         self._starved = False
         """Whether the head of the line found no room when it last asked."""
+        self._short = ""
+        """A running request that found no room when it last asked: nobody new may take it."""
 
     # --- arrival and departure ---
 
@@ -134,6 +136,7 @@ class Scheduler:
         self.cache.release(request.id)
         request.stop_running()
         self._starved = False
+        self._short = "" if self._short == request.id else self._short
 
     def _note(self, verb: str, request_id: str, *detail: int | str) -> None:
         self.decisions.append(Decision(self._step, verb, request_id, detail))
@@ -147,7 +150,8 @@ class Scheduler:
         self._make_way()
         before = len(self.decisions)
         left = self._grow()
-        if not any(decision.verb == "preempt" for decision in self.decisions[before:]):
+        short = self._short in self.running
+        if not short and all(decision.verb != "preempt" for decision in self.decisions[before:]):
             self._admit(left)
         if scheduled:
             self.steps[step] = self._with_tables(scheduled)
@@ -179,7 +183,8 @@ class Scheduler:
         """Let running requests compute on, oldest first; returns the tokens left."""
         ready = [r for r in sorted(self.running.values(), key=by_arrival) if r.wanted]
         left = self.config.max_batch_tokens
-        head = self.line.head() if self._has_room() and not self._starved else None
+        waits = self._starved or self._short in self.running or not self._has_room()
+        head = None if waits else self.line.head()
         shares = share_budget(left, ready, head)
         for request in ready:
             if request.status == RUNNING and shares[request.id]:
@@ -202,6 +207,10 @@ class Scheduler:
         while isinstance(answer, Refusal) and share > 1 and not self._victim(request):
             share //= 2  # a shorter step needs less at once, and lets windows move on
             answer = self._try_to_extend(request, share)
+        if isinstance(answer, Refusal):
+            self._note("wait", request.id, *answer)
+        if self._short in ("", request.id):
+            self._short = request.id if isinstance(answer, Refusal) else ""
         return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
 
     def _victim(self, request: Served) -> Served | None:
