@@ -39,11 +39,12 @@ def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
         situations=dict(tally.situations),
         hit_blocks=dict(tally.hits),
         seconds=tally.seconds,
-        missing=[] if tally.interrupted else _missing(suite, tally),
+        missing=[] if tally.interrupted else missing(suite, tally),
     )
 
 
-def _missing(suite: Suite, tally: Tally) -> list[str]:
+def missing(suite: Suite, tally: Tally) -> list[str]:
+    """Name the situations that the properties judged here need, and that never occurred."""
     needed = {situation for prop in suite.judged for situation in prop.situations}
     return sorted(needed - set(tally.situations))
 
