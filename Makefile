@@ -8,7 +8,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
-PACKAGES := harness reference reports suites
+PACKAGES := harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
 .PHONY: help install gate bench test check docs clean

@@ -1,0 +1,5 @@
+"""Triton kernels of a paged cache: each with its torch reference, its cost model and its sweep.
+
+Needs the extra `gpu` (torch and Triton). On a machine without a GPU the same kernels run in
+Triton's interpreter (`TRITON_INTERPRET=1`, set before Triton is imported): right, and slow.
+"""
