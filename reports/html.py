@@ -14,11 +14,12 @@ import jinja2
 
 from kvproof.harness.events import Optimum
 from kvproof.harness.records import SCHEMA_VERSION, Run
-from kvproof.reports import blocks, capacity, charts, notes, parts, text
+from kvproof.reports import blocks, capacity, charts, notes, parts, sweep_charts, text
 from kvproof.reports.collect import build
 from kvproof.reports.explain import cause_charts
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.svg import Chart, Table
+from kvproof.reports.sweep import sweep_of
 
 LIMIT = 1_000_000
 """Bytes that a page stays below, by showing fewer failures in full."""
@@ -71,6 +72,8 @@ def _page(report: Report, most_failures: int) -> str:
         optimum=capacity.optimum_table(report.of(Optimum)),
         growth=[charts.growth(*item, report.targets) for item in report.growth.items()],
         causes=cause_charts(report),
+        sweep=sweep_of(report.run.events),
+        sweep_charts=sweep_charts,
         schema=SCHEMA_VERSION,
         most_failures=most_failures,
     )

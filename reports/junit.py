@@ -17,12 +17,14 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
-from kvproof.harness.events import Failure, PropertyVerdict
+from kvproof.harness.events import Cell, Failure, PropertyVerdict
 from kvproof.harness.records import Run
+from kvproof.harness.sweep_results import case_name
 from kvproof.reports.collect import build
-from kvproof.reports.model import Report
+from kvproof.reports.model import Report, grouped
 from kvproof.reports.notes import replay_verdict, threshold_text
 from kvproof.reports.parts import Finding
+from kvproof.reports.sweep import sweep_of
 
 _OUTCOMES = {
     "fail": "failure",
@@ -38,6 +40,8 @@ def render_junit(run: Run) -> bytes:
     root = ET.Element("testsuites", name="kvproof")
     for target in report.targets:
         _suite(root, target, [*_properties(report, target), *_others(report, target)], report)
+    for provider, cells in _swept(report).items():
+        _suite(root, f"sweep.{provider}", [_cell(cell) for cell in cells], report)
     _suite(root, "kvproof", list(_run_cases(report)), report)
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
@@ -138,6 +142,19 @@ def _missing(target: str, names: Iterable[str]) -> Iterator[ET.Element]:
     for name in names:
         message = "a required situation never occurred"
         yield _case(f"{target}.situations", name, "inconclusive", message)
+
+
+def _swept(report: Report) -> dict[str, list[Cell]]:
+    sweep = sweep_of(report.run.events)
+    return grouped(sweep.cells, lambda cell: cell.provider) if sweep else {}
+
+
+def _cell(cell: Cell) -> ET.Element:
+    """A cell of a sweep; what a peer gets wrong is no failure of the run."""
+    verdict = {"ok": "pass", "unsupported": "unsupported"}.get(cell.outcome, "fail")
+    shown = "unsupported" if cell.peer and verdict == "fail" else verdict
+    message = f"{cell.outcome}: {cell.reason}" if cell.reason else cell.outcome
+    return _case(f"sweep.{cell.kernel}", case_name(cell.case), shown, message, cell.log)
 
 
 def _run_cases(report: Report) -> Iterator[ET.Element]:

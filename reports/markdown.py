@@ -16,6 +16,8 @@ from kvproof.reports.explain import sums
 from kvproof.reports.model import Report
 from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
+from kvproof.reports.sweep import sweep_of
+from kvproof.reports.sweep_charts import bad_table, standings_table
 from kvproof.reports.text import (
     MARKS,
     cut,
@@ -37,7 +39,18 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#!|~>])")
 def render_markdown(run: Run) -> str:
     """Verdict, matrix by section, what is not a pass, failures, bench, thresholds, skipped."""
     report = build(run)
-    sections = (_head, _matrix, _notes, _failures, _bench, _causes, _thresholds, _skipped, _foot)
+    sections = (
+        _head,
+        _matrix,
+        _notes,
+        _failures,
+        _bench,
+        _causes,
+        _sweep,
+        _thresholds,
+        _skipped,
+        _foot,
+    )
     return "\n".join(line for section in sections for line in section(report)) + "\n"
 
 
@@ -175,6 +188,20 @@ def _causes(report: Report) -> Iterator[str]:
         causes = [f"{escape(name)} {count:,}" for name, count in each.lost.items()]
         told = f"; lost to {', '.join(causes)}" if causes else ""
         yield f"- {escape(each.title)}: {escape(each.sentence)}{told}"
+
+
+def _sweep(report: Report) -> Iterator[str]:
+    sweep = sweep_of(report.run.events)
+    if sweep is None:
+        return
+    yield from ("", "### Kernels", "", f"{escape(sweep.where)}", "")
+    data = standings_table(sweep)
+    yield from _table(list(data.head), [list(map(escape, row)) for row in data.rows])
+    if sweep.bad:
+        data = bad_table(sweep)
+        yield from ("", "Cells that are not right, or found no room:", "")
+        rows = [list(map(escape, row)) for row in data.rows[:_MOST_NOTES]]
+        yield from _table(list(data.head), rows)
 
 
 def _thresholds(report: Report) -> Iterator[str]:

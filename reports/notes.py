@@ -7,9 +7,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from kvproof.harness.events import Replayed, Threshold
-from kvproof.reports.model import Report
+from kvproof.harness.sweep_results import case_name
+from kvproof.reports.model import Report, grouped
 from kvproof.reports.parts import evidence_anchor
-from kvproof.reports.text import listed, significant, trimmed
+from kvproof.reports.sweep import sweep_of
+from kvproof.reports.text import listed, plural, significant, trimmed
 
 
 class Note(NamedTuple):
@@ -107,6 +109,26 @@ def _missing(report: Report) -> Iterator[Note]:
             yield Note("inconclusive", coverage.target, text, "situations")
 
 
+def _sweep(report: Report) -> Iterator[Note]:
+    """Judged cells that ended badly, by kernel and outcome; what got slower; what is missing."""
+    sweep = sweep_of(report.run.events)
+    if sweep is None:
+        return
+    judged = [cell for cell in sweep.bad if not cell.peer]
+    kinds = grouped(judged, lambda cell: (cell.kernel, cell.provider, cell.outcome))
+    for (kernel, provider, outcome), cells in kinds.items():
+        subject = f"{kernel} by {provider}: {plural(len(cells), 'cell')} {outcome}"
+        first = f"{case_name(cells[0].case)}: {cells[0].reason}"
+        yield Note("fail", subject.replace("_", " "), first, "bad-cells")
+    for event in sweep.slower:
+        text = f"{event.ratio:.2f} times the time of the baseline in {case_name(event.case)}"
+        yield Note("fail", f"{event.kernel} by {event.provider}", text, "slower")
+    if sweep.concluded and sweep.concluded.missing:
+        missing = sweep.concluded.missing
+        subject = f"{plural(len(missing), 'cell')} of the sweep never ran"
+        yield Note("inconclusive", subject, listed(missing), "kernels")
+
+
 def _torn(report: Report) -> Iterator[Note]:
     if report.run.torn:
         subject = f"{report.run.torn} unreadable lines in events.jsonl"
@@ -125,5 +147,6 @@ _SOURCES = (
     _thresholds,
     _inconclusive,
     _missing,
+    _sweep,
     _torn,
 )

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kvproof.harness.events import BenchSummary, Optimum, Step
 from kvproof.harness.records import Run
+from kvproof.harness.sweep_results import case_name
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
 from kvproof.reports.collect import build
@@ -18,6 +19,9 @@ from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
 from kvproof.reports.progress import LiveProgress
 from kvproof.reports.screen import STYLES, TONES, Screen
+from kvproof.reports.svg import Table as Figures
+from kvproof.reports.sweep import sweep_of
+from kvproof.reports.sweep_charts import standings_table
 from kvproof.reports.text import (
     MARKS,
     duration,
@@ -51,6 +55,7 @@ def print_run(run: Run, console: Console) -> None:
     _coverage(report, screen)
     _bench(report, screen)
     _optimum(report, screen)
+    _sweep(report, screen)
     _thresholds(report, screen)
     _skipped(report, screen)
     _verdict(report, screen)
@@ -225,6 +230,37 @@ def _bench_cells(entry: BenchSummary, *, named: bool) -> tuple[str, ...]:
     ratio = f"{ratio} over {entry.peer}" if ratio and named else ratio
     latencies = (microseconds(entry.p50_us), microseconds(entry.p99_us))
     return (entry.target, shown, ratio, *latencies, percent(entry.hit_rate))
+
+
+def _sweep(report: Report, screen: Screen) -> None:
+    sweep = sweep_of(report.run.events)
+    if sweep is None:
+        return
+    screen.heading(f"Kernels, {sweep.where}")
+    screen.show(_figures(standings_table(sweep), screen))
+    told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
+    for kernel, each in told:
+        screen.line(
+            f"{kernel.kernel.name}: {kernel.first} takes 1/{each.mean:.2f} of the time of "
+            f"{each.other} (geometric mean of {plural(len(each.ratios), 'cell')}; "
+            f"ahead in {each.ahead}, behind in {each.behind})"
+        )
+    if sweep.neighbours:
+        pair = sweep.neighbours[0]
+        screen.line(
+            f"widest gap between neighbours: {pair.ratio:.2f} along {pair.axis}, "
+            f"{pair.slow.cell.kernel} {case_name(pair.slow.cell.case)}"
+        )
+
+
+def _figures(data: Figures, screen: Screen) -> Table:
+    """A table of a report as a table of the terminal."""
+    table = screen.table(*data.head)
+    for column in table.columns[data.words :]:
+        column.justify = "right"
+    for row in data.rows:
+        table.add_row(*(screen.text(cell) for cell in row))
+    return table
 
 
 def _thresholds(report: Report, screen: Screen) -> None:
