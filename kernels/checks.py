@@ -20,33 +20,36 @@ def require(ok: bool, message: str) -> None:  # noqa: FBT001 - reads as an asser
 def shape_of(name: str, tensor: torch.Tensor, expected: Sequence[int | None]) -> None:
     """Check a shape; `None` stands for any size."""
     actual = tuple(tensor.shape)
-    fits = len(actual) == len(expected) and all(
+    if len(actual) == len(expected) and all(
         want in (None, have) for have, want in zip(actual, expected, strict=True)
-    )
+    ):
+        return
     words = ", ".join("any" if size is None else str(size) for size in expected)
-    require(fits, f"{name} has shape {actual}, expected ({words})")
+    raise ArgumentError(f"{name} has shape {actual}, expected ({words})")
 
 
 def dtype_of(name: str, tensor: torch.Tensor, allowed: Sequence[torch.dtype]) -> None:
     """Check a dtype."""
-    words = " or ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
-    require(tensor.dtype in allowed, f"{name} is {tensor.dtype}, expected {words}")
+    if tensor.dtype not in allowed:
+        words = " or ".join(str(dtype).removeprefix("torch.") for dtype in allowed)
+        raise ArgumentError(f"{name} is {tensor.dtype}, expected {words}")
 
 
 def same_device(**tensors: torch.Tensor | None) -> None:
     """Check that all tensors lie on one device."""
     devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
-    words = ", ".join(f"{name} on {device}" for name, device in devices.items())
-    require(len(set(devices.values())) <= 1, f"tensors must be on one device: {words}")
+    if len(set(devices.values())) > 1:
+        words = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ArgumentError(f"tensors must be on one device: {words}")
 
 
 def last_dim_contiguous(name: str, tensor: torch.Tensor) -> None:
     """Check that neighbours of the last dimension are neighbours in memory."""
-    require(
-        tensor.shape[-1] <= 1 or tensor.stride(-1) == 1,
-        f"{name} has strides {tensor.stride()}: its last dimension must be contiguous;"
-        " pass a contiguous copy",
-    )
+    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise ArgumentError(
+            f"{name} has strides {tensor.stride()}: its last dimension must be contiguous;"
+            " pass a contiguous copy"
+        )
 
 
 def ids_in_range(name: str, ids: torch.Tensor, *, low: int, high: int) -> None:

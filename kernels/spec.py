@@ -55,8 +55,8 @@ EXACT = Tolerance(0.0, 0.0, "bytes are moved, not computed")
 class Problem(NamedTuple):
     """The inputs of one cell.
 
-    `outputs` names the arguments, tensors or lists of tensors, that the kernel writes. They hold poison when the kernel starts;
-    every other tensor among the arguments must come back unchanged.
+    `outputs` names the arguments, tensors or lists of tensors, that the kernel writes. They hold
+    poison when the kernel starts; every other tensor among the arguments must come back unchanged.
     """
 
     arguments: Arguments

@@ -1,0 +1,262 @@
+"""`sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.errors import UsageError
+from kvproof.harness.events import AnyEvent, Cell, Skipped
+from kvproof.harness.records import Run, read_run
+from kvproof.harness.sweep import run_sweep
+from kvproof.harness.sweep_crew import Seat, SweepProcess
+from kvproof.harness.sweep_messages import KernelFacts, ProviderFacts
+from kvproof.harness.sweep_plan import SweepOptions, describe
+from kvproof.harness.sweep_results import CellKey, latest, rows, started
+from kvproof.harness.sweep_verdict import slower
+from kvproof.kernels.registry import provider_names
+
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+
+
+def sweep(
+    *,
+    kernels: Names = None,
+    providers: Names = None,
+    peers: Names = None,
+    cells: Names = None,
+    where: str = "",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    devices: Names = None,
+    workers: int = 0,
+    seeds: Names = None,
+    timing: bool = True,
+    timeout: str = "60s",
+    baseline: Path | None = None,
+    max_regression: float = 0.1,
+    output: Path | None = None,
+    json: bool = False,
+    list_: Annotated[bool, Parameter("--list", negative="")] = False,
+) -> None:
+    """Judge kernels over all their shapes: right first, then how fast.
+
+    Parameters
+    ----------
+    kernels
+        Names, separated by commas, or your own package.module:attribute; all by default.
+    providers
+        Whose kernels are judged: kvproof, torch, an engine, or package.module:function.
+    peers
+        Providers shown beside them, without a part in the verdict; skipped if not installed.
+    cells
+        cpu, gpu, anchors, random:100; gpu on a GPU, else cpu.
+    where
+        Only some cells, for example "page=16,32 head_dim=128".
+    device
+        cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged.
+    devices
+        GPUs over which cells are spread, for example 0,1.
+    workers
+        Processes per device that check side by side; as many as the cores allow by default.
+    seeds
+        Of the random inputs; each cell is checked with all of them.
+    timing
+        Measure the time of cells that are right.
+    timeout
+        Of one cell, compilation included.
+    baseline
+        Directory of an earlier sweep: a cell that is slower now ends the run with 4.
+    max_regression
+        How much longer a cell may take than in the baseline.
+    output
+        Directory of the run's records and reports; the same command resumes it.
+    json
+        Print the cells as JSON, and everything else to standard error.
+    list_
+        Print kernels, providers and how many cells there are; exit.
+
+    """
+    options = SweepOptions(
+        kernels=_split(kernels),
+        providers=_split(providers) or SweepOptions().providers,
+        peers=_split(peers),
+        cells=_split(cells),
+        where=where,
+        device="cuda" if devices and device == "auto" else device,
+        devices=_numbers("--devices", devices) or (0,),
+        workers=workers,
+        seeds=_numbers("--seeds", seeds) or SweepOptions().seeds,
+        timing=timing,
+        timeout=seconds(timeout),
+    )
+    _check(options, max_regression)
+    if list_:
+        _list(options, standard_output())
+        return
+    before = _baseline(baseline)
+    console = Console(stderr=True) if json else standard_output()
+    config = {
+        **asdict(options),
+        "baseline": str(baseline or ""),
+        "max_regression": max_regression,
+    }
+    with (
+        _cells_after(json) as told,
+        run_directory("sweep", config=config, output=output, console=console) as active,
+    ):
+        told.append(active.writer.directory)
+        found = run_in(active, options)
+        if before:
+            _compare(active, found, before, max_regression)
+
+
+class Swept(NamedTuple):
+    """What a sweep has left: its events, and the cells as they ended."""
+
+    events: list[AnyEvent]
+    cells: dict[CellKey, Cell]
+
+
+def run_in(active: ActiveRun, options: SweepOptions) -> Swept:
+    """Sweep as a part of a run that may have been interrupted earlier."""
+    events = list(active.earlier)
+
+    def write(event: AnyEvent) -> None:
+        active.write(event)
+        events.append(event)
+
+    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
+        cells = run_sweep(
+            options,
+            write=write,
+            progress=lambda text, done, total: active.status("sweep", text, done, total),
+            logs=Path(logs),
+            earlier=active.earlier,
+        )
+    return Swept(events, cells)
+
+
+def _split(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Accept `--kernels a,b`, `--kernels "a b"` and `--kernels a --kernels b`."""
+    names = [name for item in given or () for name in item.replace(",", " ").split()]
+    return tuple(dict.fromkeys(names))
+
+
+def _numbers(option: str, given: Sequence[str] | None) -> tuple[int, ...]:
+    for name in _split(given):
+        if not name.isdecimal():
+            raise UsageError(f"{option} {name!r} is not a number", f"for example {option} 0,1")
+    return tuple(int(name) for name in _split(given))
+
+
+def _check(options: SweepOptions, max_regression: float) -> None:
+    if options.workers < 0:
+        raise UsageError(f"--workers {options.workers} is negative", "for example --workers 2")
+    if not max_regression >= 0:
+        raise UsageError(
+            f"--max-regression {max_regression} is negative", "0.1 tolerates a tenth more time"
+        )
+
+
+def _baseline(directory: Path | None) -> Run | None:
+    """What is to be compared with is read before anything runs."""
+    if directory is None:
+        return None
+    run = read_run(directory)
+    if not any(cell.samples for cell in latest(run.events).values()):
+        raise UsageError(
+            f"run {str(directory)!r} has no timed cell", "a baseline is a sweep on a GPU"
+        )
+    return run
+
+
+def _compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float) -> None:
+    """Times of another card say nothing about a change of the code."""
+    now, then = started(swept.events), started(before.events)
+    here, there = ([each.name for each in run.devices] if run else [] for run in (now, then))
+    if set(here) != set(there):
+        why = f"it ran on {', '.join(there) or 'nothing'}, this on {', '.join(here) or 'nothing'}"
+        active.write(Skipped(part="comparison with the baseline", reason=why))
+        return
+    for event in slower(swept.cells, latest(before.events), tolerated=max_regression):
+        active.write(event)
+
+
+@contextmanager
+def _cells_after(wanted: bool) -> Iterator[list[Path]]:  # noqa: FBT001 - one caller, with an option
+    """Print the cells of the run in the directory given, when the run is closed."""
+    directories: list[Path] = []
+    try:
+        yield directories
+    finally:
+        for directory in directories if wanted else ():
+            _print_json(read_run(directory))
+
+
+def _print_json(run: Run) -> None:
+    """The cells as they ended, each with its figures."""
+    figures = {id(row.cell): row for row in rows(run.events)}
+    told = []
+    for cell in latest(run.events).values():
+        row = figures.get(id(cell))
+        more = {"median": row.seconds, "rate": row.rate, "unit": row.unit,
+                "fraction": row.fraction} if row else {}  # fmt: skip
+        told.append({**msgspec.to_builtins(cell), **more})
+    ended = run.ended
+    whole = {
+        "verdict": ended.verdict if ended else "killed",
+        "sentence": ended.sentence if ended else "",
+        "directory": str(run.directory),
+        "cells": told,
+    }
+    text = msgspec.json.format(msgspec.json.encode(whole)).decode()
+    standard_output().print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _list(options: SweepOptions, console: Console) -> None:
+    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
+        lead = SweepProcess(Seat(options.device, options.devices[0]), Path(logs) / "lead.log")
+        specs = dict.fromkeys([*provider_names(), *options.providers, *options.peers])
+        try:
+            found = describe(lead, options.kernels, list(specs))
+        finally:
+            lead.end()
+    console.print(f"device: {lead.device}, {lead.facts.get('name', '')}", highlight=False)
+    console.print(_kernel_table(found.kernels))
+    console.print(_provider_table(found.providers))
+
+
+def _kernel_table(kernels: Sequence[KernelFacts]) -> Table:
+    table = _table("kernel", "cells", "what it does")
+    for each in kernels:
+        sets = ", ".join(f"{name} {count:,}" for name, count in each.sets.items())
+        table.add_row(each.name, sets, escape(each.sentence or f"not usable: {each.problem}"))
+    return table
+
+
+def _provider_table(providers: Sequence[ProviderFacts]) -> Table:
+    table = _table("provider", "version", "kernels")
+    for each in providers:
+        kernels = ", ".join(each.kernels)
+        table.add_row(each.spec, each.version, escape(kernels or f"not usable: {each.problem}"))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,53 @@
+"""Where a kernel runs: Triton on a GPU or in its interpreter, plain torch elsewhere."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+
+@cache
+def interpreted() -> bool:
+    """Whether Triton interprets: `TRITON_INTERPRET` when the first kernel was asked for."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "yes", "on", "y"}
+
+
+@cache
+def _triton_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def runs_triton(tensor: torch.Tensor) -> bool:
+    """Whether Triton can work on this tensor here."""
+    return _triton_installed() and (tensor.is_cuda or interpreted())
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a device; 1 where programs run one after the other."""
+    if device.type != "cuda":
+        return 1
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
+
+
+@cache
+def starts_ahead(device: torch.device) -> bool:
+    """Whether a kernel may be launched before its predecessor ends (Hopper and later, NVIDIA)."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    major, _ = torch.cuda.get_device_capability(device)
+    return bool(major >= 9)
+
+
+def power_above(count: int) -> int:
+    """The least power of two that is not below a positive count."""
+    return 1 << (count - 1).bit_length()
+
+
+def power_below(count: int) -> int:
+    """The greatest power of two that is not above a positive count."""
+    return 1 << (count.bit_length() - 1)

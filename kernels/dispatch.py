@@ -1,0 +1,54 @@
+"""What a data plane calls: the operations on paged memory, wherever its tensors are.
+
+On a GPU they are Triton kernels, elsewhere plain torch operations on the same arguments, with the
+same results within the tolerance that the sweep of each kernel states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+
+from kvproof.kernels.backend import interpreted, runs_triton
+from kvproof.kernels.block_expand import ExpandedTable, block_expand
+from kvproof.kernels.block_transfer import gather as gather_blocks
+from kvproof.kernels.block_transfer import scatter as scatter_blocks
+from kvproof.kernels.kv_fill import kv_fill
+from kvproof.kernels.paged_decode import paged_decode
+from kvproof.kernels.paged_prefill import paged_prefill
+from kvproof.kernels.state_copy import copy_rows as copy_states
+
+__all__ = [
+    "OPERATIONS",
+    "Backend",
+    "ExpandedTable",
+    "backend_of",
+    "block_expand",
+    "copy_states",
+    "gather_blocks",
+    "kv_fill",
+    "paged_decode",
+    "paged_prefill",
+    "scatter_blocks",
+]
+
+Backend = Literal["triton", "interpreter", "torch"]
+
+OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
+    "paged_decode": (paged_decode,),
+    "paged_prefill": (paged_prefill,),
+    "kv_fill": (kv_fill,),
+    "block_expand": (block_expand,),
+    "block_transfer": (gather_blocks, scatter_blocks),
+    "state_copy": (copy_states,),
+}
+"""Name of a kernel -> its operations."""
+
+
+def backend_of(tensor: torch.Tensor) -> Backend:
+    """What an operation on this tensor runs."""
+    if not runs_triton(tensor):
+        return "torch"
+    return "interpreter" if interpreted() else "triton"

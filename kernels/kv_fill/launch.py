@@ -1,0 +1,175 @@
+"""Checks arguments, chooses tiles and launches; plain torch where Triton does not run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from kvproof.kernels.backend import (
+    interpreted,
+    multiprocessors,
+    power_above,
+    power_below,
+    runs_triton,
+    starts_ahead,
+)
+from kvproof.kernels.checks import same_device
+from kvproof.kernels.kv_fill import torch_path
+from kvproof.kernels.kv_fill.pages import LEAST, WIDEST, Layout, Pages, checked
+from kvproof.kernels.kv_fill.where import Slots, Table, in_range
+from kvproof.kernels.kv_fill.where import checked as where_checked
+
+TILE_BYTES = 16 << 10
+"""Of K and of V each a program at most: enough loads in flight, and they fit in registers."""
+
+PROGRAMS = 4
+"""Programs for each multiprocessor at least, before a program takes more rows."""
+
+REQUESTS = 256
+"""Requests that a program compares with its tokens at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """How the work is cut: rows a program, its warps, and whether it may start ahead."""
+
+    rows: int
+    warps: int
+    ahead: bool
+    evict: str = "evict_first"
+
+
+def kv_fill(
+    k: torch.Tensor,
+    v: torch.Tensor | None,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor | None,
+    *,
+    slots: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    starts: torch.Tensor | None = None,
+    query_starts: torch.Tensor | None = None,
+    layout: Layout = "NHD",
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    k_scales: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
+    check_ids: bool = False,
+    tile: Tile | None = None,
+) -> None:
+    """Write the new tokens of a ragged batch into its pages, in one launch.
+
+    Where they go is said by `slots`, or by `block_table`, `starts` and `query_starts`.
+
+    Args:
+        k: [tokens, heads, dim]; may be part of a larger tensor, dim contiguous.
+        v: Like `k`, or nothing for a cache of one latent row a token.
+        k_pages: [pages, page, heads, dim] (NHD) or [pages, heads, page, dim] (HND).
+        v_pages: Like `k_pages`, with the same strides.
+        slots: [tokens] int32 or int64: page * page size + offset; a negative one skips its token.
+        block_table: [batch, entries] int32: the page of each `page` positions of a request.
+        starts: [batch] int32: position of a request's first new token.
+        query_starts: [batch + 1] int32: request i owns the tokens from query_starts[i] to
+            query_starts[i + 1] - 1; those from query_starts[batch] on are padding and skipped.
+        layout: Order of heads and positions within a page.
+        k_scale: [heads] float32, for pages of float8_e4m3fn: value * (1 / scale) is stored,
+            rounded to nearest even, saturated at 448.
+        v_scale: Like `k_scale`.
+        k_scales: [pages, page, heads] float32, for pages of int8, written: max(abs(row)) / 127 of
+            each token and head, and value * (127 / max(abs(row))) is stored, rounded to nearest
+            even. A row of zeros has the scale 0. Values must be finite.
+        v_scales: Like `k_scales`.
+        check_ids: Also check what the index tensors hold; waits for the device.
+        tile: Another cut of the work than the rules choose.
+
+    Raises:
+        ArgumentError: An argument does not fit, with its value.
+
+    """
+    pages = checked(
+        k, v, k_pages, v_pages, layout=layout,
+        k_scale=k_scale, v_scale=v_scale, k_scales=k_scales, v_scales=v_scales,
+    )  # fmt: skip
+    where = where_checked(
+        len(k), slots=slots, block_table=block_table, starts=starts, query_starts=query_starts
+    )
+    same_device(k=k, where=where[0])
+    if check_ids:
+        in_range(where, tokens=len(k), pages=len(pages.k), page_size=pages.page_size)
+    if not len(k) or not len(where[0]):
+        return
+    if not runs_triton(k):
+        slots = where.slots if isinstance(where, Slots) else where.slots(len(k), pages.page_size)
+        torch_path.fill(k, v, pages, torch_path.targets(slots, pages.page_size))
+    else:
+        _launch(k, v, pages, where, tile)
+
+
+def choose(rows: int, row_bytes: int, device: torch.device) -> Tile:
+    """The cut for so many rows: small problems are spread over all multiprocessors."""
+    spread = rows // (PROGRAMS * multiprocessors(device))
+    fitting = max(1, TILE_BYTES // row_bytes)
+    size = power_below(max(1, min(spread, fitting)))
+    warps = power_below(max(1, min(4, size * row_bytes // (32 * 16))))
+    return Tile(rows=size, warps=warps, ahead=starts_ahead(device))
+
+
+class _Distances(NamedTuple):
+    """Elements between neighbours in the pages and in the scales: page, position, head."""
+
+    page_size: int
+    pages: tuple[int, ...]
+    scales: tuple[int, ...]
+
+
+def _launch(
+    k: torch.Tensor, v: torch.Tensor | None, pages: Pages, where: Slots | Table, tile: Tile | None
+) -> None:
+    # Triton is an optional dependency: without it only the torch path is there.
+    from kvproof.kernels.kv_fill.triton_kernel import fill
+
+    tokens, heads, dim = k.shape
+    k_strides, v_strides = k.stride(), k.stride() if v is None else v.stride()
+    if not pages.quantised and _one_row(heads, dim, k_strides, v_strides, pages.k.stride()):
+        heads, dim = 1, heads * dim
+    rows = tokens * heads
+    cut = tile or choose(rows, dim * k.element_size(), k.device)
+    is_table = isinstance(where, Table)
+    ids, starts, query_starts = where if isinstance(where, Table) else (where.slots, None, None)
+    batch = len(ids) if is_table else 0
+    far = _distances(pages, flat=not is_table)
+    fill[(-(-rows // cut.rows),)](
+        k, v, pages.k, pages.v,
+        pages.k_scale, pages.v_scale, pages.k_scales, pages.v_scales,
+        ids, starts, query_starts,
+        rows, batch, far.page_size, ids.stride(0),
+        k_strides[0], k_strides[1], v_strides[0], v_strides[1], *far.pages, *far.scales,
+        HEADS=heads, DIM=dim, ROWS=cut.rows, COLUMNS=power_above(dim),
+        BATCH=min(REQUESTS, power_above(batch)) if batch else 0,
+        VALUES=v is not None, QUANTISED=pages.quantised, EVICT=cut.evict,
+        DEPENDENT=cut.ahead, LEAST=LEAST, INTERPRETED=interpreted(),
+        num_warps=cut.warps, launch_pdl=cut.ahead, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def _distances(pages: Pages, *, flat: bool) -> _Distances:
+    """The strides; with `flat`, slots at one distance from each other become pages of one."""
+    page_size = pages.page_size
+    strides = pages.k.stride()[:3]
+    scales = strides if pages.k_scales is None else pages.k_scales.stride()
+    if flat and all(page == page_size * position for page, position, _ in (strides, scales)):
+        one = ((position, position, head) for _, position, head in (strides, scales))
+        return _Distances(1, *one)
+    return _Distances(page_size, strides, scales)
+
+
+def _one_row(heads: int, dim: int, *strides: tuple[int, ...]) -> bool:
+    """Whether all heads of a token lie together everywhere, and are best moved as one row.
+
+    Tiles are powers of two wide: many heads of 128 are, five of them together are not.
+    """
+    together = heads == 1 or all(stride[-2] == dim for stride in strides)
+    width = heads * dim
+    return together and width <= WIDEST and power_above(width) * dim <= power_above(dim) * width

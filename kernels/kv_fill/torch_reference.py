@@ -1,0 +1,67 @@
+"""What filled pages must hold."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Place(NamedTuple):
+    """Where a token goes."""
+
+    token: int
+    page: int
+    offset: int
+
+
+def places(arguments: dict[str, Any], *, page_size: int) -> list[Place]:
+    """The place of every token that is to be written."""
+    if arguments["slots"] is not None:
+        slots = arguments["slots"].tolist()
+        return [Place(i, *divmod(slot, page_size)) for i, slot in enumerate(slots) if slot >= 0]
+    table, starts = arguments["block_table"].tolist(), arguments["starts"].tolist()
+    bounds = arguments["query_starts"].tolist()
+    found = []
+    for request, start in enumerate(starts):
+        for i, token in enumerate(range(bounds[request], bounds[request + 1])):
+            entry, offset = divmod(start + i, page_size)
+            found.append(Place(token, table[request][entry], offset))
+    return found
+
+
+def fill(
+    rows: torch.Tensor,
+    pages: torch.Tensor,
+    *,
+    places: list[Place],
+    layout: str,
+    scale: torch.Tensor | None,
+    scales: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Copies of the pages and of the scales after the rows were written to their places."""
+    pages = pages.clone()
+    scales = None if scales is None else scales.clone()
+    token, page, offset = torch.tensor(places, device=rows.device).long().view(-1, 3).unbind(1)
+    values, factors = stored(rows[token], scale, quantise=scales is not None)
+    by_position = pages if layout == "NHD" else pages.transpose(1, 2)
+    same = by_position.view(torch.uint8) if values.element_size() == 1 else by_position
+    same[page, offset] = values.view(torch.uint8) if values.element_size() == 1 else values
+    if scales is not None:
+        scales[page, offset] = factors
+    return pages, scales
+
+
+def stored(
+    rows: torch.Tensor, scale: torch.Tensor | None, *, quantise: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """What pages hold for rows [tokens, heads, dim], and the scales [tokens, heads]."""
+    if scale is not None:
+        inverse = (1 / scale)[None, :, None]
+        return (rows.float() * inverse).clamp(-448, 448).to(torch.float8_e4m3fn), None
+    if not quantise:
+        return rows, None
+    largest = rows.float().abs().amax(-1)
+    most = torch.full_like(largest, 127)  # divided by a number, a GPU would multiply
+    factor = torch.where(largest > 0, most / largest, 0.0)
+    return torch.round(rows.float() * factor[..., None]).to(torch.int8), largest / most

@@ -1,0 +1,155 @@
+"""Scatters rows of new keys and values into pages, quantising them on the way.
+
+A row is what lies together on both sides: all heads of a token, or one head of it. Rows are
+numbered token by token; `ROWS` of them and `COLUMNS` elements of each make the tile of a program.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def _owners(token, starts, query_starts, batch, BATCH: tl.constexpr):
+    """Request and position of each token; a token behind the last request belongs to none.
+
+    Every request is compared with every token, because a search would be a chain of loads.
+    """
+    request = tl.zeros_like(token)
+    shift = tl.zeros_like(token)
+    first = 0
+    while first < batch:
+        index = first + tl.arange(0, BATCH)
+        known = index < batch
+        begin = tl.load(query_starts + index, mask=known, other=2147483647)
+        end = tl.load(query_starts + index + 1, mask=known, other=2147483647)
+        start = tl.load(starts + index, mask=known, other=0)
+        owns = (begin[None, :] <= token[:, None]) & (token[:, None] < end[None, :])
+        request += tl.sum(tl.where(owns, index[None, :], 0), axis=1)
+        shift += tl.sum(tl.where(owns, (start - begin)[None, :], 0), axis=1)
+        first += BATCH
+    return request, token + shift
+
+
+@triton.jit
+def _place(token, there, starts, query_starts, batch, BATCH: tl.constexpr):
+    """Whether each token is to be written, its request and its position.
+
+    In decoding token i is request i's: tried first, with loads that need not wait for others.
+    """
+    request = tl.minimum(token, batch - 1)
+    begin = tl.load(query_starts + request)
+    end = tl.load(query_starts + request + 1)
+    start = tl.load(starts + request)
+    wanted = there & (token < tl.load(query_starts + batch))
+    position = token - begin + start
+    elsewhere = wanted & ((token < begin) | (token >= end))
+    if tl.max(elsewhere.to(tl.int32), axis=0) > 0:
+        request, position = _owners(token, starts, query_starts, batch, BATCH)
+    return wanted, request, position
+
+
+@triton.jit
+def _on_float8_grid(x):
+    """Nearest value of e4m3, ties to even; the interpreter's own conversion rounds wrongly."""
+    bits = x.to(tl.int32, bitcast=True)
+    sign = bits & -2147483648
+    power = (bits & 0x7F800000).to(tl.float32, bitcast=True)
+    large = tl.maximum(power, 0.015625) * 1572864.0
+    nearest = (tl.abs(x) + large) - large
+    return (nearest.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _to_float8(x, scale, INTERPRETED: tl.constexpr):
+    inverse = tl.div_rn(tl.full(scale.shape, 1.0, tl.float32), scale)
+    y = tl.clamp(x.to(tl.float32) * inverse[:, None], -448.0, 448.0)
+    if INTERPRETED:
+        y = _on_float8_grid(y)
+    return y.to(tl.float8e4nv)
+
+
+@triton.jit
+def _to_int8(x, LEAST: tl.constexpr):
+    """Integers in -127 .. 127 and the scale of each row."""
+    y = x.to(tl.float32)
+    largest = tl.max(tl.abs(y), axis=1)
+    largest = tl.where(largest >= LEAST, largest, 0.0)
+    most = tl.full(largest.shape, 127.0, tl.float32)
+    factor = tl.div_rn(most, tl.where(largest > 0, largest, 1.0))
+    # Adding and taking away 1.5 * 2**23 leaves the nearest integer, ties to even.
+    nearest = (y * factor[:, None] + 12582912.0) - 12582912.0
+    return nearest.to(tl.int8), tl.div_rn(largest, most)
+
+
+@triton.jit
+def _put(
+    x, pages, at, known, scale, scales, scale_at, head, wanted,
+    QUANTISED: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    if QUANTISED == "fp8":
+        x = _to_float8(x, tl.load(scale + head, mask=wanted, other=1.0), INTERPRETED)
+    if QUANTISED == "int8":
+        x, factor = _to_int8(x, LEAST)
+        tl.store(scales + scale_at, factor, mask=wanted)
+    tl.store(pages + at, x, mask=known)
+
+
+@triton.jit(do_not_specialize=["count", "batch", "table_stride"])
+def fill(
+    k, v, k_pages, v_pages, k_scale, v_scale, k_scales, v_scales,
+    ids, starts, query_starts,
+    count, batch, page_size, table_stride,
+    k_token, k_head, v_token, v_head,
+    stride_page, stride_token, stride_head,
+    scale_page, scale_token, scale_head,
+    HEADS: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BATCH: tl.constexpr, VALUES: tl.constexpr, QUANTISED: tl.constexpr,
+    EVICT: tl.constexpr, DEPENDENT: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
+):  # fmt: skip
+    """`ids`: slots if `BATCH` is 0, else a block table, and so many requests compared at once."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    token = row // HEADS
+    head = row % HEADS
+    there = row < count
+    columns = column < DIM
+    known = there[:, None] & columns[None, :]
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    # Both loads start before anything is known about where the rows go.
+    from_k = token.to(tl.int64) * k_token + head * k_head
+    k_rows = tl.load(k + from_k[:, None] + column[None, :], known, other=0, eviction_policy=EVICT)
+    if VALUES:
+        from_v = token.to(tl.int64) * v_token + head * v_head
+        v_rows = tl.load(
+            v + from_v[:, None] + column[None, :], known, other=0, eviction_policy=EVICT
+        )
+    if BATCH == 0:
+        slot = tl.load(ids + token, mask=there, other=-1).to(tl.int32)
+        wanted = slot >= 0
+        page = slot // page_size
+        offset = slot % page_size
+    else:
+        wanted, request, position = _place(token, there, starts, query_starts, batch, BATCH)
+        entry = request.to(tl.int64) * table_stride + position // page_size
+        page = tl.load(ids + entry, mask=wanted, other=0)
+        offset = position % page_size
+    page = page.to(tl.int64)
+    offset = offset.to(tl.int64)
+    to = page * stride_page + offset * stride_token + head * stride_head
+    at = to[:, None] + column[None, :]
+    known = wanted[:, None] & columns[None, :]
+    scale_at = page * scale_page + offset * scale_token + head * scale_head
+    _put(
+        k_rows, k_pages, at, known, k_scale, k_scales, scale_at, head, wanted,
+        QUANTISED, LEAST, INTERPRETED,
+    )  # fmt: skip
+    if VALUES:
+        _put(
+            v_rows, v_pages, at, known, v_scale, v_scales, scale_at, head, wanted,
+            QUANTISED, LEAST, INTERPRETED,
+        )  # fmt: skip

@@ -1,0 +1,10 @@
+"""Paged decode attention: 1 to 8 query tokens a request, read through a block table.
+
+`paged_decode` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere.
+`workspace` makes what it needs beside its arguments, once for many launches.
+"""
+
+from kvproof.kernels.paged_decode.launch import paged_decode
+from kvproof.kernels.paged_decode.workspace import Workspace, workspace
+
+__all__ = ["Workspace", "paged_decode", "workspace"]

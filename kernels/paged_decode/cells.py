@@ -1,0 +1,187 @@
+"""The sets of cells of decode attention."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import product
+
+from kvproof.kernels.spec import Case, Value
+
+PAGES = (16, 32, 64, 128, 256)
+DTYPES = ("bf16", "fp16", "fp8", "int8")
+
+
+def cell(
+    *,
+    page: int = 16,
+    head_dim: int = 128,
+    kv_dtype: str = "bf16",
+    batch: int = 8,
+    context: int = 32768,
+    lengths: str = "equal",
+    heads: int = 32,
+    kv_heads: int = 8,
+    q_tokens: int = 1,
+    window: int = 0,
+    sinks: bool = False,
+    soft_cap: float = 0.0,
+    latent: int = 0,
+) -> Case:
+    """One cell; every axis is there, in the order of the signature."""
+    return {
+        "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
+        "context": context, "lengths": lengths, "heads": heads, "kv_heads": kv_heads,
+        "q_tokens": q_tokens, "window": window, "sinks": sinks, "soft_cap": soft_cap,
+        "latent": latent,
+    }  # fmt: skip
+
+
+def anchors() -> list[Case]:
+    """The shapes that published figures are stated for: even, ragged and quantised batches."""
+    sizes = tuple(product((128, 256), (1, 8, 64), (4096, 32768, 131072)))
+    even = [
+        cell(page=page, head_dim=dim, batch=batch, context=context)
+        for page in PAGES
+        for dim, batch, context in sizes
+    ]
+    ragged = [
+        cell(page=page, head_dim=dim, batch=batch, context=131072, lengths="ragged")
+        for dim, batch, page in product((128, 256), (8, 64), (16, 64, 128))
+    ]
+    narrow = [
+        cell(page=page, head_dim=dim, batch=batch, kv_dtype=dtype)
+        for dtype, dim, batch, page in product(("fp8", "int8"), (128, 256), (8, 64), (16, 64, 128))
+    ]
+    return [*even, *ragged, *narrow]
+
+
+def gpu() -> list[Case]:
+    """Page x head size x dtype, and the neighbours of the anchors in every other axis."""
+    grid = [
+        cell(page=page, head_dim=dim, kv_dtype=dtype)
+        for dtype, dim, page in product(DTYPES, (64, 96, 128, 192, 256), PAGES)
+    ]
+    return _distinct([*grid, *_around(), *_edges(4096)])
+
+
+def _around() -> list[Case]:
+    """Shapes beside the usual ones, one axis at a time."""
+    axes: dict[str, tuple[Value, ...]] = {
+        "page": (1, 8, 48, 512),
+        "batch": (1, 2, 3, 5, 12, 24, 48, 96, 256),
+        "context": (512, 1000, 2048, 3000, 6000, 12000, 24000, 50000, 100000),
+        "kv_heads": (1, 2, 4, 16, 32),
+        "heads": (8, 40, 64),
+        "q_tokens": (2, 3, 4, 8),
+        "window": (128, 1000, 4096),
+        "soft_cap": (30.0,),
+        "sinks": (True,),
+        "lengths": ("ragged", "edges"),
+    }
+    usual = cell()
+    found: list[Case] = [
+        {**usual, axis: value} for axis, values in axes.items() for value in values
+    ]
+    small = cell(batch=1, context=4096)
+    found += [{**small, "context": context} for context in (1024, 2000, 3500, 5000, 7000, 9000)]
+    for heads, dtype, batch in product((16, 128), ("bf16", "fp8"), (1, 8, 64)):
+        found.append(
+            cell(page=64, head_dim=576, latent=512, heads=heads, kv_heads=1, kv_dtype=dtype,
+                 batch=batch)
+        )  # fmt: skip
+    return found
+
+
+def _edges(context: int) -> list[Case]:
+    return [
+        cell(page=page, kv_dtype=dtype, q_tokens=tokens, context=context, lengths="edges")
+        for page, dtype, tokens in product(PAGES, DTYPES, (1, 4))
+    ]
+
+
+def cpu() -> list[Case]:
+    """Small cells for the interpreter: every page, width, dtype and feature, and their pairs."""
+    small: Case = {"batch": 7, "context": 70, "heads": 4, "kv_heads": 2, "lengths": "edges"}
+    widths: list[Case] = [
+        {**cell(page=page, head_dim=dim, kv_dtype=dtype), **small}
+        for dtype, dim, page in product(DTYPES, (64, 80, 96, 128, 192, 256), (8, 16, 32))
+    ]
+    pages: list[Case] = [
+        {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, "heads": heads, "kv_heads": of}
+        for (heads, of), page, dtype in product(
+            ((2, 2), (8, 1), (6, 2)), (1, 4, 12, 64), ("bf16", "int8")
+        )
+    ]
+    features: list[Case] = [
+        {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
+        for dtype, page, feature in product(("fp16", "fp8"), (4, 16), _features())
+    ]
+    return _distinct([*widths, *pages, *features, *_latent_cpu()])
+
+
+def _features() -> list[dict[str, Value]]:
+    """Query tokens, window, sinks and soft cap, alone and together."""
+    return [
+        {"q_tokens": 2},
+        {"q_tokens": 8, "heads": 8, "kv_heads": 1},
+        {"window": 5},
+        {"window": 40, "q_tokens": 3},
+        {"sinks": True},
+        {"soft_cap": 3.0},
+        {"sinks": True, "soft_cap": 3.0, "window": 20, "q_tokens": 4},
+        {"lengths": "equal", "batch": 1, "context": 200},
+        {"lengths": "ragged", "batch": 3, "context": 150},
+        {"lengths": "edges", "batch": 20, "context": 33},
+    ]
+
+
+def _latent_cpu() -> list[Case]:
+    """Values in the keys: as wide as the main part of a row, and not."""
+    return [
+        cell(page=page, head_dim=dim, latent=latent, kv_dtype=dtype, heads=heads, kv_heads=1,
+             batch=3, context=50, lengths="edges", q_tokens=tokens)
+        for page, dtype, (dim, latent, heads, tokens) in product(
+            (8, 16), DTYPES, ((80, 64, 16, 1), (96, 48, 4, 2), (576, 512, 16, 1))
+        )
+    ]  # fmt: skip
+
+
+def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case]:
+    """Seeded shapes of any page, width, group, context and feature; `small` for the interpreter."""
+    draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    return [_drawn(draw, small) for _ in range(count)]
+
+
+def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one caller, above
+    kv_heads = draw.choice((1, 2, 3) if small else (1, 2, 4, 5, 8, 10, 16))
+    latent = draw.random() < 0.1
+    dim = 8 * draw.randint(3, 12 if small else 32)
+    return cell(
+        page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
+        head_dim=dim,
+        kv_dtype=draw.choice(DTYPES),
+        batch=draw.randint(1, 6 if small else 100),
+        context=draw.randint(8, 100) if small else round(2 ** draw.uniform(4, 16)),
+        lengths=draw.choice(("equal", "ragged", "edges")),
+        heads=kv_heads * draw.choice((1, 2, 3, 4, 5, 8)),
+        kv_heads=kv_heads,
+        q_tokens=draw.choice((1, 1, 1, 2, 3, 4, 8)),
+        window=draw.choice((0, 0, 0, draw.randint(1, 100 if small else 5000))),
+        sinks=draw.random() < 0.3,
+        soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
+        latent=8 * draw.randint(2, dim // 8) if latent else 0,
+    )
+
+
+def _distinct(cells: Iterable[Case]) -> list[Case]:
+    """Each cell once, in order."""
+    return list({tuple(found.items()): found for found in cells}.values())
+
+
+SETS: dict[str, Callable[[], list[Case]]] = {
+    "cpu": cpu,
+    "gpu": gpu,
+    "anchors": anchors,
+    "random": lambda: random_cells(200),
+}

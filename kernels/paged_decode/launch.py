@@ -1,0 +1,235 @@
+"""The public function: checked arguments, then one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kvproof.kernels.backend import interpreted, runs_triton
+from kvproof.kernels.checks import dtype_of, last_dim_contiguous, require, same_device, shape_of
+from kvproof.kernels.interpreter import let_tensors_bound_loops
+from kvproof.kernels.paged_decode import rules
+from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
+from kvproof.kernels.paged_decode.workspace import Workspace, check_room, room, workspace
+
+_KINDS = {torch.bfloat16: 0, torch.float16: 0, torch.float8_e4m3fn: 1, torch.int8: 2}
+
+
+def paged_decode(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor | None,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    *,
+    out: torch.Tensor,
+    scale: float,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    space: Workspace | None = None,
+    config: rules.Config | None = None,
+) -> None:
+    """Attend the last q_tokens positions of each request over its whole cached context.
+
+    Args:
+        q: [batch, q_tokens, heads, dim], bfloat16 or float16; position i of q_tokens is the
+            request's position length - q_tokens + i and sees itself and what is before it. Over
+            a cache of one byte it is used as float16, so its values must fit.
+        k_pages: [pages, page, kv_heads, dim], any strides but that of dim; of q's dtype,
+            float8_e4m3fn or int8.
+        v_pages: [pages, page, kv_heads, value_dim], or `None`: the values are the first value_dim
+            columns of the keys (MLA).
+        block_table: [batch, any] int32, ids of pages; padding is never read.
+        lengths: [batch] int32, tokens of each request with its q_tokens; 0 gives zeros.
+        out: [batch, q_tokens, heads, value_dim] of q's dtype.
+        scale: Logits are q times k times `scale`.
+        window: A position sees itself and the window - 1 before it; 0 sees all.
+        soft_cap: Logits become soft_cap * tanh(logits / soft_cap); 0 leaves them.
+        sinks: [heads] float32, a logit per head that takes weight and adds no value.
+        k_scale: float32 [kv_heads] for float8, [pages, page, kv_heads] for int8.
+        v_scale: As `k_scale`; `None` with MLA takes that of the keys.
+        space: See `workspace`; without it one is made, which costs two fills.
+        config: Another shape of the launch than the rules choose.
+
+    Raises:
+        ArgumentError: An argument does not fit the others.
+
+    """
+    v_scale = k_scale if v_pages is None else v_scale
+    tensors = {
+        "q": q, "k_pages": k_pages, "v_pages": v_pages, "block_table": block_table,
+        "lengths": lengths, "out": out, "sinks": sinks, "k_scale": k_scale, "v_scale": v_scale,
+    }  # fmt: skip
+    _check(tensors)
+    require(window >= 0, f"window is {window}, expected 0 for none or a number of tokens")
+    require(soft_cap >= 0, f"soft_cap is {soft_cap}, expected 0 for none or a bound")
+    numbers: dict[str, Any] = {"scale": scale, "window": window, "soft_cap": soft_cap}
+    if not q.numel():
+        return
+    if not runs_triton(q):
+        paged_decode_torch(**tensors, **numbers)
+        return
+    _launch(tensors, numbers, space, config)
+
+
+def shape_of_problem(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor | None, out: torch.Tensor
+) -> rules.Shape:
+    """The shape that rules and workspaces go by."""
+    batch, q_tokens, heads, head_dim = q.shape
+    return rules.Shape(
+        batch=batch,
+        q_tokens=q_tokens,
+        heads=heads,
+        kv_heads=k_pages.shape[2],
+        head_dim=head_dim,
+        value_dim=out.shape[-1],
+        kv_bytes=k_pages.dtype.itemsize,
+        latent=v_pages is None,
+    )
+
+
+def _launch(
+    tensors: dict[str, Any],
+    numbers: dict[str, Any],
+    space: Workspace | None,
+    config: rules.Config | None,
+) -> None:
+    if interpreted():
+        let_tensors_bound_loops()
+    from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
+
+    q, k_pages, v_pages, out = (tensors[name] for name in ("q", "k_pages", "v_pages", "out"))
+    shape = shape_of_problem(q, k_pages, v_pages, out)
+    chosen = config or rules.config(shape)
+    processors = rules.processors(q.device)
+    space = space or workspace(shape, device=q.device)
+    check_room(space, room(shape, chosen, processors=processors))
+    chunks = rules.chunks(shape, chosen, processors=processors)
+    keys = _words(k_pages)
+    values = keys if v_pages is None else _words(v_pages)
+    paged_decode_kernel[(chunks * rules.head_blocks(shape, chosen),)](
+        q, keys, values, tensors["block_table"], tensors["lengths"], out,
+        tensors["sinks"], tensors["k_scale"], tensors["v_scale"], *space,
+        numbers["scale"], numbers["soft_cap"], numbers["window"], shape.batch, chunks,
+        *q.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
+        *_scale_strides(tensors["k_scale"]), *_scale_strides(tensors["v_scale"]),
+        tensors["block_table"].stride(0), *out.stride()[:3],
+        **_constants(shape, chosen, tensors, numbers),
+        **_options(chosen),
+    )  # fmt: skip
+
+
+def _constants(
+    shape: rules.Shape, chosen: rules.Config, tensors: dict[str, Any], numbers: dict[str, Any]
+) -> dict[str, int | bool]:
+    """The compile-time constants of a launch."""
+    keys = rules.columns(shape.head_dim, kv_bytes=shape.kv_bytes)
+    values = rules.columns(shape.value_dim, kv_bytes=shape.kv_bytes)
+    real = not interpreted()
+    return {
+        "PAGE": tensors["k_pages"].shape[1], "KV": _KINDS[tensors["k_pages"].dtype],
+        "GROUP": shape.heads // shape.kv_heads, "Q_TOKENS": shape.q_tokens,
+        "K_WORDS": keys.words, "K_MAIN": keys.main, "K_REST": keys.rest,
+        "V_WORDS": values.words, "V_MAIN": values.main, "V_REST": values.rest,
+        "SHARED": shape.latent and values.words == values.main == keys.main,
+        "HAS_WINDOW": numbers["window"] > 0, "HAS_CAP": numbers["soft_cap"] > 0,
+        "HAS_SINKS": tensors["sinks"] is not None, "BATCH": rules.power_of_two(shape.batch),
+        "HEAD_BLOCKS": rules.head_blocks(shape, chosen),
+        "ROW_BLOCKS": rules.row_blocks(shape, chosen), "ROWS": chosen.rows, "TILE": chosen.tile,
+        "UNIT": rules.UNIT, "LEAST_UNITS": chosen.least_units, "STAGES": chosen.stages,
+        "PART_ROWS": rules.part_rows(shape, rows=chosen.rows), "PART_STEP": chosen.part_step,
+        "GPU": real, "PDL": chosen.pdl and real,
+        "AHEAD": chosen.ahead and real,
+    }  # fmt: skip
+
+
+def _options(chosen: rules.Config) -> dict[str, Any]:
+    options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
+    if interpreted():
+        return options
+    if chosen.registers:
+        options["maxnreg"] = chosen.registers
+    return {**options, "launch_pdl": chosen.pdl}
+
+
+def _words(pages: torch.Tensor) -> torch.Tensor:
+    """Pages of one byte as 16-bit words, two columns each; no copy."""
+    return pages if pages.dtype.itemsize == 2 else pages.view(torch.int8).view(torch.int16)
+
+
+def _scale_strides(scale: torch.Tensor | None) -> tuple[int, ...]:
+    return (0, 0, 0) if scale is None or scale.dim() == 1 else scale.stride()
+
+
+def _check(tensors: dict[str, Any]) -> None:
+    """Every tensor against the shapes of q and k_pages."""
+    q, keys, values, out = (tensors[name] for name in ("q", "k_pages", "v_pages", "out"))
+    require(q.dim() == 4, f"q has shape {tuple(q.shape)}, expected (batch, q_tokens, heads, dim)")
+    batch, q_tokens, heads, dim = q.shape
+    require(
+        1 <= q_tokens <= rules.MOST_QUERY_TOKENS,
+        f"q has {q_tokens} query tokens a request, expected 1 to {rules.MOST_QUERY_TOKENS}",
+    )
+    dtype_of("q", q, (torch.bfloat16, torch.float16))
+    shape_of("k_pages", keys, (None, None, None, dim))
+    kv_heads = keys.shape[2]
+    require(
+        kv_heads > 0 and heads % kv_heads == 0,
+        f"q has {heads} heads, expected a multiple of the {kv_heads} heads of k_pages",
+    )
+    shape_of("block_table", tensors["block_table"], (batch, None))
+    shape_of("lengths", tensors["lengths"], (batch,))
+    shape_of("out", out, (batch, q_tokens, heads, None))
+    require(
+        dim <= rules.MOST_HEAD_DIM and out.shape[-1] <= rules.MOST_HEAD_DIM,
+        f"heads have {dim} and {out.shape[-1]} columns, expected at most {rules.MOST_HEAD_DIM}",
+    )
+    _check_cache("k_pages", keys, q)
+    if values is None:
+        require(out.shape[-1] <= dim, f"out has {out.shape[-1]} columns, the keys only {dim}")
+    else:
+        shape_of("v_pages", values, (*keys.shape[:3], out.shape[-1]))
+        dtype_of("v_pages", values, (keys.dtype,))
+        _check_cache("v_pages", values, q)
+    for name in ("block_table", "lengths"):
+        dtype_of(name, tensors[name], (torch.int32,))
+        last_dim_contiguous(name, tensors[name])
+    dtype_of("out", out, (q.dtype,))
+    last_dim_contiguous("q", q)
+    last_dim_contiguous("out", out)
+    _check_scales(tensors, heads)
+    same_device(**tensors)
+
+
+def _check_cache(name: str, pages: torch.Tensor, q: torch.Tensor) -> None:
+    dtype_of(name, pages, (q.dtype, torch.float8_e4m3fn, torch.int8))
+    last_dim_contiguous(name, pages)
+    if pages.dtype.itemsize == 1:
+        even = (pages.shape[3], pages.storage_offset(), *pages.stride()[:3])
+        require(
+            all(number % 2 == 0 for number in even),
+            f"{name} has shape {tuple(pages.shape)}, strides {pages.stride()} and offset"
+            f" {pages.storage_offset()}: rows of one-byte elements must begin and end at even ones",
+        )
+
+
+def _check_scales(tensors: dict[str, Any], heads: int) -> None:
+    keys = tensors["k_pages"]
+    wanted = {torch.float8_e4m3fn: keys.shape[2:3], torch.int8: keys.shape[:3]}.get(keys.dtype)
+    for name in ("k_scale", "v_scale"):
+        scale = tensors[name]
+        require(
+            (scale is None) == (wanted is None),
+            f"{name} is {'missing' if scale is None else 'given'} with a cache of {keys.dtype}",
+        )
+        if scale is not None and wanted is not None:
+            shape_of(name, scale, wanted)
+            dtype_of(name, scale, (torch.float32,))
+    if tensors["sinks"] is not None:
+        shape_of("sinks", tensors["sinks"], (heads,))
+        dtype_of("sinks", tensors["sinks"], (torch.float32,))

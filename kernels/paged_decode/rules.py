@@ -1,0 +1,133 @@
+"""How a launch is shaped: from the shapes of a problem and the size of the GPU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+UNIT = 16
+"""Tokens in the unit that work is shared out by; no tile and no page need be a multiple of it."""
+
+MOST_QUERY_TOKENS = 8
+MOST_HEAD_DIM = 1024
+
+
+class Shape(NamedTuple):
+    """What decides about a launch, beside the lengths, which only the device knows."""
+
+    batch: int
+    q_tokens: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    kv_bytes: int
+    """Bytes of one element of the cache."""
+    latent: bool
+    """Values are the first columns of the keys."""
+
+    @property
+    def rows(self) -> int:
+        """Query rows that read one KV head."""
+        return self.q_tokens * (self.heads // self.kv_heads)
+
+
+class Columns(NamedTuple):
+    """A row of the cache in 16-bit words, as one power of two and what is left."""
+
+    words: int
+    main: int
+    rest: int
+
+
+class Config(NamedTuple):
+    """How a launch is shaped."""
+
+    rows: int
+    """Query rows of a program; a power of two, at least 16 for the matrix units."""
+    tile: int
+    """Tokens that a program reads at once."""
+    warps: int
+    stages: int
+    residents: int
+    """Programs that run on one multiprocessor at a time."""
+    part_step: int
+    """Parts of a request that are combined at once."""
+    least_units: int = 4
+    """Units below which a chunk is not worth a program."""
+    pdl: bool = False
+    """Programmatic dependent launch: start while the kernel before is ending."""
+    ahead: bool = False
+    """Ask for the block table before the lengths are known."""
+    registers: int | None = None
+    """Most registers of a thread."""
+
+
+def columns(width: int, *, kv_bytes: int) -> Columns:
+    """How rows of `width` elements are cut: 192 is 128 and 64."""
+    words = width * kv_bytes // 2
+    main = max(16, 1 << (words.bit_length() - 1))
+    left = max(0, words - main)
+    return Columns(words, main, max(16, power_of_two(left)) if left else 0)
+
+
+def power_of_two(number: int) -> int:
+    """The least power of two that is not below the number."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def config(shape: Shape) -> Config:
+    """The shape of a launch: tiles of about 16 KiB of keys, so that latency hides behind them."""
+    rows = min(32, max(16, power_of_two(shape.rows)))
+    keys = columns(shape.head_dim, kv_bytes=shape.kv_bytes)
+    values = columns(shape.value_dim, kv_bytes=shape.kv_bytes)
+    row_bytes = 2 * (keys.main + keys.rest)
+    tile = min(128, max(32, power_of_two(_TILE_BYTES // row_bytes)))
+    wide = rows * (values.main + values.rest) * (2 // shape.kv_bytes) > 16 * 256
+    return Config(
+        rows=rows,
+        tile=tile,
+        warps=8 if wide else 4,
+        stages=2 if row_bytes * tile > 2 * _TILE_BYTES else 3,
+        residents=2,
+        part_step=part_step(shape, rows=rows),
+    )
+
+
+def part_step(shape: Shape, *, rows: int) -> int:
+    """As many parts at once as a program's registers hold beside their sum."""
+    part = part_rows(shape, rows=rows) * columns(shape.value_dim, kv_bytes=shape.kv_bytes).main
+    return min(32, max(1, _PART_NUMBERS // part))
+
+
+def part_rows(shape: Shape, *, rows: int) -> int:
+    """Rows of a part; those that pad a block of rows are left out."""
+    return min(rows, power_of_two(shape.rows))
+
+
+def chunks(shape: Shape, chosen: Config, *, processors: int) -> int:
+    """Chunks that the batch is cut into, so that all programs together fill the GPU once."""
+    return max(1, processors * chosen.residents // head_blocks(shape, chosen))
+
+
+def head_blocks(shape: Shape, chosen: Config) -> int:
+    """Blocks of query rows of a request."""
+    return shape.kv_heads * row_blocks(shape, chosen)
+
+
+def row_blocks(shape: Shape, chosen: Config) -> int:
+    """Blocks of query rows that read one KV head."""
+    return -(-shape.rows // chosen.rows)
+
+
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; a handful for the interpreter, whose programs run in turn."""
+    if device.type != "cuda":
+        return _INTERPRETED
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+_TILE_BYTES = 16 << 10
+_PART_NUMBERS = 8192
+_INTERPRETED = 4

@@ -1,0 +1,69 @@
+"""What a decode launch needs beside its arguments; made once, used by launches in turn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from kvproof.kernels.checks import require
+from kvproof.kernels.paged_decode import rules
+
+
+class Workspace(NamedTuple):
+    """Room for the parts of requests that several programs share.
+
+    A launch leaves it as it was made, so it serves any number of launches of one stream, also
+    replayed ones; launches that may overlap need one each.
+    """
+
+    arrivals: torch.Tensor
+    """int32, zero before and after a launch."""
+    parts: torch.Tensor
+    norms: torch.Tensor
+
+
+class Room(NamedTuple):
+    """How many numbers a launch needs of each tensor of its workspace."""
+
+    arrivals: int
+    parts: int
+    norms: int
+
+
+def room(shape: rules.Shape, chosen: rules.Config, *, processors: int) -> Room:
+    """What a launch of this shape needs; lengths and page ids do not matter."""
+    blocks = rules.head_blocks(shape, chosen)
+    slots = 2 * blocks * rules.chunks(shape, chosen, processors=processors)
+    rows = rules.part_rows(shape, rows=chosen.rows)
+    cut = rules.columns(shape.value_dim, kv_bytes=shape.kv_bytes)
+    width = (cut.main + cut.rest) * (2 // shape.kv_bytes)
+    return Room(shape.batch * blocks, slots * rows * width, slots * rows * 2)
+
+
+def workspace(
+    shape: rules.Shape, *, device: torch.device, config: rules.Config | None = None
+) -> Workspace:
+    """A workspace for launches of a shape, and of any smaller batch.
+
+    It does not depend on lengths or on the width of the block table. For a CUDA graph, make the
+    tables as wide as the longest request needs *kernel* blocks, -(-tokens // page), and capture
+    once: the launch reads the lengths on the device and shares the work out anew in every replay.
+    """
+    chosen = config or rules.config(shape)
+    need = room(shape, chosen, processors=rules.processors(device))
+    return Workspace(
+        torch.zeros(need.arrivals, dtype=torch.int32, device=device),
+        torch.empty(need.parts, dtype=torch.float32, device=device),
+        torch.empty(need.norms, dtype=torch.float32, device=device),
+    )
+
+
+def check_room(given: Workspace, need: Room) -> None:
+    """Raise `ArgumentError` if a workspace is too small."""
+    for name, tensor, least in zip(Room._fields, given, need, strict=True):
+        require(
+            tensor.numel() >= least,
+            f"workspace.{name} has {tensor.numel()} numbers, this launch needs {least};"
+            " make the workspace for the largest batch",
+        )

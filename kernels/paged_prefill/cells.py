@@ -1,0 +1,152 @@
+"""The sets of cells of prefill attention."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import product
+
+from kvproof.kernels.spec import Case, Value
+
+PAGES = (16, 32, 64, 128, 256)
+DTYPES = ("bf16", "fp16", "fp8", "int8")
+
+
+def cell(
+    *,
+    page: int = 16,
+    head_dim: int = 128,
+    kv_dtype: str = "bf16",
+    batch: int = 1,
+    context: int = 32768,
+    new: int = 2048,
+    lengths: str = "equal",
+    heads: int = 32,
+    kv_heads: int = 8,
+    window: int = 0,
+    sinks: bool = False,
+    soft_cap: float = 0.0,
+) -> Case:
+    """One cell; every axis is there, in the order of the signature."""
+    return {
+        "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
+        "context": context, "new": new, "lengths": lengths, "heads": heads, "kv_heads": kv_heads,
+        "window": window, "sinks": sinks, "soft_cap": soft_cap,
+    }  # fmt: skip
+
+
+def anchors() -> list[Case]:
+    """The shapes that published figures are stated for."""
+    return [
+        cell(page=page, head_dim=dim, new=new)
+        for dim, new, page in product((128, 256), (2048, 8192), (16, 64, 128))
+    ]
+
+
+def gpu() -> list[Case]:
+    """Page x head size x dtype, and the neighbours of the anchors in every other axis."""
+    grid = [
+        cell(page=page, head_dim=dim, kv_dtype=dtype, batch=4, context=3000, new=700,
+             lengths="ragged")
+        for dtype, dim, page in product(DTYPES, (64, 96, 128, 192, 256), PAGES)
+    ]  # fmt: skip
+    edges = [
+        cell(page=page, head_dim=dim, kv_dtype=dtype, batch=22, context=500, new=300,
+             lengths="edges")
+        for dtype, dim, page in product(DTYPES, (64, 128, 256), (8, 16, 128))
+    ]  # fmt: skip
+    return _distinct([*grid, *edges, *_around()])
+
+
+def _around() -> list[Case]:
+    """Shapes beside the usual ones, one axis at a time."""
+    axes: dict[str, tuple[Value, ...]] = {
+        "page": (1, 4, 8, 48, 512),
+        "head_dim": (64, 80, 96, 192, 256),
+        "new": (16, 64, 128, 500, 1000, 3000, 8192),
+        "context": (0, 1000, 4096, 16384, 30000, 65536),
+        "kv_heads": (1, 2, 4, 16, 32),
+        "heads": (8, 16, 40, 64),
+        "window": (128, 1000, 4096),
+        "soft_cap": (30.0,),
+        "sinks": (True,),
+    }
+    found = [{**cell(), axis: value} for axis, values in axes.items() for value in values]
+    batch = {"batch": 8, "context": 8192, "new": 1024}
+    found += [{**cell(), **batch, "lengths": kind} for kind in ("equal", "ragged", "edges")]
+    return found
+
+
+def cpu() -> list[Case]:
+    """Small cells for the interpreter: every page, width, dtype and feature, and their pairs."""
+    small = {"context": 37, "new": 21, "batch": 11, "lengths": "edges", "heads": 4, "kv_heads": 2}
+    widths = [
+        {**cell(page=page, head_dim=dim, kv_dtype=dtype), **small}
+        for dtype, (dim, page) in product(
+            DTYPES, ((64, 4), (64, 16), (80, 8), (96, 16), (128, 8), (128, 32), (192, 8), (256, 16))
+        )
+    ]
+    groups = [
+        {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, "heads": heads, "kv_heads": of}
+        for (heads, of), page, dtype in product(
+            ((2, 2), (8, 1), (6, 2)), (1, 12, 16), ("bf16", "int8")
+        )
+    ]
+    features = [
+        {**cell(page=page, head_dim=64, kv_dtype=dtype), **small, **feature}
+        for (dtype, page), feature in product((("fp16", 4), ("fp8", 16)), _features())
+    ]
+    return _distinct([*widths, *groups, *features])
+
+
+def _features() -> list[dict[str, Value]]:
+    """Window, sinks and soft cap, alone and together, and other batches."""
+    return [
+        {"window": 1},
+        {"window": 5},
+        {"window": 40},
+        {"sinks": True},
+        {"soft_cap": 3.0},
+        {"sinks": True, "soft_cap": 3.0, "window": 9},
+        {"lengths": "equal", "batch": 1, "context": 0, "new": 70},
+        {"lengths": "equal", "batch": 2, "context": 100, "new": 1},
+        {"lengths": "ragged", "batch": 3, "context": 150, "new": 30},
+        {"lengths": "equal", "batch": 1, "context": 90, "new": 60, "window": 33},
+    ]
+
+
+def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case]:
+    """Seeded shapes of any page, width, group, length and feature; `small` for the interpreter."""
+    draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    return [_drawn(draw, small) for _ in range(count)]
+
+
+def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one caller, above
+    kv_heads = draw.choice((1, 2, 3) if small else (1, 2, 4, 5, 8, 10))
+    return cell(
+        page=draw.choice((1, 4, 8, 16, 24, 32, 48, 64, 128, 256)),
+        head_dim=draw.choice((64, 128, 256, 8 * draw.randint(3, 12 if small else 32))),
+        kv_dtype=draw.choice(DTYPES),
+        batch=draw.randint(1, 4 if small else 24),
+        context=draw.randint(0, 60) if small else round(2 ** draw.uniform(0, 14)),
+        new=draw.randint(1, 30) if small else round(2 ** draw.uniform(0, 11)),
+        lengths=draw.choice(("equal", "ragged", "edges")),
+        heads=kv_heads * draw.choice((1, 2, 3, 4, 5, 8)),
+        kv_heads=kv_heads,
+        window=draw.choice((0, 0, 0, draw.randint(1, 40 if small else 3000))),
+        sinks=draw.random() < 0.3,
+        soft_cap=draw.choice((0.0, 0.0, 5.0, 30.0)),
+    )
+
+
+def _distinct(cells: Iterable[Case]) -> list[Case]:
+    """Each cell once, in order."""
+    return list({tuple(found.items()): found for found in cells}.values())
+
+
+SETS: dict[str, Callable[[], list[Case]]] = {
+    "cpu": cpu,
+    "gpu": gpu,
+    "anchors": anchors,
+    "random": lambda: random_cells(150),
+}

@@ -1,0 +1,147 @@
+"""Random inputs of a prefill cell: scattered pages, and NaN wherever nothing may be read."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from kvproof.kernels.source import Source, poison
+from kvproof.kernels.spec import Case, Problem
+
+SPARE_PAGES = 3
+"""Pages that no request owns."""
+
+NEVER_READ = 1 << 30
+"""Page of the padding of block tables: far outside of any pool."""
+
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+    "int8": torch.int8,
+}
+
+
+class Request(NamedTuple):
+    """Tokens of a request: those in the cache before, and the new ones."""
+
+    cached: int
+    new: int
+
+    @property
+    def length(self) -> int:
+        """All tokens."""
+        return self.cached + self.new
+
+
+def make(case: Case, source: Source) -> Problem:
+    """The inputs of a cell.
+
+    The requests are `equal`, `ragged` (log-uniform cached tokens, uniform new ones, the first
+    request has the most of both) or `edges` (nothing new, nothing cached, one token, one page and
+    one token more or less). Queries are of twice the usual size, so that softmax is far from a
+    plain mean.
+    """
+    requests = requests_of(case)
+    page, heads, dim = int(case["page"]), int(case["heads"]), int(case["head_dim"])
+    kv_dtype = DTYPES[str(case["kv_dtype"])]
+    dtype = kv_dtype if kv_dtype.itemsize == 2 else torch.bfloat16
+    needs = [-(-request.length // page) for request in requests]
+    order = source.permutation(sum(needs) + SPARE_PAGES)
+    pools = [_pool(case, source, len(order)) for _ in range(2)]
+    scales = [_scale(source, pool) for pool in pools]
+    for tensor in (*pools, *scales):
+        if tensor is not None and tensor.dim() > 1:
+            _poison_unowned(tensor, order, requests, needs)
+    starts = [0, *accumulate(request.new for request in requests)]
+    query = (starts[-1], heads, dim)
+    return Problem(
+        {
+            "q": source.normal(query, dtype, scale=2.0),
+            "k_pages": pools[0],
+            "v_pages": pools[1],
+            "block_table": _table(source, order, needs),
+            "lengths": _int32(source, [request.length for request in requests]),
+            "query_starts": _int32(source, starts),
+            "out": source.output(query, dtype),
+            "scale": dim**-0.5,
+            "longest_query": max(request.new for request in requests),
+            "longest": max(request.length for request in requests),
+            "window": int(case["window"]),
+            "soft_cap": float(case["soft_cap"]),
+            "sinks": source.normal((heads,), torch.float32) if case["sinks"] else None,
+            "k_scale": scales[0],
+            "v_scale": scales[1],
+        },
+        ("out",),
+    )
+
+
+def requests_of(case: Case) -> list[Request]:
+    """The requests of a cell; the same cell always has the same."""
+    batch, page = int(case["batch"]), int(case["page"])
+    most = Request(int(case["context"]), int(case["new"]))
+    if case["lengths"] == "equal":
+        return [most] * batch
+    if case["lengths"] == "ragged":
+        draw = np.random.default_rng(5)
+        cached = np.exp(draw.uniform(0, np.log(most.cached + 1), batch)).astype(int) - 1
+        new = draw.integers(0, most.new + 1, batch)
+        drawn = [Request(int(old), int(fresh)) for old, fresh in zip(cached, new, strict=True)]
+        return [most, *drawn[1:]]
+    edges = [
+        most, Request(0, 0), Request(0, 1), Request(most.cached, 0), Request(0, most.new),
+        Request(page, 1), Request(page - 1, most.new - 1), Request(page + 1, most.new),
+        Request(0, page), Request(0, page + 1), Request(1, page - 1),
+    ]  # fmt: skip
+    return [edges[request % len(edges)] for request in range(batch)]
+
+
+def _int32(source: Source, values: list[int]) -> torch.Tensor:
+    return source.put(torch.tensor(values, dtype=torch.int32))
+
+
+def _table(source: Source, order: torch.Tensor, needs: list[int]) -> torch.Tensor:
+    """Pages of each request in the scattered order, with padding behind them."""
+    table = source.empty((len(needs), max(needs) + 1), torch.int32).fill_(NEVER_READ)
+    start = 0
+    for request, need in enumerate(needs):
+        table[request, :need] = order[start : start + need]
+        start += need
+    return table
+
+
+def _pool(case: Case, source: Source, pages: int) -> torch.Tensor:
+    shape = (pages, int(case["page"]), int(case["kv_heads"]), int(case["head_dim"]))
+    dtype = DTYPES[str(case["kv_dtype"])]
+    if dtype == torch.int8:
+        return source.bytes(shape).view(torch.int8)
+    return source.normal(shape, dtype)
+
+
+def _scale(source: Source, pool: torch.Tensor) -> torch.Tensor | None:
+    """Scales such that scaled values are about as large as normal ones."""
+    if pool.dtype == torch.int8:
+        return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
+    if pool.dtype == torch.float8_e4m3fn:
+        return source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
+    return None
+
+
+def _poison_unowned(
+    tensor: torch.Tensor, order: torch.Tensor, requests: list[Request], needs: list[int]
+) -> None:
+    """Poison spare pages, and what lies behind each request's last token."""
+    # Rows as bytes: not every device can index float8.
+    bad = poison(torch.empty(tensor.shape[2:], dtype=tensor.dtype, device=tensor.device))
+    rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
+    bad = bad.view(torch.uint8) if tensor.itemsize == 1 else bad
+    rows[order[sum(needs) :].long()] = bad
+    page, start = tensor.shape[1], 0
+    for request, need in zip(requests, needs, strict=True):
+        start += need
+        if request.length % page:
+            rows[int(order[start - 1]), request.length % page :] = bad

@@ -1,0 +1,87 @@
+"""Paged prefill attention for sweeps: cells, inputs, the right answer, the least work."""
+
+from __future__ import annotations
+
+import torch
+
+from kvproof.kernels.paged_prefill import torch_reference
+from kvproof.kernels.paged_prefill.cells import SETS
+from kvproof.kernels.paged_prefill.inputs import make, requests_of
+from kvproof.kernels.paged_prefill.launch import paged_prefill
+from kvproof.kernels.paged_prefill.torch_dense import prepare_dense, why_not_dense
+from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance
+
+HOST_ONLY = ("out", "longest_query", "longest")
+"""Arguments that the answer does not depend on."""
+
+
+def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
+    """The answer in float64."""
+    given = {name: value for name, value in arguments.items() if name not in HOST_ONLY}
+    return {"out": torch_reference.paged_prefill(**given, dtype=torch.float64)}
+
+
+def cost(case: Case, arguments: Arguments) -> Cost:
+    """Visible tokens are read once, with their scales; two products for each visible pair."""
+    q, keys, window = arguments["q"], arguments["k_pages"], int(case["window"])
+    requests = requests_of(case)
+    pairs = sum(_pairs(one.cached, one.new, window) for one in requests)
+    seen = sum(
+        min(one.length, window + one.new - 1) if window else one.length
+        for one in requests
+        if one.new
+    )
+    row = keys.shape[3] * keys.itemsize + (4 if keys.dtype == torch.int8 else 0)
+    tables = 4 * (2 * len(requests) + 1 + -(-seen // keys.shape[1]))
+    return Cost(
+        read=2 * seen * keys.shape[2] * row + q.nbytes + tables,
+        write=q.nbytes,
+        flops=4 * q.shape[1] * q.shape[2] * pairs,
+    )
+
+
+def _pairs(cached: int, new: int, window: int) -> int:
+    """Sum of what each new token sees: cached + 1, cached + 2, ..., at most the window."""
+    whole = new * cached + new * (new + 1) // 2
+    beyond = max(0, cached + new - window) if window else 0
+    skipped = max(0, cached - window) if window else 0
+    return whole - (beyond * (beyond + 1) - skipped * (skipped + 1)) // 2
+
+
+def tolerance(case: Case) -> Tolerance:
+    """Rounding of the answer and of the weights to the width of the products."""
+    if case["kv_dtype"] == "fp16":
+        return Tolerance(1e-3, 4e-3, "weights and answer are rounded to float16")
+    return Tolerance(5e-3, 1.5e-2, "weights and answer are rounded to bfloat16")
+
+
+def _prepare(_: Case, arguments: Arguments) -> Launch:
+    return lambda: paged_prefill(**arguments)
+
+
+KERNEL = Kernel(
+    name="paged_prefill",
+    sentence="causal attention of chunks of new tokens over their paged context",
+    axes={
+        "page": [16, 32, 64, 128, 256],
+        "head_dim": [64, 96, 128, 192, 256],
+        "kv_dtype": ["bf16", "fp16", "fp8", "int8"],
+        "batch": [1, 4, 8],
+        "context": [0, 1000, 4096, 16384, 32768, 65536],
+        "new": [64, 128, 500, 1000, 2048, 8192],
+        "lengths": ["equal", "ragged", "edges"],
+        "heads": [8, 16, 32, 40, 64],
+        "kv_heads": [1, 2, 4, 8, 16, 32],
+        "window": [0, 128, 1000, 4096],
+        "sinks": [False, True],
+        "soft_cap": [0.0, 30.0],
+    },
+    cells=SETS,
+    make=make,
+    reference=reference,
+    cost=cost,
+    tolerance=tolerance,
+    ceiling="matmul",
+)
+OURS = Entry(prepare=_prepare)
+TORCH = Entry(prepare=prepare_dense, unsupported=why_not_dense)

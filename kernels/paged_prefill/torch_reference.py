@@ -1,0 +1,94 @@
+"""What paged prefill attention must give, request by request, in plain torch."""
+
+from __future__ import annotations
+
+import torch
+
+SCORES = 1 << 27
+"""Scores held at once: the whole of a long chunk over a long context would not fit anywhere."""
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    window: int,
+    soft_cap: float,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """One request: the last len(q) of len(k) tokens look at themselves and all before them.
+
+    `q` is [new, heads, dim]; `k` and `v` are [length, kv heads, dim] of the same dtype, in which
+    everything is computed. Head h reads KV head h // (heads / kv heads).
+    """
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    out = torch.empty_like(q)
+    rows = max(1, SCORES // (q.shape[1] * len(k)))
+    for first in range(0, len(q), rows):
+        piece = q[first : first + rows]
+        scores = torch.einsum("qhd,khd->hqk", piece, k) * scale
+        if soft_cap:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        key = torch.arange(len(k), device=q.device)
+        own = (len(k) - len(q) + first + torch.arange(len(piece), device=q.device))[:, None]
+        hidden = (key > own) | (key <= own - (window or len(k)))
+        scores = scores.masked_fill(hidden, float("-inf"))
+        if sinks is not None:
+            column = sinks.to(scores.dtype)[:, None, None].expand(-1, len(piece), 1)
+            scores = torch.cat((scores, column), -1)
+        weights = torch.softmax(scores, -1)[..., : len(k)]
+        out[first : first + rows] = torch.einsum("hqk,khd->qhd", weights, v)
+    return out
+
+
+def dense(
+    pages: torch.Tensor,
+    scale: torch.Tensor | None,
+    table: torch.Tensor,
+    length: int,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The first `length` tokens of a request, [length, kv heads, dim], with their scales applied.
+
+    `scale` is [kv heads] (FP8), [pages, page, kv heads] (INT8) or nothing.
+    """
+    ids = table[: -(-length // pages.shape[1])].long()
+    rows = pages[ids].flatten(0, 1)[:length].to(dtype)
+    if scale is None:
+        return rows
+    scales = scale if scale.dim() == 1 else scale[ids].flatten(0, 1)[:length]
+    return rows * scales.to(dtype)[..., None]
+
+
+def paged_prefill(
+    *,
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    query_starts: torch.Tensor,
+    scale: float,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> torch.Tensor:
+    """The attention of all new tokens, [tokens, heads, dim] of `dtype`; padding rows are zero."""
+    out = torch.zeros(q.shape, dtype=dtype, device=q.device)
+    starts = query_starts.tolist()
+    for request, length in enumerate(lengths.tolist()):
+        rows = slice(starts[request], starts[request + 1])
+        if rows.start < rows.stop:
+            out[rows] = attend(
+                q[rows].to(dtype),
+                dense(k_pages, k_scale, block_table[request], length, dtype),
+                dense(v_pages, v_scale, block_table[request], length, dtype),
+                scale=scale, window=window, soft_cap=soft_cap, sinks=sinks,
+            )  # fmt: skip
+    return out

@@ -1,0 +1,225 @@
+"""Paged prefill attention for any GPU that Triton knows, and for its interpreter.
+
+A program attends a block of query rows of one KV head; the heads of a group are rows of the same
+block, so K and V are read once for all of them. Tiles of the context are gathered token by token
+through the block table: nothing but an address depends on the page size. Only tiles that some row
+must not see in full are masked.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+WIDE = tl.constexpr(0)
+FP8 = tl.constexpr(1)
+INT8 = tl.constexpr(2)
+
+
+@triton.jit
+def _request_of(block, query_starts, batch, GROUP: tl.constexpr, ROWS: tl.constexpr):
+    """The request of a block; a request with n rows owns n // ROWS + 1 blocks or one more."""
+    low = 0
+    high = batch
+    while high - low > 1:
+        middle = (low + high) // 2
+        if tl.load(query_starts + middle) * GROUP // ROWS + middle <= block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@triton.jit
+def _weights(s, top, total, visible, scale, MASKED: tl.constexpr):
+    """Weights of a tile of scores, and by how much everything before must shrink."""
+    if MASKED:
+        s = tl.where(visible, s, float("-inf"))
+    new_top = tl.maximum(top, tl.max(s, 1))
+    base = new_top * scale
+    if MASKED:
+        # A row that has seen nothing yet has no maximum.
+        base = tl.where(new_top == float("-inf"), 0.0, base)
+    p = tl.exp2(s * scale - base[:, None])
+    shrink = tl.exp2(top * scale - base)
+    return p, new_top, total * shrink + tl.sum(p, 1), shrink
+
+
+@triton.jit
+def _attend(
+    acc,
+    top,
+    total,
+    q,
+    own,
+    first,
+    last,
+    length,
+    table,
+    k_base,
+    v_base,
+    k_page,
+    k_slot,
+    v_page,
+    v_slot,
+    k_scale,
+    v_scale,
+    scale_page,
+    scale_slot,
+    factor,
+    cap,
+    PAGE: tl.constexpr,
+    DIM: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAPPED: tl.constexpr,
+    KV: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Add the tiles `first` to `last - 1` of the context to the state of a block of rows."""
+    columns = tl.arange(0, COLUMNS)
+    for tile in tl.range(first, last):
+        key = tile * TILE + tl.arange(0, TILE)
+        if MASKED:
+            live = key < length
+            page = tl.load(table + key // PAGE, mask=live, other=0).to(tl.int64)
+        else:
+            live = key >= 0
+            page = tl.load(table + key // PAGE).to(tl.int64)
+        slot = key % PAGE
+        mask = live[:, None] & (columns < DIM)[None, :]
+        k_rows = k_base + page * k_page + slot * k_slot
+        k = tl.load(k_rows[:, None] + columns[None, :], mask=mask, other=0.0)
+        s = tl.dot(q, tl.trans(k.to(q.dtype)))
+        if KV == INT8:
+            scales = page * scale_page + slot * scale_slot
+            s = s * tl.load(k_scale + scales, mask=live, other=0.0)[None, :]
+        if CAPPED:
+            # cap * tanh(x / cap), with tanh written by its exponential.
+            s = tl.exp2(tl.minimum(s * (factor / cap * 2.0 * LOG2E), 126.0))
+            s = cap - 2.0 * cap / (1.0 + s)
+            scale = LOG2E
+        else:
+            scale = factor * LOG2E
+        visible = (key[None, :] <= own[:, None]) & live[None, :]
+        if WINDOW > 0:
+            visible = visible & (key[None, :] > own[:, None] - WINDOW)
+        p, top, total, shrink = _weights(s, top, total, visible, scale, MASKED)
+        if KV == INT8:
+            p = p * tl.load(v_scale + scales, mask=live, other=0.0)[None, :]
+        v_rows = v_base + page * v_page + slot * v_slot
+        v = tl.load(v_rows[:, None] + columns[None, :], mask=mask, other=0.0)
+        acc = tl.dot(p.to(q.dtype), v.to(q.dtype), acc * shrink[:, None])
+    return acc, top, total
+
+
+@triton.jit(do_not_specialize=["batch"])
+def prefill(
+    q,
+    k_pages,
+    v_pages,
+    out,
+    block_table,
+    lengths,
+    query_starts,
+    sinks,
+    k_scale,
+    v_scale,
+    factor,
+    cap,
+    batch,
+    table_row,
+    q_row,
+    q_head,
+    k_page,
+    k_slot,
+    k_head,
+    v_page,
+    v_slot,
+    v_head,
+    out_row,
+    out_head,
+    scale_page,
+    scale_slot,
+    scale_head,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    PAGE: tl.constexpr,
+    DIM: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAPPED: tl.constexpr,
+    KV: tl.constexpr,
+    INTERPRETED: tl.constexpr,
+):
+    """Attend one block of query rows of one KV head."""
+    kv_head = tl.program_id(0) % KV_HEADS
+    # The last blocks of a request see the most context, so they start first.
+    block = tl.num_programs(0) // KV_HEADS - 1 - tl.program_id(0) // KV_HEADS
+    request = _request_of(block, query_starts, batch, GROUP, ROWS)
+    start = tl.load(query_starts + request)
+    new = tl.load(query_starts + request + 1) - start
+    length = tl.load(lengths + request)
+    row = (block - (start * GROUP // ROWS + request)) * ROWS
+    if row < new * GROUP:
+        rows = row + tl.arange(0, ROWS)
+        token = rows // GROUP
+        head = kv_head * GROUP + rows % GROUP
+        columns = tl.arange(0, COLUMNS)
+        here = (token < new)[:, None] & (columns < DIM)[None, :]
+        token_row = (start + token).to(tl.int64)
+        q_rows = q + token_row * q_row + head * q_head
+        queries = tl.load(q_rows[:, None] + columns[None, :], mask=here, other=0.0)
+        if INTERPRETED:
+            # The interpreter multiplies the bits of bfloat16 as if they were integers.
+            queries = queries.to(tl.float32)
+        own = length - new + token
+        lowest = length - new + row // GROUP
+        highest = length - new + tl.minimum((row + ROWS - 1) // GROUP, new - 1)
+        end = highest // TILE + 1
+        low = 0
+        inner_low = 0
+        if WINDOW > 0:
+            low = tl.maximum(lowest - WINDOW + 1, 0) // TILE
+            inner_low = tl.minimum((tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE, end)
+        inner_end = tl.maximum((lowest + 1) // TILE, inner_low)
+        k_base = k_pages + kv_head * k_head
+        v_base = v_pages + kv_head * v_head
+        table = block_table + request.to(tl.int64) * table_row
+        k_scales = k_scale
+        v_scales = v_scale
+        if KV == INT8:
+            k_scales = k_scale + kv_head * scale_head
+            v_scales = v_scale + kv_head * scale_head
+        if KV == FP8:
+            factor *= tl.load(k_scale + kv_head)
+        acc = tl.zeros([ROWS, COLUMNS], tl.float32)
+        top = tl.full([ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        if WINDOW > 0:
+            acc, top, total = _attend(
+                acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
+                k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+                factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, True,
+            )  # fmt: skip
+        acc, top, total = _attend(
+            acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
+            k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, False,
+        )  # fmt: skip
+        acc, top, total = _attend(
+            acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
+            k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, True,
+        )  # fmt: skip
+        if sinks is not None:
+            scale = LOG2E if CAPPED else factor * LOG2E
+            total += tl.exp2(tl.load(sinks + head) * LOG2E - top * scale)
+        if KV == FP8:
+            acc *= tl.load(v_scale + kv_head)
+        # Rows beyond the request may have seen nothing; they are not stored.
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        out_rows = out + token_row * out_row + head * out_head
+        tl.store(out_rows[:, None] + columns[None, :], acc.to(out.dtype.element_ty), mask=here)

@@ -1,0 +1,357 @@
+"""Paged prefill attention for Hopper, without a copy of the context.
+
+One warp copies pages by the tensor memory unit straight into the tiles of a ring in shared memory,
+as many copies a tile as it has pages. Two warp groups attend 64 query rows each. A warp group
+starts the scores of a tile, then the values of the tile before, and works on its softmax while the
+tensor cores are busy with the values. Tiles go from the newest to the oldest: the few that need a
+mask come first, and so does the one with rows that do not exist.
+
+The schedule is that of FlashAttention-3 (Shah et al., 2024), written here from the paper's idea.
+"""
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+LOG2E = gl.constexpr(1.4426950408889634)
+_DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
+
+
+def descriptor(tensor, rows, columns, row_stride, box):
+    """A tensor as `rows` rows of `columns` elements, of which a copy brings `box`."""
+    layout = gl.NVMMASharedLayout.get_default_for(box, _DTYPES[tensor.dtype])
+    return TensorDescriptor(tensor, [rows, columns], [row_stride, 1], list(box), layout)
+
+
+@gluon.jit
+def _ranges(new, length, row, WINDOW: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr):
+    """Tiles from `low` to `end`; those in [inner_low, inner_end) need no mask."""
+    seen = length - new + row
+    end = (gl.minimum(seen + ROWS, length) + TILE - 1) // TILE
+    inner_end = gl.minimum((seen + 1) // TILE, end - 1)
+    if WINDOW > 0:
+        low = gl.maximum(seen - WINDOW + 1, 0) // TILE
+        inner_low = (gl.maximum(seen + ROWS - WINDOW, 0) + TILE - 1) // TILE
+        inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
+        inner_end = gl.maximum(inner_end, inner_low)
+    else:
+        low = gl.to_tensor(0)
+        inner_low = gl.to_tensor(0)
+    return low, inner_low, inner_end, end
+
+
+@gluon.jit
+def _produce(
+    q_desc, k_desc, v_desc, table, q_smem, q_full, ring,
+    q_row, q_col, kv_col, length, k_rows, v_rows, k_apart, v_apart, low, end,
+    PAGE: gl.constexpr, BOX: gl.constexpr,
+):  # fmt: skip
+    """Copy the query rows and then, tile by tile, K and V as stages of the ring become free."""
+    k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
+    STAGES: gl.constexpr = k_smem.shape[0]
+    TILE: gl.constexpr = k_smem.shape[1]
+    COLUMNS: gl.constexpr = k_smem.shape[2]
+    HALF: gl.constexpr = q_smem.shape[1]
+    mbarrier.expect(q_full, 2 * HALF * COLUMNS * 2)
+    tma.async_copy_global_to_shared(q_desc, [q_row, q_col], q_full, q_smem.index(0))
+    tma.async_copy_global_to_shared(q_desc, [q_row + HALF, q_col], q_full, q_smem.index(1))
+    for i in range(end - low):
+        tile = end - 1 - i
+        stage = i % STAGES
+        phase = (i // STAGES) & 1
+        pages = ()
+        for j in gl.static_range(TILE // BOX):
+            position = tile * TILE + j * BOX
+            page = gl.load(table + position // PAGE, mask=position < length, other=0)
+            pages = pages + (page,)  # noqa: RUF005 - Triton has no starred expressions
+        mbarrier.wait(k_empty.index(stage), phase ^ 1)
+        mbarrier.expect(k_full.index(stage), TILE * COLUMNS * 2)
+        k_tile = k_smem.index(stage)
+        for j in gl.static_range(TILE // BOX):
+            position = tile * TILE + j * BOX
+            # Past the end of the pool the copy brings zeros.
+            row = gl.where(position < length, pages[j] * k_apart + position % PAGE, k_rows)
+            tma.async_copy_global_to_shared(
+                k_desc, [row, kv_col], k_full.index(stage), k_tile.slice(j * BOX, BOX)
+            )
+        mbarrier.wait(v_empty.index(stage), phase ^ 1)
+        mbarrier.expect(v_full.index(stage), TILE * COLUMNS * 2)
+        v_tile = v_smem.index(stage)
+        for j in gl.static_range(TILE // BOX):
+            position = tile * TILE + j * BOX
+            # Past the end of the pool the copy brings zeros.
+            row = gl.where(position < length, pages[j] * v_apart + position % PAGE, v_rows)
+            tma.async_copy_global_to_shared(
+                v_desc, [row, kv_col], v_full.index(stage), v_tile.slice(j * BOX, BOX)
+            )
+
+
+@gluon.jit
+def _zero_beyond(v_tile, start, length):
+    """Zero the rows of positions that do not exist: 0 times NaN would be NaN."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    CHUNK: gl.constexpr = 16
+    for c in gl.static_range(v_tile.shape[0] // CHUNK):
+        part = v_tile.slice(c * CHUNK, CHUNK)
+        here = start + c * CHUNK + gl.arange(0, CHUNK, gl.SliceLayout(1, layout))
+        part.store(gl.where((here < length)[:, None], part.load(layout), 0.0))
+    fence_async_shared()
+    gl.thread_barrier()
+
+
+@gluon.jit
+def _zero_padding(q_tile, DIM: gl.constexpr):
+    """Zero the columns of a query tile that belong to the next head, in K and V too."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    column = gl.arange(0, q_tile.shape[1], gl.SliceLayout(0, layout))
+    q_tile.store(gl.where((column < DIM)[None, :], q_tile.load(layout), 0.0))
+    fence_async_shared()
+    gl.thread_barrier()
+
+
+@gluon.jit
+def _weights(
+    s, top, total, tile, seen, length, factor, cap,
+    MASKED: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr,
+):  # fmt: skip
+    """Unnormalised weights of one tile of scores, and what the earlier ones must be scaled by."""
+    HALF: gl.constexpr = s.shape[0]
+    TILE: gl.constexpr = s.shape[1]
+    if CAPPED:
+        s = cap - 2.0 * cap / (1.0 + gl.exp2(s * (factor / cap * 2.0 * LOG2E)))
+        scale = LOG2E
+    else:
+        scale = factor * LOG2E
+    if MASKED:
+        own = seen + gl.arange(0, HALF, gl.SliceLayout(1, layout))[:, None]
+        key = tile * TILE + gl.arange(0, TILE, gl.SliceLayout(0, layout))[None, :]
+        visible = (key <= own) & (key < length)
+        if WINDOW > 0:
+            visible = visible & (key > own - WINDOW)
+        s = gl.where(visible, s, float("-inf"))
+    new_top = gl.maximum(top, gl.max(s, axis=1))
+    base = new_top * scale
+    if MASKED:
+        base = gl.where(new_top == float("-inf"), 0.0, base)
+    p = gl.exp2(s * scale - base[:, None])
+    shrink = gl.exp2(top * scale - base)
+    total = total * shrink + gl.sum(p, axis=1)
+    return p, new_top, total, shrink
+
+
+@gluon.jit
+def _step(
+    state, tile, i, q_tile, ring, turn, place, factor, cap,
+    MASKED: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, WHICH: gl.constexpr,
+    TURNS: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr,
+):  # fmt: skip
+    """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
+    acc, w, shrink, top, total = state
+    k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
+    seen, length, low = place
+    STAGES: gl.constexpr = k_smem.shape[0]
+    TILE: gl.constexpr = k_smem.shape[1]
+    HALF: gl.constexpr = q_tile.shape[0]
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    stage = i % STAGES
+    before = (i - 1) % STAGES
+    if TURNS:
+        mbarrier.wait(turn.index(WHICH), (i - 1) & 1)
+    s = gl.zeros([HALF, TILE], gl.float32, s_layout)
+    k_tile = k_smem.index(stage).permute([1, 0])
+    s = warpgroup_mma(q_tile, k_tile, s, use_acc=False, is_async=True)
+    acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
+    p = gl.convert_layout(w.to(q_tile.dtype), p_layout)
+    mbarrier.wait(v_full.index(before), ((i - 1) // STAGES) & 1)
+    acc = warpgroup_mma(p, v_smem.index(before), acc, is_async=True)
+    if TURNS:
+        mbarrier.arrive(turn.index(1 - WHICH))
+    s = warpgroup_mma_wait(1, deps=[s])
+    mbarrier.arrive(k_empty.index(stage))
+    w, top, total, shrink = _weights(
+        s, top, total, tile, seen, length, factor, cap, MASKED, WINDOW, CAPPED, s_layout
+    )
+    # This wait also keeps ptxas from moving the next one above the softmax: it ends a basic block.
+    after = i + 1
+    mbarrier.wait(k_full.index(after % STAGES), (after // STAGES) & 1, pred=tile > low)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(v_empty.index(before))
+    return acc, w, shrink, top, total
+
+
+@gluon.jit
+def _consume(
+    out, sinks, q_smem, q_full, ring, turn, q_row, head, rows_left, seen, length, tiles,
+    out_row, out_head, factor, cap,
+    WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    TURNS: gl.constexpr,
+):  # fmt: skip
+    """Attend the query rows of one warp group and store what comes out."""
+    k_smem, v_smem, k_full, k_empty, v_full, _ = ring
+    low, inner_low, inner_end, end = tiles
+    STAGES: gl.constexpr = k_smem.shape[0]
+    TILE: gl.constexpr = k_smem.shape[1]
+    COLUMNS: gl.constexpr = k_smem.shape[2]
+    HALF: gl.constexpr = q_smem.shape[1]
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE, 16])
+    o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
+    q_tile = q_smem.index(WHICH)
+    seen = seen + WHICH * HALF
+    top = gl.full([HALF], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
+    total = gl.zeros([HALF], gl.float32, gl.SliceLayout(1, s_layout))
+    acc = gl.zeros([HALF, COLUMNS], gl.float32, o_layout)
+
+    mbarrier.wait(q_full, 0)
+    if DIM < COLUMNS:
+        _zero_padding(q_tile, DIM)
+    mbarrier.wait(k_full.index(0), 0)
+    s = gl.zeros([HALF, TILE], gl.float32, s_layout)
+    k_tile = k_smem.index(0).permute([1, 0])
+    s = warpgroup_mma(q_tile, k_tile, s, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(0, deps=[s])
+    mbarrier.arrive(k_empty.index(0))
+    tile = end - 1
+    w, top, total, shrink = _weights(
+        s, top, total, tile, seen, length, factor, cap,
+        True, WINDOW, CAPPED, s_layout,  # noqa: FBT003 - Gluon's helpers take no keywords
+    )  # fmt: skip
+    if end * TILE > length:
+        mbarrier.wait(v_full.index(0), 0)
+        _zero_beyond(v_smem.index(0), tile * TILE, length)
+    mbarrier.wait(k_full.index(1 % STAGES), (1 // STAGES) & 1, pred=tile > low)
+    place = (seen, length, low)
+    for tile in range(end - 2, inner_end - 1, -1):
+        state = (acc, w, shrink, top, total)
+        acc, w, shrink, top, total = _step(
+            state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
+            True, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+        )  # fmt: skip
+    for tile in range(inner_end - 1, inner_low - 1, -1):
+        state = (acc, w, shrink, top, total)
+        acc, w, shrink, top, total = _step(
+            state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
+            False, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+        )  # fmt: skip
+    if WINDOW > 0:
+        for tile in range(inner_low - 1, low - 1, -1):
+            state = (acc, w, shrink, top, total)
+            acc, w, shrink, top, total = _step(
+                state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
+                True, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+            )  # fmt: skip
+    last = end - 1 - low
+    acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
+    p = gl.convert_layout(w.to(q_smem.dtype), p_layout)
+    mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
+    acc = warpgroup_mma(p, v_smem.index(last % STAGES), acc, is_async=True)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    if sinks is not None:
+        scale = LOG2E if CAPPED else factor * LOG2E
+        total += gl.exp2(gl.load(sinks + head) * LOG2E - top * scale)
+    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, o_layout))[:, None]
+    row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, o_layout))
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, o_layout))
+    where = out + (q_row + row).to(gl.int64)[:, None] * out_row + head * out_head + column[None, :]
+    mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
+    gl.store(where, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@gluon.jit
+def _request_of(block, query_starts, batch, ROWS: gl.constexpr):
+    """The request that a block of query rows belongs to; each request ends with a spare block."""
+    low = 0
+    high = batch
+    while high - low > 1:
+        middle = (low + high) // 2
+        if gl.load(query_starts + middle) // ROWS + middle <= block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@gluon.jit(do_not_specialize=["batch", "heads"])
+def prefill_hopper(
+    q_desc, k_desc, v_desc, out, block_table, lengths, query_starts, sinks, factor, cap,
+    batch, heads, table_row, out_row, out_head, k_rows, v_rows, k_apart, v_apart,
+    GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
+    DIM: gl.constexpr, STAGES: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    TURNS: gl.constexpr,
+):  # fmt: skip
+    """Attend two times 64 query rows of one head."""
+    HALF: gl.constexpr = q_desc.block_type.shape[0]
+    COLUMNS: gl.constexpr = q_desc.block_type.shape[1]
+    ROWS: gl.constexpr = 2 * HALF
+    head = gl.program_id(0) % heads
+    block = gl.num_programs(0) // heads - 1 - gl.program_id(0) // heads
+    request = _request_of(block, query_starts, batch, ROWS)
+    start = gl.load(query_starts + request)
+    new = gl.load(query_starts + request + 1) - start
+    length = gl.load(lengths + request)
+    row = (block - (start // ROWS + request)) * ROWS
+    if row >= new:
+        return
+    low, inner_low, inner_end, end = _ranges(new, length, row, WINDOW, ROWS, TILE)
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, [2, HALF, COLUMNS], q_desc.layout)
+    k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(v_desc.dtype, [STAGES, TILE, COLUMNS], v_desc.layout)
+    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(q_full, count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=2)
+        mbarrier.init(v_empty.index(i), count=2)
+    turn = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    if TURNS:
+        mbarrier.init(turn.index(0), count=1)
+        mbarrier.init(turn.index(1), count=1)
+        mbarrier.arrive(turn.index(0))
+    fence_async_shared()
+    gl.thread_barrier()
+    ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
+    tiles = (low, inner_low, inner_end, end)
+    q_row, seen = start + row, length - new + row
+    gl.warp_specialize(
+        [
+            (
+                _consume,
+                (
+                    out, sinks, q_smem, q_full, ring, turn, q_row, head, new - row, seen, length,
+                    tiles, out_row, out_head, factor, cap,
+                    gl.constexpr(0), DIM, WINDOW, CAPPED, TURNS,
+                ),
+            ),
+            (
+                _consume,
+                (
+                    out, sinks, q_smem, q_full, ring, turn, q_row, head, new - row, seen, length,
+                    tiles, out_row, out_head, factor, cap,
+                    gl.constexpr(1), DIM, WINDOW, CAPPED, TURNS,
+                ),
+            ),
+            (
+                _produce,
+                (
+                    q_desc, k_desc, v_desc, block_table + request.to(gl.int64) * table_row,
+                    q_smem, q_full, ring, q_row, head * DIM, head // GROUP * DIM,
+                    length, k_rows, v_rows, k_apart, v_apart, low, end, PAGE, BOX,
+                ),
+            ),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Time of launches on a GPU, and the state of the machine while it was taken."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from kvproof.kernels.spec import Launch, Value
+
+TIMED_SECONDS = 1e-3
+"""A replay lasts about this long: events and the start of a graph cost a few microseconds."""
+
+MOST_NODES = 1024
+"""Launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""
+
+COLD = 5
+"""A rotation covers this many times the L2 cache, so that no set is still there on its return."""
+
+
+class Samples(list[float]):
+    """Seconds per launch, one for each replay, as measured.
+
+    `why_eager` is empty if the launches were replayed as a CUDA graph. Else it says why they could
+    not be, and the samples hold the host's launch cost too.
+    """
+
+    why_eager: str = ""
+
+
+def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
+    """Seconds per launch over a rotation of launches, one sample for each replay.
+
+    Every launch runs once before, so kernels are compiled; then the rotation is captured as one
+    CUDA graph, repeated until a replay lasts `TIMED_SECONDS`. `rotation` says how many sets of
+    inputs the launches need so that none of them finds its inputs in the cache.
+
+    Raises:
+        RuntimeError: There is no GPU, or a launch fails.
+
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError("there is no GPU: no time is taken without one")
+    work, count, why_eager = _prepared(launches)
+    samples = Samples(seconds / count for seconds in _replayed(work, replays))
+    samples.why_eager = why_eager
+    return samples
+
+
+def rotation(bytes_per_set: int, l2_bytes: int) -> int:
+    """How many sets of inputs together cover `COLD` times the L2 cache."""
+    return max(1, -(-COLD * l2_bytes // max(1, bytes_per_set)))
+
+
+def clocks() -> dict[str, Value]:
+    """SM and memory clock (MHz), power (W), temperature (C) and throttle reasons; without a GPU {}.
+
+    Clocks drop within milliseconds of the last kernel: call it right after `measure`.
+    """
+    executable = shutil.which("nvidia-smi")
+    if executable is None or not torch.cuda.is_available():
+        return {}
+    uuid = torch.cuda.get_device_properties().uuid
+    query = [executable, f"--id=GPU-{uuid}", f"--query-gpu={','.join(_FIELDS)}"]
+    done = subprocess.run(  # noqa: S603 - the command is fixed but for the identity of the device
+        [*query, "--format=csv,noheader,nounits"],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    cells = [cell.strip() for cell in done.stdout.split(",")]
+    return _clock_values(cells) if done.returncode == 0 and len(cells) == len(_FIELDS) else {}
+
+
+def device_facts() -> dict[str, Value]:
+    """What figures depend on: the card with its sizes in bytes, and the versions."""
+    versions = {name: _version(name) for name in ("torch", "triton")}
+    facts: dict[str, Value] = {"python": platform.python_version(), **versions}
+    if not torch.cuda.is_available():
+        return {"name": "cpu", **facts}
+    properties = torch.cuda.get_device_properties()
+    return {
+        "name": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "sms": properties.multi_processor_count,
+        "l2_bytes": properties.L2_cache_size,
+        "shared_bytes_per_block": properties.shared_memory_per_block_optin,
+        "memory_bytes": properties.total_memory,
+        "cuda": str(torch.version.cuda),
+        **facts,
+    }
+
+
+_FIELDS = (
+    "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu",
+    "clocks_throttle_reasons.active", "driver_version",
+)  # fmt: skip
+
+_REASONS = (
+    "idle", "application clocks", "software power cap", "hardware slowdown", "sync boost",
+    "software thermal", "hardware thermal", "power brake", "display clocks",
+)  # fmt: skip
+"""Bits of the throttle mask, lowest first."""
+
+
+def _clock_values(cells: Sequence[str]) -> dict[str, Value]:
+    sm, memory, power, temperature, mask, driver = cells
+    bits = int(mask, 16) if mask.startswith("0x") else 0
+    reasons = [name for bit, name in enumerate(_REASONS) if bits >> bit & 1]
+    values = {"sm_mhz": sm, "memory_mhz": memory, "watts": power, "celsius": temperature}
+    numbers = {name: float(text) for name, text in values.items() if _is_number(text)}
+    return {**numbers, "throttle": ", ".join(reasons), "driver": driver}
+
+
+def _is_number(text: str) -> bool:
+    """Virtual cards answer `[N/A]` in some fields."""
+    return text.replace(".", "", 1).isdigit()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+def _prepared(launches: Sequence[Launch]) -> tuple[Callable[[], None], int, str]:
+    """What to call for one replay, how many launches it makes, and why it is no graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        _run(launches)
+    torch.cuda.synchronize()
+    try:
+        graph = _captured(launches, stream)
+        seconds = max(min(_replayed(graph.replay, 2)), 1e-6)
+        repeats = max(1, min(int(TIMED_SECONDS / seconds), MOST_NODES // len(launches)))
+        longer = graph if repeats == 1 else _captured([*launches] * repeats, stream)
+    except RuntimeError as refused:
+        torch.cuda.synchronize()
+        return lambda: _run(launches), len(launches), str(refused).partition("\n")[0]
+    return longer.replay, repeats * len(launches), ""
+
+
+def _captured(launches: Sequence[Launch], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        _run(launches)
+    return graph
+
+
+def _run(launches: Iterable[Launch]) -> None:
+    for launch in launches:
+        launch()
+
+
+def _replayed(work: Callable[[], None], times: int) -> list[float]:
+    """Seconds of each call, taken on the device; the first call is not among them."""
+    work()
+    torch.cuda.synchronize()
+    pairs = []
+    for _ in range(times):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairs]
