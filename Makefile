@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check docs clean
+.PHONY: help install gate bench test check gpu docs clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -37,6 +37,8 @@ check: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES:%=-p kvproof.%)
 	$(BIN)/mypy examples
+
+gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the kernels too
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs docs
@@ -64,6 +66,11 @@ $(VENV)/.core: requirements/core.txt pyproject.toml
 	@echo "setting up .venv (half a minute)"
 	@$(PIP) -r requirements/core.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.gpu: requirements/gpu.txt $(VENV)/.core
+	@echo "installing torch and Triton (a minute or two)"
+	@$(PIP) -r requirements/gpu.txt
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,10 +16,16 @@ from typing import Literal, NamedTuple
 
 from kvproof.harness import environments
 
+GPU_EXTRA = '"kvproof[gpu]"'
+"""What `pip install` takes for everything that kernels need."""
+
 State = Literal["ok", "missing", "problem"]
 
 _EXTRAS = ("torch", "triton", "transformers")
 """Optional packages: their parts of kvproof are skipped without them."""
+
+KERNELS_NEED = ("torch", "triton")
+"""Those of the extra gpu, which installs versions that fit each other."""
 
 _LEAST_MEMORY = 4 << 30
 """Bytes; one vLLM worker takes 0.5 GiB when idle, and prompts and cached blocks come on top."""
@@ -64,7 +71,32 @@ def _core() -> Iterator[Finding]:
 
 
 def _optional() -> Iterator[Finding]:
-    return (_package(name, "missing", f"pip install {name}") for name in _EXTRAS)
+    for name in _EXTRAS:
+        kernels = name in KERNELS_NEED
+        yield _package(name, "missing", f"pip install {GPU_EXTRA if kernels else name}")
+    yield _gpu()
+
+
+def _gpu() -> Finding:
+    """Without one, kernels are judged in Triton's interpreter, and nothing is timed."""
+    without = "none found: kernels are checked in Triton's interpreter, and not timed"
+    query = "--query-gpu=name,memory.total,driver_version"
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            ["nvidia-smi", query, "--format=csv,noheader"],  # noqa: S607 - the user's driver
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    except FileNotFoundError:
+        return Finding("GPU", "missing", without)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("GPU", "problem", f"nvidia-smi does not answer: {error}")
+    found = "; ".join(done.stdout.splitlines())
+    if done.returncode or not found:
+        return Finding("GPU", "problem", f"nvidia-smi: {(done.stdout or done.stderr).strip()}")
+    return Finding("GPU", "ok", found)
 
 
 def _package(name: str, otherwise: State, command: str) -> Finding:

@@ -8,6 +8,9 @@ from typing import Literal
 FailureKind = Literal["crash", "hang", "garbage", "start"]
 """How a target can die."""
 
+ANSWERS = "every_verb_answers"
+"""The property that a death breaks."""
+
 
 class Exit(IntEnum):
     """Documented exit codes of every verb."""

@@ -75,8 +75,8 @@ class Step:
     """Slots of the separate state pool that it reads or writes."""
     drafts: int = 0
     """How many of its tokens may be rejected when it is done."""
-    saves: tuple[tuple[int, Table], ...] = ()
-    """(group, destinations): the checkpoint after `stop` tokens, if it was saved."""
+    saves: tuple[tuple[int, int, Table], ...] = ()
+    """(tokens, group, blocks): checkpoints that it saves."""
 
 
 @dataclass

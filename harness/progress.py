@@ -83,19 +83,19 @@ class Progress:
         session = self._session
         if not self._layout.states:
             return
-        decoding = answer.start >= live.prompt
         interval = session.config.decode_interval
-        if decoding:
-            due = interval > 0 and answer.stop % interval == 0
-            missed = due and not answer.saves and self._could_save(live, answer, fresh)
+        saved = sorted({tokens for tokens, _, _ in session.states.saved(live, answer)})
+        name = live.request.id
+        if answer.start >= live.prompt:
+            last = answer.stop // interval * interval if interval else 0
+            missed = answer.start < last not in saved and self._could_save(live, last, fresh)
             self._check(
                 "decode_checkpoints_keep_their_interval",
                 INVARIANT,
-                not missed and (due or not answer.saves),
+                not missed and all(interval and tokens % interval == 0 for tokens in saved),
                 lambda: (
-                    f"request {live.request.id} decodes [{answer.start}, {answer.stop}) and "
-                    f"{'saves a' if answer.saves else 'saves no'} checkpoint; the interval is "
-                    f"{interval or 'none'}"
+                    f"request {name} decodes [{answer.start}, {answer.stop}) and saves states "
+                    f"after {saved or 'no'} tokens; the interval is {interval or 'none'}"
                 ),
             )
         at = live.junction
@@ -103,18 +103,16 @@ class Progress:
             self._check(
                 "junctions_are_checkpointed",
                 INVARIANT,
-                (answer.stop == at and bool(answer.saves))
-                or not self._could_save(live, answer, fresh, at),
+                at in saved or not self._could_save(live, at, fresh),
                 lambda: (
-                    f"request {live.request.id} leaves a known prompt at token {at}, computes "
-                    f"[{answer.start}, {answer.stop}) and "
-                    f"{'saves' if answer.saves else 'saves no'} state after {answer.stop} tokens"
+                    f"request {name} leaves a known prompt at token {at}, computes "
+                    f"[{answer.start}, {answer.stop}) and saves states after {saved or 'no'} tokens"
                 ),
             )
 
-    def _could_save(self, live: Live, answer: Scheduled, fresh: int, at: int = 0) -> bool:
+    def _could_save(self, live: Live, at: int, fresh: int) -> bool:
         """Tell whether a checkpoint after `at` tokens is allowed, new, and has room for sure."""
-        session, at = self._session, at or answer.stop
+        session = self._session
         if not (live.request.store and session.config.prefix_caching):
             return False
         if live.epoch != session.epoch or at % self._layout.unit or live.drafts:

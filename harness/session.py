@@ -16,7 +16,7 @@ from dataclasses import replace
 from kvproof.harness import operations as ops
 from kvproof.harness.admissions import Admissions
 from kvproof.harness.audit import Audit
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.experts import Experts
 from kvproof.harness.hit_rules import HitRules
 from kvproof.harness.judge import Judge
@@ -123,6 +123,7 @@ class Session:
     def _apply(self, operation: ops.Operation) -> object:
         self.situations.before(operation)
         answer = self._VERBS[type(operation)](self, operation)
+        self.checks[ANSWERS] += 1
         if self._completes_at_once(answer):
             self.situations.after(ops.Complete(), self._complete(ops.Complete()))
         if self.audit:

@@ -67,6 +67,8 @@ class GateSettings(_Table, frozen=True, kw_only=True):
     bench: bool = True
     requests: int = 400
     """Requests of the generated bench workload."""
+    sweep: bool = True
+    """Check the kernels, if torch and Triton are installed."""
     baseline: str = "kvproof-baseline.json"
     """Medians of an earlier gate on this hardware, relative to the settings file."""
     max_regression: float = 0.25

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from kvproof.harness import operations as ops
 from kvproof.harness.live import NULL_BLOCK, Live
 from kvproof.harness.special_situations import SpecialSituations
-from kvproof.harness.target import Completed, Namespace, Refused, Released, Request, Scheduled
+from kvproof.harness.target import (
+    Completed,
+    Namespace,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Table,
+)
 
 if TYPE_CHECKING:
     from kvproof.harness.session import Session
@@ -25,6 +33,8 @@ class Situations:
         self._namespaces: set[Namespace] = set()
         self._completed: list[Request] = []
         self._evicted = 0
+        self._preempted: dict[str, Table] = {}
+        """Blocks of requests when they were preempted."""
         self._size = session.layout.unit
         self._special = SpecialSituations(session, self._saw)
 
@@ -45,6 +55,8 @@ class Situations:
             live = session.live.get(operation.id)
             self._saw("an unknown request is released", live is None)
             self._saw("a request is released while its step is in flight", live and live.steps)
+            if isinstance(operation, ops.Preempt) and live is not None:
+                self._preempted[operation.id] = live.blocks
         if isinstance(operation, ops.Reset):
             self._saw("a reset while requests hold blocks", session.live)
             self._saw("a reset of a filled cache", session.ledger.cached)
@@ -140,11 +152,21 @@ class Situations:
             len(self._session.ledger.cached) < self._evicted,
         )
         self._saw("a preempted request comes back", request.resumed)
-        self._saw("a preempted request hits its own blocks", request.resumed and blocks)
+        self._saw("a preempted request resumes on its own blocks", self._resumes(request, answer))
         self._saw("a request that may not store is admitted", not request.store)
         self._saw("a prompt of an earlier epoch comes back", self._earlier_epoch(request))
         self._saw("a chunked prefill", operation.compute is not None and answer.stop < count)
         self._completed.append(request)
+
+    def _resumes(self, request: Request, answer: Scheduled) -> bool:
+        own = set(self._preempted.pop(request.id, ()) if request.resumed else ())
+        layout = self._session.layout
+        return any(
+            block in own
+            for group in layout.attention
+            for block in answer.blocks[group][: layout.blocks_for(group, answer.hit)]
+            if block != NULL_BLOCK
+        )
 
     def _earlier_epoch(self, request: Request) -> bool:
         size, epoch = self._size, self._session.epoch

@@ -137,13 +137,11 @@ class SpecialSituations:
         self._saw("an encoder runs", answer.encode)
         self._saw("a hit in a model with a full draft group", answer.hit and self._full_draft())
         if self._layout.states:
+            saved = {tokens for tokens, _, _ in session.states.saved(live, answer)}
             self._saw("a checkpoint is restored", answer.copies or answer.hit)
-            self._saw("a checkpoint is saved", answer.saves)
-            self._saw("a checkpoint at a junction", answer.saves and answer.stop == live.junction)
-            self._saw(
-                "a checkpoint is saved while decoding",
-                answer.saves and answer.start >= live.prompt,
-            )
+            self._saw("a checkpoint is saved", saved)
+            self._saw("a checkpoint at a junction", live.junction in saved)
+            self._saw("a checkpoint is saved while decoding", saved and answer.start >= live.prompt)
         if not self._layout.single:
             self._saw(
                 "a window moves on while a later step is in flight",

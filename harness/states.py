@@ -49,14 +49,22 @@ class States:
         slot = self.keys(group, (block,))[0]
         return slice(slot, slot + 1)
 
-    def saved(self, answer: Scheduled) -> tuple[tuple[int, Table], ...]:
-        """Return the destinations of a checkpoint per group, if every group saves one."""
-        found: dict[int, list[int]] = {group: [] for group in self._layout.states}
+    def saved(self, live: Live, answer: Scheduled) -> tuple[tuple[int, int, Table], ...]:
+        """Return (tokens, group, blocks) of the checkpoints that every group saves."""
+        found: dict[int, dict[int, list[int]]] = {}
         for group, _, destination in answer.saves:
-            found.get(group, []).append(destination)
-        if not all(len(ids) == self._layout.parts(group) for group, ids in found.items()):
-            return ()
-        return tuple((group, tuple(ids)) for group, ids in found.items())
+            found.setdefault(answer.stop, {}).setdefault(group, []).append(destination)
+        for use in answer.states:
+            for tokens, ids in use.writes:
+                if tokens < answer.stop - live.drafts:
+                    found.setdefault(tokens, {}).setdefault(use.group, []).extend(ids)
+        whole = {group: self._layout.parts(group) for group in self._layout.states}
+        return tuple(
+            (tokens, group, tuple(ids))
+            for tokens, groups in found.items()
+            if {group: len(ids) for group, ids in groups.items()} == whole
+            for group, ids in groups.items()
+        )
 
     def used(self, answer: Scheduled) -> set[int]:
         """Return the keys of all states that a step writes, reads and copies."""

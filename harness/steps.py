@@ -175,7 +175,7 @@ class Steps:
             copied if layout.separate else copied | sources,
             frozenset(states) if layout.separate else frozenset(),
             live.drafts,
-            session.states.saved(answer),
+            session.states.saved(live, answer),
         )
 
     # --- the end of a step ---
@@ -305,13 +305,15 @@ class Steps:
     def _publish(self, live: Live, step: Step, stop: int) -> None:
         """A saved checkpoint is reusable once its step is done, if all of it was accepted (S2)."""
         session = self._session
-        if not step.saves or step.stop != stop or not self.may_store(live):
+        if not self.may_store(live):
             return
-        for group, ids in step.saves:
+        for tokens, group, ids in step.saves:
+            if tokens > stop:
+                continue
             keys = session.states.keys(group, ids)
-            session.ledger.store_state(keys, live.prints, stop, group)
-            if step.start >= live.prompt:
-                self.replaceable.update(session.ledger.state(live.prints, stop, group))
+            session.ledger.store_state(keys, live.prints, tokens, group)
+            if tokens > live.prompt:
+                self.replaceable.update(session.ledger.state(live.prints, tokens, group))
 
     def was_lost(self, why: str, request: Request, cached: int) -> bool:
         """Tell whether the unit after `cached` was computed before and not stored for this reason.

@@ -7,8 +7,10 @@ are checked side by side and timed one after the other. Neither torch nor Triton
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +28,7 @@ from kvproof.harness.sweep_messages import (
     MeasureCeilings,
 )
 from kvproof.harness.sweep_plan import Plan, SweepOptions, make_plan
-from kvproof.harness.sweep_results import CellKey, ceilings, latest
+from kvproof.harness.sweep_results import CellKey, case_key, ceilings, latest
 from kvproof.harness.sweep_verdict import Planned, conclude
 
 _CEILINGS = 180.0
@@ -34,6 +36,9 @@ _CEILINGS = 180.0
 
 _MOST = {"cpu": 4, "cuda": 8}
 """Processes per device that check side by side; beyond that they wait for each other."""
+
+_AFFINITY = hasattr(os, "sched_getaffinity")
+"""Not everywhere; it knows of the cores that this process may use."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how many cells are done, of how many."""
@@ -44,6 +49,12 @@ class _Task(NamedTuple):
 
     planned: Planned
     checked: Cell | None = None
+    again: bool = False
+
+    @property
+    def case(self) -> tuple[str, str]:
+        """What it shares its inputs with."""
+        return self.planned.kernel, case_key(self.planned.case)
 
 
 class _Found(NamedTuple):
@@ -135,7 +146,7 @@ class _Sweep:
                 kernels=plan.kernels,
                 providers=plan.providers,
                 cells=list(plan.sets),
-                seeds=list(self.options.seeds),
+                seeds=list(self.plan.seeds),
                 timing=self.timing,
             )
         )
@@ -143,9 +154,16 @@ class _Sweep:
             self.write(event)
 
     def _check(self, leads: Sequence[SweepProcess]) -> None:
-        tasks = [_Task(each) for each in self.plan.planned if each.key not in self.cells]
+        tasks = [task for task in self._tasks() if task.planned.key not in self.cells]
         crowded = self._run("checking", self._crew(leads), tasks, self._checked)
         self._run("checking alone", leads, crowded, self._checked, alone=True)
+
+    def _tasks(self) -> Iterator[_Task]:
+        numbers: Counter[tuple[str, str]] = Counter()
+        for each in self.plan.planned:
+            place = (each.kernel, each.provider)
+            yield _Task(each, again=numbers[place] % self.plan.again == 0)
+            numbers[place] += 1
 
     def _time(self, leads: Sequence[SweepProcess]) -> None:
         for process in leads:
@@ -161,7 +179,7 @@ class _Sweep:
 
     def _crew(self, leads: Sequence[SweepProcess]) -> list[SweepProcess]:
         """Several processes on each device, side by side; those that plan and time among them."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
         usual = min(_MOST[self.plan.device], cores // len(leads))
         each = self.options.workers or max(1, usual)
         more = [
@@ -183,9 +201,17 @@ class _Sweep:
         *,
         alone: bool = False,
     ) -> list[_Task]:
-        """Do the tasks and record what comes of them; those that had no room are left."""
+        """Do the tasks and record what comes of them; those that had no room are left.
+
+        All providers of a case come to one process, which makes its inputs only once.
+        """
         crowded = []
-        with closing(spread(crew[: len(tasks)], tasks, work)) as results:
+        cases = [list(same) for _, same in groupby(tasks, lambda task: task.case)]
+
+        def each(process: SweepProcess, same: list[_Task]) -> Iterator[_Found]:
+            return (work(process, task) for task in same)
+
+        with closing(spread(crew[: len(cases)], cases, each)) as results:
             for done, found in enumerate(results, 1):
                 self.progress(f"{doing} {found.task.planned.kernel}", done, len(tasks))
                 if found.crowded and not alone:
@@ -207,7 +233,8 @@ class _Sweep:
             kernel=self.plan.kernel_specs[kernel],
             provider=self.plan.provider_specs[provider],
             case=dict(case),
-            seeds=list(self.options.seeds),
+            seeds=list(self.plan.seeds),
+            again=task.again,
         )
         return self._judged(process, task, request)
 
@@ -217,7 +244,7 @@ class _Sweep:
             kernel=self.plan.kernel_specs[kernel],
             provider=self.plan.provider_specs[provider],
             case=dict(case),
-            seed=max(self.options.seeds) + 1,
+            seed=max(self.plan.seeds) + 1,
         )
         found = self._judged(process, task, request)
         if isinstance(found.result, Fault) or task.checked is None:
@@ -277,7 +304,7 @@ class _Sweep:
 
     def _fault(self, where: str, message: str, traceback: str) -> None:
         """Record a fault of kvproof, or of a kernel's description, once and not for every cell."""
-        kind = (where.partition(" ")[0], message)
+        kind = (where.partition(" ")[0], message.partition(":")[0])
         if kind not in self.faults:
             self.faults.add(kind)
             self.write(HarnessFault(where=f"sweep: {where}", message=message, traceback=traceback))

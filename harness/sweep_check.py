@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeVar
 import torch
 from msgspec.structs import replace
 
-from kvproof.harness.events import Allowed, Cell, CellCost, CellOutcome, OutputError
+from kvproof.harness.events import Allowed, Cell, CellCost, OutputError
 from kvproof.harness.sweep_compare import Comparison, compare, same_bytes
 from kvproof.harness.sweep_failure import Failure, failure_of
-from kvproof.kernels.source import Source, cloned, is_output, tensors
-from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Problem, Tolerance
+from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf, first_line
+from kvproof.kernels.spec import Case, Entry, Kernel, Tolerance
 
 Made = TypeVar("Made")
 
@@ -25,32 +25,32 @@ class ProviderRaised(Exception):
     """The code of a provider raised; the cause is what it raised."""
 
 
-class NoRoom(Exception):
-    """The memory of the device did not suffice; `outcome` is that of the cell if nobody shares it.
-
-    Inputs and references are the sweep's own, workspaces the provider's.
-    """
-
-    def __init__(self, outcome: CellOutcome, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome = outcome
-
-
 class Checked(NamedTuple):
     """One seed."""
 
     comparisons: dict[str, Comparison]
     problems: list[str]
-    repeatable: bool
-    cost: Cost
+    repeatable: bool | None
 
 
-def check(kernel: Kernel, entry: Entry, case: Case, *, seeds: Sequence[int], device: str) -> Cell:
+def check(
+    kernel: Kernel,
+    entry: Entry,
+    case: Case,
+    *,
+    seeds: Sequence[int],
+    again: bool,
+    device: str,
+    shelf: Shelf[Inputs] | None = None,
+) -> Cell:
     """Judge a cell on several seeds, up to the first that fails.
+
+    With `again`, it is launched twice on the inputs of the first. What `shelf` holds was made for
+    this case, and nobody has damaged it.
 
     Raises NoRoom, or whatever the kernel's own description raises.
     """
-    limit = kernel.tolerance(case)
+    limit, shelf = kernel.tolerance(case), shelf or Shelf(most=1)
     cell = Cell(
         kernel=kernel.name,
         provider="",
@@ -61,9 +61,15 @@ def check(kernel: Kernel, entry: Entry, case: Case, *, seeds: Sequence[int], dev
     if why := entry.unsupported(case):
         return replace(cell, outcome="unsupported", reason=why)
     for seed in seeds:
-        cell = replace(cell, seeds=[*cell.seeds, seed])
+
+        def make(seed: int = seed) -> Inputs:
+            return Inputs(kernel, case, seed=seed, device=device, guarded=True)
+
+        inputs = shelf.take(kernel, case, seed, make)
+        cell = replace(cell, seeds=[*cell.seeds, seed], cost=CellCost(**inputs.cost._asdict()))
+        launches = 2 if again and seed == seeds[0] else 1
         try:
-            found = _checked(kernel, entry, case, limit, seed=seed, device=device)
+            found = _checked(entry, case, inputs, limit, device=device, launches=launches)
         except ProviderRaised as raised:
             return failed(cell, failure_of(raised.__cause__ or raised))
         cell = _with(cell, found)
@@ -80,52 +86,41 @@ def failed(cell: Cell, failure: Failure) -> Cell:
 
 
 def _checked(
-    kernel: Kernel, entry: Entry, case: Case, limit: Tolerance, *, seed: int, device: str
+    entry: Entry, case: Case, inputs: Inputs, limit: Tolerance, *, device: str, launches: int
 ) -> Checked:
-    source = Source(seed=seed, device=device)
-    problem = in_room(lambda: kernel.make(case, source))
-    before = in_room(lambda: tensors(cloned(problem.arguments)))
-    expected = in_room(lambda: expected_of(kernel, case, problem))
-    launch = provided(device, lambda: entry.prepare(case, problem.arguments))
+    inputs.restore()
+    launch = provided(device, lambda: entry.prepare(case, inputs.arguments()))
+    runs = [_launched(inputs, limit, launch, device) for _ in range(launches)]
+    problems = inputs.damage()
+    problems += next((_wrong(number, run) for number, run in enumerate(runs) if _wrong(0, run)), [])
+    repeated = [
+        all(same_bytes(runs[0].left[name], run.left[name]) for name in run.left) for run in runs[1:]
+    ]
+    return Checked(
+        {name: _largest([run.found[name] for run in runs]) for name in inputs.expected},
+        problems,
+        all(repeated) if repeated else None,
+    )
+
+
+class _Run(NamedTuple):
+    """One launch: its errors, and what it left in the outputs."""
+
+    found: dict[str, Comparison]
+    left: dict[str, torch.Tensor]
+
+
+def _launched(inputs: Inputs, limit: Tolerance, launch: Callable[[], None], device: str) -> _Run:
+    """Launch on outputs as they were before any launch, as a replayed graph would find them."""
+    inputs.restore()
     provided(device, launch)
-    problems = _changed(problem, before)
-    if broken := source.broken_canaries():
-        problems.append(f"{broken} bytes were written outside of the tensors")
-    first = outputs(problem)
-    comparisons, wrong = compared(first, expected, limit)
-    again, wrong_again, repeatable = _again(problem, before, expected, limit, launch, device)
-    problems += wrong or [f"when launched again: {text}" for text in wrong_again]
-    for name, comparison in again.items():
-        comparisons[name] = _larger(comparisons[name], comparison)
-    return Checked(comparisons, problems, repeatable, kernel.cost(case, problem.arguments))
+    left = {name: tensor.clone() for name, tensor in inputs.outputs.items()}
+    return _Run(compared(inputs.outputs, inputs.expected, limit), left)
 
 
-def _again(
-    problem: Problem,
-    before: Mapping[str, torch.Tensor],
-    expected: Mapping[str, torch.Tensor],
-    limit: Tolerance,
-    launch: Callable[[], None],
-    device: str,
-) -> tuple[dict[str, Comparison], list[str], bool]:
-    """Launch a second time, as a replayed graph does, on outputs as they were."""
-    first = {name: tensor.clone() for name, tensor in outputs(problem).items()}
-    for name, tensor in outputs(problem).items():
-        tensor.copy_(before[name])
-    provided(device, launch)
-    second = outputs(problem)
-    comparisons, wrong = compared(second, expected, limit)
-    return comparisons, wrong, all(same_bytes(first[name], second[name]) for name in first)
-
-
-def in_room(make: Callable[[], Made]) -> Made:
-    """Call what makes inputs or references. Raises NoRoom."""
-    try:
-        return make()
-    except torch.OutOfMemoryError as error:
-        raise NoRoom(
-            "unsupported", f"inputs and reference do not fit: {_first_line(error)}"
-        ) from error
+def _wrong(number: int, run: _Run) -> list[str]:
+    again = "when launched again: " if number else ""
+    return [f"{again}{each.problem}" for each in run.found.values() if each.problem]
 
 
 def provided(device: str, call: Callable[[], Made]) -> Made:
@@ -135,53 +130,17 @@ def provided(device: str, call: Callable[[], Made]) -> Made:
         if device == "cuda":
             torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:
-        raise NoRoom("out_of_resources", f"device memory: {_first_line(error)}") from error
+        raise NoRoom("out_of_resources", f"device memory: {first_line(error)}") from error
     except Exception as error:
         raise ProviderRaised from error
     return made
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
-
-
-def expected_of(kernel: Kernel, case: Case, problem: Problem) -> dict[str, torch.Tensor]:
-    """What the outputs must hold, computed on copies of the outputs.
-
-    Raises ValueError if the reference is about other outputs than the kernel.
-    """
-    arguments: Arguments = dict(problem.arguments)
-    arguments.update(cloned({name: arguments[name] for name in problem.outputs}))
-    expected = kernel.reference(case, arguments)
-    if set(expected) != set(outputs(problem)):
-        raise ValueError(
-            f"the reference of {kernel.name} gives {sorted(expected)},"
-            f" its outputs are {sorted(outputs(problem))}"
-        )
-    return expected
-
-
-def outputs(problem: Problem) -> dict[str, torch.Tensor]:
-    """The tensors that the kernel writes."""
-    named = tensors(problem.arguments)
-    return {name: each for name, each in named.items() if is_output(name, problem.outputs)}
-
-
 def compared(
     actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], limit: Tolerance
-) -> tuple[dict[str, Comparison], list[str]]:
-    """Errors by output, and what is wrong."""
-    found = {name: compare(name, actual[name], expected[name], limit) for name in actual}
-    return found, [each.problem for each in found.values() if each.problem]
-
-
-def _changed(problem: Problem, before: Mapping[str, torch.Tensor]) -> list[str]:
-    written = outputs(problem)
-    return [
-        f"the input {name} was changed"
-        for name, tensor in tensors(problem.arguments).items()
-        if name not in written and not same_bytes(tensor, before[name])
-    ]
+) -> dict[str, Comparison]:
+    """Every output against its reference."""
+    return {name: compare(name, actual[name], expected[name], limit) for name in actual}
 
 
 def _with(cell: Cell, found: Checked) -> Cell:
@@ -192,18 +151,12 @@ def _with(cell: Cell, found: Checked) -> Cell:
         errors[name] = OutputError(
             relative=_most(earlier.relative, relative), worst=_most(earlier.worst, worst)
         )
-    return replace(
-        cell,
-        errors=errors,
-        cost=CellCost(**found.cost._asdict()),
-        repeatable=cell.repeatable is not False and found.repeatable,
-    )
+    told = cell.repeatable if found.repeatable is None else found.repeatable
+    return replace(cell, errors=errors, repeatable=told)
 
 
-def _larger(left: Comparison, right: Comparison) -> Comparison:
-    return Comparison(
-        max(left.relative, right.relative), max(left.worst, right.worst), left.problem
-    )
+def _largest(found: Sequence[Comparison]) -> Comparison:
+    return Comparison(max(each.relative for each in found), max(each.worst for each in found), "")
 
 
 def _most(left: float | None, right: float) -> float | None:

@@ -55,8 +55,10 @@ class Seat:
         else:
             visible = environment.get("CUDA_VISIBLE_DEVICES", "")
             names = [name for name in visible.split(",") if name]
-            known = self.index < len(names)
-            environment["CUDA_VISIBLE_DEVICES"] = names[self.index] if known else str(self.index)
+            if not names:
+                environment["CUDA_VISIBLE_DEVICES"] = str(self.index)
+            else:  # none beyond those that this process may use
+                environment["CUDA_VISIBLE_DEVICES"] = "".join(names[self.index : self.index + 1])
         return environment
 
 
@@ -134,7 +136,7 @@ class SweepProcess:
 def spread(
     crew: Sequence[SweepProcess],
     tasks: Iterable[Task],
-    work: Callable[[SweepProcess, Task], Result],
+    work: Callable[[SweepProcess, Task], Iterable[Result]],
 ) -> Generator[Result]:
     """Results of all tasks as they come; every process takes the next that nobody has taken.
 
@@ -150,7 +152,8 @@ def spread(
             while left and not stopped.is_set():
                 with suppress(IndexError):  # another thread took the last one
                     task = left.popleft()
-                    results.put(work(process, task))
+                    for result in work(process, task):
+                        results.put(result)
         except BaseException as raised:  # noqa: BLE001 - raised again by the thread that waits
             error = raised
         finally:

@@ -6,24 +6,15 @@ the first and the last set are compared again after the clock has stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from msgspec.structs import replace
 
 from kvproof.harness.events import Cell, CellCost
-from kvproof.harness.sweep_check import (
-    ProviderRaised,
-    compared,
-    expected_of,
-    failed,
-    in_room,
-    outputs,
-    provided,
-)
+from kvproof.harness.sweep_check import ProviderRaised, compared, failed, provided
 from kvproof.harness.sweep_failure import failure_of
-from kvproof.kernels.source import Source, tensors
-from kvproof.kernels.spec import Case, Entry, Kernel, Problem
+from kvproof.harness.sweep_inputs import Inputs, Shelf, in_room, nbytes
+from kvproof.kernels.source import Source
+from kvproof.kernels.spec import Arguments, Case, Entry, Kernel, Problem
 from kvproof.kernels.timing import clocks, measure, rotation
 
 _MOST_SETS = 256
@@ -33,63 +24,82 @@ _SHARE = 0.5
 """Of the memory that is free beside the first set; the rest is for workspaces and references."""
 
 
-def measured(kernel: Kernel, entry: Entry, case: Case, *, seed: int, device: str) -> Cell:
+class InputSets:
+    """What the timed launches rotate over: the first and the last set with what must come of them.
+
+    Raises NoRoom, or whatever the kernel's own description raises.
+    """
+
+    def __init__(self, kernel: Kernel, case: Case, *, seed: int, device: str) -> None:
+        def judged(number: int) -> Inputs:
+            return Inputs(kernel, case, seed=seed + number, device=device, guarded=False)
+
+        def made(number: int) -> Problem:
+            source = Source(seed=seed + number, device=device, guarded=False)
+            return in_room(lambda: kernel.make(case, source))
+
+        first = judged(0)
+        self.cost = first.cost
+        self.count = _sets(first.problem, self.cost.read + self.cost.write)
+        self.judged = {0: first}
+        if self.count > 1:
+            self.judged[self.count - 1] = judged(self.count - 1)
+        self._between = [made(number) for number in range(1, self.count - 1)]
+
+    def arguments(self) -> list[Arguments]:
+        """Of all sets in order, for one provider; outputs of the judged ones as they were."""
+        for inputs in self.judged.values():
+            inputs.restore()
+        first, *last = (inputs.arguments() for inputs in self.judged.values())
+        return [first, *(dict(each.arguments) for each in self._between), *last]
+
+
+def measured(
+    kernel: Kernel,
+    entry: Entry,
+    case: Case,
+    *,
+    seed: int,
+    device: str,
+    shelf: Shelf[InputSets] | None = None,
+) -> Cell:
     """Time a cell that was found right.
 
     Raises NoRoom, or whatever the kernel's own description raises.
     """
-    first = _made(kernel, case, seed, device)
-    expected = {0: in_room(lambda: expected_of(kernel, case, first))}
-    cost = kernel.cost(case, first.arguments)
+    sets = (shelf or Shelf(most=1)).take(
+        kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)
+    )
     cell = Cell(
         kernel=kernel.name,
         provider="",
         case=dict(case),
         outcome="ok",
         seeds=[seed],
-        cost=CellCost(**cost._asdict()),
+        cost=CellCost(**sets.cost._asdict()),
+        sets=sets.count,
     )
-    more = range(1, _sets(first, cost.read + cost.write))
-    problems = [first, *(_made(kernel, case, seed + number, device) for number in more)]
-    last = len(problems) - 1
-    if last:
-        expected[last] = in_room(lambda: expected_of(kernel, case, problems[last]))
     try:
-        launches = [_prepared(entry, case, problem, device) for problem in problems]
+        launches = provided(
+            device, lambda: [entry.prepare(case, each) for each in sets.arguments()]
+        )
         samples = provided(device, lambda: measure(launches))
     except ProviderRaised as raised:
         return failed(cell, failure_of(raised.__cause__ or raised))
-    cell = replace(
-        cell,
-        samples=list(samples),
-        sets=len(problems),
-        why_eager=samples.why_eager,
-        clocks=clocks(),
-    )
+    cell = replace(cell, samples=list(samples), why_eager=samples.why_eager, clocks=clocks())
     limit = kernel.tolerance(case)
-    for number, right in expected.items():
-        _, wrong = compared(outputs(problems[number]), right, limit)
-        if wrong:
-            reason = f"after timing, set {number + 1} of {len(problems)}: {'; '.join(wrong)}"
+    for number, inputs in sets.judged.items():
+        found = compared(inputs.outputs, inputs.expected, limit).values()
+        if wrong := [each.problem for each in found if each.problem]:
+            reason = f"after timing, set {number + 1} of {sets.count}: {'; '.join(wrong)}"
             return replace(cell, outcome="wrong", reason=reason)
     return cell
 
 
-def _made(kernel: Kernel, case: Case, seed: int, device: str) -> Problem:
-    source = Source(seed=seed, device=device, guarded=False)
-    return in_room(lambda: kernel.make(case, source))
-
-
-def _prepared(entry: Entry, case: Case, problem: Problem, device: str) -> Callable[[], None]:
-    return provided(device, lambda: entry.prepare(case, problem.arguments))
-
-
 def _sets(first: Problem, touched: int) -> int:
     """As many as no cache holds, as far as there is memory for them."""
-    size = sum(each.numel() * each.element_size() for each in tensors(first.arguments).values())
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
-    room: int = 1 + int(free * _SHARE) // max(1, size)
+    room: int = 1 + int(free * _SHARE) // max(1, nbytes(first))
     l2_bytes: int = torch.cuda.get_device_properties().L2_cache_size
-    cold = rotation(touched, l2_bytes)
-    return min(cold, room, _MOST_SETS)
+    return min(rotation(touched, l2_bytes), room, _MOST_SETS)

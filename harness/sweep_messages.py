@@ -43,6 +43,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
     provider: str
     case: dict[str, CaseValue]
     seeds: list[int]
+    again: bool
+    """Launch twice on the inputs of the first seed."""
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from kvproof.harness.doctor import GPU_EXTRA
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import CaseValue, Skipped, SweepKernel, SweepProvider
 from kvproof.harness.sweep_crew import SweepProcess, WorkerLost
@@ -28,8 +30,9 @@ from kvproof.harness.sweep_where import check_axes, matches, parse_where
 _PATIENCE = 120.0
 """Seconds in which all kernels, or the cells of one, must be described."""
 
+_SEEDS: dict[DeviceKind, tuple[int, ...]] = {"cpu": (0,), "cuda": (0, 1)}
+_AGAIN: dict[DeviceKind, int] = {"cpu": 8, "cuda": 1}
 _VERSIONS = ("python", "torch", "triton", "cuda")
-_INSTALL = 'pip install "kvproof[gpu]"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,8 @@ class SweepOptions:
     """GPUs over which the cells are spread."""
     workers: int = 0
     """Processes per device that check side by side; 0: as many as the cores allow."""
-    seeds: tuple[int, ...] = (0, 1)
+    seeds: tuple[int, ...] = ()
+    """Empty: two on a GPU; one in the interpreter, where a launch takes up to a second."""
     timing: bool = True
     """Only on a GPU."""
     timeout: float = 60.0
@@ -63,6 +67,9 @@ class Plan:
 
     options: SweepOptions
     device: DeviceKind
+    seeds: tuple[int, ...]
+    again: int
+    """Every so many-th cell of a kernel is launched twice."""
     versions: dict[str, str]
     sets: tuple[str, ...]
     kernels: list[SweepKernel]
@@ -91,6 +98,7 @@ def make_plan(lead: SweepProcess, options: SweepOptions) -> Plan:
     specs = list(dict.fromkeys([*options.providers, *options.peers]))
     described = describe(lead, options.kernels, specs)
     kernels = [_loaded(kernel) for kernel in described.kernels]
+    _check_unique("kernels", [kernel.name for kernel in kernels])
     names = dict(zip(options.kernels or [each.name for each in kernels], kernels, strict=True))
     sets = options.cells or (("gpu",) if lead.device == "cuda" else ("cpu",))
     _check_sets(sets, kernels)
@@ -106,6 +114,8 @@ def make_plan(lead: SweepProcess, options: SweepOptions) -> Plan:
     return Plan(
         options=options,
         device=lead.device,
+        seeds=options.seeds or _SEEDS[lead.device],
+        again=1 if options.seeds else _AGAIN[lead.device],
         versions={name: str(lead.facts[name]) for name in _VERSIONS if name in lead.facts},
         sets=sets,
         kernels=[_kernel(each, len(wanted[each.name])) for each in kernels if wanted[each.name]],
@@ -130,7 +140,7 @@ def _answer(lead: SweepProcess, request: Request) -> Answer:
 
 def _hint(lost: WorkerLost) -> str:
     if "No module named 'torch'" in lost.log or "No module named 'triton'" in lost.log:
-        return _INSTALL
+        return f"pip install {GPU_EXTRA}"
     return "kvproof doctor says what this machine lacks"
 
 
@@ -186,9 +196,14 @@ def _providers(
             skipped.append(Skipped(part=f"sweep of {each.spec}", reason=why))
         else:
             raise _unusable(each, names)
-    if twice := {p.name for p in providers if [q.name for q in providers].count(p.name) > 1}:
-        raise UsageError(f"two providers are called {min(twice)!r}", "rename one of them")
+    _check_unique("providers", [provider.name for provider in providers])
     return providers, skipped
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    """Cells are told apart by these names."""
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise UsageError(f"two {what} are called {twice[0]!r}", "leave one out, or rename it")
 
 
 def _unusable(provider: ProviderFacts, kernels: Sequence[str]) -> UsageError:

@@ -20,13 +20,14 @@ import torch
 from msgspec.structs import replace
 
 from kvproof.harness import sweep_messages as messages
-from kvproof.harness.events import Cell
-from kvproof.harness.sweep_check import NoRoom, check
-from kvproof.harness.sweep_measure import measured
+from kvproof.harness.events import Ceiling, Cell
+from kvproof.harness.sweep_check import check
+from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf
+from kvproof.harness.sweep_measure import InputSets, measured
 from kvproof.harness.sweep_messages import Answer, Request
 from kvproof.harness.worker import end_with_host, load, take_pipes
 from kvproof.kernels.registry import KERNELS, kernel, provider
-from kvproof.kernels.spec import Case, Kernel, Provider
+from kvproof.kernels.spec import Case, Entry, Kernel, Provider
 from kvproof.kernels.timing import device_facts
 
 RANDOM = "random"
@@ -53,6 +54,8 @@ class SweepWorker:
 
     def __init__(self, device: messages.DeviceKind) -> None:
         self._device = device
+        self._inputs: Shelf[Inputs] = Shelf(most=2)
+        self._sets: Shelf[InputSets] = Shelf(most=1)
 
     def answer(self, request: Request) -> Answer:
         """Carry out a request; every exception is an answer too."""
@@ -69,6 +72,7 @@ class SweepWorker:
                 case messages.Check() | messages.Measure():
                     return self._cell(request)
         except Exception as error:  # noqa: BLE001 - whatever a description raises is its fault
+            self._forget()
             text = "".join(traceback.format_exception_only(error)).strip()
             return messages.Fault(message=text, traceback=traceback.format_exc())
 
@@ -78,15 +82,12 @@ class SweepWorker:
         entry = offered.kernels[subject.name]
         crowded = False
         try:
-            if isinstance(request, messages.Check):
-                cell = check(subject, entry, request.case, seeds=request.seeds, device=self._device)
-            else:
-                cell = measured(
-                    subject, entry, request.case, seed=request.seed, device=self._device
-                )
+            cell = self._judged(subject, entry, request)
         except NoRoom as error:
             crowded = True
             cell = _without_room(request, error)
+        if crowded or cell.outcome not in ("ok", "unsupported"):
+            self._forget()
         broken = self._device == "cuda" and not _usable()
         seconds = round(time.monotonic() - started, 3)
         return messages.Judged(
@@ -95,6 +96,32 @@ class SweepWorker:
             crowded=crowded,
             broken=broken,
         )  # fmt: skip
+
+    def _judged(
+        self, subject: Kernel, entry: Entry, request: messages.Check | messages.Measure
+    ) -> Cell:
+        if isinstance(request, messages.Check):
+            return check(
+                subject,
+                entry,
+                request.case,
+                seeds=request.seeds,
+                again=request.again,
+                device=self._device,
+                shelf=self._inputs,
+            )
+        return measured(
+            subject,
+            entry,
+            request.case,
+            seed=request.seed,
+            device=self._device,
+            shelf=self._sets,
+        )
+
+    def _forget(self) -> None:
+        self._inputs.clear()
+        self._sets.clear()
 
 
 def _without_room(request: messages.Check | messages.Measure, error: NoRoom) -> Cell:
@@ -175,7 +202,10 @@ def _why(error: BaseException) -> str:
 
 
 def _limits() -> messages.Limits:
-    raise NotImplementedError
+    from kvproof.kernels.ceilings import measure_ceilings  # imports Triton: see `main`
+
+    values = {name: Ceiling(**found._asdict()) for name, found in measure_ceilings().items()}
+    return messages.Limits(values=values)
 
 
 def _device(asked: str) -> messages.DeviceKind:
@@ -196,7 +226,7 @@ def main() -> None:
     threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
     device = _device(asked)
     if device == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
         torch.set_num_threads(1)  # workers run side by side
     worker = SweepWorker(device)
     for line in source:

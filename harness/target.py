@@ -124,7 +124,11 @@ class StateUse:
     read: Table
     """Blocks (or the row) with the state after exactly `start` tokens; empty: the zero state."""
     writes: tuple[tuple[int, Table], ...]
-    """(tokens, blocks): the state after exactly so many tokens lies there once the step ran."""
+    """(tokens, blocks): the state after exactly so many tokens lies there once the step ran.
+
+    One after `stop` tokens, and one after each token before a draft; any earlier one is a
+    checkpoint, which the step writes as it passes.
+    """
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class Scheduled:
     """A step was scheduled: positions [start, stop) are computed, the visible of [0, start) read.
 
     `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
+    A checkpoint after `stop` tokens is a copy in `saves`; earlier ones are in `states`.
     """
 
     step: int

@@ -164,7 +164,7 @@ def _line(message: dict[str, object]) -> bytes:
     return json.dumps(message, default=plain, separators=(",", ":")).encode() + b"\n"
 
 
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+def take_pipes() -> tuple[BinaryIO, BinaryIO]:
     """Keep the two pipes for the protocol; the engine's own output goes to the log."""
     source, sink = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as nothing:
@@ -175,7 +175,7 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     return os.fdopen(source, "rb"), os.fdopen(sink, "wb")
 
 
-def _end_with_host(source: int) -> None:
+def end_with_host(source: int) -> None:
     """End this process group when the host's end of the pipe closes, even in the middle of a call.
 
     Hang-up is reported without asking for any event, so no input is consumed.
@@ -193,9 +193,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--factory", required=True)
     worker = Worker(parser.parse_args().factory)
-    source, sink = _take_pipes()
+    source, sink = take_pipes()
     faulthandler.enable()
-    threading.Thread(target=_end_with_host, args=[source.fileno()], daemon=True).start()
+    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
     for line in source:
         sink.write(worker.answer(line))
         sink.flush()

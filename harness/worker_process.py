@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,9 @@ def exit_in_words(code: int) -> str:
 class WorkerProcess:
     """One running worker: lines with deadlines, its log, and how it ended."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
@@ -41,6 +43,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env=environment,
                 bufsize=0,
                 start_new_session=True,
             )
@@ -94,9 +97,13 @@ class WorkerProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+        self.kill()
+        self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the process group; whoever waits for an answer sees the end of the pipe."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
     def log_tail(self) -> str:
         """The end of what this process has written to its log."""

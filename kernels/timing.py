@@ -137,11 +137,13 @@ def _prepared(launches: Sequence[Launch]) -> tuple[Callable[[], None], int, str]
         graph = _captured(launches, stream)
         seconds = max(min(_replayed(graph.replay, 2)), 1e-6)
         repeats = max(1, min(int(TIMED_SECONDS / seconds), MOST_NODES // len(launches)))
-        longer = graph if repeats == 1 else _captured([*launches] * repeats, stream)
+        if repeats > 1:
+            graph.reset()  # what its launches allocated would be there twice
+            graph = _captured([*launches] * repeats, stream)
     except RuntimeError as refused:
         torch.cuda.synchronize()
         return lambda: _run(launches), len(launches), str(refused).partition("\n")[0]
-    return longer.replay, repeats * len(launches), ""
+    return graph.replay, repeats * len(launches), ""
 
 
 def _captured(launches: Sequence[Launch], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -26,13 +26,13 @@ class BlockPool:
 
     def take(self, count: int) -> Ids:
         """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""
-        assert 0 <= count <= len(self._free), f"take {count} of {len(self._free)} free blocks"
-        if not count:
-            return array("i")
-        taken = self._free[-count:]
-        del self._free[-count:]
-        self.num_free -= count
+        free = self._free
+        left = len(free) - count
+        assert left >= 0, f"take {count} of {len(free)} free blocks"
+        taken = free[left:]
+        del free[left:]
         taken.reverse()
+        self.num_free = left
         return taken
 
     def give(self, ids: Ids) -> None:

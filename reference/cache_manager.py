@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from kvproof.reference.access import ALLOWED, DISABLED, Access
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.block_table import BatchTable, Table, expand, pad
+from kvproof.reference.block_table import BatchTable, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
 from kvproof.reference.expert_history import Recorded
@@ -105,7 +105,8 @@ class CacheManager:
                 self.states.after(scheduled, current=current)
             if request.local and not request.released:
                 self.holdings.leave_local(request, stop)
-        self._steps.lift(step)
+        if self._steps.waiting:
+            self._steps.lift(step)
 
     # --- requests ---
 
@@ -125,7 +126,9 @@ class CacheManager:
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
         request = Live(request_id, tokens, namespace, spans, self._unit)
-        self._check(request, compute)
+        if not request.prompt or request_id in self.live:
+            raise self._unfit(request)
+        self._check_step(compute)
         if not self.config.enable_prefix_caching:
             access = DISABLED
         request.access = access
@@ -146,12 +149,10 @@ class CacheManager:
         admission = self._schedule(request, start, start, stop)
         return admission if hit.tail is None else self.holdings.copying(request, hit, admission)
 
-    def _check(self, request: Live, compute: int | None) -> None:
-        if not request.prompt:
-            raise IdentityError(f"request {request.id!r} has no tokens")
-        if request.id in self.live:
-            raise IdentityError(f"request {request.id!r} is already admitted; release it first")
-        self._check_step(compute)
+    @staticmethod
+    def _unfit(request: Live) -> IdentityError:
+        why = "is already admitted; release it first" if request.prompt else "has no tokens"
+        return IdentityError(f"request {request.id!r} {why}")
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()
@@ -166,11 +167,8 @@ class CacheManager:
         if not self.states and not request.spans:
             self._steps.schedule(request, stop)
             return Admission(hit, start, stop, request.table, request.access)
-        save = None
-        state = None
-        if self.states:
-            state, save = self.states.before(request, start, stop)
-        self._steps.schedule(request, stop, save)
+        state, saves = self.states.before(request, start, stop) if self.states else (None, [])
+        self._steps.schedule(request, stop, saves)
         encode = to_encode(hit, start, stop, request.spans) if request.spans else ()
         return Admission(hit, start, stop, request.table, request.access, state, encode)
 
@@ -274,7 +272,7 @@ class CacheManager:
         free, idle = self.pool.num_free, self.residency.num_idle
         return Usage(free, self.pool.num_blocks - 1 - free - idle, idle)
 
-    def tables(self, request_id: str) -> list[Table]:
+    def tables(self, request_id: str) -> list[Ids]:
         """Return the block ids of each group for a request or pin, null where it sees nothing (X4).
 
         Of a state, those that it runs in.

@@ -1,8 +1,8 @@
-"""A stored copy of a recurrent state after exactly n tokens, and its life (S2, S7)."""
+"""A stored copy of a recurrent state after exactly n tokens, and its life (S2)."""
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Hashable
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.transitions import Transitions
@@ -31,25 +31,23 @@ pinned while copies in flight read or write the row. Detached: out of the index,
 its last pin."""
 
 
-_NEXT = CHECKPOINT_LIFE.table
+_NEXT = dict(CHECKPOINT_LIFE.table)
 
 
 class Checkpoint:
     """One record. Only `StateCache` moves it; others read."""
 
-    __slots__ = (
-        "ids",
-        "owner",
-        "replaceable",
-        "request",
-        "restores",
-        "saving",
-        "stamp",
-        "status",
-        "tokens",
-    )
+    status = RESERVED
+    owner: object = None
+    """Where it hangs in the index, as given to `publish`; None if nowhere."""
+    saving = False
+    """The producer's pin: the copy into it may be in flight."""
+    restores = 0
+    """Requests whose copy out of it may be in flight."""
+    stamp = 0
+    """When it lost its last pin or was touched, by the clock of the index."""
 
-    def __init__(self, request: str, tokens: int, ids: Ids, *, replaceable: bool) -> None:
+    def __init__(self, request: Hashable, tokens: int, ids: Ids, *, replaceable: bool) -> None:
         self.request = request
         """Its producer."""
         self.tokens = tokens
@@ -58,15 +56,6 @@ class Checkpoint:
         """Its row, or its blocks in the shared pool."""
         self.replaceable = replaceable
         """A decode checkpoint, which the next one of its request replaces (S6)."""
-        self.status = RESERVED
-        self.owner: object = None
-        """Where it hangs in the index, as given to `publish`; None if nowhere."""
-        self.saving = False
-        """The producer's pin: the copy into it may be in flight."""
-        self.stamp = 0
-        """When it lost its last pin or was touched, by the clock of the index."""
-        self.restores = 0
-        """Requests whose copy out of it may be in flight."""
 
     @property
     def restorable(self) -> bool:
@@ -82,11 +71,6 @@ class Checkpoint:
         if after is None:
             raise CHECKPOINT_LIFE.illegal(self.status, event)
         self.status = after
-
-    def add_restore(self) -> None:
-        """Pin it for one more restore. Raises IllegalMove unless it is restorable."""
-        self.move("pin")
-        self.restores += 1
 
     def end_restore(self) -> bool:
         """Drop the pin of one restore; tells whether it was the last pin."""
@@ -105,27 +89,3 @@ class Checkpoint:
         self.move("unpin_last" if last else "unpin")
         self.saving, self.restores = saving, restores
         return last
-
-
-class Verdict(Enum):
-    """What a candidate is to a request that matched `tokens` tokens, and what goes (S7)."""
-
-    HIT = "restore it"
-    OTHER_CONTENT = "not for this request; keep everything"
-    STALE_ENTRY = "the index entry has no record; drop the entry"
-    STALE_RECORD = "release the record, or leave it to whoever pins it; drop the entry"
-
-
-def verdict(
-    checkpoint: Checkpoint | None, *, owner: object, tokens: int, same_content: bool
-) -> Verdict:
-    """Judge the record that the index entry `owner` names for a state after `tokens` tokens.
-
-    A record that contradicts its entry is stale whatever the request asks for; only a sound
-    record is compared with the request, and a mismatch costs it nothing.
-    """
-    if checkpoint is None or checkpoint.status == ABSENT:
-        return Verdict.STALE_ENTRY
-    if not checkpoint.restorable or checkpoint.owner != owner or checkpoint.tokens != tokens:
-        return Verdict.STALE_RECORD
-    return Verdict.HIT if same_content else Verdict.OTHER_CONTENT

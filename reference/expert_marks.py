@@ -70,9 +70,6 @@ class ExpertMarks:
         """Forget the history of a request."""
         self._histories.pop(request, None)
 
-    def created(self, node: Node) -> None:
-        """A new node has no rows."""
-
     def split(self, front: Node, back: Node) -> None:
         """Divide the rows of `back` (see `Attached`)."""
         self.store.move(back, front, front.units)

@@ -26,7 +26,6 @@ from kvproof.reference.identity import (
     segments,
 )
 from kvproof.reference.requests import Admission, Live, Refusal
-from kvproof.reference.state_saves import save_kind
 
 _BEFORE_ADMISSION = len(LIMITS) - 2
 """Limits that the content decides; own pins and access are seen at the admission."""
@@ -146,25 +145,14 @@ class Explainer:
 
     def _watch(self, request_id: str, answer: Admission) -> None:
         """Remember what the newest step computes."""
-        request = self.manager.live[request_id]
-        saved = bool(answer.state and answer.state.save)
+        request, states = self.manager.live[request_id], self.manager.states
+        due: list[int] = []
+        if states and answer.state:
+            due = states.due(request, answer.start, answer.stop)
+        saved = {tokens for tokens, _ in answer.state.saves} if answer.state else set()
         self._running[self._step].append(
-            _Computed(request, answer.stop, request.drafts, saved, self._wants(request, answer))
+            _Computed(request, answer.stop, request.drafts, [(at, at in saved) for at in due])
         )
-
-    def _wants(self, request: Live, answer: Admission) -> bool:
-        """Tell whether the state after the step is worth a checkpoint, room or not (S6)."""
-        config = self.manager.config
-        if answer.state is None or request.drafts or not request.access.write:
-            return False
-        kind = save_kind(
-            answer.stop,
-            prompt=request.prompt,
-            unit=config.layout.unit,
-            interval=config.prefix_cache_decode_state_interval,
-            spans=request.spans,
-        )
-        return kind != "no"
 
     def end_step(
         self,
@@ -183,11 +171,11 @@ class Explainer:
                 self._remember(computed, computed.stop - drafts + kept)
 
     def _remember(self, computed: _Computed, stop: int) -> None:
-        request = computed.request
+        request, ghost = computed.request, self._ghost
         fine = segments(request.spans, 1)
-        node = self._ghost.store(request.namespace, request.tokens, fine, stop)
-        if computed.wanted:
-            self._ghost.mark(node, saved=computed.saved)
+        ghost.store(request.namespace, request.tokens, fine, stop)
+        for tokens, saved in computed.states:
+            ghost.mark(ghost.store(request.namespace, request.tokens, fine, tokens), saved=saved)
 
     def reset(self) -> None:
         """See `CacheManager.reset`: what was computed so far can not be reused (H6)."""
@@ -201,10 +189,8 @@ class _Computed(NamedTuple):
     request: Live
     stop: int
     drafts: int
-    saved: bool
-    """Its state gets a checkpoint at `stop`."""
-    wanted: bool
-    """It would, if there were room."""
+    states: list[tuple[int, bool]]
+    """(tokens, saved): the state after so many is worth a checkpoint; whether there was room."""
 
 
 class _View:

@@ -68,9 +68,6 @@ class GhostIndex:
 
     # --- changes of nodes (see `Attached`) ---
 
-    def created(self, node: Node) -> None:
-        """A new node has no marks."""
-
     def split(self, front: Node, back: Node) -> None:
         """Divide the marks of `back`."""
         for units, saved in self._saves.pop(back, _NO_MARKS).items():

@@ -10,6 +10,7 @@ blocks are taken, held and evicted together, and lie interleaved in one flat arr
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.block_table import Table
 
 Kind: TypeAlias = Literal["full", "window", "chunk", "state"]
 KINDS: tuple[Kind, ...] = ("full", "window", "chunk", "state")
@@ -85,12 +85,13 @@ class BlockClass(NamedTuple):
         whole = lcm(self.size, self.unit)
         return units * self.unit // whole * whole // self.unit
 
-    def table(self, member: Member, ids: Ids) -> Table:
+    def table(self, member: Member, ids: Ids) -> Ids:
         """Return the ids of one group out of the interleaved ids of the class."""
-        if self.width == member.ratio:
-            return np.array(ids, np.int32)
-        rows = np.array(ids, np.int32).reshape(-1, self.width)
-        return rows[:, member.offset : member.offset + member.ratio].reshape(-1)
+        offset, ratio, width = member.offset, member.ratio, self.width
+        if ratio == 1 or ratio == width:
+            return ids[offset :: width // ratio]
+        rows = np.array(ids, np.int32).reshape(-1, width)
+        return array("i", rows[:, offset : offset + ratio].tobytes())
 
 
 @dataclass(frozen=True)
@@ -131,23 +132,43 @@ class Layout:
         """Groups with recurrent state."""
         return tuple(g for g, config in enumerate(self.groups) if config.kind == "state")
 
-    def tables(self, full: Ids, local: Sequence[Ids], state: Ids) -> list[Table]:
+    def tables(self, full: Ids, local: Sequence[Ids], state: Ids) -> list[Ids]:
         """Return the ids of each group out of those of the classes and of one whole state."""
-        tables: dict[int, Table] = {}
-        for rule, ids in zip((self.full, *self.local), (full, *local), strict=True):
+        classes = (full, *local, state)
+        if self._parts is not None and len(state) == self.state_blocks:
+            return [classes[place][part] for place, part in self._parts]
+        tables = self.state_tables(state)
+        for rule, ids in zip((self.full, *self.local), classes, strict=False):
             tables |= {member.group: rule.table(member, ids) for member in rule.members}
-        tables |= self.state_tables(state)
         return [tables[group] for group in range(len(self.groups))]
 
-    def state_tables(self, ids: Ids) -> dict[int, Table]:
-        """Return the ids of each state group out of those of one whole state, or its row."""
-        tables: dict[int, Table] = {}
-        shared, first = len(ids) == self.state_blocks, 0
+    @cached_property
+    def _parts(self) -> list[tuple[int, slice]] | None:
+        """Where the ids of each group lie in those of which class, if a slice can say that."""
+        parts: dict[int, tuple[int, slice]] = {}
+        for place, rule in enumerate((self.full, *self.local)):
+            for member in rule.members:
+                if member.ratio not in (1, rule.width):
+                    return None
+                step = rule.width // member.ratio
+                parts[member.group] = place, slice(member.offset, None, step)
+        last = 1 + len(self.local)
+        parts |= {group: (last, part) for group, part in self._state_parts.items()}
+        return [parts[group] for group in range(len(self.groups))]
+
+    @cached_property
+    def _state_parts(self) -> dict[int, slice]:
+        parts, first = {}, 0
         for group in self.states:
-            width = self.groups[group].state_blocks if shared else len(ids)
-            tables[group] = np.array(ids[first : first + width], np.int32)
-            first += width if shared else 0
-        return tables
+            width = self.groups[group].state_blocks
+            parts[group], first = slice(first, first + width), first + width
+        return parts
+
+    def state_tables(self, ids: Ids) -> dict[int, Ids]:
+        """Return the ids of each state group out of those of one whole state, or its row."""
+        if len(ids) != self.state_blocks:
+            return dict.fromkeys(self.states, ids)
+        return {group: ids[part] for group, part in self._state_parts.items()}
 
     @cached_property
     def state_blocks(self) -> int:

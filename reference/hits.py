@@ -24,6 +24,9 @@ class HitLength:
         self._full_draft = config.layout.full_draft
         self._any_draft = any(group.draft for group in config.layout.groups)
         self._experts = residency.experts if config.require_cached_experts else None
+        self._local = residency.local
+        self._marks = residency.marks
+        self._special = self._any_draft or self._experts is not None
         others = (residency.local, residency.states, self._full_draft, self._experts)
         self.trivial = not any(others)
         """Every match is a hit, unless it ends inside a span."""
@@ -42,14 +45,27 @@ class HitLength:
         return self.find(request, most)
 
     def _cut(self, match: Match, node: Node, spans: Sequence[Span]) -> Match:
-        limit, marks = match.units * self._unit, self._residency.marks
-        floors = [floor for _, floor in self.floors(node, limit, spans)]
-        if not marks:
-            return match.shortened(longest(limit, floors) // self._unit)
-        length = longest(limit, [*floors, partial(marks.floor, node)])
-        checkpoint = marks.find(node, length) if length else None
-        junction = self._junction(limit, spans, length)
+        length = limit = match.units * self._unit
+        floors: Sequence[Floor] = ()
+        if spans or self._special:
+            floors = [floor for _, floor in self.floors(node, limit, spans)]
+        checkpoint = None
+        while True:  # as `longest` does, without a closure for each floor
+            before = length
+            if floors:
+                length = longest(length, floors)
+            else:
+                for local in self._local:
+                    length = local.floor(node, length)
+            if self._marks:
+                checkpoint = self._marks.last(node, length)
+                length = checkpoint.tokens if checkpoint else 0
+            if length == before:
+                break
+        if length == limit:
+            return Match(node, match.inside, match.units, checkpoint)
         cut = match.shortened(length // self._unit)
+        junction = self._junction(limit, spans, length) if self._marks else 0
         return Match(cut.node, cut.inside, cut.units, checkpoint, junction)
 
     def _junction(self, limit: int, spans: Sequence[Span], hit: int) -> int:
@@ -62,7 +78,7 @@ class HitLength:
     def floors(self, node: Node, limit: int, spans: Sequence[Span]) -> list[tuple[str, Floor]]:
         """Name each limit but the state with its floor on the path of `node` (X1, X3, M2)."""
         floors: list[tuple[str, Floor]] = [
-            (local.rule.kind, self._local(local, node, limit)) for local in self._residency.local
+            (local.rule.kind, self._seen(local, node, limit)) for local in self._local
         ]
         if self._full_draft:
             last = max(0, limit - self._unit)
@@ -74,7 +90,7 @@ class HitLength:
             floors.append(("experts", lambda length: min(length, recorded)))
         return floors
 
-    def _local(self, local: LocalBlocks, node: Node, limit: int) -> Floor:
+    def _seen(self, local: LocalBlocks, node: Node, limit: int) -> Floor:
         floor: Floor = partial(local.floor, node)
         return ahead(floor, unit=self._unit, limit=limit) if local.rule.draft else floor
 

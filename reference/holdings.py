@@ -70,9 +70,9 @@ class Holdings:
             return
         used = missing * self._width
         request.table += ids[:used]
-        for local, own in zip(self._local, request.local, strict=True):
-            own.ids += ids[used : used + missing * local.rule.width]
-            used += missing * local.rule.width
+        for own in request.local:
+            first, used = used, used + missing * own.blocks.width
+            own.ids += ids[first:used]
 
     def check_results(
         self,
@@ -113,10 +113,8 @@ class Holdings:
                 self._replace(request, piece)
         if self._experts:
             self._experts.index(request, pieces)
-        if not self._local:
-            return
-        for local, own in zip(self._local, request.local, strict=True):
-            duplicates = local.index(own, pieces)
+        for own in request.local:
+            duplicates = own.blocks.index(own, pieces)
             if duplicates:
                 self._retire(request, duplicates)
 
@@ -143,8 +141,8 @@ class Holdings:
     def leave_local(self, request: Live, tokens: int | None = None) -> None:
         """Give back what no later step of the request sees (X4), or all."""
         node, indexed, orphan = request.node, request.indexed, request.epoch != self.epoch
-        for local, own in zip(self._local, request.local, strict=True):
-            freed = local.leave(own, node, indexed, tokens, orphan=orphan)
+        for own in request.local:
+            freed = own.blocks.leave(own, node, indexed, tokens, orphan=orphan)
             if freed:
                 self._pool.give(freed)
 
@@ -168,9 +166,10 @@ class Holdings:
 
     def _drop(self, request: Live, scratch: Ids) -> None:
         """Let go of a path, ends of chains first (B3)."""
-        orphans = self._trie.release(request.node)
-        if orphans:
-            self._pool.give(orphans)
+        if request.epoch == self.epoch:
+            self._trie.release(request.node)
+        else:
+            self._pool.give(self._trie.abandon(request.node))
         if scratch:
             self._pool.give(scratch)
         if request.local:

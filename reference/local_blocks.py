@@ -17,10 +17,10 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 
-from kvproof.reference.block_pool import Ids
+from kvproof.reference.block_pool import NULL_BLOCK, Ids
 from kvproof.reference.groups import BlockClass
 from kvproof.reference.prefix_trie import PrefixTrie
-from kvproof.reference.trie_node import Node, Piece, join
+from kvproof.reference.trie_node import Node, Piece
 
 
 class Run:
@@ -41,9 +41,10 @@ class Run:
 class LocalTable:
     """Blocks of one class for one request; ids are null below unit `first`."""
 
-    __slots__ = ("first", "ids")
+    __slots__ = ("blocks", "first", "ids")
 
-    def __init__(self, first: int, ids: Ids) -> None:
+    def __init__(self, blocks: LocalBlocks, first: int, ids: Ids) -> None:
+        self.blocks = blocks
         self.first = first
         self.ids = ids
 
@@ -53,7 +54,7 @@ class LocalBlocks:
 
     def __init__(self, rule: BlockClass, index: int, trie: PrefixTrie) -> None:
         self.rule = rule
-        self._width = rule.width
+        self.width = rule.width
         self._index = index
         self._trie = trie
         self._idle: OrderedDict[Run, None] = OrderedDict()
@@ -80,13 +81,14 @@ class LocalBlocks:
     def _hole(self, node: Node, first: int, units: int) -> tuple[int, int] | None:
         """Find the last absent unit of [first, units), and where its node begins."""
         while units > first:
-            while node.start >= units:
-                assert node.parent is not None
-                node = node.parent
-            absent = node.start + node.runs[self._index].lo
-            if absent > max(first, node.start):
-                return node.start, min(absent, units) - 1
-            units = node.start
+            start = node.start
+            if start < units:
+                lo = node.runs[self._index].lo
+                if lo and start + lo > first:
+                    return start, min(start + lo, units) - 1
+                units = start
+            assert node.parent is not None
+            node = node.parent
         return None
 
     def idle_blocks(self, node: Node, units: int) -> int:
@@ -99,47 +101,53 @@ class LocalBlocks:
             run = node.runs[self._index]
             idle += max(0, min(node.start + run.held, units) - max(first, node.start))
             units = node.start
-        return idle * self._width
+        return idle * self.width
 
     def idle_ids(self) -> list[list[int]]:
         """Return the idle blocks of each run, first victim first."""
-        width = self._width
+        width = self.width
         return [run.ids[run.lo * width : run.held * width].tolist() for run in self._idle]
 
     # --- requests ---
 
     def hold(self, node: Node) -> LocalTable:
         """Hold what a request that hit up to the end of `node` still sees (B5)."""
-        width, parts = self._width, []
-        units = node.start + node.units
+        width, units = self.width, node.start + node.units
         first = self.rule.first_unit(units * self.rule.unit)
+        ids = array("i")
         while units > first:
-            run, start = node.runs[self._index], max(0, first - node.start)
+            run, units = node.runs[self._index], node.start
+            start = first - units if first > units else 0
             self._add(run, start)
-            parts.append(run.ids[start * width :])
-            units = node.start
+            ids = run.ids[start * width :] + ids
             assert node.parent is not None
             node = node.parent
-        return LocalTable(first, join([*parts, array("i", bytes(first * width * 4))]))
+        return LocalTable(self, first, _NULL * (first * width) + ids)
 
     def index(self, table: LocalTable, pieces: list[Piece]) -> Ids:
         """Hang a request's new units on nodes; returns the ids that it no longer needs (T2)."""
         duplicates = array("i")
+        width = self.width
         for node, first, last, existed in pieces:
+            if len(node.runs) == self._index:  # a node of this request alone
+                run = Run(node, table.ids[first * width : last * width])
+                run.starts[0] = 1
+                node.runs = (*node.runs, run)
+                continue
             run = node.runs[self._index]
             if existed:
                 duplicates += self._share(table, run, first, last)
                 self._add(run, 0)
             else:
-                known = len(run.ids) // self._width
-                run.ids += table.ids[first * self._width : last * self._width]
+                known = len(run.ids) // width
+                run.ids += table.ids[first * width : last * width]
                 if known == 0 or table.first == first:
                     run.starts[known] = 1  # nobody else holds a run that grows
         return duplicates
 
     def _share(self, table: LocalTable, run: Run, first: int, last: int) -> Ids:
         """Take over what is resident, and fill what is absent."""
-        width, lo = self._width, run.lo
+        width, lo = self.width, run.lo
         middle, end = (first + lo) * width, last * width
         run.ids[: lo * width] = table.ids[first * width : middle]
         own = table.ids[middle:end]
@@ -156,53 +164,41 @@ class LocalBlocks:
         Units below `indexed` hang on the path of `node`, which a reset has thrown out of the index
         if it is an `orphan`. Returns ids for the pool.
         """
-        before, width = table.first, self._width
+        before, width, index = table.first, self.width, self._index
         first = len(table.ids) // width if tokens is None else self.rule.first_unit(tokens)
         if first <= before:
             return _NO_IDS
         table.first = first
-        freed = table.ids[max(before, indexed) * width : first * width]
-        while node.start + node.units > before and node.units:
-            if node.start < first:
-                run, start = node.runs[self._index], node.start
-                idle = self._shift(run, max(0, before - start), first - start, node.units)
+        freed = array("i")
+        if first > indexed:
+            freed = table.ids[max(before, indexed) * width : first * width]
+        end = indexed
+        while end > before:
+            start = node.start
+            if start < first:
+                run = node.runs[index]
+                old = before - start if before > start else 0
+                idle = _shift(run, old, first - start, end - start)
                 if idle and orphan:
                     freed += self._cut(run, run.held)
                 elif idle:
                     self.num_idle += idle * width
-                    self._enter_idle(run)
+                    run.stamp = self._trie.clock
+                    self._idle[run] = None
+                    self._idle.move_to_end(run)
             assert node.parent is not None
-            node = node.parent
+            node, end = node.parent, start
         if tokens is not None:
-            table.ids[before * width : first * width] = array(
-                "i", bytes((first - before) * width * 4)
-            )
+            table.ids[before * width : first * width] = _NULL * ((first - before) * width)
         return freed
-
-    def _shift(self, run: Run, old: int, new: int, units: int) -> int:
-        """Move the start of one holder forward; returns how many units nobody holds any more."""
-        starts = run.starts
-        if new < units:
-            starts[new] = starts.get(new, 0) + 1
-        if starts[old] > 1:
-            starts[old] -= 1
-            return 0
-        del starts[old]
-        before, run.held = run.held, min(starts) if starts else units
-        return run.held - before
 
     def _add(self, run: Run, start: int) -> None:
         run.starts[start] = run.starts.get(start, 0) + 1
         if start < run.held:
-            self.num_idle -= (run.held - start) * self._width
+            self.num_idle -= (run.held - start) * self.width
             run.held = start
             if run.lo >= start:
                 self._idle.pop(run, None)
-
-    def _enter_idle(self, run: Run) -> None:
-        run.stamp = self._trie.clock
-        self._idle[run] = None
-        self._idle.move_to_end(run)
 
     # --- eviction and reset ---
 
@@ -213,8 +209,8 @@ class LocalBlocks:
     def evict(self, count: int) -> Ids:
         """Forget about `count` blocks from the front of the oldest run (B3)."""
         run = next(iter(self._idle))
-        units = min(-(-count // self._width), run.held - run.lo)
-        self.num_idle -= units * self._width
+        units = min(-(-count // self.width), run.held - run.lo)
+        self.num_idle -= units * self.width
         freed = self._cut(run, run.lo + units)
         if run.lo == run.held:
             del self._idle[run]
@@ -222,7 +218,7 @@ class LocalBlocks:
 
     def _cut(self, run: Run, lo: int) -> Ids:
         """Make units below `lo` absent; returns their ids."""
-        width = self._width
+        width = self.width
         span = slice(run.lo * width, lo * width)
         freed = run.ids[span]
         run.ids[span] = array("i", bytes(4 * len(freed)))
@@ -240,13 +236,9 @@ class LocalBlocks:
 
     # --- changes of nodes ---
 
-    def created(self, node: Node) -> None:
-        """Begin an empty run (see `Attached`)."""
-        node.runs = (*node.runs, Run(node, array("i")))
-
     def split(self, front: Node, back: Node) -> None:
         """Cut the run of `back` in two: whoever holds the front also holds the back."""
-        units, ids = front.units, front.units * self._width
+        units, ids = front.units, front.units * self.width
         old = back.runs[self._index]
         new = Run(front, old.ids[:ids])
         front.runs = (*front.runs, new)
@@ -267,8 +259,8 @@ class LocalBlocks:
     def trim(self, node: Node, units: int) -> Ids:
         """Let go of the last units of a node that nobody holds; ids, ends of chains first."""
         run, left = node.runs[self._index], node.units - units
-        freed = run.ids[max(left, run.lo) * self._width :][::-1]
-        del run.ids[left * self._width :]
+        freed = run.ids[max(left, run.lo) * self.width :][::-1]
+        del run.ids[left * self.width :]
         self.num_idle -= len(freed)
         run.held, run.lo = left, min(run.lo, left)
         if run.lo == left:
@@ -276,4 +268,19 @@ class LocalBlocks:
         return freed
 
 
+def _shift(run: Run, old: int, new: int, units: int) -> int:
+    """Move the start of one holder forward; returns how many units nobody holds any more."""
+    starts = run.starts
+    left = starts.pop(old) - 1
+    if left:
+        starts[old] = left
+    if new < units:
+        starts[new] = starts.get(new, 0) + 1
+    if left:
+        return 0
+    before, run.held = run.held, min(starts) if starts else units
+    return run.held - before
+
+
 _NO_IDS: Ids = array("i")
+_NULL: Ids = array("i", [NULL_BLOCK])

@@ -9,7 +9,6 @@ from kvproof.reference.identity import TOKEN_BYTES, Span
 from kvproof.reference.media import chunk_stop
 from kvproof.reference.requests import Live, Refusal
 from kvproof.reference.residency import Residency
-from kvproof.reference.state_saves import next_stop
 from kvproof.reference.trie_node import Match
 
 
@@ -19,77 +18,52 @@ class Needs:
     def __init__(self, config: CacheConfig, residency: Residency) -> None:
         self._residency = residency
         self._pool = residency.pool
-        self._trie = residency.trie
         self._unit = residency.unit
         self._capacity = config.num_blocks - 1
         self._full_width = config.layout.full.width
-        self._interval = config.prefix_cache_decode_state_interval
+        self._row_width = residency.row_width
+        self._state_blocks = residency.state_blocks
+        self._rows = residency.states is not None and not residency.state_blocks
         self._rules = config.layout.local
         self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
-        self._only_full = not (residency.local or residency.states or residency.tails)
 
     def place(self, request: Live, hit: Match, compute: int | None) -> int | Refusal:
-        """Let a request begin behind `hit`; returns where its first step would end, or why not."""
-        unit = self._unit
+        """Let a request begin behind `hit`; returns where its first step would end, or why not.
+
+        What it hits itself is no room for it (B5).
+        """
+        unit, count = self._unit, request.prompt
         request.units = units = hit.units
-        request.computed = start = units * unit
+        request.computed = start = units * unit + hit.tail.tokens if hit.tail else units * unit
         request.junction = hit.junction
-        if not self._only_full:
-            request.computed += hit.beyond
-            stop = self.stop(request, compute)
-            return self._refuse_first(request, stop, hit) or stop
-        count = request.prompt
         stop = count if compute is None else min(count, start + compute)
         if request.spans and stop > start:
             stop = chunk_stop(start, stop, request.spans)
-        whole = -(-count // unit) * self._full_width
-        if whole > self._capacity:
-            return Refusal("never_fits", whole, self._capacity)
-        needed = (-(-stop // unit) - units) * self._full_width
+        refusal = None
+        if -(-count // unit) * self._row_width + self._state_blocks > self._capacity:
+            refusal = self.fits(count, request.spans)
+        if self._rows and not refusal:
+            refusal = self._refuse_rows(1, hit)
+        if refusal:
+            return refusal
+        needed = (-(-stop // unit) - units) * self._row_width + self._state_blocks
         if needed <= self._pool.num_free:
             return stop
-        trie = self._trie
-        available = self._pool.num_free + trie.num_idle - trie.idle_blocks(hit)
+        residency = self._residency
+        available = self._pool.num_free + residency.num_idle
+        available -= residency.idle_blocks(hit, hit.checkpoint)
         return Refusal("no_space", needed, available) if needed > available else stop
 
     def stop(self, request: Live, compute: int | None) -> int:
         """Return where the next step of a request ends: all known tokens, or about `compute` (M3).
 
-        Media spans are never split; recurrent models stop where a state is to be saved (S8).
+        Media spans are never split.
         """
         start, count = request.computed, len(request.tokens) // TOKEN_BYTES
         stop = count if compute is None else min(count, start + compute)
-        if stop <= start or request.drafts:
+        if stop <= start or request.drafts or not request.spans:
             return stop
-        if self._residency.states and request.access.write:
-            return next_stop(
-                start,
-                stop,
-                prompt=request.prompt,
-                unit=self._unit,
-                junction=request.junction,
-                interval=self._interval,
-                spans=request.spans,
-            )
-        return chunk_stop(start, stop, request.spans) if request.spans else stop
-
-    def _refuse_first(self, request: Live, stop: int, hit: Match) -> Refusal | None:
-        """Refuse an admission; what it hits itself is no room for it (B5)."""
-        residency = self._residency
-        refusal = self.fits(request.prompt, request.spans)
-        if refusal:
-            return refusal
-        if residency.states and not residency.state_blocks:
-            refusal = self._refuse_rows(1, hit)
-            if refusal:
-                return refusal
-        needed = (-(-stop // self._unit) - request.units) * residency.row_width
-        needed += residency.state_blocks
-        if needed <= self._pool.num_free:
-            return None
-        available = residency.pool.num_free + residency.num_idle
-        available -= residency.idle_blocks(hit, hit.checkpoint)
-        return Refusal("no_space", needed, available) if needed > available else None
+        return chunk_stop(start, stop, request.spans)
 
     def _refuse_rows(self, needed: int, hit: Match | None) -> Refusal | None:
         """Refuse for want of rows in a separate pool; checkpoints without pin make room (S5)."""

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from kvproof.reference.access import ALLOWED, Access
-from kvproof.reference.block_table import Table
+from kvproof.reference.block_pool import Ids
 from kvproof.reference.cache_manager import NO_SPANS, NOTHING, CacheManager
 from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
 from kvproof.reference.requests import Admission, Refusal, StateUse
@@ -34,7 +34,7 @@ class Observed:
         self.evicted: Counter[int] = Counter()
         """Group -> blocks that lost what they held; of state groups, rows or blocks."""
         self.saved = 0
-        """Copies of a state into a checkpoint."""
+        """States saved as checkpoints."""
         self.restored = 0
         """Copies of a checkpoint into a state."""
         self.steps_in_flight = 0
@@ -47,15 +47,15 @@ class Observed:
         """Everything that is not counted is the manager's own."""
         return getattr(self.manager, name)
 
-    def _drop(self, group: int, ids: Table) -> None:
+    def _drop(self, group: int, ids: Ids) -> None:
         if self._heard_before is not None:
             self._heard_before(group, ids)
-        gone = ids[ids != 0]
+        gone = [*filter(None, ids)]
         self.evicted[group] += len(gone)
         if group in self._states:
             self.evicted_checkpoints += group == min(self._states)
-        if len(gone) and LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("evict group=%d blocks=%s", group, gone.tolist())
+        if gone and LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("evict group=%d blocks=%s", group, gone)
 
     def begin_step(self) -> int:
         """See `CacheManager.begin_step`."""
@@ -129,19 +129,19 @@ class Observed:
         if isinstance(answer, Refusal):
             self.refused[answer.reason] += 1
         elif answer.state is not None:
-            self._count_copies(request_id, answer.start, answer.stop, answer.state)
+            self._count_states(request_id, answer.start, answer.state)
 
-    def _count_copies(self, request_id: str, start: int, stop: int, state: StateUse) -> None:
+    def _count_states(self, request_id: str, start: int, state: StateUse) -> None:
         self.restored += state.restore is not None
-        self.saved += state.save is not None
-        for verb, tokens, copy in (("restore", start, state.restore), ("save", stop, state.save)):
-            if copy is not None and LOG.isEnabledFor(logging.DEBUG):
-                source, target = copy
-                LOG.debug(
-                    "%s request=%s tokens=%d from=%s to=%s",
-                    verb,
-                    request_id,
-                    tokens,
-                    source.tolist(),
-                    target.tolist(),
-                )
+        self.saved += len(state.saves)
+        if not LOG.isEnabledFor(logging.DEBUG):
+            return
+        if state.restore:
+            LOG.debug(
+                "restore request=%s tokens=%d from=%s to=%s",
+                request_id,
+                start,
+                *(ids.tolist() for ids in state.restore),
+            )
+        for tokens, saved in state.saves:
+            LOG.debug("save request=%s tokens=%d to=%s", request_id, tokens, saved.tolist())

@@ -7,9 +7,9 @@ holds.
 
     forest --namespace--> root --first unit--> node --first unit--> node
 
-A request holds the deepest node of its path and with it every node above; `holds` counts the
-holders of a node, its own and those of everything below. Nodes without holders wait in `_idle`
-in order of release, the deepest of a path first. A holder refreshes the whole path above it, so
+A request holds the deepest node of its path and with it every node above but the root; `holds`
+counts the holders of a node, its own and those of everything below. Nodes without holders wait in
+`_idle` in order of release, the deepest of a path first. A holder refreshes the path above it, so
 a node is never released before its descendants, and the oldest idle node is always a leaf (T3).
 
 Blocks of windows and chunks, checkpoints and expert rows hang on the same nodes; what manages
@@ -49,7 +49,7 @@ class PrefixTrie:
     def clear(self) -> Ids:
         """Forget everything (H6); returns the ids without holder.
 
-        Paths still held are orphans from then on: `release` gives their blocks back.
+        Paths still held are orphans from then on: `abandon` gives their blocks back.
         """
         orphans = join([node.blocks for node in self._idle])
         self._start()
@@ -101,18 +101,13 @@ class PrefixTrie:
         return forest.children[root]
 
     def _hold_path(self, node: Node) -> None:
-        forest = self._forest
-        while node is not forest:
+        while node.units:
             if not node.holds:
-                self._leave_idle(node)
+                del self._idle[node]
+                self.num_idle -= len(node.blocks)
             node.holds += 1
             assert node.parent is not None
             node = node.parent
-
-    def _leave_idle(self, node: Node) -> None:
-        """A root that was only just made is not in the order, and has no blocks to count."""
-        self._idle.pop(node, None)
-        self.num_idle -= len(node.blocks)
 
     def _split(self, node: Node, units: int) -> Node:
         """Move the first `units` of `node` into a new parent; `node` keeps its recency."""
@@ -132,35 +127,37 @@ class PrefixTrie:
             other.split(front, node)
         return front
 
-    def release(self, node: Node) -> Ids:
-        """Drop one hold of a path (B3). Blocks that a reset has orphaned come back for the pool."""
-        released = []
-        while node.parent is not None:
-            node.holds -= 1
-            if not node.holds:
-                released.append(node)
+    def release(self, node: Node) -> None:
+        """Drop one hold of a path of the index, ends of chains first (B3)."""
+        self.clock = clock = self.clock + 1
+        while node.units:
+            node.holds = holds = node.holds - 1
+            if not holds:
+                self._idle[node] = None
+                node.stamp = clock
+                self.num_idle += len(node.blocks)
+            assert node.parent is not None
             node = node.parent
-        if node is not self._forest:
-            return join([node.blocks for node in released])
-        self.clock += 1
-        for freed in released:
-            self._enter_idle(freed)
-        return _NO_IDS
+        if not node.children:
+            self._forget_root(node)
 
-    def _enter_idle(self, node: Node) -> None:
-        if node.units or node.children:
-            self._idle[node] = None
-            node.stamp = self.clock
-            self.num_idle += len(node.blocks)
-        else:
-            self._unlink(node)
+    @staticmethod
+    def abandon(node: Node) -> Ids:
+        """Drop one hold of a path that `clear` has orphaned; returns ids that nobody holds."""
+        released = []
+        for step in node.path():
+            if step.units:
+                step.holds -= 1
+                if not step.holds:
+                    released.append(step.blocks)
+        return join(released)
 
     # --- growing and shrinking ---
 
     def insert(
         self,
         node: Node,
-        tokens: bytes | bytearray,
+        tokens: bytes,
         segments: tuple[Segment, ...],
         blocks: Ids,
         first: int,
@@ -171,12 +168,14 @@ class PrefixTrie:
         `blocks` is the caller's whole table. The caller's hold moves to the node of the last
         piece. Equal units that exist already are kept instead of the new.
         """
+        if not node.units:  # a root may have been forgotten since
+            node = self._forest.children.setdefault(node.key, node)
         pieces: list[Piece] = []
         stride = self._stride
         for start, stop, marks in segments:
             end = min(stop // stride, last)
             while first < end:
-                key: Hashable = bytes(tokens[first * stride : (first + 1) * stride])
+                key: Hashable = tokens[first * stride : (first + 1) * stride]
                 if marks and first * stride == start:
                     key = (key, marks)
                 child = node.children.get(key)
@@ -194,7 +193,7 @@ class PrefixTrie:
         self,
         node: Node,
         key: Hashable,
-        tokens: bytes | bytearray,
+        tokens: bytes,
         blocks: Ids,
         first: int,
         end: int,
@@ -212,20 +211,19 @@ class PrefixTrie:
             child = Node(node, key, bytearray(run), ids, end - first)
             node.children[key] = child
             node, child.holds = child, 1
-            for other in self.attached:
-                other.created(child)
         if self._on_change:
             self._on_change("stored", node, before, node.units)
         return node
 
-    def _descend(self, child: Node, tokens: bytes | bytearray, first: int, end: int) -> Node:
+    def _descend(self, child: Node, tokens: bytes, first: int, end: int) -> Node:
         """Move the caller's hold into an existing child as far as it is equal."""
         size = min(len(child.tokens), (end - first) * self._stride)
         inside = equal_units(child.tokens, tokens, first * self._stride, size, self._stride)
         if inside < child.units:
             child = self._split(child, inside)
         if not child.holds:
-            self._leave_idle(child)
+            del self._idle[child]
+            self.num_idle -= len(child.blocks)
         child.holds += 1
         return child
 
@@ -262,8 +260,17 @@ class PrefixTrie:
 
     def _unlink(self, node: Node) -> None:
         assert not node.children, "a node with children left the index before them (T3)"
-        assert node.parent is not None
-        del node.parent.children[node.key]
+        above = node.parent
+        assert above is not None
+        del above.children[node.key]
+        if not above.units and not above.children:
+            self._forget_root(above)
+
+    def _forget_root(self, root: Node) -> None:
+        """Keep no namespace that nothing is cached for (T4)."""
+        roots = self._forest.children
+        if roots.get(root.key) is root:
+            del roots[root.key]
 
     # --- for invariants that are recomputed from scratch ---
 
@@ -278,6 +285,3 @@ class PrefixTrie:
     def idle_nodes(self) -> list[Node]:
         """Return the nodes without holder, first victim first."""
         return list(self._idle)
-
-
-_NO_IDS: Ids = array("i")

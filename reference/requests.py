@@ -31,14 +31,15 @@ class StateUse(NamedTuple):
     """(tokens, ids): where the state after so many tokens lies when the step has run."""
     restore: tuple[Ids, Ids] | None = None
     """(source, destination), copied before the step."""
-    save: tuple[Ids, Ids] | None = None
-    """(source, destination), copied after the step: a checkpoint after `stop` tokens."""
+    saves: tuple[tuple[int, Ids], ...] = ()
+    """(tokens, ids): checkpoints. The step writes each as it passes so many tokens; one after
+    `stop` tokens may as well be copied when the step has run."""
 
 
 class Admission(NamedTuple):
     """Positions [0, hit) are cached, [start, stop) are computed by the step in progress.
 
-    `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
+    `stop` may lie before what was asked for, so that no span is split.
     """
 
     hit: int
@@ -74,17 +75,14 @@ _NO_LOCAL: list[LocalTable] = []
 
 
 class Live:
-    """A request that holds blocks, or did until a step in flight is done."""
+    """A request that holds blocks, or did until a step in flight is done; one per admission."""
 
     __slots__ = (
-        "access", "computed", "drafts", "epoch", "id", "indexed", "junction", "key", "last_step",
-        "local", "namespace", "node", "prompt", "released", "segments", "spans", "table", "tokens",
-        "units",
+        "access", "computed", "drafts", "epoch", "id", "indexed", "junction", "last_step", "local",
+        "namespace", "node", "prompt", "released", "segments", "spans", "table", "tokens", "units",
     )  # fmt: skip
 
     id: str
-    key: str
-    """Tells this admission from others of the same id; only where a state needs it."""
     tokens: bytes
     """All tokens known so far, int32."""
     namespace: Namespace
@@ -134,4 +132,6 @@ class Live:
         self.local = _NO_LOCAL
         self.drafts = self.last_step = 0
         self.released = False
-        self.key = ""
+
+    def __repr__(self) -> str:
+        return f"Live({self.id!r})"

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable
 
 from kvproof.reference.block_pool import BlockPool, Ids
-from kvproof.reference.block_table import Table
 from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import EventLog
@@ -53,7 +52,7 @@ class Residency:
         self.trie.attached = [other for other in others if other]
         self._alone = not self.local and not self.states
         self._layout = layout
-        self.on_drop: Callable[[int, Table], None] | None = None
+        self.on_drop: Callable[[int, Ids], None] | None = None
         """Hears of (group, blocks or rows) that lose their identity, for any reason but a reset."""
 
     def _make_states(self, config: CacheConfig) -> StateCache:
@@ -80,8 +79,9 @@ class Residency:
         return self.pool.num_free + self.num_idle - ready * self.state_blocks
 
     def _unhook(self, checkpoint: Checkpoint) -> None:
+        assert self.marks is not None
         self._tell_of_state(checkpoint)
-        self.prune(StateMarks.unhook(checkpoint))
+        self.prune(self.marks.unhook(checkpoint))
 
     def _spare(self, count: int) -> Ids | None:
         """Room for a state: scratch, else what is idle in the order of eviction (S9)."""
@@ -189,7 +189,7 @@ class Residency:
         if self.on_drop:
             for member in self._layout.full.members:
                 table = self._layout.full.table(member, ids)
-                self.on_drop(member.group, table[table > 0])
+                self.on_drop(member.group, array("i", filter(None, table)))
 
     def _tell_of_state(self, checkpoint: Checkpoint) -> None:
         if self.on_drop:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.transitions import IllegalMove
@@ -28,25 +28,21 @@ class RunningStates:
         self._give = give
         self._room = room
         self._most = most or sys.maxsize
-        self._rows: dict[str, Ids] = {}
-        self._drafts: dict[str, list[Ids]] = {}
+        self.rows: dict[Hashable, Ids] = {}
+        self._drafts: dict[Hashable, list[Ids]] = {}
 
-    def acquire(self, request: str) -> Ids | None:
+    def acquire(self, request: Hashable) -> Ids | None:
         """Return the row of a request, its own if it runs already; None: it waits (S5)."""
-        ids = self._rows.get(request)
-        if ids is None and len(self._rows) < self._most:
+        ids = self.rows.get(request)
+        if ids is None and len(self.rows) < self._most:
             ids = self._take()
             if ids is not None:
-                self._rows[request] = ids
+                self.rows[request] = ids
         return ids
 
-    def get(self, request: str) -> Ids | None:
-        """Return the row of a running request."""
-        return self._rows.get(request)
-
-    def acquire_drafts(self, request: str, count: int) -> list[Ids] | None:
+    def acquire_drafts(self, request: Hashable, count: int) -> list[Ids] | None:
         """Return one more row for each draft token, or None if there are not enough (X5)."""
-        if request not in self._rows or request in self._drafts:
+        if request not in self.rows or request in self._drafts:
             raise IllegalMove(f"request {request!r}: drafts need one running state and no other")
         if self._room() < count:
             return None
@@ -55,35 +51,36 @@ class RunningStates:
         self._drafts[request] = taken
         return taken
 
-    def keep_draft(self, request: str, accepted: int) -> Ids:
+    def keep_draft(self, request: Hashable, accepted: int) -> Ids:
         """Make the state after `accepted` drafts the running one; the other rows go back (X5)."""
-        rows = [self._rows[request], *self._drafts[request]] if request in self._drafts else []
+        rows = [self.rows[request], *self._drafts[request]] if request in self._drafts else []
         if not 0 <= accepted < len(rows):
             raise IllegalMove(f"request {request!r}: keep draft {accepted} of {len(rows)} rows")
         del self._drafts[request]
-        kept = self._rows[request] = rows.pop(accepted)
+        kept = self.rows[request] = rows.pop(accepted)
         for ids in rows:
             self._give(ids)
         return kept
 
-    def release(self, request: str) -> None:
+    def release(self, request: Hashable) -> None:
         """Give back the rows of a request. Idempotent."""
-        for ids in self._drafts.pop(request, ()):
-            self._give(ids)
-        running = self._rows.pop(request, None)
+        if request in self._drafts:
+            for ids in self._drafts.pop(request):
+                self._give(ids)
+        running = self.rows.pop(request, None)
         if running is not None:
             self._give(running)
 
     @property
     def num_startable(self) -> int:
         """Requests that the limit leaves room for."""
-        return self._most - len(self._rows)
+        return self._most - len(self.rows)
 
     def ids(self) -> Iterator[Ids]:
         """Yield the ids of each state."""
-        yield from self._rows.values()
+        yield from self.rows.values()
         for rows in self._drafts.values():
             yield from rows
 
     def __repr__(self) -> str:
-        return f"RunningStates({self._rows}, drafts {self._drafts})"
+        return f"RunningStates({self.rows}, drafts {self._drafts})"

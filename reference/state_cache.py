@@ -15,10 +15,10 @@ change nothing (S2); a refusal is None and changes nothing (B4).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.checkpoints import PINNED, READY, Checkpoint, Verdict
+from kvproof.reference.checkpoints import READY, Checkpoint
 from kvproof.reference.running_states import RunningStates
 from kvproof.reference.state_pool import Home
 from kvproof.reference.transitions import IllegalMove
@@ -43,9 +43,13 @@ class StateCache:
         self._clock = clock
         self._on_evict = on_evict
         self._running = RunningStates(self._take, home.give, self._room, most=most_running)
-        self._reserved: dict[str, list[Checkpoint]] = {}
-        self._restores: dict[str, Checkpoint] = {}
-        self._replaceable: dict[str, Checkpoint] = {}
+        self._reserved: dict[Hashable, list[Checkpoint]] = {}
+        self.running = self._running.rows.get
+        """Returns the row of a running request, or None."""
+        self._restores: dict[Hashable, Checkpoint] = {}
+        self.restores = self._restores.get
+        """Returns the checkpoint that a request restores from, or None."""
+        self._replaceable: dict[Hashable, Checkpoint] = {}
         self._pinned: dict[Checkpoint, None] = {}
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
         """Least recent first: the order in which they lost their last pin or were touched."""
@@ -54,7 +58,7 @@ class StateCache:
 
     # --- running requests ---
 
-    def acquire(self, request: str) -> Ids | None:
+    def acquire(self, request: Hashable) -> Ids | None:
         """Return the row of a running request, its own if it has one already (S5).
 
         None if the limit of running requests is reached or only pinned checkpoints are left: the
@@ -62,52 +66,55 @@ class StateCache:
         """
         return self._running.acquire(request)
 
-    def running(self, request: str) -> Ids | None:
-        """Return the row of a running request."""
-        return self._running.get(request)
-
-    def acquire_drafts(self, request: str, count: int) -> list[Ids] | None:
+    def acquire_drafts(self, request: Hashable, count: int) -> list[Ids] | None:
         """Return `count` more rows, one for the state after each draft token, or None (X5).
 
         Raises IllegalMove if the request does not run or has such rows already.
         """
         return self._running.acquire_drafts(request, count)
 
-    def keep_draft(self, request: str, accepted: int) -> Ids:
+    def keep_draft(self, request: Hashable, accepted: int) -> Ids:
         """Make the state after `accepted` drafts the running one; the other rows go back (X5).
 
         Raises IllegalMove if the request has no such draft row.
         """
         return self._running.keep_draft(request, accepted)
 
-    def release(self, request: str) -> None:
+    def release(self, request: Hashable) -> None:
         """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
         if request in self._restores:
             self.unpin_restore(request)
-        for checkpoint in [*self._reserved.get(request, ())]:
-            self.discard(checkpoint)
+        if request in self._reserved:
+            for checkpoint in [*self._reserved[request]]:
+                self.discard(checkpoint)
         if request in self._replaceable:
             self._replaceable.pop(request).replaceable = False
         self._running.release(request)
 
     # --- checkpoints ---
 
-    def reserve(self, request: str, tokens: int, *, replaceable: bool = False) -> Checkpoint | None:
+    def reserve(
+        self, request: Hashable, tokens: int, *, replaceable: bool = False
+    ) -> Checkpoint | None:
         """Take a row for the state of `request` after `tokens` tokens; None if there is no room.
 
         Makes room by evicting another checkpoint, but never the replaceable one of the request
         itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
         request does not run.
         """
-        if self._running.get(request) is None:
+        if self.running(request) is None:
             raise IllegalMove(f"request {request!r} has no running state to save")
-        self._spared = self._replaceable.get(request)
+        if self._replaceable:
+            self._spared = self._replaceable.get(request)
         ids = self._take()
         self._spared = None
         if ids is None:
             return None
         checkpoint = Checkpoint(request, tokens, ids, replaceable=replaceable)
-        self._reserved.setdefault(request, []).append(checkpoint)
+        if request in self._reserved:
+            self._reserved[request].append(checkpoint)
+        else:
+            self._reserved[request] = [checkpoint]
         return checkpoint
 
     def publish(self, checkpoint: Checkpoint, owner: object, *, saved: bool = False) -> None:
@@ -118,11 +125,12 @@ class StateCache:
         as an ordinary checkpoint (S6).
         """
         checkpoint.move("publish_saved" if saved else "publish")
-        checkpoint.owner, checkpoint.saving = owner, not saved
+        checkpoint.owner = owner
         self._unreserve(checkpoint)
         if saved:
             self._become_ready(checkpoint)
         else:
+            checkpoint.saving = True
             self._pinned[checkpoint] = None
         if checkpoint.replaceable:
             old = self._replaceable.get(checkpoint.request)
@@ -137,29 +145,26 @@ class StateCache:
         if checkpoint.end_save():
             self._settle(checkpoint)
 
-    def pin_restore(self, checkpoint: Checkpoint, request: str) -> None:
+    def pin_restore(self, checkpoint: Checkpoint, request: Hashable) -> None:
         """Keep a restorable checkpoint until `request` has copied from it.
 
         Raises IllegalMove also if the request has another restore under way.
         """
         if request in self._restores:
             raise IllegalMove(f"request {request!r} restores from {self._restores[request]!r}")
-        checkpoint.add_restore()
+        checkpoint.move("pin")
+        checkpoint.restores += 1
         self._restores[request] = checkpoint
         self._ready.pop(checkpoint, None)
         self._pinned[checkpoint] = None
 
-    def unpin_restore(self, request: str) -> None:
+    def unpin_restore(self, request: Hashable) -> None:
         """Drop the pin of a request's restore. Raises IllegalMove if it has none."""
         checkpoint = self._restores.pop(request, None)
         if checkpoint is None:
             raise IllegalMove(f"request {request!r} restores from no checkpoint")
         if checkpoint.end_restore():
             self._settle(checkpoint)
-
-    def restores(self, request: str) -> Checkpoint | None:
-        """Return the checkpoint that a request restores from."""
-        return self._restores.get(request)
 
     def touch(self, checkpoint: Checkpoint) -> None:
         """Make a ready checkpoint the most recent; nothing changes for others."""
@@ -197,15 +202,6 @@ class StateCache:
     def oldest(self) -> Checkpoint | None:
         """Return the next victim."""
         return next((each for each in self._ready if each is not self._spared), None)
-
-    def clean(self, verdict: Verdict, checkpoint: Checkpoint | None) -> None:
-        """Do what a verdict says to the record (S7); dropping the index entry is the caller's."""
-        if verdict is not Verdict.STALE_RECORD or checkpoint is None:
-            return
-        if checkpoint.status == READY:
-            self.drop(checkpoint)
-        elif checkpoint.status == PINNED:
-            self.detach(checkpoint)
 
     def clear(self) -> None:
         """Forget every checkpoint, pinned ones with their last pin (H6).
@@ -276,8 +272,9 @@ class StateCache:
 
     def _unreserve(self, checkpoint: Checkpoint) -> None:
         mine = self._reserved[checkpoint.request]
-        mine.remove(checkpoint)
-        if not mine:
+        if len(mine) > 1:
+            mine.remove(checkpoint)
+        else:
             del self._reserved[checkpoint.request]
 
     def _become_ready(self, checkpoint: Checkpoint) -> None:

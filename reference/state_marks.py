@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import READY, Checkpoint
@@ -11,65 +10,62 @@ from kvproof.reference.state_cache import StateCache
 from kvproof.reference.trie_node import Node
 
 
-class Mark(NamedTuple):
-    """Place of a checkpoint: behind the first `units` units of a node."""
-
-    node: Node
-    units: int
-
-
 class StateMarks:
-    """Keeps nodes and `StateCache` agreed: a checkpoint is on a node as long as it is there."""
+    """Keeps nodes and `StateCache` agreed: a checkpoint is on a node as long as it is there.
+
+    The owner of a published checkpoint is its node.
+    """
 
     def __init__(self, states: StateCache, unit: int) -> None:
         self._states = states
         self._unit = unit
 
-    def find(self, node: Node, tokens: int) -> Checkpoint | None:
-        """Return the checkpoint after exactly `tokens` tokens on the path of `node`."""
+    def last(self, node: Node, tokens: int) -> Checkpoint | None:
+        """Return the last checkpoint after at most `tokens` tokens on the path of `node` (S1)."""
         units = tokens // self._unit
-        while node.start >= units and node.units:
+        while node.units:
+            marks = node.states
+            if marks:
+                inside = units - node.start
+                if inside in marks:
+                    return marks[inside]
+                best = max((mark for mark in marks if mark <= inside), default=0)
+                if best:
+                    return marks[best]
             assert node.parent is not None
             node = node.parent
-        return node.states.get(units - node.start) if node.states else None
+        return None
 
     def floor(self, node: Node, tokens: int) -> int:
         """Return the longest length <= `tokens` with a checkpoint on the path of `node` (S1)."""
-        units = tokens // self._unit
-        while node.units:
-            if node.states:
-                inside = units - node.start
-                best = max((mark for mark in node.states if mark <= inside), default=0)
-                if best:
-                    return (node.start + best) * self._unit
-            assert node.parent is not None
-            node = node.parent
-        return 0
+        checkpoint = self.last(node, tokens)
+        return checkpoint.tokens if checkpoint else 0
 
     def hang(self, node: Node, checkpoint: Checkpoint) -> None:
-        """Publish a reserved checkpoint at the end of `node`, unless an equal one is there (S2).
+        """Publish a reserved checkpoint on the path of `node`, unless an equal one is there (S2).
 
         The step that saved it has ended, so its producer needs no pin.
         """
-        if node.states is None:
-            node.states = {}
-        if node.units in node.states:
+        units = checkpoint.tokens // self._unit
+        while node.start >= units:
+            assert node.parent is not None
+            node = node.parent
+        marks, inside = node.states, units - node.start
+        if marks is None:
+            node.states = marks = {}
+        if inside in marks:
             self._states.discard(checkpoint)
             return
-        node.states[node.units] = checkpoint
-        self._states.publish(checkpoint, Mark(node, node.units), saved=True)
+        marks[inside] = checkpoint
+        self._states.publish(checkpoint, node, saved=True)
 
-    @staticmethod
-    def unhook(checkpoint: Checkpoint) -> Node:
+    def unhook(self, checkpoint: Checkpoint) -> Node:
         """Take an evicted checkpoint off its node, which is returned."""
-        assert isinstance(checkpoint.owner, Mark)
-        node, units = checkpoint.owner
+        node = checkpoint.owner
+        assert isinstance(node, Node)
         assert node.states is not None
-        del node.states[units]
+        del node.states[checkpoint.tokens // self._unit - node.start]
         return node
-
-    def created(self, node: Node) -> None:
-        """A new node has no checkpoints."""
 
     def split(self, front: Node, back: Node) -> None:
         """Divide the checkpoints of `back` (see `Attached`)."""
@@ -78,7 +74,7 @@ class StateMarks:
             node, inside = (front, units) if units <= front.units else (back, units - front.units)
             node.states = node.states or {}
             node.states[inside] = checkpoint
-            checkpoint.owner = Mark(node, inside)
+            checkpoint.owner = node
 
     def trim(self, node: Node, units: int) -> Ids:
         """Forget checkpoints in the last units; their ids go home, none come back here."""

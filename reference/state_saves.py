@@ -1,9 +1,13 @@
-"""Where a step ends, and where a state is saved, so that shared prompts hit (S6, S8, M3).
+"""After which tokens a step saves the state, so that shared prompts hit (S6, S8).
 
 A state can be restored only after exactly the tokens that it has read, so positions must be
 chosen where other requests will want to begin: where this prompt leaves what is cached (its
-*junction*), at the last unit border that an equal prompt can hit, at the ends of chunks, and
-every `interval` tokens of decoding. A prompt saves at most twice more than it has chunks.
+*junction*), at the last unit border of each step that an equal prompt can hit, at the end of the
+prompt for those that go on from it, and every `interval` tokens of decoding. A prompt saves at
+most two states more than it has steps.
+
+A step may pass such a position: its kernels scan the tokens in chunks and hand out the state
+between two of them, so no step ends early for the sake of a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,17 +15,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Literal
 
 from kvproof.reference.identity import Span
-
-Save = Literal["no", "prefill", "decode"]
-"""Whether a state is worth a checkpoint, and of which kind; only `decode` ones are replaceable."""
 
 _START = attrgetter("start")
 
 
-def next_stop(
+def saved_after(
     start: int,
     stop: int,
     *,
@@ -30,65 +30,38 @@ def next_stop(
     junction: int = 0,
     interval: int = 0,
     spans: Sequence[Span] = (),
-) -> int:
-    """Return where a step that begins at `start` and could compute up to `stop` has to end.
+) -> list[int]:
+    """Return after how many tokens, in order, the step [start, stop) saves the state.
 
-    At the junction, else at the last unit border before the prompt's last token, else beyond the
-    prompt at the next multiple of `interval`, else at `stop`; there, before the end of the
-    prompt, at a unit border if one is left. Never inside a span: the result lies beyond `stop`
-    only if `start` is where a span begins that is longer than the step. `spans` are in order and
+    At the junction; at the last unit border before the last token of the prompt; at the end of
+    the prompt if that is a unit border; beyond it at the last multiple of `interval`, which is a
+    multiple of the unit, or never if it is 0. Never inside a span (M2). `spans` are in order and
     do not overlap.
     """
-    decoded = (max(start, prompt) // interval + 1) * interval if interval else 0
-    last = _last_border(start, (prompt - 1) // unit * unit, unit, spans)
-    for wanted in (junction, last, decoded):
-        if start < wanted < stop and (not spans or outside(spans, wanted)):
-            return wanted
-    if stop < prompt:
-        border = _last_border(start, stop, unit, spans)
-        if border > start:
-            return border
-    return _whole_spans(start, stop, spans) if spans else stop
+    saved = [junction] if start < junction <= stop else []
+    if start < prompt:
+        border = _last_border(start, min(stop, prompt - 1), unit, spans)
+        if border > start and border != junction:
+            saved.append(border)
+        if stop >= prompt and prompt % unit == 0:
+            saved.append(prompt)
+    if interval and stop > prompt:
+        multiple = stop // interval * interval
+        if multiple > start and multiple > prompt:
+            saved.append(multiple)
+    return saved
 
 
-def save_kind(
-    stop: int, *, prompt: int, unit: int, interval: int = 0, spans: Sequence[Span] = ()
-) -> Save:
-    """Say whether the state after `stop` tokens becomes a checkpoint (S6).
-
-    While the prompt is computed: each unit border at which a step ends. Decoding: each multiple
-    of `interval`, which is a multiple of the unit; none if it is 0. Never inside a span (M2).
-    """
-    if stop % unit or (spans and not outside(spans, stop)):
-        return "no"
-    if stop <= prompt:
-        return "prefill"
-    return "decode" if interval and stop % interval == 0 else "no"
-
-
-def outside(spans: Sequence[Span], position: int) -> bool:
-    """Tell whether no span lies on both sides of a position."""
-    return _end_of_span(spans, position) == position
-
-
-def _end_of_span(spans: Sequence[Span], position: int) -> int:
-    """Return the end of the span that is cut at `position`, else `position`. O(log spans)."""
+def _outside(spans: Sequence[Span], position: int) -> bool:
+    """Tell whether no span lies on both sides of a position. O(log spans)."""
     index = bisect_right(spans, position - 1, key=_START) - 1
-    return max(position, spans[index].start + spans[index].length) if index >= 0 else position
+    return index < 0 or position >= spans[index].start + spans[index].length
 
 
 def _last_border(start: int, stop: int, unit: int, spans: Sequence[Span]) -> int:
     """Return the last unit border in (start, stop] outside spans, or a position <= start."""
     border = stop // unit * unit
-    while spans and border > start and not outside(spans, border):
+    while spans and border > start and not _outside(spans, border):
         index = bisect_right(spans, border - 1, key=_START) - 1
         border = spans[index].start // unit * unit
     return border
-
-
-def _whole_spans(start: int, stop: int, spans: Sequence[Span]) -> int:
-    """Move `stop` out of a span: to its start, or to its end if it begins at or before `start`."""
-    if outside(spans, stop):
-        return stop
-    first = spans[bisect_right(spans, stop - 1, key=_START) - 1].start
-    return first if first > start else _end_of_span(spans, stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ class Scheduled(NamedTuple):
     request: Live
     stop: int
     drafts: int
-    save: Checkpoint | None
-    """Where it saves the state afterwards."""
+    saves: Sequence[Checkpoint]
+    """Where it saves states."""
 
 
 class Steps:
@@ -27,23 +27,25 @@ class Steps:
         self.newest = 0
         self._scheduled: dict[int, list[Scheduled]] = {}
         """Steps in flight, oldest first."""
-        self._waiting: dict[int, list[Callable[[], None]]] = {}
+        self.waiting: dict[int, list[Callable[[], None]]] = {}
+        """Step -> what is done once it has ended."""
 
     def begin(self) -> int:
         """Open a step; what is scheduled from now on runs in it."""
-        self.newest += 1
-        self._scheduled[self.newest] = []
-        return self.newest
+        self.newest = newest = self.newest + 1
+        self._scheduled[newest] = []
+        return newest
 
     def check_open(self) -> None:
         """Raise RuntimeError if no step is open: nothing could be scheduled."""
         if self.newest not in self._scheduled:
             raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
 
-    def schedule(self, request: Live, stop: int, save: Checkpoint | None = None) -> None:
+    def schedule(self, request: Live, stop: int, saves: Sequence[Checkpoint] = ()) -> None:
         """Let the newest step compute `request` up to token `stop`."""
-        request.computed, request.last_step = stop, self.newest
-        self._scheduled[self.newest].append(Scheduled(request, stop, request.drafts, save))
+        request.computed = stop
+        request.last_step = newest = self.newest
+        self._scheduled[newest].append(Scheduled(request, stop, request.drafts, saves))
 
     def running(self, step: int) -> list[Scheduled]:
         """Return what runs in a step; nothing if it is not in flight."""
@@ -66,9 +68,9 @@ class Steps:
 
     def after(self, step: int, action: Callable[[], None]) -> None:
         """Do `action` once `step`, which is in flight, has ended."""
-        self._waiting.setdefault(step, []).append(action)
+        self.waiting.setdefault(step, []).append(action)
 
     def lift(self, step: int) -> None:
         """Do what waited for a step that has ended."""
-        for action in self._waiting.pop(step, ()):
+        for action in self.waiting.pop(step, ()):
             action()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
+from kvproof.reference.block_pool import Ids
 from kvproof.reference.groups import GroupConfig
 from kvproof.reference.symbolic_memory import POISON, SymbolicMemory
 from kvproof.reference.work import Work
@@ -84,7 +85,8 @@ class Recurrence:
             memory.write_state(restore[1], self._restored)
         self._words = memory.state(self._use.read) if len(self._use.read) else [0] * width
         self._wanted = dict(self._use.writes)
-        self._saved: list[int] = []
+        self._checkpoints = dict(self._use.saves)
+        self._saved: list[tuple[Ids, list[int]]] = []
 
     def at(self, position: int, hidden: int) -> int:
         """Fold one position into the state, and keep it where it is asked for."""
@@ -95,19 +97,20 @@ class Recurrence:
         ids = self._wanted.get(position + 1)
         if ids is not None:
             self._memory.write_state(ids, self._words)
+        saved = self._checkpoints.get(position + 1)
+        if saved is not None:
+            self._saved.append((saved, [*self._words]))
         return mix(total, hidden)
 
     def store(self) -> None:
-        """Copy the checkpoint of this step (S4)."""
-        if self._use.save:
-            self._saved = self._memory.state(self._use.save[0])
-            self._memory.write_state(self._use.save[1], self._saved)
+        """Write the checkpoints of this step (S4)."""
+        for ids, words in self._saved:
+            self._memory.write_state(ids, words)
 
     def store_again(self, *, intact: bool) -> None:
-        """Copy once more: the destination belongs to the step until it ends."""
-        if self._use.save:
-            words = self._saved if intact else [POISON] * len(self._saved)
-            self._memory.write_state(self._use.save[1], words)
+        """Write them once more: they belong to the step until it ends."""
+        for ids, words in self._saved:
+            self._memory.write_state(ids, words if intact else [POISON] * len(words))
 
     def changed(self) -> bool:
         """Tell whether the checkpoint that was restored holds something else by now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
+from kvproof.reference.identity import PLAIN, TOKEN_BYTES, Segment, Span
 from kvproof.reference.trie_node import Match, Node
 
 
@@ -17,6 +17,9 @@ def longest_match(
     """
     inside = position = 0
     end = limit * stride
+    if segments is PLAIN:
+        node, inside, position = _walk(node, tokens, 0, end, (), stride)
+        return Match(node, inside, position // stride)
     for start, stop, marks in segments:
         if position < start or inside < node.units:
             break

@@ -110,9 +110,6 @@ class Piece(NamedTuple):
 class Attached(Protocol):
     """What else hangs on the units of nodes, told when nodes change."""
 
-    def created(self, node: Node) -> None:
-        """Tell of a node with all its units."""
-
     def split(self, front: Node, back: Node) -> None:
         """Tell that `front` has taken over the first units of `back`."""
 
@@ -122,6 +119,8 @@ class Attached(Protocol):
 
 def join(parts: list[Ids]) -> Ids:
     """Return ids in position order; parts are given deepest first."""
+    if len(parts) == 1:
+        return parts[0][:]
     ids = array("i")
     for part in reversed(parts):
         ids += part

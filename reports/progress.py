@@ -18,6 +18,8 @@ from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     BenchSummary,
+    Ceilings,
+    Cell,
     Checked,
     Ended,
     Exercised,
@@ -29,19 +31,34 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     Skipped,
+    Slower,
+    SweepConcluded,
+    SweepStarted,
     TargetFailed,
     TargetStarted,
     Threshold,
 )
+from kvproof.harness.sweep_results import case_name
 from kvproof.reports.charts import ratio_text
 from kvproof.reports.notes import replay_verdict, threshold_text
 from kvproof.reports.screen import STYLES, Screen
-from kvproof.reports.text import MARKS, clean, duration, one_line, percent, plural, scaled
+from kvproof.reports.text import (
+    MARKS,
+    clean,
+    duration,
+    listed,
+    one_line,
+    percent,
+    plural,
+    scaled,
+)
 
 QUIET_SECONDS = 10.0
 """Without a terminal, a status whose words did not change is repeated that seldom."""
 
 _SPOKEN = frozenset({"fail", "inconclusive"})
+
+_EXPECTED = frozenset({"ok", "unsupported"})
 
 
 @dataclass
@@ -83,9 +100,10 @@ class LiveProgress:
     def event(self, event: AnyEvent) -> None:
         """Show one event: all of them as lines in a pipe, the notable ones above a live table.
 
-        Explanations are left out: there is one for each request (`kvproof explain` has them).
+        Explanations and good cells are left out: there is one for each request (`kvproof explain`
+        has them) and one for each cell of a sweep.
         """
-        if isinstance(event, Explained):
+        if isinstance(event, Explained) or (isinstance(event, Cell) and event.outcome in _EXPECTED):
             return
         with self._lock:
             if isinstance(event, PropertyVerdict):
@@ -196,5 +214,33 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
             return replay_verdict(event), f"{event.target} {event.path}: {event.outcome}"
         case Explained():
             return "", f"{event.target} {event.request}: {event.sentence}"
+        case _:
+            return _describe_sweep(event)
+
+
+def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
+    match event:
+        case SweepStarted():
+            kernels = listed([kernel.name for kernel in event.kernels], 8)
+            providers = listed([provider.name for provider in event.providers], 8)
+            return "", f"sweep of {kernels} by {providers} on {event.device}"
+        case Ceilings():
+            told = [
+                f"{name} {scaled(limit.value)}{limit.unit}"
+                for name, limit in event.values.items()
+                if limit.unit != "s"
+            ]
+            return "", f"device {event.device}: {', '.join(told)}"
+        case Cell():
+            verdict = "" if event.peer or event.outcome in _EXPECTED else "fail"
+            outcome = event.outcome.replace("_", " ")
+            where = f"{event.kernel} {event.provider} {case_name(event.case)}"
+            return verdict, f"{where}: {outcome} {event.reason}"
+        case Slower():
+            where = f"{event.kernel} {event.provider} {case_name(event.case)}"
+            return "fail", f"{where}: {event.ratio:.2f} times the time of the baseline"
+        case SweepConcluded():
+            missing = f", {len(event.missing)} never ran" if event.missing else ""
+            return "", f"{plural(event.planned, 'cell')} planned{missing}"
         case _:
             return "", type(event).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +15,7 @@ from hypothesis import seed as with_seed
 from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.violation import Violation
 
 SHRINK_SECONDS = 10
@@ -80,7 +80,7 @@ class Watch:
     @contextmanager
     def operation(self) -> Iterator[None]:
         """Run one operation inside."""
-        if self._over():
+        if self.over:
             raise Stop
         try:
             yield
@@ -88,6 +88,9 @@ class Watch:
             self._broke(violation)
             raise
         except TargetDied as died:
+            if ANSWERS in self.tolerate and not died.fatal:
+                self.seen.tolerated[ANSWERS] += 1
+                reject()
             self.lose(died)
             raise
         except Exception as error:
@@ -125,7 +128,8 @@ class Watch:
         if died.fatal:
             raise Stop from died
 
-    def _over(self) -> bool:
+    @property
+    def over(self) -> bool:
         """Tell whether there was time enough to explore, or to shrink what was found."""
         limit = self._first + SHRINK_SECONDS if self.seen.violation else self.deadline
         return time.monotonic() > limit
@@ -153,6 +157,22 @@ def drive(
         if seen.violation is None and seen.died is None and not seen.tolerated:
             raise
     return seen
+
+
+def drive_all(
+    machines: Sequence[type[RuleBasedStateMachine]],
+    watch: Watch,
+    budget: settings,
+    *,
+    seed: int | None,
+) -> Exploration:
+    """Deal a budget out evenly to machines that share `watch`; see `drive`."""
+    share = settings(budget, max_examples=math.ceil(budget.max_examples / len(machines)))
+    for machine in machines:
+        seen = drive(machine, watch, share, seed=seed)
+        if seen.violation or seen.died or seen.interrupted or watch.over:
+            break
+    return watch.seen
 
 
 def without_needless(

@@ -77,6 +77,9 @@ class Part(NamedTuple):
     world: Callable[[Config, Recorder], World]
     propose: Callable[[Any, Draw], tuple[str, Arguments]]
     """Draw the next operation for a world as it stands: a verb and its keywords."""
+    themes: tuple[Callable[[Draw], Config], ...] = ()
+    """Draw configurations of one kind each, in place of `draw_config`: a budget is dealt out
+    evenly to them, so that no kind is left to chance."""
 
 
 class Operation(NamedTuple):

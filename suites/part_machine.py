@@ -12,21 +12,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.violation import Violation
-from kvproof.suites.exploration import Counts, Exploration, Watch, drive, without_needless
-from kvproof.suites.part import History, Operation, Part, PartViolation, run
+from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
+from kvproof.suites.part import (
+    Config,
+    Draw,
+    History,
+    Operation,
+    Part,
+    PartViolation,
+    run,
+)
 
 
 class PartMachine(RuleBasedStateMachine):
-    """Draws a configuration, then operations; subclassed per exploration."""
+    """Draws a configuration, then operations; subclassed per exploration and theme."""
 
     part: ClassVar[Part]
+    draw_config: ClassVar[Callable[[Draw], Config]]
     watch: ClassVar[Watch]
     history: History
 
     @initialize(data=st.data())
     def create(self, data: Any) -> None:
         """Draw a world."""
-        config = self.part.draw_config(data.draw)
+        config = type(self).draw_config(data.draw)
         with self.watch.operation():
             self.history = History(self.part, config)
 
@@ -65,15 +74,25 @@ def explore(
     The arguments are those of `Watch`.
     """
     watch = Watch(_size, tolerate, deadline, progress)
-    name = f"{part.name.title()}Machine"  # keeps examples of parts apart in a database
-    machine = type(name, (PartMachine,), {"part": part, "watch": watch})
-    seen = drive(machine, watch, budget, seed=seed)
+    seen = drive_all(_machines(part, watch), watch, budget, seed=seed)
     if isinstance(seen.violation, PartViolation) and not seen.interrupted:
         config = seen.violation.history.config
         seen.violation = without_needless(
             seen.violation, _operations, lambda kept: _broken_by(part, config, kept)
         )
     return seen
+
+
+def _machines(part: Part, watch: Watch) -> list[type[PartMachine]]:
+    """One for each theme; their names keep examples apart in a database."""
+    return [
+        type(
+            f"{part.name.title()}{index or ''}Machine",
+            (PartMachine,),
+            {"part": part, "watch": watch, "draw_config": staticmethod(draw_config)},
+        )
+        for index, draw_config in enumerate(part.themes or (part.draw_config,))
+    ]
 
 
 def _operations(violation: Violation) -> list[Operation]:

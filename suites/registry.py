@@ -6,25 +6,31 @@ from difflib import get_close_matches
 
 from kvproof.harness.errors import UsageError
 from kvproof.suites.access import part as access
+from kvproof.suites.cost import part as cost
 from kvproof.suites.experts import part as experts
 from kvproof.suites.explain import part as explain
 from kvproof.suites.hits import part as hits
 from kvproof.suites.keys import part as keys
 from kvproof.suites.media import part as media
+from kvproof.suites.metrics import part as metrics
 from kvproof.suites.part import Part
 from kvproof.suites.plan import part as plan
+from kvproof.suites.settings import part as settings
 from kvproof.suites.states import part as states
 from kvproof.suites.system import part as system
 
 PARTS: tuple[Part, ...] = (
+    settings.PART,
     plan.PART,
     access.PART,
     keys.PART,
     hits.PART,
+    cost.PART,
     media.PART,
     states.PART,
     experts.PART,
     explain.PART,
+    metrics.PART,
     system.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""

@@ -119,13 +119,8 @@ RULES = {
 _DATA_PLANE = "moves bytes: comes with the data plane"
 
 WITHOUT_PROPERTY = {
-    "K1": "about a configuration, before there is a cache: test_reference_config",
-    "A3": "about models that are refused before there is a cache",
-    "T4": "about memory of the process: measured by kvproof bench",
-    "T5": "about speed: measured by kvproof bench",
     "R4": _DATA_PLANE,
     "C8": "about loads from other tiers: comes with the data plane",
-    "V2": "about the names of counters: test_reference_prometheus",
     **{f"G{number}": _DATA_PLANE for number in range(1, 11)},
     **{f"E{number}": "evaluation: comes with LongBench v2" for number in range(1, 4)},
 }

@@ -32,7 +32,7 @@ from kvproof.suites.expected_failures import Expected
 from kvproof.suites.property import Level
 from kvproof.suites.replay import property_of, replay, target_failed, unseen
 from kvproof.suites.suite import Suite
-from kvproof.suites.verdicts import Tally, exercised, missing, verdicts
+from kvproof.suites.verdicts import Tally, exercised, verdicts
 
 CORPUS = Path(__file__).parent / "corpus"
 """Op logs of bugs that were found once; replayed before anything is generated."""
@@ -40,11 +40,6 @@ CORPUS = Path(__file__).parent / "corpus"
 
 MOST_FAILURES = 3
 """Different properties that one suite reports; after each the rest is explored anew."""
-
-
-FURTHER_SEEDS = (1, 2)
-"""Which histories a budget draws is luck for a rare situation: if one never occurred, the budget is
-spent again with these seeds, before anything counts as inconclusive."""
 
 
 class Files(Protocol):
@@ -99,15 +94,7 @@ class SuiteRun:
         seed: int | None,
         progress: Callable[[str, int], None],
     ) -> None:
-        tell = partial(progress, suite.name)
-        tally = self.explore(suite, budget, seed=seed, progress=tell)
-        for further in FURTHER_SEEDS if seed is None else ():
-            ended = tally.failures or tally.died or tally.interrupted
-            if ended or not missing(suite, tally):
-                break
-            more = self.explore(suite, budget, seed=further, progress=tell)
-            tally.merge(more)
-            tally.interrupted = more.interrupted
+        tally = self.explore(suite, budget, seed=seed, progress=partial(progress, suite.name))
         if tally.interrupted:
             self._record(suite, tally)
             raise KeyboardInterrupt

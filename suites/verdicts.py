@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.events import Exercised, Failure, PropertyVerdict, TargetFailed, Verdict
 from kvproof.suites.expected_failures import Expected
 from kvproof.suites.exploration import Counts
@@ -90,6 +91,8 @@ def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:
         return "fail", tally.failures[prop.name].sentence
     if reason := suite.why_not(prop):
         return "unsupported", reason
+    if tally.died and prop.name == ANSWERS:
+        return "fail", f"the target died ({tally.died.kind}): {tally.died.message}"
     missing = [name for name in prop.situations if not tally.situations[name]]
     if missing:
         return "inconclusive", "never happened: " + "; ".join(missing)

@@ -148,17 +148,19 @@ class ReferenceTarget:
             return replace(scheduled, copies=pairs)
         if answer.state is None:
             return scheduled
-        restore, save = answer.state.restore, answer.state.save
+        use = answer.state
+        last = [self._copies(use.writes[0][1], ids) for at, ids in use.saves if at == answer.stop]
         return replace(
             scheduled,
-            copies=self._copies(*restore) if restore else (),
-            saves=self._copies(*save) if save else (),
-            states=tuple(self._states(answer.state)),
+            copies=self._copies(*use.restore) if use.restore else (),
+            saves=last[0] if last else (),
+            states=tuple(self._states(use, answer.stop)),
         )
 
-    def _states(self, use: NativeUse) -> Iterator[StateUse]:
+    def _states(self, use: NativeUse, stop: int) -> Iterator[StateUse]:
         parts = self._layout.state_tables
-        writes = [(tokens, parts(ids)) for tokens, ids in use.writes]
+        passed = [save for save in use.saves if save[0] < stop]
+        writes = [(tokens, parts(ids)) for tokens, ids in (*passed, *use.writes)]
         for group, read in parts(use.read).items():
             after = tuple((tokens, _ids(tables[group])) for tokens, tables in writes)
             yield StateUse(group, _ids(read), after)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kvproof.harness import doctor as doctor_module
@@ -22,6 +23,7 @@ from kvproof.harness.cli import explain as explain_verb
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli import plan as plan_verb
+from kvproof.harness.cli import sweep as sweep_verb
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
@@ -46,6 +48,7 @@ targets_app = App(name="targets", help="Engines under test: list, install, remov
 app.command(targets_app)
 app.command(plan_verb.plan)
 app.command(explain_verb.explain)
+app.command(sweep_verb.sweep)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]
@@ -257,7 +260,7 @@ def gate(
     save_baseline: bool = False,
     output: Output = None,
 ) -> None:
-    """Judge a change in one command: corpus, suites, bench and thresholds; one report.
+    """Judge a change in one command: corpus, suites, bench, thresholds and kernels; one report.
 
     Parameters
     ----------
@@ -309,7 +312,7 @@ def doctor() -> None:
         table.add_column(column, overflow="fold")
     findings = doctor_module.diagnose()
     for finding in findings:
-        table.add_row(finding.state, finding.name, finding.detail, finding.command)
+        table.add_row(*map(escape, (finding.state, finding.name, finding.detail, finding.command)))
     console.print(table)
     if any(finding.state == "problem" for finding in findings):
         raise SystemExit(Exit.USAGE)

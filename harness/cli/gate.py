@@ -1,10 +1,11 @@
-"""`gate`: corpus, suites, bench and thresholds in one run with one report."""
+"""`gate`: corpus, suites, bench, thresholds and kernels in one run with one report."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,13 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import SMALL
 from kvproof.harness.cli.conformance import open_all, suites
 from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
+from kvproof.harness.cli.sweep import run_in
+from kvproof.harness.doctor import GPU_EXTRA, KERNELS_NEED
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import AnyEvent, BenchSummary
+from kvproof.harness.events import AnyEvent, BenchSummary, Skipped
 from kvproof.harness.handles import Handle
 from kvproof.harness.settings import Settings
+from kvproof.harness.sweep_plan import SweepOptions
 from kvproof.harness.thresholds import judge_thresholds, load_baseline, save_baseline
 from kvproof.suites.part_suite import SUBJECT
 from kvproof.suites.property import Level
@@ -48,19 +52,35 @@ def gate(
         for handle in handles:
             level = level_of(handle.name)
             suites(handle, active, budget=settings.run.budget, level=level, seed=None)
-        if not settings.gate.bench:
-            return
-        summaries = _bench(handles, active, settings)
-        judged = judge_thresholds(
-            summaries, settings.gate, baseline, hardware=hardware(), targets=specs
-        )
-        judgements: list[AnyEvent] = [*judged.thresholds, *judged.skipped]
-        for event in judgements:
-            active.write(event)
-        if save:
-            save_baseline(
-                Path(settings.gate.baseline), summaries, hardware=hardware(), versions=versions()
+        if settings.gate.bench:
+            summaries = _bench(handles, active, settings)
+            judged = judge_thresholds(
+                summaries, settings.gate, baseline, hardware=hardware(), targets=specs
             )
+            judgements: list[AnyEvent] = [*judged.thresholds, *judged.skipped]
+            for event in judgements:
+                active.write(event)
+            if save:
+                save_baseline(
+                    Path(settings.gate.baseline),
+                    summaries,
+                    hardware=hardware(),
+                    versions=versions(),
+                )
+        if settings.gate.sweep:
+            _sweep(active)
+
+
+def _sweep(active: ActiveRun) -> None:
+    """The listed small cells of all kernels, right or not; times belong to `kvproof sweep`."""
+    lacking = [name for name in KERNELS_NEED if find_spec(name) is None]
+    if lacking:
+        reason = f"{' and '.join(lacking)} not installed"
+        active.write(
+            Skipped(part="sweep of the kernels", reason=reason, command=f"pip install {GPU_EXTRA}")
+        )
+    else:
+        run_in(active, SweepOptions(cells=("cpu",), timing=False))
 
 
 def _check_place(baseline: Path) -> None:

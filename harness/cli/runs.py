@@ -32,6 +32,8 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     RunVerdict,
+    Slower,
+    SweepConcluded,
     TargetFailed,
     Threshold,
     exit_code,
@@ -70,6 +72,8 @@ class ActiveRun:
         """Targets whose verdicts an earlier, interrupted part of the run has written."""
         self.samples: list[BenchSample] = []
         """Bench samples that it has written."""
+        self.earlier: Sequence[AnyEvent] = ()
+        """All events that it has written."""
 
     def write(self, event: AnyEvent) -> None:
         """Record an event, show it, and let it count for the verdict."""
@@ -85,6 +89,7 @@ class ActiveRun:
             for target, count in verdicts.items()
             if count >= len(properties(level_of(target)))
         }
+        self.earlier = events
         self.samples = [event for event in events if isinstance(event, BenchSample)]
         for event in events:
             if getattr(event, "target", "") in self.judged and not isinstance(event, BenchSample):
@@ -95,6 +100,10 @@ class ActiveRun:
         if isinstance(event, (PropertyVerdict, Replayed)):
             kind = event.verdict if isinstance(event, PropertyVerdict) else event.outcome
             self._counts[kind] = self._counts.get(kind, 0) + 1
+        if isinstance(event, SweepConcluded):
+            for outcomes in event.outcomes.values():
+                for outcome, cells in outcomes.items():
+                    self._counts[outcome] = self._counts.get(outcome, 0) + cells
         if wrong := _what_is_wrong(event):
             self._failures.append(wrong)
 
@@ -129,6 +138,10 @@ def _what_is_wrong(event: AnyEvent) -> str:
             return f"{event.target}: {event.message}"
         case Threshold(verdict="fail"):
             return f"{event.name} is {event.measured:g}"
+        case SweepConcluded(verdict="fail" | "inconclusive"):
+            return event.reason
+        case Slower():
+            return f"{event.kernel} of {event.provider} takes {event.ratio:.2f} times the baseline"
         case HarnessFault():
             return f"kvproof failed: {event.message}"
     return ""

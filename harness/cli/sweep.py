@@ -27,6 +27,7 @@ from kvproof.harness.sweep_messages import KernelFacts, ProviderFacts
 from kvproof.harness.sweep_plan import SweepOptions, describe
 from kvproof.harness.sweep_results import CellKey, latest, rows, started
 from kvproof.harness.sweep_verdict import slower
+from kvproof.harness.sweep_where import parse_where
 from kvproof.kernels.registry import provider_names
 
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
@@ -72,7 +73,7 @@ def sweep(
     workers
         Processes per device that check side by side; as many as the cores allow by default.
     seeds
-        Of the random inputs; each cell is checked with all of them.
+        Of the random inputs, all of which a cell is checked with; 0,1 on a GPU, else 0.
     timing
         Measure the time of cells that are right.
     timeout
@@ -98,7 +99,7 @@ def sweep(
         device="cuda" if devices and device == "auto" else device,
         devices=_numbers("--devices", devices) or (0,),
         workers=workers,
-        seeds=_numbers("--seeds", seeds) or SweepOptions().seeds,
+        seeds=_numbers("--seeds", seeds),
         timing=timing,
         timeout=seconds(timeout),
     )
@@ -120,7 +121,7 @@ def sweep(
         told.append(active.writer.directory)
         found = run_in(active, options)
         if before:
-            _compare(active, found, before, max_regression)
+            compare(active, found, before, max_regression)
 
 
 class Swept(NamedTuple):
@@ -163,6 +164,8 @@ def _numbers(option: str, given: Sequence[str] | None) -> tuple[int, ...]:
 
 
 def _check(options: SweepOptions, max_regression: float) -> None:
+    """What can be refused without a worker is refused before a run is begun."""
+    parse_where(options.where)
     if options.workers < 0:
         raise UsageError(f"--workers {options.workers} is negative", "for example --workers 2")
     if not max_regression >= 0:
@@ -183,7 +186,7 @@ def _baseline(directory: Path | None) -> Run | None:
     return run
 
 
-def _compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float) -> None:
+def compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float) -> None:
     """Times of another card say nothing about a change of the code."""
     now, then = started(swept.events), started(before.events)
     here, there = ([each.name for each in run.devices] if run else [] for run in (now, then))

@@ -67,13 +67,19 @@ def block_expand(
     if ratio == 1 and out is None:
         return block_table
     target = _target(block_table, ratio, out)
-    if not target.numel():
-        return target
-    if runs_triton(block_table):
+    if target.numel():
+        expand_into(target, block_table, ratio, tile=tile)
+    return target
+
+
+def expand_into(
+    target: torch.Tensor, block_table: torch.Tensor, ratio: int, *, tile: Tile | None = None
+) -> None:
+    """Write the expansion, unchecked; the table may lie in pinned memory, which the GPU reads."""
+    if runs_triton(target):
         _launch(block_table, target, ratio, tile)
     else:
         expand_with_torch(block_table, target, ratio)
-    return target
 
 
 def expand_with_torch(block_table: torch.Tensor, target: torch.Tensor, ratio: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random as random_numbers
+import random
 from itertools import product
 
 import torch
@@ -15,7 +15,7 @@ from kvproof.kernels.spec import EXACT, Arguments, Case, Cost, Entry, Kernel, La
 MOST_BLOCKS = 1 << 20
 
 
-def case(
+def cell(
     *,
     ratio: int = 4,
     rows: int = 256,
@@ -56,11 +56,11 @@ def cost(_: Case, arguments: Arguments) -> Cost:
     return Cost(read=4 * count, write=4 * count * arguments["ratio"])
 
 
-def random(count: int, *, seed: int) -> list[Case]:
+def random_cells(count: int, *, seed: int = 0) -> list[Case]:
     """Random shapes of moderate size."""
-    numbers = random_numbers.Random(seed)  # noqa: S311 - shapes, no secrets
+    numbers = random.Random(seed)  # noqa: S311 - shapes, no secrets
     return [
-        case(
+        cell(
             ratio=numbers.choice([1, 2, 3, 4, 5, 8, 16, 64]),
             rows=numbers.randint(1, 300),
             blocks=numbers.randint(1, 3000),
@@ -88,20 +88,20 @@ def _torch(_: Case, arguments: Arguments) -> Launch:
 def _cpu() -> list[Case]:
     widths = (1, 33, 200)
     grid = [
-        case(ratio=ratio, rows=rows, blocks=blocks, padding=padding, buffer=buffer)
+        cell(ratio=ratio, rows=rows, blocks=blocks, padding=padding, buffer=buffer)
         for ratio, (rows, blocks), (padding, buffer) in product(
             (1, 2, 4, 8),
             zip((1, 7, 3), widths, strict=True),
             (("none", "exact"), ("null", "larger"), ("minus", "exact")),
         )
     ]
-    odd = [case(ratio=ratio, rows=4, blocks=50, padding="minus") for ratio in (3, 5, 16, 64)]
+    odd = [cell(ratio=ratio, rows=4, blocks=50, padding="minus") for ratio in (3, 5, 16, 64)]
     return [*grid, *odd]
 
 
 def _gpu() -> list[Case]:
     return [
-        case(ratio=ratio, rows=rows, blocks=blocks, padding="minus", buffer=buffer)
+        cell(ratio=ratio, rows=rows, blocks=blocks, padding="minus", buffer=buffer)
         for ratio, rows, blocks, buffer in product(
             (1, 2, 4, 8, 16), (1, 16, 64, 256), (32, 512, 2048), ("exact", "larger")
         )
@@ -109,14 +109,18 @@ def _gpu() -> list[Case]:
 
 
 def _anchors() -> list[Case]:
-    return [case(buffer=buffer) for buffer in ("exact", "larger")]
+    return [cell(buffer=buffer) for buffer in ("exact", "larger")]
+
+
+def _random() -> list[Case]:
+    return random_cells(100)
 
 
 KERNEL = Kernel(
     name="block_expand",
     sentence="turns a manager's block table into the blocks that kernels address",
     axes={"ratio": (1, 2, 4, 8, 16), "rows": (1, 16, 64, 256), "blocks": (32, 512, 2048)},
-    cells={"cpu": _cpu, "gpu": _gpu, "anchors": _anchors},
+    cells={"cpu": _cpu, "gpu": _gpu, "anchors": _anchors, "random": _random},
     make=make,
     reference=reference,
     cost=cost,

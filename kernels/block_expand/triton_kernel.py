@@ -19,8 +19,9 @@ def expand(
     row = tl.program_id(1).to(tl.int64)
     known = index < width
     if DEPENDENT:
-        gdc_launch_dependents()
         gdc_wait()
+        # Not before: launches would pile up, and the last of a pile are spread unevenly.
+        gdc_launch_dependents()
     block = tl.load(blocks + row * row_stride + index, mask=known, other=0)
     first = block[:, None]
     out = tl.where(first < 0, first, first * RATIO + part[None, :])

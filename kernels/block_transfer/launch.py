@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Literal, NamedTuple
 
 import torch
 
-from kvproof.kernels.block_transfer.layouts import HEADS, SPLIT, PagedLayers
+from kvproof.kernels.backend import power_above, runs_triton, starts_ahead
+from kvproof.kernels.block_transfer.layouts import HEADS, SPLIT, TOKENS, PagedLayers
 from kvproof.kernels.block_transfer.torch_reference import copy_blocks
 from kvproof.kernels.checks import dtype_of, ids_in_range, require, same_device, shape_of
 
@@ -16,20 +16,36 @@ Direction = Literal["gather", "scatter"]
 
 
 class Tiling(NamedTuple):
-    """Most units of one program, its warps, and hints for the caches."""
+    """Most units of one program, its warps, hints for the caches, whether it may start ahead."""
 
     tile: int
     warps: int
     loads: str = ""
     stores: str = ""
-    pdl: bool = False
+    ahead: bool = False
+
+
+class Part(NamedTuple):
+    """`planes` planes from `first_plane` on, counted over all objects, in a buffer of their own.
+
+    The buffer starts with byte `origin` of the objects.
+    """
+
+    buffer: torch.Tensor
+    origin: int
+    first_plane: int
+    planes: int
 
 
 class Access(NamedTuple):
-    """Bytes of one store, and bytes of the words that it is put together from."""
+    """Bytes of one store, and bytes of the words that it is put together from.
+
+    `shifted`: it is put together from words of 16 bytes instead, shifted to their place.
+    """
 
     unit: int
     word: int
+    shifted: bool
 
 
 def gather(
@@ -46,9 +62,9 @@ def gather(
         paged: The layers.
         block_ids: Row i holds the pages of object i, int32 or int64 [objects, blocks]. Ids below 1
             are holes: never read, and their part of the object stays as it is.
-        objects: [objects, kv, layers, tokens, row bytes], of any dtype; the last two dimensions
-            contiguous. On the device of the layers or in pinned memory. `blocks` covers `tokens`;
-            of the last block only the tokens that the object has are copied.
+        objects: [objects, kv, layers, tokens, row bytes], of any dtype, each object contiguous. On
+            the device of the layers or in pinned memory. `blocks` covers `tokens`; of the last
+            block only the tokens that the object has are copied.
         skip_tokens: So many tokens at the start, counted over all objects, stay untouched (G6).
         check_ids: Refuse ids beyond the pages. Waits for the device.
 
@@ -71,25 +87,29 @@ def scatter(
     _transfer("scatter", paged, block_ids, objects, skip_tokens=skip_tokens, check_ids=check_ids)
 
 
-def access(direction: Direction, paged: PagedLayers, objects: torch.Tensor) -> Access:
+def access(
+    direction: Direction, paged: PagedLayers, objects: torch.Tensor, part: Part | None = None
+) -> Access:
     """The widest accesses that every address of the transfer allows (G5)."""
-    steps = (size * objects.element_size() for size in objects.stride()[:3])
-    flat = math.gcd(16, objects.data_ptr(), paged.block_bytes, *steps)
+    start = part.buffer.data_ptr() - part.origin if part else objects.data_ptr()
+    plane = objects.shape[3] * paged.row_bytes
+    step = objects.stride(0) * objects.element_size()
+    flat = math.gcd(16, start, step, plane, paged.block_bytes)
     page = math.gcd(paged.alignment, paged.block_bytes)
     unit, other = (flat, page) if direction == "gather" else (page, flat)
     run = {
         HEADS: paged.head_bytes,
         SPLIT: math.gcd(paged.head_bytes, paged.scale_bytes),
     }.get(paged.order, 16)
-    return Access(unit, math.gcd(unit, other, run))
+    word = math.gcd(unit, other, run)
+    # A unit then has bytes of two rows at most.
+    simple = paged.order == TOKENS or (paged.order == HEADS and paged.head_bytes >= 16)
+    return Access(unit, word, shifted=simple and word < unit == 16)
 
 
-def tiling(paged: PagedLayers, found: Access) -> Tiling:
-    """Tiles of 16 KiB where a unit is one word; smaller ones where each takes many loads."""
-    words = found.unit // found.word
-    if words == 1:
-        return Tiling(tile=1024, warps=8)
-    return Tiling(tile=512, warps=8)
+def tiling(found: Access, device: torch.device) -> Tiling:
+    """Programs of 4 KiB: small ones keep most loads under way, whatever a unit is made of."""
+    return Tiling(tile=min(2048, 4096 // found.unit), warps=4, ahead=starts_ahead(device))
 
 
 def _transfer(
@@ -104,7 +124,7 @@ def _transfer(
     check(paged, block_ids, objects, skip_tokens=skip_tokens, check_ids=check_ids)
     if not block_ids.numel() or not objects.numel():
         return
-    if block_ids.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
+    if runs_triton(block_ids):
         launch(direction, paged, block_ids, objects, skip_tokens=skip_tokens)
     else:
         copy_blocks(direction, paged, block_ids, objects, skip_tokens=skip_tokens)
@@ -127,15 +147,17 @@ def check(
     )
     shape_of("objects", objects, (None, paged.kv, len(paged.layers), None, row))
     require(
-        objects.stride()[3:] == (row, 1) or not objects.numel(),
-        f"objects has strides {objects.stride()}, expected (any, any, any, {row}, 1)",
+        not objects.numel() or objects[0].is_contiguous(),
+        f"objects has strides {objects.stride()}: each object must be contiguous",
     )
     blocks = -(-tokens // paged.page)
     shape_of("block_ids", block_ids, (objects.shape[0], blocks))
     dtype_of("block_ids", block_ids, (torch.int32, torch.int64))
     require(block_ids.is_contiguous(), f"block_ids has strides {block_ids.stride()}")
     require(skip_tokens >= 0, f"skip_tokens is {skip_tokens}, expected 0 or more")
-    require(blocks * paged.block_bytes < 1 << 31, f"objects of {tokens} tokens exceed 2 GiB a plane")
+    require(
+        blocks * paged.block_bytes < 1 << 31, f"objects of {tokens} tokens exceed 2 GiB a plane"
+    )
     same_device(layers=paged.table, block_ids=block_ids)
     if not (paged.table.is_cuda and objects.device.type == "cpu" and objects.is_pinned()):
         same_device(layers=paged.table, objects=objects)
@@ -150,35 +172,35 @@ def launch(
     objects: torch.Tensor,
     *,
     skip_tokens: int = 0,
+    part: Part | None = None,
     tuned: Tiling | None = None,
 ) -> None:
-    """Launch the kernel on checked arguments; `tuned` overrides the choice of tiles."""
-    from kvproof.kernels.block_transfer import triton_kernel
+    """Launch the kernel on checked arguments.
 
-    found = access(direction, paged, objects)
-    choice = tuned or tiling(paged, found)
+    With `part` only some planes are moved, to or from another buffer than `objects`, which then
+    only gives sizes. `tuned` overrides the choice of tiles.
+    """
+    # Triton is an optional dependency: without it only the torch path is there.
+    from kvproof.kernels.block_transfer.triton_kernel import transfer
+
     count, blocks = block_ids.shape
+    buffer, origin, first_plane, planes = part or Part(objects, 0, 0, count * paged.planes)
+    found = access(direction, paged, objects, part)
+    choice = tuned or tiling(found, paged.table.device)
     units = blocks * paged.block_bytes // found.unit
-    tile = min(choice.tile, _power_of_two(units))
-    tiles = -(-units // tile)
+    tile = min(choice.tile, power_above(units))
     # Equal tiles, in whole warps of stores: a short last one would leave its program idle.
-    span = min(tile, -(-units // tiles // 32) * 32)
+    span = min(tile, -(-units // -(-units // tile) // 32) * 32)
     tiles = -(-units // span)
     tokens = objects.shape[3]
-    steps = [size * objects.element_size() for size in objects.stride()[:3]]
-    extra = {"launch_pdl": True} if choice.pdl else {}
-    triton_kernel.transfer[(tiles * count * paged.kv * len(paged.layers),)](
-        paged.table, block_ids, objects.view(torch.uint8),
-        len(paged.layers), tiles, span, blocks, tokens, skip_tokens,
-        paged.kv_stride, paged.page_stride, steps[0], steps[1], steps[2],
-        GATHER=direction == "gather", ORDER=paged.order, KV=paged.kv, PAGE=paged.page,
+    transfer[(tiles * planes,)](
+        paged.table, block_ids, buffer.view(torch.uint8),
+        origin, objects.stride(0) * objects.element_size(), paged.page_stride,
+        first_plane, paged.planes, tiles, span, blocks, tokens, skip_tokens,
+        GATHER=direction == "gather", ORDER=paged.order, PAGE=paged.page,
         HEADS=paged.heads, HEAD=paged.head_bytes, TAIL=paged.scale_bytes,
-        UNIT=found.unit, WORD=found.word, TILE=tile,
+        UNIT=found.unit, WORD=found.word, TILE=tile, SHIFTED=found.shifted,
         EDGES=bool(skip_tokens % paged.page or tokens % paged.page),
-        LOADS=choice.loads, STORES=choice.stores, PDL=choice.pdl,
-        num_warps=choice.warps, **extra,
+        LOADS=choice.loads, STORES=choice.stores, DEPENDENT=choice.ahead,
+        num_warps=choice.warps, launch_pdl=choice.ahead,
     )  # fmt: skip
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << max(0, number - 1).bit_length()

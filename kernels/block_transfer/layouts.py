@@ -40,7 +40,9 @@ last dimension counts both."""
 class PagedLayers:
     """Layers of one geometry (G1), with the table of their addresses on the device (G4).
 
-    Sizes and strides are in bytes; strides may be padded, a block itself is dense.
+    A plane is K or V of a layer; `table` is int64 [kv * layers], the address of page 0 of each
+    plane in the order of an object. Sizes and strides are in bytes; strides may be padded, a block
+    itself is dense.
     """
 
     layers: tuple[torch.Tensor, ...]
@@ -51,8 +53,9 @@ class PagedLayers:
     heads: int
     head_bytes: int
     scale_bytes: int
-    kv_stride: int
     page_stride: int
+    alignment: int
+    """The power of two, at most 16, that divides the address of every block."""
     table: torch.Tensor
 
     @property
@@ -71,10 +74,9 @@ class PagedLayers:
         return self.page * self.row_bytes
 
     @property
-    def alignment(self) -> int:
-        """The power of two, at most 16, that divides the address of every block."""
-        addresses = (layer.data_ptr() for layer in self.layers)
-        return math.gcd(16, self.kv_stride, self.page_stride, *addresses)
+    def planes(self) -> int:
+        """K and V of all layers."""
+        return self.kv * len(self.layers)
 
 
 def paged_layers(
@@ -106,6 +108,11 @@ def paged_layers(
     _check_dense(layout, size, stride, item)
     scales = scale_bytes if order == SPLIT else 0
     row = size["bytes"] * item
+    addresses = [
+        layer.data_ptr() + plane * stride.get("kv", 0)
+        for plane in range(size.get("kv", 1))
+        for layer in layers
+    ]
     require(0 <= scales < row, f"scale_bytes is {scales}, a row has {row} bytes")
     return PagedLayers(
         layers=tuple(layers),
@@ -116,15 +123,10 @@ def paged_layers(
         heads=size.get("heads", 1),
         head_bytes=row - scales,
         scale_bytes=scales,
-        kv_stride=stride.get("kv", 0) if size.get("kv", 1) > 1 else 0,
         page_stride=stride["pages"],
-        table=_address_table(layers),
+        alignment=math.gcd(16, stride["pages"], *addresses),
+        table=torch.tensor(addresses, dtype=torch.int64, device=first.device),
     )
-
-
-def _address_table(layers: Sequence[torch.Tensor]) -> torch.Tensor:
-    addresses = [layer.data_ptr() for layer in layers]
-    return torch.tensor(addresses, dtype=torch.int64, device=layers[0].device)
 
 
 def _check_equal(layers: Sequence[torch.Tensor]) -> None:

@@ -92,9 +92,7 @@ def _copy_plane(
             part[ids] = mine[where]
 
 
-def _parts(
-    paged: PagedLayers, layer: torch.Tensor, plane: int
-) -> list[tuple[torch.Tensor, int]]:
+def _parts(paged: PagedLayers, layer: torch.Tensor, plane: int) -> list[tuple[torch.Tensor, int]]:
     """Views [pages, page, ...] of one plane of a layer, and where in a row each one starts."""
     dims = LAYOUTS[paged.layout].dims
     view = layer.view(torch.uint8)

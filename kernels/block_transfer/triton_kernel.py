@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 TOKEN_MAJOR = tl.constexpr(0)
 """A page holds whole rows, as the object does."""
@@ -21,7 +21,17 @@ SPLIT = tl.constexpr(2)
 
 @triton.constexpr_function
 def _integer(size):
-    return tl.core.get_int_dtype(size * 8, True)
+    return tl.core.get_int_dtype(size * 8, signed=True)
+
+
+@triton.jit
+def _other_row(row, GATHER: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr):
+    """Where the source of a head-major block has the row of a head that its target has at `row`."""
+    if GATHER:
+        token = row // HEADS
+        return (row - token * HEADS) * PAGE + token
+    head = row // PAGE
+    return (row - head * PAGE) * HEADS + head
 
 
 @triton.jit
@@ -92,23 +102,28 @@ def _copy(
 ):
     """Copy units of one plane, which lies at the addresses `pages` and `objects`.
 
-    With `PARTIAL` only the tokens in [first, last) are copied. It goes byte by byte (`WORD` is 1), because a unit may hold bytes of several tokens.
+    With `PARTIAL` only the tokens in [first, last) are copied, byte by byte (`WORD` is 1), because
+    a unit may hold bytes of several tokens.
     """
     ELEMENT: tl.constexpr = min(WORD, 8)
     LANES: tl.constexpr = UNIT // ELEMENT
     WORDS: tl.constexpr = UNIT // WORD
     BLOCK: tl.constexpr = PAGE * (HEADS * HEAD + TAIL) // UNIT
     block = unit // BLOCK
-    y = ((unit - block * BLOCK) * WORDS)[:, None] + tl.arange(0, WORDS)[None, :]
+    begin = (unit - block * BLOCK) * WORDS
+    column = tl.arange(0, WORDS)[None, :]
+    y = begin[:, None] + column
     mask = valid[:, None]
     if GATHER:
         word = _in_page(y, ORDER, PAGE, HEADS, HEAD // WORD, TAIL // WORD)
+    else:
+        word = _in_object(y, ORDER, PAGE, HEADS, HEAD // WORD, TAIL // WORD)
+    if GATHER:
         source = page.to(tl.int64)[:, None] * (page_stride // WORD) + word
         target = unit
         byte = y
         reads, writes = pages, objects
     else:
-        word = _in_object(y, ORDER, PAGE, HEADS, HEAD // WORD, TAIL // WORD)
         source = (block * (BLOCK * WORDS))[:, None] + word
         target = page.to(tl.int64) * (page_stride // UNIT) + unit - block * BLOCK
         byte = word
@@ -125,6 +140,83 @@ def _copy(
     writes = tl.multiple_of(writes.to(element), UNIT)
     bits = tl.load(reads + source, mask=mask, eviction_policy=LOADS)
     tl.store(writes + target[:, None] * LANES + lane, bits, mask=mask, eviction_policy=STORES)
+
+
+@triton.jit
+def _join_bytes(a, b, count):
+    """8 bytes: the first `count` from `a`, the others from `b`."""
+    bits = tl.minimum(tl.maximum(count, 0), 7) * 8
+    low = (tl.full(count.shape, 1, tl.uint64) << bits.to(tl.uint64)) - 1
+    return tl.where(count >= 8, a, b ^ ((a ^ b) & low))
+
+
+@triton.jit
+def _read_unit(base, offset, low, high, mask, LOADS: tl.constexpr):
+    """16 bytes at any address, as two integers: `base + offset`, of which [low, high) are wanted.
+
+    They come from two aligned words of 16 bytes; one without wanted bytes is not read.
+    """
+    start = base & -16
+    offset = offset + (base - start)
+    shift = (offset & 15).to(tl.int32)
+    # The hint must sit on the cast to the final type, or it is lost and accesses are narrow.
+    words = tl.multiple_of(start.to(tl.pointer_type(tl.uint64)), 16)
+    at = words + (offset >> 4)[:, None] * 2 + tl.arange(0, 2)[None, :]
+    first = mask & (shift + low < 16)
+    second = mask & (shift + high > 16)
+    a, b = tl.split(tl.load(at, mask=first[:, None], other=0, eviction_policy=LOADS))
+    c, d = tl.split(tl.load(at + 2, mask=second[:, None], other=0, eviction_policy=LOADS))
+    far = shift >= 8
+    x, y, z = tl.where(far, b, a), tl.where(far, c, b), tl.where(far, d, c)
+    bits = ((shift & 7) * 8).to(tl.uint64)
+    # In two steps, because a shift by 64 is not defined.
+    return (x >> bits) | (y << 1 << (63 - bits)), (y >> bits) | (z << 1 << (63 - bits))
+
+
+@triton.jit
+def _copy_shifted(
+    unit,
+    page,
+    valid,
+    pages,
+    objects,
+    page_stride,
+    GATHER: tl.constexpr,
+    ORDER: tl.constexpr,
+    PAGE: tl.constexpr,
+    HEADS: tl.constexpr,
+    HEAD: tl.constexpr,
+    LOADS: tl.constexpr,
+    STORES: tl.constexpr,
+):
+    """Copy units of 16 bytes whose bytes lie anywhere in the source, in two rows at most."""
+    BLOCK: tl.constexpr = PAGE * HEADS * HEAD // 16
+    block = unit // BLOCK
+    begin = (unit - block * BLOCK) * 16
+    if GATHER:
+        reads, writes = pages, objects
+        source = page.to(tl.int64) * page_stride
+        target = unit.to(tl.int64)
+    else:
+        reads, writes = objects, pages
+        source = block.to(tl.int64) * (BLOCK * 16)
+        target = page.to(tl.int64) * (page_stride // 16) + unit - block * BLOCK
+    if ORDER == TOKEN_MAJOR:
+        low, high = _read_unit(reads, source + begin, 0, 16, valid, LOADS)
+    else:
+        row = begin // HEAD
+        left = row * HEAD + HEAD - begin
+        here = _other_row(row, GATHER, PAGE, HEADS) * HEAD + HEAD - left
+        after = _other_row(row + 1, GATHER, PAGE, HEADS) * HEAD - left
+        low, high = _read_unit(reads, source + here, 0, tl.minimum(left, 16), valid, LOADS)
+        low_after, high_after = _read_unit(
+            reads, source + after, left, 16, valid & (left < 16), LOADS
+        )
+        low = _join_bytes(low, low_after, left)
+        high = _join_bytes(high, high_after, left - 8)
+    writes = tl.multiple_of(writes.to(tl.pointer_type(tl.uint64)), 16)
+    at = writes + target[:, None] * 2 + tl.arange(0, 2)[None, :]
+    tl.store(at, tl.join(low, high), mask=valid[:, None], eviction_policy=STORES)
 
 
 @triton.jit
@@ -151,7 +243,7 @@ def _copy_cut(
 ):
     """Copy the tokens in [first, last) of one block, as far as its units lie in [start, end)."""
     BLOCK: tl.constexpr = PAGE * (HEADS * HEAD + TAIL) // UNIT
-    STEP: tl.constexpr = min(TILE, 64)
+    STEP: tl.constexpr = min(TILE, 1024 // UNIT)
     low = tl.maximum(block * BLOCK, start)
     high = tl.minimum(block * BLOCK + BLOCK, end)
     # Bounds known to the compiler: the interpreter cannot count to a tensor.
@@ -160,31 +252,30 @@ def _copy_cut(
         page = tl.load(ids + unit // BLOCK, mask=unit < high, other=0)
         _copy(
             unit, page, (unit < high) & (page > 0), pages, objects, page_stride, first, last,
-            GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, 1, True, LOADS, STORES,
+            GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, 1,
+            PARTIAL=True, LOADS=LOADS, STORES=STORES,
         )  # fmt: skip
 
 
 # Counts and strides change from call to call: values that happen to be 1 or a multiple of 16 must
 # not compile the kernel again. The alignment that matters is in UNIT and WORD.
-@triton.jit(do_not_specialize=range(3, 14))
+@triton.jit(do_not_specialize=range(3, 13))
 def transfer(
     table,
     ids,
     objects,
-    layers: tl.int32,
+    origin: tl.int64,
+    object_stride: tl.int64,
+    page_stride: tl.int64,
+    first_plane: tl.int32,
+    planes: tl.int32,
     tiles: tl.int32,
     span: tl.int32,
     blocks: tl.int32,
     tokens: tl.int32,
     skip: tl.int32,
-    kv_stride: tl.int64,
-    page_stride: tl.int64,
-    object_stride: tl.int64,
-    object_kv_stride: tl.int64,
-    object_layer_stride: tl.int64,
     GATHER: tl.constexpr,
     ORDER: tl.constexpr,
-    KV: tl.constexpr,
     PAGE: tl.constexpr,
     HEADS: tl.constexpr,
     HEAD: tl.constexpr,
@@ -192,41 +283,50 @@ def transfer(
     UNIT: tl.constexpr,
     WORD: tl.constexpr,
     TILE: tl.constexpr,
+    SHIFTED: tl.constexpr,
     EDGES: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    PDL: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """One program: `span` units, at most `TILE`, of one plane.
+    """One program: `span` units, at most `TILE`, of one plane of one object.
 
-    `table` holds the address of each layer, `ids` a row of pages per object; ids below 1 are
-    holes. Strides are in bytes. `EDGES`: some blocks are moved in part, because `skip` or `tokens`
-    is no multiple of the page.
+    `table` holds the address of each plane, `ids` a row of pages per object; ids below 1 are holes.
+    `objects` starts at byte `origin` of the objects and strides are in bytes, so that a buffer may
+    hold a part of them. `SHIFTED`: units of 16 bytes from words that are not aligned. `EDGES`: some
+    blocks are moved in part, because `skip` or `tokens` is no multiple of the page.
     """
-    if PDL:
-        cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
-    BLOCK: tl.constexpr = PAGE * (HEADS * HEAD + TAIL) // UNIT
-    plane = tl.program_id(0) // tiles
-    start = (tl.program_id(0) - plane * tiles) * span
-    layer = plane % layers
-    kv = plane // layers % KV
-    item = plane // layers // KV
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
+    ROW: tl.constexpr = HEADS * HEAD + TAIL
+    BLOCK: tl.constexpr = PAGE * ROW // UNIT
+    run = tl.program_id(0) // tiles
+    start = (tl.program_id(0) - run * tiles) * span
+    item = (first_plane + run) // planes
+    plane = first_plane + run - item * planes
     first = tl.maximum(skip - item * tokens, 0)
     ids += item * blocks
-    pages = tl.load(table + layer) + kv.to(tl.int64) * kv_stride
-    part = objects.to(tl.int64) + item.to(tl.int64) * object_stride
-    part += kv.to(tl.int64) * object_kv_stride + layer.to(tl.int64) * object_layer_stride
+    pages = tl.load(table + plane)
+    part = objects.to(tl.int64) - origin + item.to(tl.int64) * object_stride
+    part += plane.to(tl.int64) * tokens * ROW
     end = tl.minimum(start + span, blocks * BLOCK)
 
     unit = start + tl.arange(0, TILE)
     block = unit // BLOCK
     valid = (unit < end) & (block * PAGE >= first) & (block * PAGE + PAGE <= tokens)
     page = tl.load(ids + block, mask=valid, other=0)
-    _copy(
-        unit, page, valid & (page > 0), pages, part, page_stride, first, tokens,
-        GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, WORD, False, LOADS, STORES,
-    )  # fmt: skip
+    if SHIFTED:
+        _copy_shifted(
+            unit, page, valid & (page > 0), pages, part, page_stride,
+            GATHER, ORDER, PAGE, HEADS, HEAD, LOADS, STORES,
+        )  # fmt: skip
+    else:
+        _copy(
+            unit, page, valid & (page > 0), pages, part, page_stride, first, tokens,
+            GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, WORD,
+            PARTIAL=False, LOADS=LOADS, STORES=STORES,
+        )  # fmt: skip
 
     if EDGES:
         # The block that `first` cuts, and the one that `tokens` cuts, unless it is the same.

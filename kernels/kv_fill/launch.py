@@ -21,11 +21,14 @@ from kvproof.kernels.kv_fill.pages import LEAST, WIDEST, Layout, Pages, checked
 from kvproof.kernels.kv_fill.where import Slots, Table, in_range
 from kvproof.kernels.kv_fill.where import checked as where_checked
 
-TILE_BYTES = 16 << 10
-"""Of K and of V each a program at most: enough loads in flight, and they fit in registers."""
+TILE_BYTES = 4 << 10
+"""Of K and of V each a program at most: many small programs keep more loads in flight."""
 
 PROGRAMS = 4
 """Programs for each multiprocessor at least, before a program takes more rows."""
+
+NARROWEST = 32
+"""Elements of a piece at least, if a token is not moved head by head."""
 
 REQUESTS = 256
 """Requests that a program compares with its tokens at once."""
@@ -38,7 +41,6 @@ class Tile:
     rows: int
     warps: int
     ahead: bool
-    evict: str = "evict_first"
 
 
 def kv_fill(
@@ -69,7 +71,8 @@ def kv_fill(
         k_pages: [pages, page, heads, dim] (NHD) or [pages, heads, page, dim] (HND).
         v_pages: Like `k_pages`, with the same strides.
         slots: [tokens] int32 or int64: page * page size + offset; a negative one skips its token.
-        block_table: [batch, entries] int32: the page of each `page` positions of a request.
+        block_table: [batch, entries] int32: the page of each `page` positions of a request; where
+            it is negative, tokens are skipped.
         starts: [batch] int32: position of a request's first new token.
         query_starts: [batch + 1] int32: request i owns the tokens from query_starts[i] to
             query_starts[i + 1] - 1; those from query_starts[batch] on are padding and skipped.
@@ -116,7 +119,17 @@ def choose(rows: int, row_bytes: int, device: torch.device) -> Tile:
     return Tile(rows=size, warps=warps, ahead=starts_ahead(device))
 
 
-class _Distances(NamedTuple):
+class _Rows(NamedTuple):
+    """Rows of `dim` elements, `heads` of each token, and elements from one to the next."""
+
+    heads: int
+    dim: int
+    k_head: int
+    v_head: int
+    page_head: int
+
+
+class _Strides(NamedTuple):
     """Elements between neighbours in the pages and in the scales: page, position, head."""
 
     page_size: int
@@ -130,46 +143,49 @@ def _launch(
     # Triton is an optional dependency: without it only the torch path is there.
     from kvproof.kernels.kv_fill.triton_kernel import fill
 
-    tokens, heads, dim = k.shape
-    k_strides, v_strides = k.stride(), k.stride() if v is None else v.stride()
-    if not pages.quantised and _one_row(heads, dim, k_strides, v_strides, pages.k.stride()):
-        heads, dim = 1, heads * dim
-    rows = tokens * heads
-    cut = tile or choose(rows, dim * k.element_size(), k.device)
+    values = k if v is None else v
+    row = _rows(k, values, pages)
+    rows = len(k) * row.heads
+    cut = tile or choose(rows, row.dim * k.element_size(), k.device)
     is_table = isinstance(where, Table)
     ids, starts, query_starts = where if isinstance(where, Table) else (where.slots, None, None)
     batch = len(ids) if is_table else 0
-    far = _distances(pages, flat=not is_table)
+    far = _strides(pages, flat=not is_table)
     fill[(-(-rows // cut.rows),)](
         k, v, pages.k, pages.v,
         pages.k_scale, pages.v_scale, pages.k_scales, pages.v_scales,
         ids, starts, query_starts,
         rows, batch, far.page_size, ids.stride(0),
-        k_strides[0], k_strides[1], v_strides[0], v_strides[1], *far.pages, *far.scales,
-        HEADS=heads, DIM=dim, ROWS=cut.rows, COLUMNS=power_above(dim),
+        k.stride(0), row.k_head, values.stride(0), row.v_head,
+        far.pages[0], far.pages[1], row.page_head, *far.scales,
+        HEADS=row.heads, DIM=row.dim, ROWS=cut.rows, COLUMNS=power_above(row.dim),
         BATCH=min(REQUESTS, power_above(batch)) if batch else 0,
-        VALUES=v is not None, QUANTISED=pages.quantised, EVICT=cut.evict,
+        VALUES=v is not None, QUANTISED=pages.quantised,
         DEPENDENT=cut.ahead, LEAST=LEAST, INTERPRETED=interpreted(),
         num_warps=cut.warps, launch_pdl=cut.ahead, enable_fp_fusion=False,
     )  # fmt: skip
 
 
-def _distances(pages: Pages, *, flat: bool) -> _Distances:
+def _rows(k: torch.Tensor, v: torch.Tensor, pages: Pages) -> _Rows:
+    """Heads, or other pieces of a token: tiles are powers of two wide, and wide ones are best."""
+    _, heads, dim = k.shape
+    steps = (k.stride(1), v.stride(1), pages.k.stride(2))
+    together = heads == 1 or all(step == dim for step in steps)
+    if pages.quantised or not together:
+        return _Rows(heads, dim, *steps)
+    width = heads * dim
+    piece = min(width & -width, WIDEST)
+    if piece < NARROWEST:
+        return _Rows(heads, dim, *steps)
+    return _Rows(width // piece, piece, piece, piece, piece)
+
+
+def _strides(pages: Pages, *, flat: bool) -> _Strides:
     """The strides; with `flat`, slots at one distance from each other become pages of one."""
     page_size = pages.page_size
     strides = pages.k.stride()[:3]
     scales = strides if pages.k_scales is None else pages.k_scales.stride()
     if flat and all(page == page_size * position for page, position, _ in (strides, scales)):
         one = ((position, position, head) for _, position, head in (strides, scales))
-        return _Distances(1, *one)
-    return _Distances(page_size, strides, scales)
-
-
-def _one_row(heads: int, dim: int, *strides: tuple[int, ...]) -> bool:
-    """Whether all heads of a token lie together everywhere, and are best moved as one row.
-
-    Tiles are powers of two wide: many heads of 128 are, five of them together are not.
-    """
-    together = heads == 1 or all(stride[-2] == dim for stride in strides)
-    width = heads * dim
-    return together and width <= WIDEST and power_above(width) * dim <= power_above(dim) * width
+        return _Strides(1, *one)
+    return _Strides(page_size, strides, scales)

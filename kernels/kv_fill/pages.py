@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import torch
 
 from kvproof.kernels.checks import (
+    ArgumentError,
     dtype_of,
     last_dim_contiguous,
     require,
@@ -17,6 +18,7 @@ from kvproof.kernels.checks import (
 
 Layout = Literal["NHD", "HND"]
 Quantised = Literal["", "fp8", "int8"]
+_LAYOUTS = get_args(Layout)
 
 FLOAT8 = torch.float8_e4m3fn
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -64,7 +66,7 @@ def checked(
         ArgumentError: An argument does not fit.
 
     """
-    require(layout in get_args(Layout), f"layout is {layout!r}, expected 'NHD' or 'HND'")
+    require(layout in _LAYOUTS, f"layout is {layout!r}, expected 'NHD' or 'HND'")
     shape_of("k_pages", k_pages, (None, None, None, None))
     quantised = _quantisation(k_scale, k_scales)
     _fits("k", k, k_pages, layout, k_scale, k_scales, quantised)
@@ -118,11 +120,10 @@ def _fits(
     elif quantised == "int8":
         dtype_of(f"{name}_pages", pages, (torch.int8,))
         _scale(f"{name}_scales", scales, (slots, page, heads))
-    else:
-        require(
-            rows.dtype == pages.dtype,
+    elif rows.dtype != pages.dtype:
+        raise ArgumentError(
             f"{name} is {rows.dtype} and {name}_pages {pages.dtype}: they must be equal, or"
-            f" {name}_scale (fp8) or {name}_scales (int8) must say how to quantise",
+            f" {name}_scale (fp8) or {name}_scales (int8) must say how to quantise"
         )
 
 
@@ -137,7 +138,8 @@ def _alike(k: torch.Tensor, v: torch.Tensor, k_pages: torch.Tensor, v_pages: tor
     shape_of("v", v, k.shape)
     shape_of("v_pages", v_pages, k_pages.shape)
     dtype_of("v", v, (k.dtype,))
-    require(
-        k_pages.stride() == v_pages.stride(),
-        f"k_pages has strides {k_pages.stride()}, v_pages {v_pages.stride()}: they must be equal",
-    )
+    if k_pages.stride() != v_pages.stride():
+        raise ArgumentError(
+            f"k_pages has strides {k_pages.stride()} and v_pages {v_pages.stride()}:"
+            " they must be equal"
+        )

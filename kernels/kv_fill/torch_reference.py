@@ -26,7 +26,8 @@ def places(arguments: dict[str, Any], *, page_size: int) -> list[Place]:
     for request, start in enumerate(starts):
         for i, token in enumerate(range(bounds[request], bounds[request + 1])):
             entry, offset = divmod(start + i, page_size)
-            found.append(Place(token, table[request][entry], offset))
+            if table[request][entry] >= 0:
+                found.append(Place(token, table[request][entry], offset))
     return found
 
 

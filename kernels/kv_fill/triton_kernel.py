@@ -12,43 +12,39 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
-def _owners(token, starts, query_starts, batch, BATCH: tl.constexpr):
-    """Request and position of each token; a token behind the last request belongs to none.
-
-    Every request is compared with every token, because a search would be a chain of loads.
-    """
-    request = tl.zeros_like(token)
-    shift = tl.zeros_like(token)
+def _request_of(token, query_starts, batch, BATCH: tl.constexpr):
+    """How many requests end at or before a token; all at once, as a search is a chain of loads."""
+    request = 0
     first = 0
     while first < batch:
         index = first + tl.arange(0, BATCH)
-        known = index < batch
-        begin = tl.load(query_starts + index, mask=known, other=2147483647)
-        end = tl.load(query_starts + index + 1, mask=known, other=2147483647)
-        start = tl.load(starts + index, mask=known, other=0)
-        owns = (begin[None, :] <= token[:, None]) & (token[:, None] < end[None, :])
-        request += tl.sum(tl.where(owns, index[None, :], 0), axis=1)
-        shift += tl.sum(tl.where(owns, (start - begin)[None, :], 0), axis=1)
+        end = tl.load(query_starts + 1 + index, mask=index < batch, other=2147483647)
+        request += tl.sum((end <= token).to(tl.int32), axis=0)
         first += BATCH
-    return request, token + shift
+    return request
 
 
 @triton.jit
-def _place(token, there, starts, query_starts, batch, BATCH: tl.constexpr):
-    """Whether each token is to be written, its request and its position.
-
-    In decoding token i is request i's: tried first, with loads that need not wait for others.
-    """
-    request = tl.minimum(token, batch - 1)
+def _owners(token, first, last, starts, query_starts, batch, BATCH: tl.constexpr):
+    """Request and position of each token from `first` to `last`."""
+    # In decoding token i is request i's: tried before anything is searched.
+    request = tl.minimum(first, batch - 1)
     begin = tl.load(query_starts + request)
     end = tl.load(query_starts + request + 1)
-    start = tl.load(starts + request)
-    wanted = there & (token < tl.load(query_starts + batch))
-    position = token - begin + start
-    elsewhere = wanted & ((token < begin) | (token >= end))
-    if tl.max(elsewhere.to(tl.int32), axis=0) > 0:
-        request, position = _owners(token, starts, query_starts, batch, BATCH)
-    return wanted, request, position
+    if (first < begin) | (first >= end):
+        request = _request_of(first, query_starts, batch, BATCH)
+    owner = tl.zeros_like(token)
+    position = token
+    end = first
+    while (request < batch) & (end <= last):
+        begin = tl.load(query_starts + request)
+        end = tl.load(query_starts + request + 1)
+        start = tl.load(starts + request)
+        owns = (token >= begin) & (token < end)
+        owner = tl.where(owns, request, owner)
+        position = tl.where(owns, token - begin + start, position)
+        request += 1
+    return owner, position
 
 
 @triton.jit
@@ -107,7 +103,7 @@ def fill(
     scale_page, scale_token, scale_head,
     HEADS: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BATCH: tl.constexpr, VALUES: tl.constexpr, QUANTISED: tl.constexpr,
-    EVICT: tl.constexpr, DEPENDENT: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
+    DEPENDENT: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """`ids`: slots if `BATCH` is 0, else a block table, and so many requests compared at once."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -118,25 +114,28 @@ def fill(
     columns = column < DIM
     known = there[:, None] & columns[None, :]
     if DEPENDENT:
-        gdc_launch_dependents()
         gdc_wait()
+        # Not before: launches would pile up, and the last of a pile are spread unevenly.
+        gdc_launch_dependents()
     # Both loads start before anything is known about where the rows go.
     from_k = token.to(tl.int64) * k_token + head * k_head
-    k_rows = tl.load(k + from_k[:, None] + column[None, :], known, other=0, eviction_policy=EVICT)
+    k_rows = tl.load(k + from_k[:, None] + column[None, :], known, other=0)
     if VALUES:
         from_v = token.to(tl.int64) * v_token + head * v_head
-        v_rows = tl.load(
-            v + from_v[:, None] + column[None, :], known, other=0, eviction_policy=EVICT
-        )
+        v_rows = tl.load(v + from_v[:, None] + column[None, :], known, other=0)
     if BATCH == 0:
         slot = tl.load(ids + token, mask=there, other=-1).to(tl.int32)
         wanted = slot >= 0
         page = slot // page_size
         offset = slot % page_size
     else:
-        wanted, request, position = _place(token, there, starts, query_starts, batch, BATCH)
+        wanted = there & (token < tl.load(query_starts + batch))
+        first = tl.program_id(0) * ROWS // HEADS
+        last = (tl.program_id(0) * ROWS + ROWS - 1) // HEADS
+        request, position = _owners(token, first, last, starts, query_starts, batch, BATCH)
         entry = request.to(tl.int64) * table_stride + position // page_size
         page = tl.load(ids + entry, mask=wanted, other=0)
+        wanted = wanted & (page >= 0)
         offset = position % page_size
     page = page.to(tl.int64)
     offset = offset.to(tl.int64)

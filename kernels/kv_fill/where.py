@@ -30,7 +30,7 @@ class Table(NamedTuple):
     query_starts: torch.Tensor
 
     def slots(self, tokens: int, page_size: int) -> torch.Tensor:
-        """[tokens] int64: the slot of each token, -1 for padding at the end."""
+        """[tokens] int64: the slot of each token; -1 for padding at the end, or without a page."""
         token = torch.arange(tokens, device=self.starts.device)
         request = torch.searchsorted(self.query_starts.long(), token, right=True) - 1
         padding = request >= len(self.starts)
@@ -40,7 +40,7 @@ class Table(NamedTuple):
         position = token + (self.starts - self.query_starts[:-1]).long()[request]
         position = position.masked_fill(padding, 0)
         page = self.block_table[request, position // page_size].long()
-        return (page * page_size + position % page_size).masked_fill(padding, -1)
+        return (page * page_size + position % page_size).masked_fill(padding | (page < 0), -1)
 
 
 def checked(

@@ -27,18 +27,28 @@ def cell(
     sinks: bool = False,
     soft_cap: float = 0.0,
     latent: int = 0,
+    scales: str = "head",
+    leftovers: str = "nan",
 ) -> Case:
-    """One cell; every axis is there, in the order of the signature."""
+    """One cell; every axis is there, in the order of the signature.
+
+    `scales`: whether FP8 keys and values have a scale for each `head` or one for the `tensor`.
+    `leftovers`: what lies behind the last token in the last page of a request, `nan` or, as in a
+    running engine, old but `finite` numbers; pages of nobody hold NaN in both.
+    """
     return {
         "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
         "context": context, "lengths": lengths, "heads": heads, "kv_heads": kv_heads,
         "q_tokens": q_tokens, "window": window, "sinks": sinks, "soft_cap": soft_cap,
-        "latent": latent,
+        "latent": latent, "scales": scales, "leftovers": leftovers,
     }  # fmt: skip
 
 
 def anchors() -> list[Case]:
-    """The shapes that published figures are stated for: even, ragged and quantised batches."""
+    """The shapes that published figures are stated for: even, ragged and quantised batches.
+
+    Leftovers are finite: some engines read values behind the last token, at a weight of zero.
+    """
     sizes = tuple(product((128, 256), (1, 8, 64), (4096, 32768, 131072)))
     even = [
         cell(page=page, head_dim=dim, batch=batch, context=context)
@@ -50,10 +60,10 @@ def anchors() -> list[Case]:
         for dim, batch, page in product((128, 256), (8, 64), (16, 64, 128))
     ]
     narrow = [
-        cell(page=page, head_dim=dim, batch=batch, kv_dtype=dtype)
+        cell(page=page, head_dim=dim, batch=batch, kv_dtype=dtype, scales="tensor")
         for dtype, dim, batch, page in product(("fp8", "int8"), (128, 256), (8, 64), (16, 64, 128))
     ]
-    return [*even, *ragged, *narrow]
+    return [{**found, "leftovers": "finite"} for found in (*even, *ragged, *narrow)]
 
 
 def gpu() -> list[Case]:
@@ -130,6 +140,8 @@ def _features() -> list[dict[str, Value]]:
         {"sinks": True},
         {"soft_cap": 3.0},
         {"sinks": True, "soft_cap": 3.0, "window": 20, "q_tokens": 4},
+        {"scales": "tensor"},
+        {"leftovers": "finite"},
         {"lengths": "equal", "batch": 1, "context": 200},
         {"lengths": "ragged", "batch": 3, "context": 150},
         {"lengths": "edges", "batch": 20, "context": 33},

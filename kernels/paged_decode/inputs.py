@@ -29,7 +29,8 @@ def make(case: Case, source: Source) -> Problem:
     Lengths are `equal`, `ragged` (log-uniform from 512 to the context, one of them the longest) or
     `edges` (empty, 1, page - 1, page, page + 1, one short of the context, the context).
     `latent` is the number of leading columns of the keys that are the values; 0: values of their
-    own. Queries are of twice the usual size, so that softmax is far from a plain mean.
+    own. `leftovers` and `scales`: see `cell`. Queries are of twice the usual size, so that softmax
+    is far from a plain mean.
     """
     lengths = lengths_of(case)
     page, heads, dim = int(case["page"]), int(case["heads"]), int(case["head_dim"])
@@ -42,10 +43,12 @@ def make(case: Case, source: Source) -> Problem:
     pools = [_pool(case, source, len(order), dim)]
     if not case["latent"]:
         pools.append(_pool(case, source, len(order), dim))
-    scales = [_scale(source, pool) for pool in pools]
+    scales = [_scale(case, source, pool) for pool in pools]
     for tensor in (*pools, *scales):
         if tensor is not None and tensor.dim() > 1:
-            _poison_unowned(tensor, order, lengths, needs)
+            _poison_unowned(tensor, order[sum(needs) :])
+            if case["leftovers"] == "nan":
+                _poison_leftovers(tensor, order, lengths, needs)
     query = (len(lengths), int(case["q_tokens"]), heads)
     sinks = source.normal((heads,), torch.float32) if case["sinks"] else None
     return Problem(
@@ -102,28 +105,40 @@ def _pool(case: Case, source: Source, pages: int, dim: int) -> torch.Tensor:
     return source.normal(shape, dtype)
 
 
-def _scale(source: Source, pool: torch.Tensor) -> torch.Tensor | None:
+def _scale(case: Case, source: Source, pool: torch.Tensor) -> torch.Tensor | None:
     """Scales such that scaled values are about as large as normal ones."""
     if pool.dtype == torch.int8:
         return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
     if pool.dtype == torch.float8_e4m3fn:
-        return source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
+        scale = source.normal((pool.shape[2],), torch.float32, scale=0.1).add_(1)
+        if case.get("scales") == "tensor":
+            # A power of two: scaled keys are exact in bfloat16, in which engines have them.
+            scale.fill_(2.0 ** int(source.integers((1,), low=-1, high=2)))
+        return scale
     return None
 
 
-def _poison_unowned(
+def _poison_unowned(tensor: torch.Tensor, pages: torch.Tensor) -> None:
+    """Poison pages that belong to no request."""
+    rows, bad = _rows(tensor)
+    rows[pages.long()] = bad
+
+
+def _poison_leftovers(
     tensor: torch.Tensor, order: torch.Tensor, lengths: list[int], needs: list[int]
 ) -> None:
-    """Poison spare pages, and what lies behind each request's last token."""
-    # Rows as bytes: not every device can index float8.
-    shape = tensor.shape[2:]
-    bad = poison(torch.empty(shape, dtype=tensor.dtype, device=tensor.device))
-    rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor
-    bad = bad.view(torch.uint8) if tensor.itemsize == 1 else bad
-    rows[order[sum(needs) :].long()] = bad
-    page = tensor.shape[1]
-    start = 0
+    """Poison what lies behind each request's last token in its last page."""
+    rows, bad = _rows(tensor)
+    page, start = tensor.shape[1], 0
     for length, need in zip(lengths, needs, strict=True):
         start += need
         if length % page:
             rows[int(order[start - 1]), length % page :] = bad
+
+
+def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tensor, and a poisoned token for it; as bytes, for not every device indexes float8."""
+    bad = poison(torch.empty(tensor.shape[2:], dtype=tensor.dtype, device=tensor.device))
+    if tensor.itemsize > 1:
+        return tensor, bad
+    return tensor.view(torch.uint8), bad.view(torch.uint8)

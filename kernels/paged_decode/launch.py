@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -115,10 +116,12 @@ def _launch(
     paged_decode_kernel[(chunks * rules.head_blocks(shape, chosen),)](
         q, keys, values, tensors["block_table"], tensors["lengths"], out,
         tensors["sinks"], tensors["k_scale"], tensors["v_scale"], *space,
-        numbers["scale"], numbers["soft_cap"], numbers["window"], shape.batch, chunks,
+        numbers["scale"], numbers["soft_cap"], numbers["window"], shape.batch,
+        chunks, rules.places(shape, chosen, processors=processors),
+        tensors["block_table"].stride(0),
         *q.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
         *_scale_strides(tensors["k_scale"]), *_scale_strides(tensors["v_scale"]),
-        tensors["block_table"].stride(0), *out.stride()[:3],
+        *out.stride()[:3],
         **_constants(shape, chosen, tensors, numbers),
         **_options(chosen),
     )  # fmt: skip
@@ -143,8 +146,9 @@ def _constants(
         "ROW_BLOCKS": rules.row_blocks(shape, chosen), "ROWS": chosen.rows, "TILE": chosen.tile,
         "UNIT": rules.UNIT, "LEAST_UNITS": chosen.least_units, "STAGES": chosen.stages,
         "PART_ROWS": rules.part_rows(shape, rows=chosen.rows), "PART_STEP": chosen.part_step,
-        "GPU": real, "PDL": chosen.pdl and real,
-        "AHEAD": chosen.ahead and real,
+        "ROW_STEP": chosen.row_step, "FAN": chosen.fan, "GPU": real, "ASM": real and _speaks_ptx(),
+        "AHEAD": chosen.ahead if real else 0, "PDL": chosen.pdl if real else 0,
+        "EARLY": chosen.early,
     }  # fmt: skip
 
 
@@ -154,7 +158,13 @@ def _options(chosen: rules.Config) -> dict[str, Any]:
         return options
     if chosen.registers:
         options["maxnreg"] = chosen.registers
-    return {**options, "launch_pdl": chosen.pdl}
+    return {**options, "launch_pdl": chosen.pdl > 0}
+
+
+@cache
+def _speaks_ptx() -> bool:
+    """Whether the GPU has the instruction that converts float8 to float16."""
+    return torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 9)
 
 
 def _words(pages: torch.Tensor) -> torch.Tensor:

@@ -54,12 +54,16 @@ class Config(NamedTuple):
     """Programs that run on one multiprocessor at a time."""
     part_step: int
     """Parts of a request that are combined at once."""
+    row_step: int
+    """Query rows whose parts are combined at once."""
+    fan: int = 64
+    """Parts that one program combines, before others combine what these have combined."""
     least_units: int = 4
     """Units below which a chunk is not worth a program."""
-    pdl: bool = False
+    pdl: int = 0
     """Programmatic dependent launch: start while the kernel before is ending."""
-    ahead: bool = False
-    """Ask for the block table before the lengths are known."""
+    ahead: int = 0
+    early: bool = False
     registers: int | None = None
     """Most registers of a thread."""
 
@@ -84,6 +88,7 @@ def config(shape: Shape) -> Config:
     values = columns(shape.value_dim, kv_bytes=shape.kv_bytes)
     row_bytes = 2 * (keys.main + keys.rest)
     tile = min(128, max(32, power_of_two(_TILE_BYTES // row_bytes)))
+    row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
     wide = rows * (values.main + values.rest) * (2 // shape.kv_bytes) > 16 * 256
     return Config(
         rows=rows,
@@ -91,14 +96,9 @@ def config(shape: Shape) -> Config:
         warps=8 if wide else 4,
         stages=2 if row_bytes * tile > 2 * _TILE_BYTES else 3,
         residents=2,
-        part_step=part_step(shape, rows=rows),
+        part_step=min(_PARTS, max(1, _PART_NUMBERS // (row_step * power_of_two(shape.value_dim)))),
+        row_step=row_step,
     )
-
-
-def part_step(shape: Shape, *, rows: int) -> int:
-    """As many parts at once as a program's registers hold beside their sum."""
-    part = part_rows(shape, rows=rows) * columns(shape.value_dim, kv_bytes=shape.kv_bytes).main
-    return min(32, max(1, _PART_NUMBERS // part))
 
 
 def part_rows(shape: Shape, *, rows: int) -> int:
@@ -109,6 +109,11 @@ def part_rows(shape: Shape, *, rows: int) -> int:
 def chunks(shape: Shape, chosen: Config, *, processors: int) -> int:
     """Chunks that the batch is cut into, so that all programs together fill the GPU once."""
     return max(1, processors * chosen.residents // head_blocks(shape, chosen))
+
+
+def places(shape: Shape, chosen: Config, *, processors: int) -> int:
+    """Parts that a workspace holds: two of each program, see the kernel."""
+    return 2 * chunks(shape, chosen, processors=processors) * head_blocks(shape, chosen)
 
 
 def head_blocks(shape: Shape, chosen: Config) -> int:
@@ -129,5 +134,7 @@ def processors(device: torch.device) -> int:
 
 
 _TILE_BYTES = 16 << 10
-_PART_NUMBERS = 8192
+_PART_NUMBERS = 16 << 10
+_PARTS = 32
+_PART_ROWS = 4
 _INTERPRETED = 4

@@ -40,7 +40,12 @@ def tolerance(case: Case) -> Tolerance:
         return Tolerance(1e-3, 4e-3, "weights and answer are rounded to float16")
     if case["kv_dtype"] == "bf16":
         return Tolerance(5e-3, 1.5e-2, "weights and answer are rounded to bfloat16")
-    return Tolerance(3e-3, 1e-2, "float16 products of exact values, answer rounded to bfloat16")
+    return Tolerance(
+        5e-3,
+        1.5e-2,
+        "scaled keys, weights and answer may be rounded to bfloat16, as engines do; weights or"
+        " queries rounded to FP8 would be wrong by ten times as much",
+    )
 
 
 def _seen_tokens(arguments: Arguments) -> list[int]:
@@ -77,6 +82,8 @@ KERNEL = Kernel(
         "sinks": [False, True],
         "soft_cap": [0.0, 30.0],
         "latent": [0, 512],
+        "scales": ["head", "tensor"],
+        "leftovers": ["nan", "finite"],
     },
     cells=SETS,
     make=make,

@@ -20,13 +20,15 @@ WIDE = tl.constexpr(0)
 FP8 = tl.constexpr(1)
 INT8 = tl.constexpr(2)
 LEAST_SCALE = tl.constexpr(1e-30)
-LINES_AHEAD = tl.constexpr(32)
+FEW = tl.constexpr(32)
+FEW_MORE = tl.constexpr(36)
+FEW_UNITS = tl.constexpr(1024)
 
 
 @triton.jit
-def _unpack(words, KV: tl.constexpr, GPU: tl.constexpr):
+def _unpack(words, KV: tl.constexpr, ASM: tl.constexpr):
     """The low and the high bytes of 16-bit words, each as float16."""
-    if GPU:
+    if ASM:
         if KV == FP8:
             low, high = tl.inline_asm_elementwise(
                 """{
@@ -82,17 +84,20 @@ def _byte(byte, KV: tl.constexpr):
 
 
 @triton.jit
-def _prefetch(base, numbers, program):
-    """Ask for a program's share of the lines of an array of int32, into L2.
-
-    All programs together cover the first MiB or so; nothing waits, and L2 is never stale.
-    """
-    line = program * LINES_AHEAD + tl.arange(0, LINES_AHEAD)
-    place = base + tl.minimum(line * 32, numbers - 1)
+def _prefetch(rows, live, WORDS: tl.constexpr):
+    """Ask for rows of memory, into L2, which is never stale; nothing waits for them."""
+    LINES: tl.constexpr = max(1, WORDS // 64)
+    lines = rows[:, None] + 64 * tl.arange(0, LINES)[None, :]
+    asked, lines = tl.broadcast(live[:, None].to(tl.int32), lines.to(tl.int64))
     tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
-        "=r,l",
-        [place.to(tl.int64)],
+        """{
+        .reg .pred p;
+        setp.ne.b32 p, $2, 0;
+        @p prefetch.global.L2 [$1];
+        mov.b32 $0, 0;
+        }""",
+        "=r,l,r",
+        [lines, asked],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
@@ -118,22 +123,22 @@ def _rounded(value, dtype: tl.constexpr, GPU: tl.constexpr):
 
 
 @triton.jit
-def _add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr):
+def _add_scores(scores, q_low, q_high, k, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
     if KV == WIDE:
         scores = tl.dot(_operand(q_low, GPU), tl.trans(_operand(k, GPU)), scores)
     else:
-        low, high = _unpack(k, KV, GPU)
+        low, high = _unpack(k, KV, ASM)
         scores = tl.dot(q_low, tl.trans(low), scores)
         scores = tl.dot(q_high, tl.trans(high), scores)
     return scores
 
 
 @triton.jit
-def _add_values(low_acc, high_acc, p, v, KV: tl.constexpr, GPU: tl.constexpr):
+def _add_values(low_acc, high_acc, p, v, KV: tl.constexpr, GPU: tl.constexpr, ASM: tl.constexpr):
     if KV == WIDE:
         low_acc = tl.dot(_operand(p, GPU), _operand(v, GPU), low_acc)
     else:
-        low, high = _unpack(v, KV, GPU)
+        low, high = _unpack(v, KV, ASM)
         low_acc = tl.dot(p, low, low_acc)
         high_acc = tl.dot(p, high, high_acc)
     return low_acc, high_acc
@@ -202,16 +207,32 @@ def _factors(m, mass, sink, HAS_SINKS: tl.constexpr):
 
 
 @triton.jit
-def _load_parts(parts, at, live, FIRST: tl.constexpr, WIDTH: tl.constexpr):
-    """Sums that chunks left, [parts, rows, WIDTH] from column FIRST on."""
-    columns = FIRST + tl.arange(0, WIDTH)
-    place = parts + at[:, :, None] + columns[None, None, :]
-    return tl.load(place, mask=live[:, :, None], other=0.0, cache_modifier=".cg")
+def _skipped(size, window, Q_TOKENS: tl.constexpr, UNIT: tl.constexpr, HAS_WINDOW: tl.constexpr):
+    """Units at the start of a request that no position sees."""
+    skipped = size * 0
+    if HAS_WINDOW:
+        skipped = tl.maximum(size - Q_TOKENS + 1 - window, 0) // UNIT
+    return skipped
 
 
 @triton.jit
-def _add_parts(acc, part, alpha, weight):
-    return acc * alpha[:, None] + tl.sum(part * weight[:, :, None], axis=0)
+def _units(size, skipped, UNIT: tl.constexpr):
+    """Units of a request; one without a token has one too, in which its zeros are written."""
+    return tl.maximum(tl.cdiv(size, UNIT) - skipped, 1)
+
+
+@triton.jit
+def _load_pages(table, at, high, PAGE: tl.constexpr):
+    """Ids of the pages that positions lie in; nothing is read from `high` on."""
+    index = at.to(tl.uint32) // PAGE
+    return tl.load(table + index, mask=at < high, other=0)
+
+
+@triton.jit
+def _chunk_of(unit, share, longer):
+    """The chunk that a unit is in, if the first `longer` chunks have share + 1 units."""
+    most = longer * (share + 1)
+    return tl.where(unit < most, unit // (share + 1), longer + (unit - most) // share)
 
 
 @triton.jit
@@ -233,25 +254,26 @@ def paged_decode_kernel(
     window,
     batch,
     chunks,
-    q_batch,
-    q_token,
-    q_head,
-    k_page,
-    k_token,
-    k_head,
-    v_page,
-    v_token,
-    v_head,
-    ks_page,
-    ks_token,
-    ks_head,
-    vs_page,
-    vs_token,
-    vs_head,
+    later,
     table_batch,
-    out_batch,
-    out_token,
-    out_head,
+    Q_BATCH: tl.constexpr,
+    Q_TOKEN: tl.constexpr,
+    Q_HEAD: tl.constexpr,
+    K_PAGE: tl.constexpr,
+    K_TOKEN: tl.constexpr,
+    K_HEAD: tl.constexpr,
+    V_PAGE: tl.constexpr,
+    V_TOKEN: tl.constexpr,
+    V_HEAD: tl.constexpr,
+    KS_PAGE: tl.constexpr,
+    KS_TOKEN: tl.constexpr,
+    KS_HEAD: tl.constexpr,
+    VS_PAGE: tl.constexpr,
+    VS_TOKEN: tl.constexpr,
+    VS_HEAD: tl.constexpr,
+    OUT_BATCH: tl.constexpr,
+    OUT_TOKEN: tl.constexpr,
+    OUT_HEAD: tl.constexpr,
     PAGE: tl.constexpr,
     KV: tl.constexpr,
     GROUP: tl.constexpr,
@@ -276,26 +298,29 @@ def paged_decode_kernel(
     STAGES: tl.constexpr,
     PART_ROWS: tl.constexpr,
     PART_STEP: tl.constexpr,
+    ROW_STEP: tl.constexpr,
+    FAN: tl.constexpr,
     GPU: tl.constexpr,
+    ASM: tl.constexpr,
     AHEAD: tl.constexpr,
+    EARLY: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """One chunk of the batch for one block of query rows; grid: chunks * HEAD_BLOCKS.
 
-    `parts` [2 * chunks, HEAD_BLOCKS, PART_ROWS, width] and `norms` [2 * chunks, HEAD_BLOCKS, 2,
-    PART_ROWS] hold unfinished sums, maxima (in powers of two) and denominators of a chunk's first
-    request if it began earlier (even slots) and of its last if it goes on (odd slots).
-    `arrivals` [batch, HEAD_BLOCKS] is zero before and after.
+    `parts` [2 * chunks, HEAD_BLOCKS, PART_ROWS, values] and `norms` [2 * chunks, HEAD_BLOCKS,
+    PART_ROWS] hold what a chunk found of its first request if that began earlier (even places) and
+    of a request that began in it and goes on (odd places): weighted means, and the logarithms to
+    base 2 of the sums of weights. `arrivals`, a number for each such place and, `later` behind
+    them, another, is zero before and after.
     """
     BYTES: tl.constexpr = 1 if KV == WIDE else 2  # columns in a word
-    WIDTH: tl.constexpr = BYTES * (V_MAIN + V_REST)
+    VALUES: tl.constexpr = BYTES * V_WORDS
     NUMBERS: tl.constexpr = Q_TOKENS * GROUP
     program = tl.program_id(0)
-    if AHEAD:
-        _prefetch(block_table, batch * table_batch, program)
-    if PDL:
-        _prefetch(lengths, batch, 0)
+    if PDL == 1:
         gdc_launch_dependents()
+    if PDL and not EARLY:
         gdc_wait()
     chunk = program // HEAD_BLOCKS
     block = program % HEAD_BLOCKS
@@ -303,23 +328,33 @@ def paged_decode_kernel(
     first_row = (block % ROW_BLOCKS) * ROWS
 
     # The plan: where this chunk begins and ends in the list of units, and whose units they are.
-    requests = tl.arange(0, BATCH)
-    sizes = tl.load(lengths + requests, mask=requests < batch, other=0)
-    skipped = tl.zeros_like(sizes)
-    if HAS_WINDOW:
-        skipped = tl.maximum(sizes - Q_TOKENS + 1 - window, 0) // UNIT
-    # A request without a token has a unit too, in which its zeros are written.
-    units = tl.maximum(tl.cdiv(sizes, UNIT) - skipped, 1)
-    units = tl.where(requests < batch, units, 0)
-    ends = tl.cumsum(units, 0)
-    total = tl.sum(units, 0).to(tl.int64)
+    if BATCH == 1:
+        size = tl.load(lengths)
+        skip = _skipped(size, window, Q_TOKENS, UNIT, HAS_WINDOW)
+        total = _units(size, skip, UNIT)
+    else:
+        requests = tl.arange(0, BATCH)
+        there = requests < batch
+        sizes = tl.load(lengths + requests, mask=there, other=0)
+        skipped = _skipped(sizes, window, Q_TOKENS, UNIT, HAS_WINDOW)
+        units = tl.where(there, _units(sizes, skipped, UNIT), 0)
+        ends = tl.cumsum(units, 0)
+        total = tl.sum(units, 0)
     used = tl.minimum(chunks, tl.cdiv(total, LEAST_UNITS))
-    begin = (chunk * total // used).to(tl.int32)
-    end = ((chunk + 1) * total // used).to(tl.int32)
-    first_request = tl.sum((ends <= begin).to(tl.int32), 0)
-    last_request = tl.sum((ends < end).to(tl.int32), 0)
+    if (total <= FEW_UNITS) & (used <= FEW_MORE):
+        used = tl.minimum(used, FEW)
     if chunk >= used:
-        last_request = first_request - 1
+        return
+    # The first `longer` chunks have a unit more than the others.
+    share = total // used
+    longer = total - share * used
+    begin = chunk * share + tl.minimum(chunk, longer)
+    end = begin + share + (chunk < longer).to(tl.int32)
+    first_request = 0
+    last_request = 0
+    if BATCH > 1:
+        first_request = tl.sum((ends <= begin).to(tl.int32), 0)
+        last_request = tl.sum((ends < end).to(tl.int32), 0)
 
     row = tl.arange(0, ROWS)
     number = first_row + row
@@ -327,8 +362,8 @@ def paged_decode_kernel(
     head_of_row = kv_head * GROUP + number % GROUP
     row_is = number < NUMBERS
     tile = tl.arange(0, TILE)
-    k_base = k_pages + kv_head * k_head
-    v_base = v_pages + kv_head * v_head
+    k_base = k_pages + kv_head * K_HEAD
+    v_base = v_pages + kv_head * V_HEAD
     log_scale = scale * LOG2E
     value_scale = 1.0
     if KV == FP8:
@@ -336,15 +371,33 @@ def paged_decode_kernel(
         value_scale = tl.load(v_scale + kv_head)
 
     for request in tl.range(first_request, last_request + 1, num_stages=1):
-        size = tl.sum(tl.where(requests == request, sizes, 0), 0)
-        skip = tl.sum(tl.where(requests == request, skipped, 0), 0)
-        request_end = tl.sum(tl.where(requests == request, ends, 0), 0)
-        request_begin = request_end - tl.sum(tl.where(requests == request, units, 0), 0)
+        request_begin = 0
+        request_end = total
+        if BATCH > 1:
+            it = requests == request
+            size = tl.sum(tl.where(it, sizes, 0), 0)
+            skip = tl.sum(tl.where(it, skipped, 0), 0)
+            request_end = tl.sum(tl.where(it, ends, 0), 0)
+            request_begin = request_end - tl.sum(tl.where(it, units, 0), 0)
         low = (tl.maximum(begin, request_begin) - request_begin + skip) * UNIT
         high = tl.minimum((tl.minimum(end, request_end) - request_begin + skip) * UNIT, size)
 
-        q_request = q + tl.cast(request, tl.int64) * q_batch
-        q_rows = q_request + token_of_row * q_token + head_of_row * q_head
+        table = block_table + tl.cast(request, tl.int64) * table_batch
+        pages = _load_pages(table, low + tile, high, PAGE)
+        if AHEAD:
+            if request == first_request:
+                # What the kernel before has not written anew is already right in L2.
+                for ahead in tl.static_range(AHEAD):
+                    at = low + ahead * TILE + tile
+                    page = _load_pages(table, at, high, PAGE).to(tl.int64)
+                    slot = (at.to(tl.uint32) % PAGE).to(tl.int32)
+                    _prefetch(k_base + page * K_PAGE + slot * K_TOKEN, at < high, K_MAIN)
+                    if not SHARED:
+                        _prefetch(v_base + page * V_PAGE + slot * V_TOKEN, at < high, V_MAIN)
+        if PDL and EARLY:
+            gdc_wait()
+        q_request = q + tl.cast(request, tl.int64) * Q_BATCH
+        q_rows = q_request + token_of_row * Q_TOKEN + head_of_row * Q_HEAD
         q_main = _load_queries(q_rows, row_is, 0, K_MAIN, K_WORDS, KV, 0)
         q_main_high = 0
         q_rest = 0
@@ -370,26 +423,24 @@ def paged_decode_kernel(
             if KV != WIDE:
                 rest_high = tl.zeros([ROWS, V_REST], tl.float32)
 
-        table = block_table + tl.cast(request, tl.int64) * table_batch
-        pages = tl.load(table + (low + tile) // PAGE, mask=low + tile < high, other=0)
         for token in tl.range(low, high, TILE, num_stages=STAGES):
             at = token + tile
             live = at < high
             page = pages.to(tl.int64)
             # One tile ahead, so that the loads of a tile never wait for its page ids.
-            pages = tl.load(table + (at + TILE) // PAGE, mask=at + TILE < high, other=0)
-            slot = at % PAGE
+            pages = _load_pages(table, at + TILE, high, PAGE)
+            slot = (at.to(tl.uint32) % PAGE).to(tl.int32)
 
-            k_rows = k_base + page * k_page + slot * k_token
+            k_rows = k_base + page * K_PAGE + slot * K_TOKEN
             k_main = _load_tile(k_rows, live, 0, K_MAIN, K_WORDS)
             scores = tl.zeros([ROWS, TILE], tl.float32)
-            scores = _add_scores(scores, q_main, q_main_high, k_main, KV, GPU)
+            scores = _add_scores(scores, q_main, q_main_high, k_main, KV, GPU, ASM)
             if K_REST:
                 k_rest = _load_tile(k_rows, live, K_MAIN, K_REST, K_WORDS)
-                scores = _add_scores(scores, q_rest, q_rest_high, k_rest, KV, GPU)
+                scores = _add_scores(scores, q_rest, q_rest_high, k_rest, KV, GPU, ASM)
             if KV == INT8:
                 k_scales = tl.load(
-                    k_scale + page * ks_page + slot * ks_token + kv_head * ks_head,
+                    k_scale + page * KS_PAGE + slot * KS_TOKEN + kv_head * KS_HEAD,
                     mask=live,
                     other=0.0,
                 )
@@ -413,18 +464,19 @@ def paged_decode_kernel(
             if KV == INT8:
                 # Scales of values join the exponent: products of any scale stay in float16.
                 v_scales = tl.load(
-                    v_scale + page * vs_page + slot * vs_token + kv_head * vs_head,
+                    v_scale + page * VS_PAGE + slot * VS_TOKEN + kv_head * VS_HEAD,
                     mask=live,
                     other=1.0,
                 )
-                weights = logits + tl.log2(tl.maximum(v_scales, LEAST_SCALE))[None, :]
+                v_scales = tl.maximum(v_scales, LEAST_SCALE)
+                weights = logits + tl.log2(v_scales)[None, :]
 
             most = tl.maximum(m, tl.max(weights, 1))
             shift = tl.where(most == float("-inf"), 0.0, most) if Q_TOKENS > 1 else most
             alpha = tl.exp2(m - shift)
             p = tl.exp2(weights - shift[:, None])
             if KV == INT8:
-                mass = mass * alpha + tl.sum(tl.exp2(logits - shift[:, None]), 1)
+                mass = mass * alpha + tl.sum(p / v_scales[None, :], 1)
             else:
                 mass = mass * alpha + tl.sum(p, 1)
             m = most
@@ -438,23 +490,26 @@ def paged_decode_kernel(
 
             p = _rounded(p, k_main.dtype if KV == WIDE else tl.float16, GPU)
             if SHARED:
-                main, main_high = _add_values(main, main_high, p, k_main, KV, GPU)
+                main, main_high = _add_values(main, main_high, p, k_main, KV, GPU, ASM)
             else:
-                v_rows = v_base + page * v_page + slot * v_token
+                v_rows = v_base + page * V_PAGE + slot * V_TOKEN
                 v_main = _load_tile(v_rows, live, 0, V_MAIN, V_WORDS)
-                main, main_high = _add_values(main, main_high, p, v_main, KV, GPU)
+                main, main_high = _add_values(main, main_high, p, v_main, KV, GPU, ASM)
                 if V_REST:
                     v_rest = _load_tile(v_rows, live, V_MAIN, V_REST, V_WORDS)
-                    rest, rest_high = _add_values(rest, rest_high, p, v_rest, KV, GPU)
+                    rest, rest_high = _add_values(rest, rest_high, p, v_rest, KV, GPU, ASM)
 
-        out_request = out + tl.cast(request, tl.int64) * out_batch
+        if PDL == 2:
+            if request == last_request:
+                gdc_launch_dependents()
+        out_request = out + tl.cast(request, tl.int64) * OUT_BATCH
         if (begin <= request_begin) & (end >= request_end):
             sink = 0.0
             if HAS_SINKS:
                 sink = tl.load(sinks + head_of_row, mask=row_is, other=0.0) * LOG2E
             factor = _factors(m, mass, sink, HAS_SINKS) * value_scale
             factor = factor[:, None]
-            out_rows = out_request + token_of_row * out_token + head_of_row * out_head
+            out_rows = out_request + token_of_row * OUT_TOKEN + head_of_row * OUT_HEAD
             _store_values(out_rows, row_is, main * factor, 0, V_MAIN, V_WORDS, KV, 0, GPU)
             if KV != WIDE:
                 _store_values(out_rows, row_is, main_high * factor, 0, V_MAIN, V_WORDS, KV, 1, GPU)
@@ -465,148 +520,180 @@ def paged_decode_kernel(
                         out_rows, row_is, rest_high * factor, V_MAIN, V_REST, V_WORDS, KV, 1, GPU
                     )
         else:
-            place = 2 * chunk + (begin <= request_begin).to(tl.int32)
-            place = place.to(tl.int64) * HEAD_BLOCKS + block
+            inverse = 1.0 / tl.where(mass > 0, mass, 1.0)
+            norm = tl.where(mass > 0, m + tl.log2(tl.where(mass > 0, mass, 1.0)), float("-inf"))
+            from_chunk = 0
+            to_chunk = used - 1
+            if BATCH > 1:
+                from_chunk = _chunk_of(request_begin, share, longer)
+                to_chunk = _chunk_of(request_end - 1, share, longer)
+            place = _place(chunk, from_chunk, block, HEAD_BLOCKS)
             kept = row < PART_ROWS
-            part = parts + (place * PART_ROWS + row) * WIDTH
-            _store_values(part, kept, main, 0, V_MAIN, V_MAIN, WIDE, 0, GPU)
+            tl.store(norms + place * PART_ROWS + row, norm, mask=kept)
+            part = parts + (place * PART_ROWS + row) * VALUES
+            inverse = inverse[:, None]
+            _store_values(part, kept, main * inverse, 0, V_MAIN, V_WORDS, KV, 0, GPU)
             if KV != WIDE:
-                _store_values(part + V_MAIN, kept, main_high, 0, V_MAIN, V_MAIN, WIDE, 0, GPU)
+                _store_values(part, kept, main_high * inverse, 0, V_MAIN, V_WORDS, KV, 1, GPU)
             if V_REST:
-                _store_values(part + BYTES * V_MAIN, kept, rest, 0, V_REST, V_REST, WIDE, 0, GPU)
+                _store_values(part, kept, rest * inverse, V_MAIN, V_REST, V_WORDS, KV, 0, GPU)
                 if KV != WIDE:
                     _store_values(
-                        part + BYTES * V_MAIN + V_REST,
-                        kept,
-                        rest_high,
-                        0,
-                        V_REST,
-                        V_REST,
-                        WIDE,
-                        0,
-                        GPU,
+                        part, kept, rest_high * inverse, V_MAIN, V_REST, V_WORDS, KV, 1, GPU
                     )
-            norm = norms + place * 2 * PART_ROWS + row
-            tl.store(norm, m, mask=kept)
-            tl.store(norm + PART_ROWS, mass, mask=kept)
-            from_chunk = (((request_begin + 1).to(tl.int64) * used - 1) // total).to(tl.int32)
-            to_chunk = ((request_end.to(tl.int64) * used - 1) // total).to(tl.int32)
-            arrival = arrivals + request * HEAD_BLOCKS + block
+
+            # The last of some chunks to arrive combines them; if there are many chunks, the last
+            # of those that have combined some combines all.
+            first = from_chunk + (chunk - from_chunk) // FAN * FAN
+            count = tl.minimum(FAN, to_chunk + 1 - first)
+            alone = to_chunk - from_chunk < FAN
+            arrival = arrivals + _place(first, from_chunk, block, HEAD_BLOCKS)
             tl.debug_barrier()
-            before = tl.atomic_add(arrival, 1, sem="acq_rel")
-            if before == to_chunk - from_chunk:
+            if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
                 _combine(
                     out_request,
-                    out_token,
-                    out_head,
                     sinks,
                     parts,
                     norms,
                     from_chunk,
-                    to_chunk,
+                    first,
+                    count,
+                    alone,
                     block,
                     kv_head,
                     first_row,
                     value_scale,
-                    KV,
+                    1,
                     GROUP,
                     NUMBERS,
-                    V_WORDS,
-                    V_MAIN,
-                    V_REST,
+                    VALUES,
+                    OUT_TOKEN,
+                    OUT_HEAD,
                     HAS_SINKS,
                     HEAD_BLOCKS,
                     PART_ROWS,
                     PART_STEP,
+                    ROW_STEP,
                     GPU,
                 )
                 tl.store(arrival, 0)
+                if not alone:
+                    first = from_chunk
+                    count = tl.cdiv(to_chunk + 1 - from_chunk, FAN)
+                    arrival = arrivals + later + _place(first, from_chunk, block, HEAD_BLOCKS)
+                    tl.debug_barrier()
+                    if tl.atomic_add(arrival, 1, sem="acq_rel") == count - 1:
+                        _combine(
+                            out_request,
+                            sinks,
+                            parts,
+                            norms,
+                            from_chunk,
+                            first,
+                            count,
+                            True,
+                            block,
+                            kv_head,
+                            first_row,
+                            value_scale,
+                            FAN,
+                            GROUP,
+                            NUMBERS,
+                            VALUES,
+                            OUT_TOKEN,
+                            OUT_HEAD,
+                            HAS_SINKS,
+                            HEAD_BLOCKS,
+                            PART_ROWS,
+                            PART_STEP,
+                            ROW_STEP,
+                            GPU,
+                        )
+                        tl.store(arrival, 0)
+
+
+@triton.jit
+def _place(chunk, from_chunk, block, HEAD_BLOCKS: tl.constexpr):
+    """Where a chunk keeps its part of a request that began in chunk `from_chunk`."""
+    slot = 2 * chunk + (chunk == from_chunk).to(tl.int32)
+    return slot * HEAD_BLOCKS + block
 
 
 @triton.jit
 def _combine(
     out_request,
-    out_token,
-    out_head,
     sinks,
     parts,
     norms,
     from_chunk,
-    to_chunk,
+    first,
+    count,
+    done,
     block,
     kv_head,
     first_row,
     value_scale,
-    KV: tl.constexpr,
+    STEP: tl.constexpr,
     GROUP: tl.constexpr,
     NUMBERS: tl.constexpr,
-    V_WORDS: tl.constexpr,
-    V_MAIN: tl.constexpr,
-    V_REST: tl.constexpr,
+    VALUES: tl.constexpr,
+    OUT_TOKEN: tl.constexpr,
+    OUT_HEAD: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     HEAD_BLOCKS: tl.constexpr,
     PART_ROWS: tl.constexpr,
     PART_STEP: tl.constexpr,
+    ROW_STEP: tl.constexpr,
     GPU: tl.constexpr,
 ):
-    """The parts that chunks from_chunk .. to_chunk left of one request, summed and written."""
-    BYTES: tl.constexpr = 1 if KV == WIDE else 2
-    WIDTH: tl.constexpr = BYTES * (V_MAIN + V_REST)
-    row = tl.arange(0, PART_ROWS)
+    """Parts of chunks first, first + STEP, ..., `count` of them, into the answer or the first."""
+    COLUMNS: tl.constexpr = triton.next_power_of_2(VALUES)
+    column = tl.arange(0, COLUMNS)
     steps = tl.arange(0, PART_STEP)
-    m = tl.full([PART_ROWS], float("-inf"), tl.float32)
-    mass = tl.zeros([PART_ROWS], tl.float32)
-    main = tl.zeros([PART_ROWS, V_MAIN], tl.float32)
-    main_high = 0.0
-    rest = 0.0
-    rest_high = 0.0
-    if KV != WIDE:
-        main_high = tl.zeros([PART_ROWS, V_MAIN], tl.float32)
-    if V_REST:
-        rest = tl.zeros([PART_ROWS, V_REST], tl.float32)
-        if KV != WIDE:
-            rest_high = tl.zeros([PART_ROWS, V_REST], tl.float32)
-    for first in tl.range(from_chunk, to_chunk + 1, PART_STEP, num_stages=1):
-        chunk = first + steps
-        there = (chunk <= to_chunk)[:, None] & (row < PART_ROWS)[None, :]
-        place = 2 * chunk + (chunk == from_chunk).to(tl.int32)
-        place = place.to(tl.int64) * HEAD_BLOCKS + block
-        at = ((place * PART_ROWS)[:, None] + row[None, :]) * WIDTH
-        # All loads before the first use: they wait for the memory together.
-        part_main = _load_parts(parts, at, there, 0, V_MAIN)
-        if KV != WIDE:
-            part_main_high = _load_parts(parts, at, there, V_MAIN, V_MAIN)
-        norm = norms + (place * 2 * PART_ROWS)[:, None] + row[None, :]
-        part_m = tl.load(norm, mask=there, other=float("-inf"), cache_modifier=".cg")
-        part_l = tl.load(norm + PART_ROWS, mask=there, other=0.0, cache_modifier=".cg")
-        most = tl.maximum(m, tl.max(part_m, 0))
-        shift = tl.where(most == float("-inf"), 0.0, most)
-        alpha = tl.exp2(m - shift)
-        weight = tl.exp2(part_m - shift[None, :])
-        mass = mass * alpha + tl.sum(part_l * weight, 0)
-        m = most
-        main = _add_parts(main, part_main, alpha, weight)
-        if KV != WIDE:
-            main_high = _add_parts(main_high, part_main_high, alpha, weight)
-        if V_REST:
-            part_rest = _load_parts(parts, at, there, BYTES * V_MAIN, V_REST)
-            rest = _add_parts(rest, part_rest, alpha, weight)
-            if KV != WIDE:
-                part_rest = _load_parts(parts, at, there, BYTES * V_MAIN + V_REST, V_REST)
-                rest_high = _add_parts(rest_high, part_rest, alpha, weight)
-    number = first_row + row
-    head = kv_head * GROUP + number % GROUP
-    live = number < NUMBERS
-    sink = 0.0
-    if HAS_SINKS:
-        sink = tl.load(sinks + head, mask=live, other=0.0) * LOG2E
-    factor = _factors(m, mass, sink, HAS_SINKS) * value_scale
-    factor = factor[:, None]
-    out_rows = out_request + (number // GROUP) * out_token + head * out_head
-    _store_values(out_rows, live, main * factor, 0, V_MAIN, V_WORDS, KV, 0, GPU)
-    if KV != WIDE:
-        _store_values(out_rows, live, main_high * factor, 0, V_MAIN, V_WORDS, KV, 1, GPU)
-    if V_REST:
-        _store_values(out_rows, live, rest * factor, V_MAIN, V_REST, V_WORDS, KV, 0, GPU)
-        if KV != WIDE:
-            _store_values(out_rows, live, rest_high * factor, V_MAIN, V_REST, V_WORDS, KV, 1, GPU)
+    target = _place(first, from_chunk, block, HEAD_BLOCKS)
+    for start in tl.range(0, PART_ROWS, ROW_STEP, num_stages=1):
+        row = start + tl.arange(0, ROW_STEP)
+        most = tl.full([ROW_STEP], float("-inf"), tl.float32)
+        mass = tl.zeros([ROW_STEP], tl.float32)
+        acc = tl.zeros([ROW_STEP, COLUMNS], tl.float32)
+        for member in tl.range(0, count, PART_STEP, num_stages=1):
+            there = (member + steps < count)[None, :] & (row < PART_ROWS)[:, None]
+            place = _place(first + (member + steps) * STEP, from_chunk, block, HEAD_BLOCKS)
+            at = place[None, :] * PART_ROWS + row[:, None]
+            # Both loads before the first use: they wait for the memory together. Rows come
+            # first, so that every thread has all parts of what it sums.
+            norm = tl.load(norms + at, mask=there, other=float("-inf"), cache_modifier=".cg")
+            mask = there[:, :, None]
+            if COLUMNS > VALUES:
+                mask = mask & (column < VALUES)[None, None, :]
+            part = tl.load(
+                parts + at[:, :, None] * VALUES + column[None, None, :],
+                mask=mask,
+                other=0.0,
+                cache_modifier=".cg",
+            )
+            new = tl.maximum(most, tl.max(norm, 1))
+            shift = tl.where(new == float("-inf"), 0.0, new)
+            alpha = tl.exp2(most - shift)
+            weight = tl.exp2(norm - shift[:, None])
+            mass = mass * alpha + tl.sum(weight, 1)
+            acc = acc * alpha[:, None] + tl.sum(part * weight[:, :, None], 1)
+            most = new
+        number = first_row + row
+        live = (number < NUMBERS)[:, None] & (column < VALUES)[None, :]
+        if done:
+            head = kv_head * GROUP + number % GROUP
+            sink = 0.0
+            if HAS_SINKS:
+                sink = tl.load(sinks + head, mask=number < NUMBERS, other=0.0) * LOG2E
+            acc = acc * (_factors(most, mass, sink, HAS_SINKS) * value_scale)[:, None]
+            rows = out_request + (number // GROUP) * OUT_TOKEN + head * OUT_HEAD
+            values = _rounded(acc, rows.dtype.element_ty, GPU)
+            tl.store(rows[:, None] + column[None, :], values, mask=live)
+        else:
+            some = tl.where(mass > 0, mass, 1.0)
+            norm = tl.where(mass > 0, most + tl.log2(some), float("-inf"))
+            at = target * PART_ROWS + row
+            tl.store(norms + at, norm, mask=row < PART_ROWS)
+            place = parts + at[:, None] * VALUES + column[None, :]
+            tl.store(place, acc / some[:, None], mask=live)

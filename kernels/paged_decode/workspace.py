@@ -33,22 +33,20 @@ class Room(NamedTuple):
 
 def room(shape: rules.Shape, chosen: rules.Config, *, processors: int) -> Room:
     """What a launch of this shape needs; lengths and page ids do not matter."""
-    blocks = rules.head_blocks(shape, chosen)
-    slots = 2 * blocks * rules.chunks(shape, chosen, processors=processors)
-    rows = rules.part_rows(shape, rows=chosen.rows)
-    cut = rules.columns(shape.value_dim, kv_bytes=shape.kv_bytes)
-    width = (cut.main + cut.rest) * (2 // shape.kv_bytes)
-    return Room(shape.batch * blocks, slots * rows * width, slots * rows * 2)
+    places = rules.places(shape, chosen, processors=processors)
+    rows = places * rules.part_rows(shape, rows=chosen.rows)
+    return Room(2 * places, rows * shape.value_dim, rows)
 
 
 def workspace(
     shape: rules.Shape, *, device: torch.device, config: rules.Config | None = None
 ) -> Workspace:
-    """A workspace for launches of a shape, and of any smaller batch.
+    """A workspace for launches of a shape, of any batch.
 
     It does not depend on lengths or on the width of the block table. For a CUDA graph, make the
     tables as wide as the longest request needs *kernel* blocks, -(-tokens // page), and capture
     once: the launch reads the lengths on the device and shares the work out anew in every replay.
+    `config` is that of the launches, if they do not go by the rules.
     """
     chosen = config or rules.config(shape)
     need = room(shape, chosen, processors=rules.processors(device))
@@ -65,5 +63,5 @@ def check_room(given: Workspace, need: Room) -> None:
         require(
             tensor.numel() >= least,
             f"workspace.{name} has {tensor.numel()} numbers, this launch needs {least};"
-            " make the workspace for the largest batch",
+            " make it for the shape of the launch",
         )

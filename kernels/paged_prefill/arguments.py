@@ -40,17 +40,17 @@ class Inputs(NamedTuple):
     @property
     def page_size(self) -> int:
         """Tokens in a page."""
-        return self.k_pages.shape[1]
+        return int(self.k_pages.shape[1])
 
     @property
     def kv_heads(self) -> int:
         """Heads of K and V."""
-        return self.k_pages.shape[2]
+        return int(self.k_pages.shape[2])
 
     @property
     def group(self) -> int:
         """Query heads that read one KV head."""
-        return self.q.shape[1] // self.kv_heads
+        return int(self.q.shape[1]) // self.kv_heads
 
 
 def check(given: Inputs, out: torch.Tensor) -> None:
@@ -71,7 +71,7 @@ def check(given: Inputs, out: torch.Tensor) -> None:
     )  # fmt: skip
 
 
-def check_ids(given: Inputs) -> None:
+def check_ids(given: Inputs, *, longest_query: int, longest: int) -> None:
     """Check what the index tensors hold; waits for the device.
 
     Raises:
@@ -79,7 +79,8 @@ def check_ids(given: Inputs) -> None:
 
     """
     entries, batch = given.block_table.shape[1], len(given.lengths)
-    ids_in_range("lengths", given.lengths, low=0, high=entries * given.page_size + 1)
+    room = min(longest, entries * given.page_size)
+    ids_in_range("lengths", given.lengths, low=0, high=room + 1)
     ids_in_range("query_starts", given.query_starts, low=0, high=len(given.q) + 1)
     new = given.query_starts.diff()
     wrong = ((new < 0) | (new > given.lengths)).nonzero().flatten()[:1].tolist() if batch else []
@@ -89,6 +90,7 @@ def check_ids(given: Inputs) -> None:
             f"query_starts gives request {request} {int(new[request])} new tokens,"
             f" expected 0 to its length of {int(given.lengths[request])}",
         )
+    ids_in_range("new tokens", new.int(), low=0, high=longest_query + 1)
     position = torch.arange(entries, device=given.q.device) * given.page_size
     used = given.block_table[position < given.lengths[:, None]]
     ids_in_range("block_table", used, low=0, high=len(given.k_pages))

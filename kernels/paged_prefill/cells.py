@@ -71,15 +71,25 @@ def _around() -> list[Case]:
         "soft_cap": (30.0,),
         "sinks": (True,),
     }
-    found = [{**cell(), axis: value} for axis, values in axes.items() for value in values]
-    batch = {"batch": 8, "context": 8192, "new": 1024}
-    found += [{**cell(), **batch, "lengths": kind} for kind in ("equal", "ragged", "edges")]
-    return found
+    batches = [
+        cell(batch=8, context=8192, new=1024, lengths=kind) for kind in ("equal", "ragged", "edges")
+    ]
+    return [
+        *({**cell(), axis: value} for axis, values in axes.items() for value in values),
+        *batches,
+    ]
 
 
 def cpu() -> list[Case]:
     """Small cells for the interpreter: every page, width, dtype and feature, and their pairs."""
-    small = {"context": 37, "new": 21, "batch": 11, "lengths": "edges", "heads": 4, "kv_heads": 2}
+    small: dict[str, Value] = {
+        "context": 37,
+        "new": 21,
+        "batch": 11,
+        "lengths": "edges",
+        "heads": 4,
+        "kv_heads": 2,
+    }
     widths = [
         {**cell(page=page, head_dim=dim, kv_dtype=dtype), **small}
         for dtype, (dim, page) in product(

@@ -8,8 +8,9 @@ from kvproof.kernels.backend import interpreted, power_above, runs_triton
 from kvproof.kernels.checks import require
 from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.paged_prefill import torch_reference
-from kvproof.kernels.paged_prefill.arguments import FP8, INT8, Inputs, check, check_ids
+from kvproof.kernels.paged_prefill.arguments import Inputs, check, check_ids
 from kvproof.kernels.paged_prefill.plans import (
+    GATHERED_PAGE,
     HOPPER_COLUMNS,
     HOPPER_ROWS,
     Plan,
@@ -17,6 +18,13 @@ from kvproof.kernels.paged_prefill.plans import (
     choose,
     rows_apart,
 )
+
+COMBINED_ROWS = 8
+"""Rows of one head that a program combines."""
+
+GATHERED_ROWS = 8
+GATHERED_COLUMNS = 1024
+"""Tokens that a program gathers, and elements of each that it holds at a time."""
 
 
 def paged_prefill(
@@ -78,12 +86,13 @@ def paged_prefill(
     check(given, out)
     require(longest >= longest_query, f"longest is {longest}, expected {longest_query} or more")
     if check_contents:
-        check_ids(given)
-    if not len(q) or not len(lengths):
+        check_ids(given, longest_query=longest_query, longest=longest)
+    if not len(q) or not len(lengths) or not len(k_pages):
         return
     if runs_triton(q):
-        plan = plan or choose(given, longest_query)
-        (_launch_hopper if plan.hopper else _launch)(given, out, plan)
+        if interpreted():
+            let_tensors_bound_loops()
+        _launch(given, out, longest, plan or choose(given, longest_query, longest))
     else:
         rows = int(query_starts[-1])
         found = torch_reference.paged_prefill(**given._asdict(), dtype=torch.float32)
@@ -95,31 +104,83 @@ def _blocks(rows: int, batch: int, block: int) -> int:
     return rows // block + batch
 
 
-def _launch(given: Inputs, out: torch.Tensor, plan: Plan) -> None:
+def _launch(given: Inputs, out: torch.Tensor, longest: int, plan: Plan) -> None:
+    run = _run_hopper if plan.hopper else _run
+    if plan.gather:
+        given = _gathered(given, longest)
+    if plan.splits == 1:
+        run(given, out, None, plan)
+        return
     # Triton is an optional dependency: without it only the torch path is there.
+    from kvproof.kernels.paged_prefill.triton_kernel_combine import combine
+
+    tokens, heads, dim = out.shape
+    parts = torch.empty((plan.splits, *out.shape), dtype=torch.float32, device=out.device)
+    weights = torch.empty(parts.shape[:3], dtype=torch.float32, device=out.device)
+    run(given, parts[0], weights, plan)
+    combine[(-(-tokens * heads // COMBINED_ROWS),)](
+        parts, weights, given.sinks, out, given.query_starts, len(given.lengths),
+        tokens * heads, *out.stride()[:2],
+        HEADS=heads, DIM=dim, COLUMNS=power_above(dim), SPLITS=plan.splits, ROWS=COMBINED_ROWS,
+    )  # fmt: skip
+
+
+def _gathered(given: Inputs, longest: int) -> Inputs:
+    """The same problem with a context of 16 bits, in pages that lie one after the other.
+
+    Values times the scales of their tokens become float16, which rounds them eight times finer than
+    bfloat16, and with them the queries. Else they are exact in q's dtype.
+    """
+    from kvproof.kernels.paged_prefill.triton_kernel_gather import gather
+
+    batch, room = len(given.lengths), -(-longest // GATHERED_PAGE)
+    dim, k, v = given.q.shape[2], given.k_pages, given.v_pages
+    scaled = given.k_scale is not None and given.k_scale.dim() == 3
+    q = given.q.half() if scaled else given.q
+    rows = q.new_empty((2, batch * room, GATHERED_PAGE, given.kv_heads, dim))
+    table = torch.arange(batch * room, dtype=torch.int32, device=rows.device).view(batch, room)
+    gather[(-(-longest // GATHERED_ROWS), batch)](
+        k, v, *rows, given.block_table, given.lengths, given.query_starts,
+        given.k_scale, given.v_scale, given.block_table.stride(0),
+        *k.stride()[:3], *v.stride()[:3], *_scale_strides(given),
+        room * GATHERED_PAGE, given.window,
+        PAGE=given.page_size, KV_HEADS=given.kv_heads, DIM=dim, ROWS=GATHERED_ROWS,
+        COLUMNS=min(GATHERED_COLUMNS, power_above(given.kv_heads * dim)),
+        LONGEST_TILE=GATHERED_PAGE, SCALED=scaled,
+    )  # fmt: skip
+    given = given._replace(q=q, k_pages=rows[0], v_pages=rows[1], block_table=table)
+    return given._replace(k_scale=None, v_scale=None) if scaled else given
+
+
+def _scale_strides(given: Inputs) -> tuple[int, ...]:
+    """Of scales of tokens; those of heads lie one after the other."""
+    k_scale = given.k_scale
+    return k_scale.stride() if k_scale is not None and k_scale.dim() == 3 else (0, 0, 0)
+
+
+def _run(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
     from kvproof.kernels.paged_prefill.triton_kernel import prefill
 
-    if interpreted():
-        let_tensors_bound_loops()
-    tokens, _, dim = given.q.shape
-    batch, k_scale = len(given.lengths), given.k_scale
-    scale_strides = k_scale.stride() if k_scale is not None and k_scale.dim() == 3 else (0, 0, 0)
-    prefill[(_blocks(tokens * given.group, batch, plan.rows) * given.kv_heads,)](
-        given.q, given.k_pages, given.v_pages, out,
+    tokens, heads, dim = given.q.shape
+    batch = len(given.lengths)
+    blocks = _blocks(tokens * given.group, batch, plan.rows) * given.kv_heads
+    prefill[(blocks, plan.splits)](
+        given.q, given.k_pages, given.v_pages, out, weights,
         given.block_table, given.lengths, given.query_starts,
-        given.sinks, k_scale, given.v_scale,
-        given.scale, given.soft_cap, batch, given.block_table.stride(0),
+        given.sinks, given.k_scale, given.v_scale,
+        given.scale, given.soft_cap, batch, heads, tokens, given.block_table.stride(0),
         *given.q.stride()[:2], *given.k_pages.stride()[:3], *given.v_pages.stride()[:3],
-        *out.stride()[:2], *scale_strides,
+        *out.stride()[:2], *_scale_strides(given),
         KV_HEADS=given.kv_heads, GROUP=given.group, PAGE=given.page_size,
         DIM=dim, COLUMNS=max(16, power_above(dim)), ROWS=plan.rows, TILE=plan.tile,
         WINDOW=given.window, CAPPED=given.soft_cap > 0,
-        KV={FP8: 1, INT8: 2}.get(given.k_pages.dtype, 0), INTERPRETED=interpreted(),
+        SCALES={None: 0, 1: 1, 3: 2}[given.k_scale.dim() if given.k_scale is not None else None],
+        SPLITS=plan.splits, INTERPRETED=interpreted(),
         num_warps=plan.warps, num_stages=plan.stages,
     )  # fmt: skip
 
 
-def _launch_hopper(given: Inputs, out: torch.Tensor, plan: Plan) -> None:
+def _run_hopper(given: Inputs, out: torch.Tensor, weights: torch.Tensor | None, plan: Plan) -> None:
     from kvproof.kernels.paged_prefill.triton_kernel_hopper import descriptor, prefill_hopper
 
     q, pages, batch = given.q, (given.k_pages, given.v_pages), len(given.lengths)
@@ -127,16 +188,16 @@ def _launch_hopper(given: Inputs, out: torch.Tensor, plan: Plan) -> None:
     copied = min(box(given.page_size), plan.tile)
     columns = max(HOPPER_COLUMNS, power_above(dim))
     rows = [(len(pool) - 1) * rows_apart(pool) + given.page_size for pool in pages]
-    prefill_hopper[(_blocks(tokens, batch, plan.rows) * heads,)](
+    prefill_hopper[(_blocks(tokens, batch, plan.rows) * heads, plan.splits)](
         descriptor(q, tokens, heads * dim, q.stride(0), (HOPPER_ROWS, columns)),
         *(
             descriptor(pool, count, given.kv_heads * dim, pool.stride(1), (copied, columns))
             for pool, count in zip(pages, rows, strict=True)
         ),
-        out, given.block_table, given.lengths, given.query_starts, given.sinks,
-        given.scale, given.soft_cap, batch, heads, given.block_table.stride(0), *out.stride()[:2],
-        *rows, *(rows_apart(pool) for pool in pages),
+        out, weights, given.block_table, given.lengths, given.query_starts, given.sinks,
+        given.k_scale, given.v_scale, given.scale, given.soft_cap, batch, heads, tokens,
+        given.block_table.stride(0), *out.stride()[:2], *rows, *map(rows_apart, pages),
         GROUP=given.group, PAGE=given.page_size, BOX=copied, TILE=plan.tile, DIM=dim,
-        STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0, TURNS=plan.turns,
-        num_warps=4,
+        STAGES=plan.stages, WINDOW=given.window, CAPPED=given.soft_cap > 0,
+        SPLITS=plan.splits, TOGETHER=plan.together, num_warps=4,
     )  # fmt: skip

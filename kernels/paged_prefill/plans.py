@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from kvproof.kernels.backend import interpreted, power_above
+from kvproof.kernels.backend import interpreted, multiprocessors, power_above
 from kvproof.kernels.paged_prefill.arguments import Inputs
 
 HOPPER_ROWS = 64
@@ -22,45 +22,122 @@ HOPPER_COLUMNS = 64
 HOPPER_BOX = 8
 """Rows of a page that one copy must bring at least: the swizzle of shared memory repeats then."""
 
+GATHERED_PAGE = 128
+"""Tokens of a page of the gathered context."""
+
+GATHER_LEAST = 256
+"""New tokens from which reading the context three times is little beside the attention."""
+
+MOST_BYTES = 1 << 30
+"""Size of a gathered context; larger ones are attended where they are, by the portable kernel."""
+
+MOST_SPLITS = 16
+
+PAIR_US = 4 / 4.5e6
+"""Microseconds that one multiprocessor takes for a column of a query and of a key: two products
+of two operations each, at 4.5 TFLOP/s."""
+
+PROGRAM_US = 4.0
+"""What a program takes beside its tiles."""
+
+COMBINE_US = 3.0
+BYTE_US = 1 / 3e6
+"""A byte of a part, written and read again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How the work is cut.
 
-    `rows` query rows and `tile` tokens of the context at a time. The portable kernel counts the
-    heads of a group as rows. `hopper` takes the kernel for compute capability 9; `turns` lets its
-    two warp groups take turns at the tensor cores.
+    `rows` query rows and `tile` tokens of the context at a time; the portable kernel counts the
+    heads of a group as rows. `hopper` takes the kernel for compute capability 9, in which
+    `together` heads go through all blocks of rows before others do. `splits` divides the context
+    among programs. `gather` first copies the context into rows of q's dtype.
     """
 
     rows: int
     tile: int
     stages: int
     warps: int = 4
+    splits: int = 1
+    gather: bool = False
     hopper: bool = False
-    turns: bool = False
+    together: int = 1
 
 
-def choose(given: Inputs, longest_query: int) -> Plan:
+def choose(given: Inputs, longest_query: int, longest: int) -> Plan:
     """The cut for these shapes on this device."""
-    dim = given.q.shape[2]
-    if longest_query >= HOPPER_LEAST and fits_hopper(given):
-        return Plan(rows=2 * HOPPER_ROWS, tile=128 if dim <= 128 else 64, stages=2, hopper=True)
+    direct = copyable(given)
+    gather = not direct and longest_query >= GATHER_LEAST and gathered(given, longest) <= MOST_BYTES
+    if (direct or gather) and longest_query >= HOPPER_LEAST and _has_hopper(given.q):
+        return _hopper(given, longest, gather=gather)
     needed = power_above(longest_query * given.group)
     if interpreted():
         return Plan(rows=max(16, min(64, needed)), tile=32, stages=1)
-    rows = max(16, min(128 if dim <= 128 else 64, needed))
-    return Plan(rows=rows, tile=64 if dim <= 128 else 32, stages=3 if dim <= 128 else 2)
+    return _portable(given, longest, max(16, min(128, needed)))
 
 
-def fits_hopper(given: Inputs) -> bool:
-    """Whether the Hopper kernel can address these tensors and computes in their dtype."""
-    q = given.q
+def _hopper(given: Inputs, longest: int, *, gather: bool) -> Plan:
+    tokens, heads, dim = given.q.shape
+    rows, tile = 2 * HOPPER_ROWS, 128 if dim <= 128 else 64
+    blocks = -(-tokens // rows)
+    splits = _splits(given, longest, blocks * heads, rows, tile)
+    # One KV head at a time if it keeps the machine busy: then its keys and values stay in L2.
+    fills = blocks * given.group * splits >= multiprocessors(given.q.device)
+    return Plan(
+        rows=rows, tile=tile, stages=2, splits=splits, gather=gather, hopper=True,
+        together=given.group if fills else heads,
+    )  # fmt: skip
+
+
+def _portable(given: Inputs, longest: int, rows: int) -> Plan:
+    tokens, heads, dim = given.q.shape
+    splits = _splits(given, longest, -(-tokens * heads // rows), rows, 64)
+    warps = 4 if dim <= 128 or rows < 128 else 8
+    return Plan(rows=rows, tile=64, stages=3 if dim <= 128 else 2, warps=warps, splits=splits)
+
+
+def _splits(given: Inputs, longest: int, blocks: int, rows: int, tile: int) -> int:
+    tokens, heads, dim = given.q.shape
+    seen = min(longest, given.window + rows) if given.window else longest
+    times = times_of(
+        blocks, -(-seen // tile), multiprocessors(given.q.device),
+        tile_us=rows * tile * dim * PAIR_US,
+        combine_us=COMBINE_US + tokens * heads * dim * 8 * BYTE_US,
+    )  # fmt: skip
+    return times.index(min(times)) + 1
+
+
+def times_of(
+    blocks: int, tiles: int, sms: int, *, tile_us: float, combine_us: float
+) -> list[float]:
+    """Microseconds that 1, 2, ... splits of the context would take.
+
+    That is the time of the waves of programs, each `tiles` tiles long or a part of that, and of
+    combining the parts, which costs `combine_us` for each of them. More splits let fewer
+    multiprocessors wait for others.
+    """
+
+    def time(splits: int) -> float:
+        waves = -(-blocks * splits // sms)
+        each = -(-tiles // splits) * tile_us + PROGRAM_US
+        return waves * each + (splits * combine_us if splits > 1 else 0.0)
+
+    return [time(splits) for splits in range(1, max(1, min(MOST_SPLITS, tiles)) + 1)]
+
+
+def gathered(given: Inputs, longest: int) -> int:
+    """Bytes of a copy of the context, room for the longest request included."""
+    room = -(-longest // GATHERED_PAGE) * GATHERED_PAGE
+    row: int = given.kv_heads * given.q.shape[2] * given.q.element_size()
+    return 2 * len(given.lengths) * room * row
+
+
+def copyable(given: Inputs) -> bool:
+    """Whether the tensor memory unit can bring these pages as they are."""
     return (
-        _is_hopper(q.device)
-        and q.dtype == given.k_pages.dtype
+        given.q.dtype == given.k_pages.dtype
         and box(given.page_size) >= HOPPER_BOX
-        and q.stride(1) == q.shape[2]
-        and _copyable(q, q.stride(0))
         and rows_apart(given.k_pages) > 0
         and rows_apart(given.v_pages) > 0
     )
@@ -69,13 +146,23 @@ def fits_hopper(given: Inputs) -> bool:
 def rows_apart(pages: torch.Tensor) -> int:
     """Rows from one page to the next if all slots lie on one grid of rows, else 0."""
     page, slot, head = pages.stride()[:3]
-    regular = head == pages.shape[3] and page % slot == 0 and _copyable(pages, slot)
+    regular = head == pages.shape[3] and page % slot == 0 and _aligned(pages, slot)
     return page // slot if regular else 0
 
 
 def box(page_size: int) -> int:
     """The greatest power of two that divides a page size."""
     return page_size & -page_size
+
+
+def _aligned(tensor: torch.Tensor, row: int) -> bool:
+    """Copies by the tensor memory unit start at multiples of 16 bytes, row by row."""
+    return bool(tensor.data_ptr() % 16 == 0 and row * tensor.element_size() % 16 == 0)
+
+
+def _has_hopper(q: torch.Tensor) -> bool:
+    """Whether the Hopper kernel is there, and can bring these query rows."""
+    return _is_hopper(q.device) and q.stride(1) == q.shape[2] and _aligned(q, q.stride(0))
 
 
 @cache
@@ -92,8 +179,3 @@ def _has_gluon() -> bool:
     import triton
 
     return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)
-
-
-def _copyable(tensor: torch.Tensor, row: int) -> bool:
-    """Copies by the tensor memory unit start at multiples of 16 bytes, row by row."""
-    return tensor.data_ptr() % 16 == 0 and row * tensor.element_size() % 16 == 0

@@ -10,9 +10,8 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
-WIDE = tl.constexpr(0)
-FP8 = tl.constexpr(1)
-INT8 = tl.constexpr(2)
+OF_HEADS = tl.constexpr(1)
+OF_TOKENS = tl.constexpr(2)
 
 
 @triton.jit
@@ -73,7 +72,7 @@ def _attend(
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAPPED: tl.constexpr,
-    KV: tl.constexpr,
+    SCALES: tl.constexpr,
     MASKED: tl.constexpr,
 ):
     """Add the tiles `first` to `last - 1` of the context to the state of a block of rows."""
@@ -91,7 +90,7 @@ def _attend(
         k_rows = k_base + page * k_page + slot * k_slot
         k = tl.load(k_rows[:, None] + columns[None, :], mask=mask, other=0.0)
         s = tl.dot(q, tl.trans(k.to(q.dtype)))
-        if KV == INT8:
+        if SCALES == OF_TOKENS:
             scales = page * scale_page + slot * scale_slot
             s = s * tl.load(k_scale + scales, mask=live, other=0.0)[None, :]
         if CAPPED:
@@ -105,7 +104,7 @@ def _attend(
         if WINDOW > 0:
             visible = visible & (key[None, :] > own[:, None] - WINDOW)
         p, top, total, shrink = _weights(s, top, total, visible, scale, MASKED)
-        if KV == INT8:
+        if SCALES == OF_TOKENS:
             p = p * tl.load(v_scale + scales, mask=live, other=0.0)[None, :]
         v_rows = v_base + page * v_page + slot * v_slot
         v = tl.load(v_rows[:, None] + columns[None, :], mask=mask, other=0.0)
@@ -113,12 +112,13 @@ def _attend(
     return acc, top, total
 
 
-@triton.jit(do_not_specialize=["batch"])
+@triton.jit(do_not_specialize=["batch", "heads", "split_rows"])
 def prefill(
     q,
     k_pages,
     v_pages,
     out,
+    weights,
     block_table,
     lengths,
     query_starts,
@@ -128,6 +128,8 @@ def prefill(
     factor,
     cap,
     batch,
+    heads,
+    split_rows,
     table_row,
     q_row,
     q_head,
@@ -151,7 +153,8 @@ def prefill(
     TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAPPED: tl.constexpr,
-    KV: tl.constexpr,
+    SCALES: tl.constexpr,
+    SPLITS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
     """Attend one block of query rows of one KV head."""
@@ -183,17 +186,23 @@ def prefill(
         inner_low = 0
         if WINDOW > 0:
             low = tl.maximum(lowest - WINDOW + 1, 0) // TILE
-            inner_low = tl.minimum((tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE, end)
-        inner_end = tl.maximum((lowest + 1) // TILE, inner_low)
+            inner_low = (tl.maximum(highest - WINDOW + 1, 0) + TILE - 1) // TILE
+        inner_end = (lowest + 1) // TILE
+        if SPLITS > 1:
+            share = (end - low + SPLITS - 1) // SPLITS
+            end = end - tl.program_id(1) * share
+            low = tl.maximum(low, end - share)
+        inner_low = tl.minimum(tl.maximum(inner_low, low), end)
+        inner_end = tl.minimum(tl.maximum(inner_end, inner_low), end)
         k_base = k_pages + kv_head * k_head
         v_base = v_pages + kv_head * v_head
         table = block_table + request.to(tl.int64) * table_row
         k_scales = k_scale
         v_scales = v_scale
-        if KV == INT8:
+        if SCALES == OF_TOKENS:
             k_scales = k_scale + kv_head * scale_head
             v_scales = v_scale + kv_head * scale_head
-        if KV == FP8:
+        if SCALES == OF_HEADS:
             factor *= tl.load(k_scale + kv_head)
         acc = tl.zeros([ROWS, COLUMNS], tl.float32)
         top = tl.full([ROWS], float("-inf"), tl.float32)
@@ -202,22 +211,30 @@ def prefill(
             acc, top, total = _attend(
                 acc, top, total, queries, own, low, inner_low, length, table, k_base, v_base,
                 k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-                factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, True,
+                factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
             )  # fmt: skip
         acc, top, total = _attend(
             acc, top, total, queries, own, inner_low, inner_end, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, False,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=False,
         )  # fmt: skip
         acc, top, total = _attend(
             acc, top, total, queries, own, inner_end, end, length, table, k_base, v_base,
             k_page, k_slot, v_page, v_slot, k_scales, v_scales, scale_page, scale_slot,
-            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, KV, True,
+            factor, cap, PAGE, DIM, COLUMNS, TILE, WINDOW, CAPPED, SCALES, MASKED=True,
         )  # fmt: skip
-        if sinks is not None:
-            scale = LOG2E if CAPPED else factor * LOG2E
+        scale = LOG2E if CAPPED else factor * LOG2E
+        if sinks is not None and SPLITS == 1:
             total += tl.exp2(tl.load(sinks + head) * LOG2E - top * scale)
-        if KV == FP8:
+        if SPLITS > 1:
+            # A split writes a slice of [splits, tokens, heads, dim] and of [splits, tokens, heads].
+            split = tl.program_id(1).to(tl.int64) * split_rows
+            out += split * out_row
+            # Rows that see nothing of this split weigh nothing when the splits are combined.
+            seen = tl.where(total > 0, total, 1.0)
+            weight = tl.where(total > 0, top * scale + tl.log2(seen), float("-inf"))
+            tl.store(weights + (split + token_row) * heads + head, weight, mask=token < new)
+        if SCALES == OF_HEADS:
             acc *= tl.load(v_scale + kv_head)
         # Rows beyond the request may have seen nothing; they are not stored.
         acc = acc / tl.where(total > 0, total, 1.0)[:, None]

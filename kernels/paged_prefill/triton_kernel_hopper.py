@@ -1,12 +1,12 @@
 """Paged prefill attention for Hopper, without a copy of the context.
 
-One warp copies pages by the tensor memory unit straight into the tiles of a ring in shared memory,
-as many copies a tile as it has pages. Two warp groups attend 64 query rows each. A warp group
-starts the scores of a tile, then the values of the tile before, and works on its softmax while the
-tensor cores are busy with the values. Tiles go from the newest to the oldest: the few that need a
-mask come first, and so does the one with rows that do not exist.
+One warp copies keys and one values, by the tensor memory unit from their pages straight into the
+tiles of a ring in shared memory, as many copies a tile as it has pages. Two warp groups attend 64
+query rows each. A warp group starts the scores of a tile, then the values of the tile before, and
+works on its softmax while the tensor cores are busy with the values. Tiles go from the newest to
+the oldest: the few that need a mask come first, and so does the one with rows that do not exist.
 
-The schedule is that of FlashAttention-3 (Shah et al., 2024), written here from the paper's idea.
+The schedule is the one that the FlashAttention-3 paper describes (Shah et al., 2024).
 """
 
 import torch
@@ -25,73 +25,77 @@ LOG2E = gl.constexpr(1.4426950408889634)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
-def descriptor(tensor, rows, columns, row_stride, box):
+def descriptor(
+    tensor: torch.Tensor, rows: int, columns: int, row_stride: int, box: tuple[int, int]
+) -> TensorDescriptor:
     """A tensor as `rows` rows of `columns` elements, of which a copy brings `box`."""
     layout = gl.NVMMASharedLayout.get_default_for(box, _DTYPES[tensor.dtype])
     return TensorDescriptor(tensor, [rows, columns], [row_stride, 1], list(box), layout)
 
 
 @gluon.jit
-def _ranges(new, length, row, WINDOW: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr):
-    """Tiles from `low` to `end`; those in [inner_low, inner_end) need no mask."""
+def _ranges(
+    new, length, row,
+    WINDOW: gl.constexpr, ROWS: gl.constexpr, TILE: gl.constexpr, SPLITS: gl.constexpr,
+):  # fmt: skip
+    """Tiles from `low` to `end` of this split; those in [inner_low, inner_end) need no mask.
+
+    The first of a split is masked whether it must be or not.
+    """
     seen = length - new + row
     end = (gl.minimum(seen + ROWS, length) + TILE - 1) // TILE
-    inner_end = gl.minimum((seen + 1) // TILE, end - 1)
+    low = gl.to_tensor(0)
+    inner_low = gl.to_tensor(0)
     if WINDOW > 0:
         low = gl.maximum(seen - WINDOW + 1, 0) // TILE
         inner_low = (gl.maximum(seen + ROWS - WINDOW, 0) + TILE - 1) // TILE
-        inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
-        inner_end = gl.maximum(inner_end, inner_low)
-    else:
-        low = gl.to_tensor(0)
-        inner_low = gl.to_tensor(0)
+    inner_end = (seen + 1) // TILE
+    if SPLITS > 1:
+        share = (end - low + SPLITS - 1) // SPLITS
+        end = end - gl.program_id(1) * share
+        low = gl.maximum(low, end - share)
+    inner_low = gl.minimum(gl.maximum(inner_low, low), end - 1)
+    inner_end = gl.minimum(gl.maximum(inner_end, inner_low), end - 1)
     return low, inner_low, inner_end, end
 
 
 @gluon.jit
-def _produce(
-    q_desc, k_desc, v_desc, table, q_smem, q_full, ring,
-    q_row, q_col, kv_col, length, k_rows, v_rows, k_apart, v_apart, low, end,
+def _copy_pages(
+    desc, table, smem, full, empty, column, length, rows, apart, low, end,
     PAGE: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip
-    """Copy the query rows and then, tile by tile, K and V as stages of the ring become free."""
-    k_smem, v_smem, k_full, k_empty, v_full, v_empty = ring
-    STAGES: gl.constexpr = k_smem.shape[0]
-    TILE: gl.constexpr = k_smem.shape[1]
-    COLUMNS: gl.constexpr = k_smem.shape[2]
-    HALF: gl.constexpr = q_smem.shape[1]
-    mbarrier.expect(q_full, 2 * HALF * COLUMNS * 2)
-    tma.async_copy_global_to_shared(q_desc, [q_row, q_col], q_full, q_smem.index(0))
-    tma.async_copy_global_to_shared(q_desc, [q_row + HALF, q_col], q_full, q_smem.index(1))
+    """Copy K or V, tile by tile, as the stages of its ring become free."""
+    STAGES: gl.constexpr = smem.shape[0]
+    TILE: gl.constexpr = smem.shape[1]
     for i in range(end - low):
-        tile = end - 1 - i
         stage = i % STAGES
-        phase = (i // STAGES) & 1
+        first = (end - 1 - i) * TILE
         pages = ()
         for j in gl.static_range(TILE // BOX):
-            position = tile * TILE + j * BOX
+            position = first + j * BOX
             page = gl.load(table + position // PAGE, mask=position < length, other=0)
             pages = pages + (page,)  # noqa: RUF005 - Triton has no starred expressions
-        mbarrier.wait(k_empty.index(stage), phase ^ 1)
-        mbarrier.expect(k_full.index(stage), TILE * COLUMNS * 2)
-        k_tile = k_smem.index(stage)
+        mbarrier.wait(empty.index(stage), ((i // STAGES) & 1) ^ 1)
+        mbarrier.expect(full.index(stage), TILE * smem.shape[2] * 2)
         for j in gl.static_range(TILE // BOX):
-            position = tile * TILE + j * BOX
+            position = first + j * BOX
             # Past the end of the pool the copy brings zeros.
-            row = gl.where(position < length, pages[j] * k_apart + position % PAGE, k_rows)
-            tma.async_copy_global_to_shared(
-                k_desc, [row, kv_col], k_full.index(stage), k_tile.slice(j * BOX, BOX)
-            )
-        mbarrier.wait(v_empty.index(stage), phase ^ 1)
-        mbarrier.expect(v_full.index(stage), TILE * COLUMNS * 2)
-        v_tile = v_smem.index(stage)
-        for j in gl.static_range(TILE // BOX):
-            position = tile * TILE + j * BOX
-            # Past the end of the pool the copy brings zeros.
-            row = gl.where(position < length, pages[j] * v_apart + position % PAGE, v_rows)
-            tma.async_copy_global_to_shared(
-                v_desc, [row, kv_col], v_full.index(stage), v_tile.slice(j * BOX, BOX)
-            )
+            row = gl.where(position < length, pages[j] * apart + position % PAGE, rows)
+            place = smem.index(stage).slice(j * BOX, BOX)
+            tma.async_copy_global_to_shared(desc, [row, column], full.index(stage), place)
+
+
+@gluon.jit
+def _copy_queries_and_keys(
+    q_desc, q_smem, q_full, q_row, q_column,
+    desc, table, smem, full, empty, column, length, rows, apart, low, end,
+    PAGE: gl.constexpr, BOX: gl.constexpr,
+):  # fmt: skip
+    HALF: gl.constexpr = q_smem.shape[1]
+    mbarrier.expect(q_full, 2 * HALF * q_smem.shape[2] * 2)
+    tma.async_copy_global_to_shared(q_desc, [q_row, q_column], q_full, q_smem.index(0))
+    tma.async_copy_global_to_shared(q_desc, [q_row + HALF, q_column], q_full, q_smem.index(1))
+    _copy_pages(desc, table, smem, full, empty, column, length, rows, apart, low, end, PAGE, BOX)
 
 
 @gluon.jit
@@ -120,7 +124,7 @@ def _zero_padding(q_tile, DIM: gl.constexpr):
 @gluon.jit
 def _weights(
     s, top, total, tile, seen, length, factor, cap,
-    MASKED: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr,
+    WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Unnormalised weights of one tile of scores, and what the earlier ones must be scaled by."""
     HALF: gl.constexpr = s.shape[0]
@@ -149,9 +153,8 @@ def _weights(
 
 @gluon.jit
 def _step(
-    state, tile, i, q_tile, ring, turn, place, factor, cap,
-    MASKED: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr, WHICH: gl.constexpr,
-    TURNS: gl.constexpr, s_layout: gl.constexpr, o_layout: gl.constexpr,
+    state, tile, i, q_tile, ring, place, factor, cap, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
+    s_layout: gl.constexpr, o_layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Scores of the `i`-th tile, and their weights while those of the tile before are applied."""
     acc, w, shrink, top, total = state
@@ -163,8 +166,6 @@ def _step(
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
     stage = i % STAGES
     before = (i - 1) % STAGES
-    if TURNS:
-        mbarrier.wait(turn.index(WHICH), (i - 1) & 1)
     s = gl.zeros([HALF, TILE], gl.float32, s_layout)
     k_tile = k_smem.index(stage).permute([1, 0])
     s = warpgroup_mma(q_tile, k_tile, s, use_acc=False, is_async=True)
@@ -172,12 +173,10 @@ def _step(
     p = gl.convert_layout(w.to(q_tile.dtype), p_layout)
     mbarrier.wait(v_full.index(before), ((i - 1) // STAGES) & 1)
     acc = warpgroup_mma(p, v_smem.index(before), acc, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turn.index(1 - WHICH))
     s = warpgroup_mma_wait(1, deps=[s])
     mbarrier.arrive(k_empty.index(stage))
     w, top, total, shrink = _weights(
-        s, top, total, tile, seen, length, factor, cap, MASKED, WINDOW, CAPPED, s_layout
+        s, top, total, tile, seen, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED
     )
     # This wait also keeps ptxas from moving the next one above the softmax: it ends a basic block.
     after = i + 1
@@ -189,10 +188,10 @@ def _step(
 
 @gluon.jit
 def _consume(
-    out, sinks, q_smem, q_full, ring, turn, q_row, head, rows_left, seen, length, tiles,
-    out_row, out_head, factor, cap,
+    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads, rows_left, seen,
+    length, tiles, out_row, out_head, factor, cap,
     WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    TURNS: gl.constexpr,
+    GROUP: gl.constexpr, SPLITS: gl.constexpr,
 ):  # fmt: skip
     """Attend the query rows of one warp group and store what comes out."""
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
@@ -221,9 +220,8 @@ def _consume(
     mbarrier.arrive(k_empty.index(0))
     tile = end - 1
     w, top, total, shrink = _weights(
-        s, top, total, tile, seen, length, factor, cap,
-        True, WINDOW, CAPPED, s_layout,  # noqa: FBT003 - Gluon's helpers take no keywords
-    )  # fmt: skip
+        s, top, total, tile, seen, length, factor, cap, WINDOW, CAPPED, s_layout, MASKED=True
+    )
     if end * TILE > length:
         mbarrier.wait(v_full.index(0), 0)
         _zero_beyond(v_smem.index(0), tile * TILE, length)
@@ -232,21 +230,21 @@ def _consume(
     for tile in range(end - 2, inner_end - 1, -1):
         state = (acc, w, shrink, top, total)
         acc, w, shrink, top, total = _step(
-            state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
-            True, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+            state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
+            WINDOW, CAPPED, s_layout, o_layout, MASKED=True,
         )  # fmt: skip
     for tile in range(inner_end - 1, inner_low - 1, -1):
         state = (acc, w, shrink, top, total)
         acc, w, shrink, top, total = _step(
-            state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
-            False, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+            state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
+            WINDOW, CAPPED, s_layout, o_layout, MASKED=False,
         )  # fmt: skip
     if WINDOW > 0:
         for tile in range(inner_low - 1, low - 1, -1):
             state = (acc, w, shrink, top, total)
             acc, w, shrink, top, total = _step(
-                state, tile, end - 1 - tile, q_tile, ring, turn, place, factor, cap,
-                True, WINDOW, CAPPED, WHICH, TURNS, s_layout, o_layout,
+                state, tile, end - 1 - tile, q_tile, ring, place, factor, cap,
+                WINDOW, CAPPED, s_layout, o_layout, MASKED=True,
             )  # fmt: skip
     last = end - 1 - low
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
@@ -254,15 +252,32 @@ def _consume(
     mbarrier.wait(v_full.index(last % STAGES), (last // STAGES) & 1)
     acc = warpgroup_mma(p, v_smem.index(last % STAGES), acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])
-    if sinks is not None:
-        scale = LOG2E if CAPPED else factor * LOG2E
+    scale = LOG2E if CAPPED else factor * LOG2E
+    if sinks is not None and SPLITS == 1:
         total += gl.exp2(gl.load(sinks + head) * LOG2E - top * scale)
-    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, o_layout))[:, None]
     row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, o_layout))
     column = gl.arange(0, COLUMNS, gl.SliceLayout(0, o_layout))
-    where = out + (q_row + row).to(gl.int64)[:, None] * out_row + head * out_head + column[None, :]
     mask = (row < rows_left)[:, None] & (column < DIM)[None, :]
+    if SPLITS > 1:
+        # Rows that see nothing of this split weigh nothing when the splits are combined.
+        weight = gl.where(total > 0.0, top * scale + gl.log2(total), float("-inf"))
+        total = gl.where(total > 0.0, total, 1.0)
+        short = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, s_layout))
+        gl.store(weights + (q_row + short) * heads + head, weight, mask=short < rows_left)
+    if v_scale is not None:
+        acc = acc * gl.load(v_scale + head // GROUP)
+    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, o_layout))[:, None]
+    where = out + (q_row + row).to(gl.int64)[:, None] * out_row + head * out_head + column[None, :]
     gl.store(where, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@gluon.jit
+def _leave_nothing(weights, first, rows_left, head, heads, ROWS: gl.constexpr):
+    """A split without tiles weighs nothing; its values are never looked at."""
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    row = gl.arange(0, ROWS, layout)
+    nothing = gl.full([ROWS], float("-inf"), gl.float32, layout)
+    gl.store(weights + (first + row) * heads + head, nothing, mask=row < rows_left)
 
 
 @gluon.jit
@@ -281,18 +296,23 @@ def _request_of(block, query_starts, batch, ROWS: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["batch", "heads"])
 def prefill_hopper(
-    q_desc, k_desc, v_desc, out, block_table, lengths, query_starts, sinks, factor, cap,
-    batch, heads, table_row, out_row, out_head, k_rows, v_rows, k_apart, v_apart,
+    q_desc, k_desc, v_desc, out, weights, block_table, lengths, query_starts, sinks,
+    k_scale, v_scale, factor, cap,
+    batch, heads, split_rows, table_row, out_row, out_head, k_rows, v_rows, k_apart, v_apart,
     GROUP: gl.constexpr, PAGE: gl.constexpr, BOX: gl.constexpr, TILE: gl.constexpr,
     DIM: gl.constexpr, STAGES: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
-    TURNS: gl.constexpr,
+    SPLITS: gl.constexpr, TOGETHER: gl.constexpr,
 ):  # fmt: skip
     """Attend two times 64 query rows of one head."""
     HALF: gl.constexpr = q_desc.block_type.shape[0]
     COLUMNS: gl.constexpr = q_desc.block_type.shape[1]
     ROWS: gl.constexpr = 2 * HALF
-    head = gl.program_id(0) % heads
-    block = gl.num_programs(0) // heads - 1 - gl.program_id(0) // heads
+    # Some heads at a time go through all blocks, so that their K and V stay in the L2 cache. The
+    # last blocks of a request see the most context, so they start first.
+    blocks = gl.num_programs(0) // heads
+    outer = gl.program_id(0) // TOGETHER
+    head = outer // blocks * TOGETHER + gl.program_id(0) % TOGETHER
+    block = blocks - 1 - outer % blocks
     request = _request_of(block, query_starts, batch, ROWS)
     start = gl.load(query_starts + request)
     new = gl.load(query_starts + request + 1) - start
@@ -300,7 +320,14 @@ def prefill_hopper(
     row = (block - (start // ROWS + request)) * ROWS
     if row >= new:
         return
-    low, inner_low, inner_end, end = _ranges(new, length, row, WINDOW, ROWS, TILE)
+    low, inner_low, inner_end, end = _ranges(new, length, row, WINDOW, ROWS, TILE, SPLITS)
+    if SPLITS > 1:
+        # A split writes a slice of [splits, tokens, heads, dim] and of [splits, tokens, heads].
+        out += gl.program_id(1).to(gl.int64) * split_rows * out_row
+        weights += gl.program_id(1).to(gl.int64) * split_rows * heads
+        if low >= end:
+            _leave_nothing(weights, start + row, new - row, head, heads, ROWS)
+            return
     q_smem = gl.allocate_shared_memory(q_desc.dtype, [2, HALF, COLUMNS], q_desc.layout)
     k_smem = gl.allocate_shared_memory(k_desc.dtype, [STAGES, TILE, COLUMNS], k_desc.layout)
     v_smem = gl.allocate_shared_memory(v_desc.dtype, [STAGES, TILE, COLUMNS], v_desc.layout)
@@ -315,43 +342,49 @@ def prefill_hopper(
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=2)
         mbarrier.init(v_empty.index(i), count=2)
-    turn = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    if TURNS:
-        mbarrier.init(turn.index(0), count=1)
-        mbarrier.init(turn.index(1), count=1)
-        mbarrier.arrive(turn.index(0))
     fence_async_shared()
     gl.thread_barrier()
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
     q_row, seen = start + row, length - new + row
+    table = block_table + request.to(gl.int64) * table_row
+    kv_column = head // GROUP * DIM
+    if k_scale is not None:
+        factor *= gl.load(k_scale + head // GROUP)
     gl.warp_specialize(
         [
             (
                 _consume,
                 (
-                    out, sinks, q_smem, q_full, ring, turn, q_row, head, new - row, seen, length,
-                    tiles, out_row, out_head, factor, cap,
-                    gl.constexpr(0), DIM, WINDOW, CAPPED, TURNS,
+                    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads,
+                    new - row, seen, length, tiles, out_row, out_head, factor, cap,
+                    gl.constexpr(0), DIM, WINDOW, CAPPED, GROUP, SPLITS,
                 ),
             ),
             (
                 _consume,
                 (
-                    out, sinks, q_smem, q_full, ring, turn, q_row, head, new - row, seen, length,
-                    tiles, out_row, out_head, factor, cap,
-                    gl.constexpr(1), DIM, WINDOW, CAPPED, TURNS,
+                    out, weights, sinks, v_scale, q_smem, q_full, ring, q_row, head, heads,
+                    new - row, seen, length, tiles, out_row, out_head, factor, cap,
+                    gl.constexpr(1), DIM, WINDOW, CAPPED, GROUP, SPLITS,
                 ),
             ),
             (
-                _produce,
+                _copy_queries_and_keys,
                 (
-                    q_desc, k_desc, v_desc, block_table + request.to(gl.int64) * table_row,
-                    q_smem, q_full, ring, q_row, head * DIM, head // GROUP * DIM,
-                    length, k_rows, v_rows, k_apart, v_apart, low, end, PAGE, BOX,
+                    q_desc, q_smem, q_full, q_row, head * DIM,
+                    k_desc, table, k_smem, k_full, k_empty, kv_column, length, k_rows, k_apart,
+                    low, end, PAGE, BOX,
+                ),
+            ),
+            (
+                _copy_pages,
+                (
+                    v_desc, table, v_smem, v_full, v_empty, kv_column, length, v_rows, v_apart,
+                    low, end, PAGE, BOX,
                 ),
             ),
         ],
-        [4, 1],
-        [240, 24],
+        [4, 1, 1],
+        [240, 24, 24],
     )  # fmt: skip

@@ -93,8 +93,9 @@ def values_of(arguments: Arguments) -> torch.Tensor:
 
 def value_scale(arguments: Arguments) -> torch.Tensor | None:
     """The scale of the values; those of a latent cache have that of its keys."""
+    found: torch.Tensor | None
     found = arguments["k_scale" if arguments["v_pages"] is None else "v_scale"]
-    return None if found is None else found
+    return found
 
 
 def number(scale: torch.Tensor | None) -> float:
@@ -125,17 +126,18 @@ def only_requests_with_tokens(
     """
 
     def prepared(case: Case, arguments: Arguments) -> Launch:
-        kept = arguments["lengths"] > 0
-        if bool(kept.all()):
+        lengths, out = arguments["lengths"], arguments["out"]
+        if bool((lengths > 0).all()):
             return prepare(case, arguments)
+        kept, empty = (where.nonzero().flatten() for where in (lengths > 0, lengths == 0))
         named = ("q", "block_table", "lengths", "out")
         sent = {**arguments, **{name: arguments[name][kept] for name in named}}
-        launch, out = prepare(case, sent), arguments["out"]
+        launch = prepare(case, sent)
 
         def run() -> None:
             launch()
-            out[kept] = sent["out"]
-            out[~kept] = 0
+            out.index_copy_(0, kept, sent["out"])
+            out.index_fill_(0, empty, 0)
 
         return run
 

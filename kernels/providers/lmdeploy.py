@@ -113,21 +113,17 @@ def _options(arguments: Arguments) -> dict[str, Any]:
 
 def _cache(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """Pages of keys and of values as LMDeploy keeps them, and how they are quantised."""
-    keys, values = arguments["k_pages"], values_of(arguments)
-    if keys.dtype.itemsize > 1:
-        return keys, values, {}
-    policy = _policy(keys.dtype)
+    dtype = arguments["k_pages"].dtype
+    if dtype.itemsize > 1:
+        return arguments["k_pages"], values_of(arguments), {}
     scales = (arguments["k_scale"], value_scale(arguments))
-    if keys.dtype == torch.int8:
-        keys = _unsigned(keys)
-        values = (
-            values_of({**arguments, "k_pages": keys})
-            if arguments["v_pages"] is None
-            else (_unsigned(values))
-        )
+    if dtype == torch.int8:
+        named = ("k_pages", "v_pages")
+        arguments = {**arguments, **{name: _unsigned(arguments[name]) for name in named}}
         scales = (_with_zeros(scales[0]), _with_zeros(scales[1]))
-    named = {"k_scales_zeros": scales[0], "v_scales_zeros": scales[1]}
-    return keys, values, {**named, "quant_policy": policy}
+    options = {"k_scales_zeros": scales[0], "v_scales_zeros": scales[1]}
+    pages = (arguments["k_pages"], values_of(arguments))
+    return *pages, {**options, "quant_policy": _policy(dtype)}
 
 
 def _policy(dtype: torch.dtype) -> Any:
@@ -135,12 +131,13 @@ def _policy(dtype: torch.dtype) -> Any:
     return policies.INT8 if dtype == torch.int8 else policies.FP8
 
 
-def _unsigned(pages: torch.Tensor) -> torch.Tensor:
+def _unsigned(pages: torch.Tensor | None) -> torch.Tensor | None:
     """The same integers as LMDeploy stores them: unsigned, with 128 for zero."""
-    return pages.view(torch.uint8) ^ 0x80
+    return None if pages is None else pages.view(torch.uint8) ^ 0x80
 
 
 def _with_zeros(scale: torch.Tensor | None) -> torch.Tensor:
+    """Scale and zero point side by side, in the precision of the scales."""
     assert scale is not None
     return torch.stack((scale, torch.full_like(scale, 128)), -1)
 
@@ -151,6 +148,8 @@ def _fill_cannot(case: Case) -> str:
         return f"the tile is the page, so its size is a power of two; it is {page}"
     if case["to"] == "slots":
         return "new tokens are placed by block tables, not by slots"
+    if case["batch"] == "holes":
+        return "every page that a request reaches must exist"
     if case["cache"] == "int8":
         return "INT8 is stored unsigned, with a zero point of each row"
     if uneven_scales(case):

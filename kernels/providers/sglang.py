@@ -34,6 +34,8 @@ SCHEDULED = 256
 
 HOPPER = 9
 
+WARP = 32
+
 
 def sglang() -> Provider:
     """What SGLang runs on CUDA with its Triton attention backend, at its defaults."""
@@ -110,7 +112,7 @@ def _splits(most: int, lengths: torch.Tensor, heads: int, kv_heads: int) -> torc
 
 
 def _starts_ahead(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= HOPPER
+    return device.type == "cuda" and bool(torch.cuda.get_device_capability(device)[0] >= HOPPER)
 
 
 def _pools(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor]:
@@ -169,19 +171,16 @@ def _fill_cannot(case: Case) -> str:
         return "a token's heads are stored as one row"
     if case["cache"] != "same":
         return "rows are stored as they are; they are quantised by another kernel before"
-    if case["to"] == "slots" and case["batch"] == "ragged":
+    if case["batch"] == "holes" or (case["to"] == "slots" and case["batch"] == "ragged"):
         return "a slot below 0 is an error, not a token to skip"
-    if _row_bytes(case) % _WARP:
-        return f"a row of {_row_bytes(case)} bytes is no multiple of a warp's {_WARP} threads"
+    if _row_bytes(case) % WARP:
+        return f"a row of {_row_bytes(case)} bytes is no multiple of a warp's {WARP} threads"
     return ""
 
 
 def _row_bytes(case: Case) -> int:
     size = 4 if case["dtype"] == "fp32" else 2
     return int(case["heads"]) * int(case["head_dim"]) * size
-
-
-_WARP = 32
 
 
 def _fill(case: Case, arguments: Arguments) -> Launch:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
+from kvproof.kernels.backend import interpreted, multiprocessors, runs_triton, starts_ahead
 from kvproof.kernels.checks import dtype_of, ids_in_range, require, same_device, shape_of
+from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.state_copy.torch_reference import copy_pool
 
-TILE_BYTES = 16384
-"""What one program moves: with 256 threads four accesses of 16 bytes are under way in each."""
+TILE_BYTES = 4096
+"""What one program moves: two accesses of 16 bytes a thread. Larger programs are slower."""
 
 
 class Tuning(NamedTuple):
-    """Warps of a program and hints for the caches."""
+    """Warps of a program, programs of a multiprocessor, hints for the caches."""
 
-    warps: int = 8
+    warps: int = 4
+    programs: int = 16
     loads: str = ""
     stores: str = ""
-    pdl: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,7 +98,7 @@ def copy_rows(
     check(states, sources, destinations, check_rows=check_rows)
     if not sources.numel() or not states.tiles.numel():
         return
-    if sources.is_cuda or os.environ.get("TRITON_INTERPRET") == "1":
+    if runs_triton(sources):
         launch(states, sources, destinations)
         return
     for pool in states.pools:
@@ -125,15 +126,19 @@ def launch(
     tuned: Tuning | None = None,
 ) -> None:
     """Launch the kernel on checked arguments."""
-    from kvproof.kernels.state_copy import triton_kernel
+    # Triton is an optional dependency: without it only the torch path is there.
+    from kvproof.kernels.state_copy.triton_kernel import copy_rows as kernel
 
     choice = tuned or Tuning()
-    count = states.tiles.shape[0]
-    extra = {"launch_pdl": True} if choice.pdl else {}
-    triton_kernel.copy_rows[(count * sources.numel(),)](
-        states.tiles, sources, destinations, count,
+    count, pairs = states.tiles.shape[0], sources.numel()
+    if interpreted():
+        let_tensors_bound_loops()
+    programs = min(count * pairs, choice.programs * multiprocessors(sources.device))
+    ahead = starts_ahead(sources.device)
+    kernel[(programs,)](
+        states.tiles, sources, destinations, count, pairs,
         WORD=states.word, TILE=states.tile, LOADS=choice.loads, STORES=choice.stores,
-        PDL=choice.pdl, num_warps=choice.warps, **extra,
+        DEPENDENT=ahead, num_warps=choice.warps, launch_pdl=ahead,
     )  # fmt: skip
 
 

@@ -13,10 +13,13 @@ from itertools import product
 
 import torch
 
-from kvproof.kernels.source import Source, poison
+from kvproof.kernels.source import Source
 from kvproof.kernels.spec import EXACT, Arguments, Case, Cost, Entry, Kernel, Launch, Problem
 from kvproof.kernels.state_copy.launch import StatePools, check, copy_rows, launch, state_pools
 from kvproof.kernels.state_copy.torch_reference import copy_one_by_one
+
+SIZES = ((49152, 2 << 20), (7296, 131072), (12288, 524288), (2048, 16384))
+"""Bytes of the convolution's and of the recurrence's state of one layer."""
 
 DTYPES = {
     "uint8": torch.uint8,
@@ -32,38 +35,36 @@ def make(case: Case, source: Source) -> Problem:
     pairs, padding = int(case["pairs"]), int(case["padding"])
     rows = 2 * pairs + 2
     order = 1 + source.permutation(rows - 1)
-    sources, destinations = order[:pairs].clone(), order[pairs : 2 * pairs].clone()
-    conv = _pool(case, "conv", rows, sources, source)
-    ssm = _pool(case, "ssm", rows, sources, source)
-    padded = torch.randperm(pairs, generator=torch.Generator().manual_seed(pairs))[:padding]
+    sources, destinations = source.put(order[:pairs]), source.put(order[pairs : 2 * pairs])
+    arguments: Arguments = {
+        "conv": _pool(case, "conv", rows, sources, source),
+        "ssm": _pool(case, "ssm", rows, sources, source),
+        "sources": sources,
+        "destinations": destinations,
+    }
+    padded = source.permutation(pairs)[:padding].long()
     sources[padded[0::2]] = 0
     destinations[padded[1::2]] = -1
-    arguments: Arguments = {
-        "conv": conv,
-        "ssm": ssm,
-        "sources": source.put(sources),
-        "destinations": source.put(destinations),
-    }
     return Problem(arguments, ("conv", "ssm"))
 
 
-def _pool(
-    case: Case, name: str, rows: int, used: torch.Tensor, source: Source
-) -> torch.Tensor:
+def _pool(case: Case, name: str, rows: int, used: torch.Tensor, source: Source) -> torch.Tensor:
     dtype = DTYPES[str(case["dtype"])]
     layers, size = int(case["layers"]), int(case[f"{name}_elements"])
     pool = source.output((layers, rows, size), dtype)
-    for layer in pool:
-        for row in used.tolist():
-            layer[row] = source.bytes((size * dtype.itemsize,)).view(dtype)
+    # As bytes: a copy of values may change the bits of a NaN.
+    content = source.bytes((layers, used.numel(), size * dtype.itemsize))
+    pool.view(torch.uint8)[:, used.long()] = content
     return pool
 
 
-def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
+def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
     """Row by row, pool by pool."""
     sources, destinations = arguments["sources"], arguments["destinations"]
     return {
-        name: torch.stack([copy_one_by_one(pool, sources, destinations) for pool in arguments[name]])
+        name: torch.stack(
+            [copy_one_by_one(pool, sources, destinations) for pool in arguments[name]]
+        )
         for name in ("conv", "ssm")
     }
 
@@ -111,3 +112,85 @@ def _wide(pool: torch.Tensor) -> torch.Tensor:
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def case(
+    *,
+    pairs: int = 1,
+    layers: int = 36,
+    conv_elements: int = 49152,
+    ssm_elements: int = 2 << 20,
+    dtype: str = "uint8",
+    padding: int = 0,
+) -> Case:
+    """A cell: `pairs` of which the first `padding` in random order are padding."""
+    return {
+        "pairs": pairs,
+        "layers": layers,
+        "conv_elements": conv_elements,
+        "ssm_elements": ssm_elements,
+        "dtype": dtype,
+        "padding": padding,
+    }
+
+
+def _cpu() -> list[Case]:
+    """Every dtype, padded and not; then rows that are no multiple of 16 bytes or of a tile."""
+    cells = [
+        case(pairs=5, layers=2, conv_elements=96, ssm_elements=700, dtype=dtype, padding=padding)
+        for dtype, padding in product(DTYPES, (0, 3))
+    ]
+    return cells + [
+        case(pairs=pairs, layers=1, conv_elements=conv, ssm_elements=ssm, padding=padding)
+        for pairs, padding in ((1, 0), (1, 1), (3, 2))
+        for conv, ssm in ((1, 33), (48, 16384), (6, 16388), (16400, 40), (8, 50000))
+    ]
+
+
+def _gpu() -> list[Case]:
+    cells = [
+        case(pairs=pairs, layers=layers, conv_elements=conv, ssm_elements=ssm)
+        for (conv, ssm), layers in product(SIZES, (9, 36))
+        for pairs in (1, 2, 4, 16, 64 if ssm < 1 << 20 else 32)
+    ]
+    odd = case(pairs=3, conv_elements=1001, ssm_elements=4099)
+    return [*cells, case(pairs=8, padding=5), odd]
+
+
+def random_cells(count: int, *, seed: int = 0) -> list[Case]:
+    """Seeded shapes: any sizes, dtype and padding."""
+    draw = random.Random(seed)  # noqa: S311 - shapes, not secrets
+    return [_drawn(draw) for _ in range(count)]
+
+
+def _drawn(draw: random.Random) -> Case:
+    pairs = draw.randint(1, 20)
+    return case(
+        pairs=pairs,
+        layers=draw.randint(1, 12),
+        conv_elements=draw.randint(1, 20000),
+        ssm_elements=draw.choice((16, 1)) * draw.randint(1, 10000),
+        dtype=draw.choice(tuple(DTYPES)),
+        padding=draw.choice((0, draw.randint(0, pairs))),
+    )
+
+
+KERNEL = Kernel(
+    name="state_copy",
+    sentence="copies recurrent states of all layers between rows of their pools",
+    axes={"pairs": (1, 2, 4, 16, 32, 64), "ssm_elements": tuple(sorted(ssm for _, ssm in SIZES))},
+    cells={
+        "cpu": _cpu,
+        "gpu": _gpu,
+        "anchors": lambda: [case(pairs=1), case(pairs=16)],
+        "random": lambda: random_cells(60),
+    },
+    make=make,
+    reference=reference,
+    cost=cost,
+    tolerance=lambda _: EXACT,
+    ceiling="copy",
+)
+
+OURS = Entry(prepare=_prepare_ours)
+TORCH = Entry(prepare=_prepare_torch)

@@ -4,49 +4,52 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.constexpr_function
 def _integer(size):
-    return tl.core.get_int_dtype(size * 8, True)
+    return tl.core.get_int_dtype(size * 8, signed=True)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit(do_not_specialize=["count", "pairs"])
 def copy_rows(
     tiles,
     sources,
     destinations,
     count: tl.int32,
+    pairs: tl.int32,
     WORD: tl.constexpr,
     TILE: tl.constexpr,
     LOADS: tl.constexpr,
     STORES: tl.constexpr,
-    PDL: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):
-    """One program: one tile of the row of one pair; `tiles` programs of a pair are neighbours.
+    """One program: every so-manieth of the `count` tiles of each pair; a pair's are neighbours.
 
     `tiles` holds [count, 3] int64: address of the tile in row 0, bytes from row to row, and how
-    many words the tile has, at most `TILE`. A pair with a row below 1 is padding.
+    many words the tile has, at most `TILE`. A pair with a row below 1 is padding: it costs a look
+    at the lists, no program.
     """
-    if PDL:
-        cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
-    pair = tl.program_id(0) // count
-    tile = tiles + (tl.program_id(0) - pair * count) * 3
-    source = tl.load(sources + pair).to(tl.int64)
-    destination = tl.load(destinations + pair).to(tl.int64)
-    address = tl.load(tile)
-    stride = tl.load(tile + 1)
-    words = tl.load(tile + 2)
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     SIZE: tl.constexpr = min(WORD, 8)
-    # The hints must sit on the cast to the final type, or they are lost and accesses are narrow.
     element: tl.constexpr = tl.pointer_type(_integer(SIZE))
-    reads = tl.multiple_of((address + source * stride).to(element), WORD)
-    writes = tl.multiple_of((address + destination * stride).to(element), WORD)
     word = tl.arange(0, TILE)[:, None]
-    lane = tl.arange(0, WORD // SIZE)[None, :]
-    mask = (word < words) & (source > 0) & (destination > 0)
-    offset = word * (WORD // SIZE) + lane
-    bits = tl.load(reads + offset, mask=mask, eviction_policy=LOADS)
-    tl.store(writes + offset, bits, mask=mask, eviction_policy=STORES)
+    offset = word * (WORD // SIZE) + tl.arange(0, WORD // SIZE)[None, :]
+    for index in tl.range(tl.program_id(0), count * pairs, tl.num_programs(0)):
+        pair = index // count
+        source = tl.load(sources + pair).to(tl.int64)
+        destination = tl.load(destinations + pair).to(tl.int64)
+        if (source > 0) & (destination > 0):
+            tile = tiles + (index - pair * count) * 3
+            address = tl.load(tile)
+            stride = tl.load(tile + 1)
+            mask = word < tl.load(tile + 2)
+            # The hints must sit on the cast to the final type, or they are lost and accesses are
+            # narrow.
+            reads = tl.multiple_of((address + source * stride).to(element), WORD)
+            writes = tl.multiple_of((address + destination * stride).to(element), WORD)
+            bits = tl.load(reads + offset, mask=mask, eviction_policy=LOADS)
+            tl.store(writes + offset, bits, mask=mask, eviction_policy=STORES)

@@ -16,7 +16,8 @@ from kvproof.harness.oplog import play
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation
 from kvproof.suites.cache.machine import CacheMachine
-from kvproof.suites.exploration import Counts, Exploration, Watch, drive, without_needless
+from kvproof.suites.cache.themes import Theme, themes
+from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
 from kvproof.suites.property import Level
 
 
@@ -65,16 +66,22 @@ def explore(
 ) -> Exploration:
     """Drive `handle` through random histories until the budget is spent or a property fails.
 
-    The arguments are those of `Watch`. Errors of the harness are raised, Ctrl-C is not: what it
-    cut short may hold a violation.
+    The budget is dealt out evenly to the themes of the level. The arguments are those of
+    `Watch`. Errors of the harness are raised, Ctrl-C is not: what it cut short may hold a
+    violation.
     """
     watch = Watch(_size, tolerate, deadline, progress)
-    details = {"handle": handle, "level": level, "watch": watch}
-    machine = type(f"{level.title()}CacheMachine", (WatchedMachine,), details)
-    seen = drive(machine, watch, budget, seed=seed)
+    machines = [_machine(handle, theme, watch) for theme in themes(handle.profile, level)]
+    seen = drive_all(machines, watch, budget, seed=seed)
     if seen.violation and not seen.interrupted:
         seen.violation = minimise(handle, seen.violation)
     return seen
+
+
+def _machine(handle: Handle, theme: Theme, watch: Watch) -> type[WatchedMachine]:
+    """Make the machine of a theme; its name keeps the examples of themes apart in a database."""
+    name = f"{theme.name.title().replace(' ', '')}CacheMachine"
+    return type(name, (WatchedMachine,), {"handle": handle, "theme": theme, "watch": watch})
 
 
 def minimise(handle: Handle, violation: Violation) -> Violation:

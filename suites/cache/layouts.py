@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import lcm
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -18,58 +19,88 @@ LARGEST_UNIT = 8
 MOST_BLOCKS = 48
 
 
+class Wish(NamedTuple):
+    """What a theme wants of a configuration; by default nothing."""
+
+    kind: str = ""
+    """At least one group is of this kind."""
+    draft: bool = False
+    """At least one group belongs to a draft model."""
+    pool: str = ""
+    """Where states live, if there are any; empty: it is drawn."""
+    strict_often: bool = False
+    """Expert rows are required more often than not."""
+    most_units: int = 6
+    """Units of the largest pool."""
+
+
+ANYTHING = Wish()
+
+
 def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
     """Pools of 2 to 9 blocks, mostly of the smallest sizes that the target takes."""
+    return one_group(profile)
+
+
+@st.composite
+def one_group(
+    draw: st.DrawFn,
+    profile: Profile,
+    *,
+    least_size: int = 1,
+    most_units: int = MAX_BLOCKS,
+    partial_blocks: bool = False,
+) -> TargetConfig:
+    """Draw a pool of 2 to `most_units` blocks, of `least_size` tokens if the target takes it."""
     sizes = sorted(profile.block_sizes)
-
-    @st.composite
-    def draw_config(draw: st.DrawFn) -> TargetConfig:
-        size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
-        ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
-        ratio = draw(st.sampled_from(ratios))
-        return TargetConfig(
-            num_blocks=draw(st.integers(2, MAX_BLOCKS)) + 1,  # and the null block
-            block_size=size,
-            kernel_block_size=size // ratio if ratio > 1 else 0,
-            prefix_caching=draw(st.integers(0, 15)) != 15,
-        )
-
-    return draw_config()
+    sizes = [size for size in sizes if size >= least_size] or sizes
+    size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
+    ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+    ratio = draw(st.sampled_from(ratios))
+    return TargetConfig(
+        num_blocks=draw(st.integers(2, most_units)) + 1,  # and the null block
+        block_size=size,
+        kernel_block_size=size // ratio if ratio > 1 else 0,
+        prefix_caching=draw(st.integers(0, 15)) != 15,
+        partial_blocks=partial_blocks,
+    )
 
 
 @st.composite
-def any_configuration(draw: st.DrawFn, profile: Profile) -> TargetConfig:
-    """Draw one group, one time in four and where no others are known, or several."""
-    if len(profile.groups) > 1 and draw(st.integers(0, 3)):
-        return draw(layouts(profile))
-    config = draw(configurations(profile))
-    strict = profile.require_experts and draw(st.integers(0, 2)) == 2
-    partial = profile.partial_blocks and not strict and draw(st.integers(0, 3)) > 0
-    return replace(config, require_experts=strict, partial_blocks=partial)
+def any_layout(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
+    """Draw one group, half of the time and where no others are known, or several."""
+    if len(profile.groups) > 1 and draw(st.booleans()):
+        return draw(several(profile, wish=wish))
+    config = draw(one_group(profile, most_units=min(MAX_BLOCKS, wish.most_units)))
+    return replace(config, require_experts=_strict(draw, profile, wish))
 
 
 @st.composite
-def layouts(draw: st.DrawFn, profile: Profile) -> TargetConfig:
+def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
     """Draw one to four groups and a pool that holds a few units of each."""
-    groups = draw(_groups(profile))
+    groups = _groups(draw, profile, wish)
     layout = Layout(groups, separate=False)
     states = bool(layout.states)
-    pools = profile.state_pools if states else ()
-    rows = draw(st.integers(2, 6)) if pools and draw(st.sampled_from(pools)) == "separate" else 0
-    units = draw(st.integers(2, 6))
-    blocks = units * Layout(groups, separate=rows > 0).unit_blocks
-    interval = draw(st.sampled_from((0, 1, 1, 2))) if states else 0
-    strict = profile.require_experts and bool(layout.full) and draw(st.integers(0, 2)) == 2
+    pools = (wish.pool,) if wish.pool else profile.state_pools
+    separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
+    units = draw(st.integers(2, wish.most_units))
+    blocks = units * Layout(groups, separate=separate).unit_blocks
+    strict = bool(layout.full) and _strict(draw, profile, wish)
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,
         prefix_caching=draw(st.integers(0, 15)) != 15,
         groups=groups,
-        state_rows=rows,
-        decode_interval=interval * layout.unit,
+        state_rows=draw(st.integers(2, 6)) if separate else 0,
+        decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
         require_experts=strict,
         partial_blocks=_may_be_partial(profile, groups) and not strict and draw(st.booleans()),
     )
+
+
+def _strict(draw: st.DrawFn, profile: Profile, wish: Wish) -> bool:
+    chances = (False, True, True) if wish.strict_often else (False, False, False, True)
+    return profile.require_experts and draw(st.sampled_from(chances))
 
 
 def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
@@ -77,24 +108,39 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
     return profile.partial_blocks and not whole
 
 
-@st.composite
-def _groups(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
-    """One group in four is full attention, the first one more often."""
-    kinds = list(profile.groups)
-    if profile.draft_groups and "full" in kinds and draw(st.integers(0, 3)) == 3:
+def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
+    """Full attention more often than the others, and what is wished for at any place."""
+    if wish.draft and "full" in profile.groups and draw(st.booleans()):
         size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
         return Group("full", size), Group("full", size, draft=True)
-    count = draw(st.integers(1, MOST_GROUPS))
-    first = draw(st.sampled_from(("full", *kinds)))
-    drawn = [first, *(draw(st.sampled_from(kinds)) for _ in range(count - 1))]
-    sizes = _sizes(draw, profile, len(drawn))
+    kinds = _kinds(draw, profile, wish)
+    sizes = _sizes(draw, profile, len(kinds))
     unit = lcm(*sizes)
     groups = [
-        _group(draw, profile, kind, size, unit) for kind, size in zip(drawn, sizes, strict=True)
+        _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
     ]
+    if wish.draft and not any(group.draft for group in groups):
+        _make_draft(draw, groups)
     if all(group.draft for group in groups):
-        groups[0] = Group(groups[0].kind, groups[0].block_size, groups[0].size)
+        groups[0] = replace(groups[0], draft=False)
     return tuple(groups)
+
+
+def _kinds(draw: st.DrawFn, profile: Profile, wish: Wish) -> list[str]:
+    """Draw the kinds of one to four groups."""
+    count = draw(st.integers(2 if wish.draft else 1, MOST_GROUPS))
+    first = wish.kind or draw(st.sampled_from(("full", *profile.groups)))
+    usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
+    kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
+    return kinds if draw(st.booleans()) else kinds[::-1]
+
+
+def _make_draft(draw: st.DrawFn, groups: list[Group]) -> None:
+    """Let one group that has a table over positions belong to a draft model."""
+    able = [index for index, group in enumerate(groups) if group.kind != "state"]
+    if able:
+        index = draw(st.sampled_from(able))
+        groups[index] = replace(groups[index], draft=True)
 
 
 def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:

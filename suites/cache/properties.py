@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.target import Profile
 from kvproof.harness.violation import BRUTE_FORCE, METAMORPHIC, SHADOW
 from kvproof.suites.cache.group_properties import FULL
@@ -12,6 +13,11 @@ from kvproof.suites.property import Property
 _HIT = ("a hit of one block", "a hit of several blocks")
 
 CORE = (
+    Property(
+        ANSWERS,
+        ("B4", "C6"),
+        "every call comes back with a record of the contract: none raises, hangs or talks nonsense",
+    ),
     Property(
         "null_block_is_never_used",
         ("B1",),
@@ -34,6 +40,7 @@ CORE = (
         "release_returns_what_was_held",
         ("B2",),
         "finish, cancel and preempt give back exactly what the request held",
+        ("a preempted request comes back",),
     ),
     Property(
         "release_is_idempotent",
@@ -272,7 +279,11 @@ CORE = (
         "hits_are_counted_once",
         ("V1",),
         "hits and queries are counted once per request, at admission, in tokens",
-        ("a hit of one block", "a preempted request comes back"),
+        (
+            "a hit of one block",
+            "a preempted request comes back",
+            "a preempted request resumes on its own blocks",
+        ),
         needs="statistics",
     ),
     Property(

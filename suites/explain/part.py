@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -15,19 +16,28 @@ MOST_UNITS = 7
 _RECENT = 6
 
 
+Mix: TypeAlias = tuple[tuple[str, int, bool], ...]
+"""Groups of a configuration: kind, size in blocks, draft."""
+
+
 def draw_config(draw: Draw) -> Config:
     """Draw groups and a pool in which one prompt just fits, or a few do."""
+    return _config(draw, mix=draw(st.sampled_from(_MIXES)))
+
+
+def _config(draw: Draw, *, mix: Mix, tight: bool = False) -> Config:
+    """`tight`: one prompt and its states fill a shared pool."""
     block = draw(st.integers(1, 4))
-    groups = [[kind, *sizes] for kind, *sizes in draw(st.sampled_from(_MIXES))]
-    sized = [[kind, block, size * block, 0, draft] for kind, size, draft in groups]
+    sized = [[kind, block, size * block, 0, draft] for kind, size, draft in mix]
     if draw(st.integers(0, 3)) == 3:
         sized[0][1] *= 2
     unit = max(size for _, size, *_ in sized)
     wide = sum(kind != "state" for kind, *_ in sized) * MOST_UNITS
+    room = [wide] if tight else [wide, wide, wide + 2, 2 * wide, 4 * wide + 2]
     return {
         "groups": sized,
-        "num_blocks": 2 + draw(st.sampled_from([wide, wide, wide + 2, 2 * wide, 4 * wide + 2])),
-        "state_pool": draw(st.sampled_from(["shared", "separate"])),
+        "num_blocks": 2 + draw(st.sampled_from(room)),
+        "state_pool": "shared" if tight else draw(st.sampled_from(["shared", "separate"])),
         "max_requests": draw(st.sampled_from([1, 2, 4])),
         "interval": draw(st.sampled_from([0, unit, 2 * unit])),
         "experts": draw(st.booleans()),
@@ -36,9 +46,8 @@ def draw_config(draw: Draw) -> Config:
 
 _FULL, _STATE = ("full", 0, False), ("state", 0, False)
 _WINDOW, _CHUNK = ("window", 2, False), ("chunk", 3, False)
-_MIXES = (
+_MIXES: tuple[Mix, ...] = (
     (_FULL,),
-    (_FULL, _STATE),
     (_FULL, _STATE),
     (_FULL, _WINDOW),
     (_FULL, _CHUNK),
@@ -49,9 +58,7 @@ _MIXES = (
     (_FULL, ("full", 0, True), _STATE),
     (_WINDOW, _CHUNK),
     (_STATE,),
-    (_STATE,),
 )
-"""Kind, size in blocks, draft."""
 
 
 def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
@@ -63,7 +70,7 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "reset", {}
     if choice == 10:
         return "evict", {"count": draw(st.integers(1, 4))}
-    if choice == 9 and world.manager.residency.state_blocks:
+    if choice > 7 and world.manager.residency.state_blocks:
         return "fill", {"token": draw(st.integers(0, 2))}
     return "serve", _request(world, draw)
 
@@ -118,4 +125,10 @@ def _decode(unit: int, draw: Draw) -> list[list[int]]:
     return [[7] * (1 + drafts)] * draw(st.integers(0, 2 * unit))
 
 
-PART = Part("explain", PROPERTIES, draw_config, World, propose)
+THEMES = (
+    *(partial(_config, mix=mix) for mix in _MIXES),
+    partial(_config, mix=(_FULL, _CHUNK)),
+    partial(_config, mix=(_FULL, _STATE), tight=True),
+)
+
+PART = Part("explain", PROPERTIES, draw_config, World, propose, THEMES)

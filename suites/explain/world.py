@@ -59,6 +59,8 @@ class World:
         self.held: list[str] = []
         self._recorder = recorder
         self._records: list[Record] = []
+        self._junction = 0
+        """Of the request being served (S8)."""
         self._forgotten: list[Prompt] = []
         self._unstored: list[Prompt] = []
 
@@ -132,6 +134,7 @@ class World:
             self.subject.end_step(step)
             return answer.reason
         self._judge(told, answer, self.subject.explain(name))
+        self._junction = self.manager.live[name].junction
         self.prompts.append((tokens, [*spans]))
         if cut == "release":
             self.subject.release(name)
@@ -162,6 +165,7 @@ class World:
         rows: bool,
     ) -> None:
         """Compute the rest of a prompt; then each of `decode`: a token and its drafts."""
+        asked = len(prompt.tokens)
         while stop < len(prompt.tokens):
             step = self.subject.begin_step()
             answer = self.subject.extend(name, compute=compute)
@@ -178,7 +182,6 @@ class World:
                 return
             kept = len(drafts) // 2
             grown = (*prompt.tokens, token, *drafts[:kept])
-            asked = len(prompt.tokens)
             prompt = prompt._replace(tokens=grown)
             accepted = {name: kept} if drafts else {}
             self._end(
@@ -197,24 +200,35 @@ class World:
         accepted: dict[str, int] | None = None,
         asked: int = 0,
     ) -> None:
-        """End a step; what it computed can be reused from now on if it is stored."""
+        """End a step; what it computed can be reused from now on if it is stored.
+
+        `asked`: tokens of the prompt, if it grew since.
+        """
         count = answer.stop - answer.start
         experts = {name: np.zeros((count, 1, 1), np.int64)} if rows and count else {}
         self.subject.end_step(step, accepted=accepted or {}, experts=experts)
         if store:
             stop = min(answer.stop, len(prompt.tokens))
-            wanted = answer.state is not None and not accepted and self._wanted(prompt, stop, asked)
-            saved = wanted and answer.state is not None and answer.state.save is not None
-            self._records.append(Record(prompt, stop, wanted, saved))
+            self._records.append(Record(prompt, stop, wanted=False, saved=False))
+            if answer.state is not None and not accepted:
+                saved = [tokens for tokens, _ in answer.state.saves]
+                for at in self._wanted(prompt, answer.start, stop, asked or len(prompt.tokens)):
+                    self._records.append(Record(prompt, at, wanted=True, saved=at in saved))
 
-    def _wanted(self, prompt: Prompt, stop: int, asked: int) -> bool:
-        """Whether the state after `stop` tokens is worth a checkpoint (S6)."""
-        if stop % self.manager.config.layout.unit:
-            return False
-        if any(span.start < stop < span.start + span.length for span in prompt.spans):
-            return False
-        interval = self.config["interval"]
-        return not asked or (interval > 0 and stop % interval == 0)
+    def _wanted(self, prompt: Prompt, start: int, stop: int, asked: int) -> set[int]:
+        """After how many tokens the state is worth a checkpoint (S6, S8)."""
+        unit, interval = self.manager.config.layout.unit, self.config["interval"]
+        passed = range(start + 1, stop + 1)
+        borders = [
+            at
+            for at in passed
+            if at % unit == 0
+            and at < asked
+            and not any(span.start < at < span.start + span.length for span in prompt.spans)
+        ]
+        decoded = [at for at in passed if at > asked and interval and at % interval == 0]
+        whole = {asked} if asked % unit == 0 else set()
+        return {*borders[-1:], *decoded[-1:], *((whole | {self._junction}) & {*passed})}
 
     # --- judging ---
 

@@ -49,8 +49,6 @@ class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: tuple[str, ...]
     properties: tuple[str, ...] = ()
     """Each fails on this bug in an engine that shows what the contract shows."""
-    dies: bool = False
-    """The target crashes or hangs, which fails a run without any property."""
     limit: str = ""
     """What of the bug all this does not see."""
     awaits: Awaited | None = None
@@ -58,8 +56,7 @@ class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why nothing before that could see it."""
 
     def __post_init__(self) -> None:
-        caught = bool(self.properties) or self.dies
-        if caught == bool(self.awaits):
+        if bool(self.properties) == bool(self.awaits):
             raise ValueError(f"{self.id}: give either what catches the bug or what it awaits")
         if bool(self.awaits) != bool(self.reason) or (self.limit and self.awaits):
             raise ValueError(f"{self.id}: a reason belongs to `awaits`, a limit to what is caught")

@@ -52,7 +52,7 @@ def _where(bug: Bug) -> str:
         return bug.awaits
     if bug.limit:
         return "part"
-    on_any = bug.dies or any(name not in _PART_OF for name in bug.properties)
+    on_any = any(name not in _PART_OF for name in bug.properties)
     return "any" if on_any else "reference"
 
 
@@ -70,8 +70,7 @@ def _row(engine: Engine, bug: Bug) -> str:
 def _caught(bug: Bug) -> str:
     if bug.awaits:
         return f"awaits {AWAITED[bug.awaits]}: {bug.reason}"
-    found = [*map(_named, bug.properties), *(["the target dies"] if bug.dies else [])]
-    names = ", ".join(found)
+    names = ", ".join(map(_named, bug.properties))
     return f"{names}; {bug.limit}" if bug.limit else names
 
 

@@ -22,10 +22,18 @@ MEMORY = ((10_000, 60_000), (300_000, 10**6), (300_000, 10**6), (10**6, 10**7))
 STAGES = (1, 1, 1, 2, 3)
 
 
-def draw_config(draw: Draw) -> Config:
-    """Draw the kinds of a model's layers, and what is planned for."""
-    shapes = [_draw_shape(draw) for _ in range(draw(st.integers(1, 3)))]
-    layers = draw(st.lists(st.integers(0, len(shapes) - 1), min_size=1, max_size=12))
+KINDS = ("full", "window", "window", "chunk", "state")
+
+
+def draw_config(draw: Draw, *, first: str = "") -> Config:
+    """Draw the kinds of a model's layers, and what is planned for.
+
+    The first layer is of the kind `first`, if one is given.
+    """
+    others = [draw(st.sampled_from(KINDS)) for _ in range(draw(st.integers(0, 2)))]
+    kinds = [first or draw(st.sampled_from(KINDS)), *others]
+    shapes = [_draw_shape(draw, kind) for kind in kinds]
+    layers = [0, *draw(st.lists(st.integers(0, len(shapes) - 1), max_size=11))]
     stages = min(len(layers), draw(st.sampled_from(STAGES)))
     shared = stages == 1 and shapes[layers[-1]]["kind"] != "state"
     return {
@@ -36,8 +44,7 @@ def draw_config(draw: Draw) -> Config:
     }
 
 
-def _draw_shape(draw: Draw) -> Config:
-    kind = draw(st.sampled_from(["full", "window", "window", "chunk", "state"]))
+def _draw_shape(draw: Draw, kind: str) -> Config:
     if kind == "state":
         parts = draw(st.lists(st.sampled_from(STATE_BYTES), min_size=1, max_size=2))
         return {"kind": kind, "size": 0, "parts": parts}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from hypothesis import strategies as st
 
 from kvproof.suites.part import Config, Draw, Part
@@ -28,4 +31,9 @@ def propose(_: World, draw: Draw) -> tuple[str, Config]:
     return verb, {"worker": worker, "first": places[0], "second": places[1]}
 
 
-PART = Part("plan", PROPERTIES, draw_config, World, propose)
+THEMES: tuple[Callable[[Draw], Config], ...] = (
+    draw_config,
+    *(partial(draw_config, first=kind) for kind in ("window", "chunk", "state")),
+)
+
+PART = Part("plan", PROPERTIES, draw_config, World, propose, THEMES)

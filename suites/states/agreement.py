@@ -100,8 +100,6 @@ def _check_record(world: Pair, verb: str, number: int, record: Record) -> None:
 def _blame(verb: str, *, gone: bool, pinned: bool) -> str:
     if verb == "release":
         return "reservations_end_with_their_request" if gone else "restores_end_with_their_request"
-    if verb == "judge":
-        return "a_mismatch_costs_nobody_a_checkpoint"
     return "pinned_checkpoints_stay" if pinned else "allowed_moves_are_made"
 
 

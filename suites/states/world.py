@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from kvproof.reference.checkpoints import Checkpoint, verdict
+from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.state_copies import step_copies
 from kvproof.suites.states import batches, plans
 from kvproof.suites.states.agreement import (
@@ -261,38 +261,6 @@ class StatesWorld(Pair):
         """Begin a new epoch."""
         self.cache.clear()
         return self.model.clear()
-
-    def judge(self, number: int, text: str, *, owner: bool, tokens: bool) -> object:
-        """Ask for the verdict on an index entry, right or wrong, and clean up after it."""
-        record, checkpoint = self.model.records[number], self.checkpoints[number]
-        sound = record.stage == HUNG and owner and tokens
-        same = text.startswith(self.contents[number])
-        expected = (
-            "STALE_ENTRY"
-            if record.status == "absent"
-            else "STALE_RECORD"
-            if not sound
-            else "HIT"
-            if same
-            else "OTHER_CONTENT"
-        )
-        found = verdict(
-            checkpoint,
-            owner=number if owner else -1,
-            tokens=record.tokens + (not tokens),
-            same_content=same,
-        )
-        self.recorder.check(
-            "verdicts_name_what_is_wrong",
-            found.name == expected,
-            lambda: f"checkpoint {number} ({record.status}) is {expected}, not {found.name}",
-        )
-        self.recorder.saw(f"verdict: {expected}")
-        if expected == "STALE_RECORD" and record.stage == HUNG:
-            self.recorder.saw("a stale record is pinned", record.pins)
-            self.model.detach(number) if record.pins else self.model.drop(number)
-        self.cache.clean(found, checkpoint)
-        return expected
 
     # --- the rest of the machine ---
 

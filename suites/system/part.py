@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import lcm
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -16,6 +18,11 @@ BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 MOST_GROUPS = 4
 MOST_REQUESTS = 6
 """Asked for and not answered."""
+
+Deal: TypeAlias = Callable[[Draw, tuple[int, ...]], list[Config]]
+"""Draws groups with some of the block sizes."""
+Room: TypeAlias = Callable[[Draw, int, int], Config]
+"""Takes the blocks of a state and of a unit; returns what changes of a configuration."""
 
 
 def _int(draw: Draw, first: int, last: int) -> int:
@@ -49,18 +56,31 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 
 def draw_config(draw: Draw) -> Config:
     """Draw an engine whose pool is too small for what it will be asked."""
+    theme: Callable[[Draw], Config] = _one(draw, THEMES)
+    return theme(draw)
+
+
+def _config(
+    draw: Draw,
+    deal: Deal,
+    *,
+    media: bool = False,
+    experts: bool = False,
+    drafts: bool = False,
+    room: Room | None = None,
+) -> Config:
+    """Draw an engine with groups that `deal` draws; what is asked for is there, else rarely."""
     sizes = _one(draw, BLOCK_SIZES)
-    groups = _one(draw, (_plain, _recurrent, _any))(draw, sizes)
+    groups = deal(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
     width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
     states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
-    experts = _rarely(draw, 3)
-    strict = experts and draw(st.booleans())
+    routed = experts or _rarely(draw, 5)
+    strict = routed and draw(st.booleans())
     plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
-    partial = plain and not _rarely(draw, 4)
     config: Config = {
         "groups": groups,
-        "partial_blocks": partial,
+        "partial_blocks": plain and not _rarely(draw, 4),
         "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
         "prefix_caching": not _rarely(draw, 16),
         "state_pool": _one(draw, ("shared", "separate")),
@@ -69,16 +89,14 @@ def draw_config(draw: Draw) -> Config:
         "decode_interval": unit * _int(draw, 0, 2),
         "max_batch_tokens": _int(draw, 1, 4) if _rarely(draw, 3) else _int(draw, 7, 30),
         "steps_in_flight": _int(draw, 1, 3),
-        "num_drafts": _int(draw, 0, 3) if draw(st.booleans()) else 0,
+        "num_drafts": _int(draw, 1, 3) if drafts or _rarely(draw, 3) else 0,
         "vocabulary": _int(draw, 2, 3),
-        "media": _rarely(draw, 3),
-        "experts": experts,
+        "media": media or _rarely(draw, 5),
+        "experts": routed,
         "require_experts": strict,
         "twin": _rarely(draw, 3),
     }
-    if states and draw(st.booleans()):
-        config |= _tight(draw, states, width) if draw(st.booleans()) else _roomy(states, width)
-    return config
+    return config | room(draw, states, width) if room else config
 
 
 def _tight(draw: Draw, states: int, width: int) -> Config:
@@ -92,13 +110,23 @@ def _tight(draw: Draw, states: int, width: int) -> Config:
     }
 
 
-def _roomy(states: int, width: int) -> Config:
+def _roomy(_: Draw, states: int, width: int) -> Config:
     """Checkpoints stay until somebody comes back to them."""
     return {
         "prefix_caching": True,
         "num_blocks": 1 + 8 * states + 12 * max(1, width),
         "state_budget": 8,
         "max_batch_tokens": 30,
+    }
+
+
+def _crowded(draw: Draw, states: int, width: int) -> Config:
+    """More requests run than a step has tokens, and who was moved out finds no room."""
+    return {
+        "num_blocks": 1 + 2 * states + max(1, width) * _int(draw, 4, 6),
+        "max_requests": _int(draw, 3, 5),
+        "max_batch_tokens": _int(draw, 1, 4),
+        "media": False,
     }
 
 
@@ -115,8 +143,28 @@ def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [state, *[_group(draw, sizes) for _ in range(_int(draw, 0, 1))]]
 
 
+def _beside_full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    state = {"kind": "state", "block_size": sizes[0], "state_blocks": _int(draw, 1, 2)}
+    return [state, *_plain(draw, sizes)]
+
+
 def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
+
+
+THEMES: tuple[Callable[[Draw], Config], ...] = (
+    partial(_config, deal=_plain),
+    partial(_config, deal=_plain, experts=True),
+    partial(_config, deal=_any, media=True),
+    partial(_config, deal=_any, experts=True),
+    partial(_config, deal=_any, drafts=True),
+    partial(_config, deal=_recurrent),
+    partial(_config, deal=_recurrent, drafts=True),
+    partial(_config, deal=_recurrent, room=_roomy),
+    partial(_config, deal=_beside_full, room=_tight),
+    partial(_config, deal=_any, room=_crowded),
+)
+"""Each has something that the others rarely have."""
 
 
 VERBS = (
@@ -140,7 +188,7 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "drain", {"forget": _rarely(draw, 4)}
     if world.config["experts"] and world.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
-    if world.outside and world.engine.scheduler.line.head() and _rarely(draw, 4):
+    if world.outside and world.engine.scheduler.line.head() and draw(st.booleans()):
         return "bring", {"name": _one(draw, sorted(world.outside))}  # while others wait for room
     if verb == "rare":
         return _rare(world, draw)
@@ -267,4 +315,4 @@ def _spans(draw: Draw, count: int) -> list[list[Any]]:
     return spans
 
 
-PART = Part("system", PROPERTIES, draw_config, World, propose)
+PART = Part("system", PROPERTIES, draw_config, World, propose, THEMES)

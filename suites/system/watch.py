@@ -74,11 +74,10 @@ class Watch:
         if state is None:
             return
         space, tokens = self._asked[live.id].prompt.namespace, bytes(live.tokens)
-        if state.save is not None:
-            junction = live.junction == answer.stop
-            decoded = answer.stop > live.prompt
-            why = seen.JUNCTION if junction else seen.DECODED if decoded else ""
-            self._saved.setdefault((space, tokens[: 4 * answer.stop]), why)
+        for count, _ in state.saves:
+            decoded = count > live.prompt
+            why = seen.JUNCTION if live.junction == count else seen.DECODED if decoded else ""
+            self._saved.setdefault((space, tokens[: 4 * count]), why)
         if state.restore is not None:
             why = self._saved.get((space, tokens[: 4 * answer.start]), "")
             saw(seen.RESTORED)

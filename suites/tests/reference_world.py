@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.requests import Refusal
 
@@ -140,7 +142,7 @@ class World:
         if use:
             first = not use.read or use.restore
             ids = [use.writes[0][1]] if first else []
-            ids += [place for _, place in use.writes[1:]] + ([use.save[1]] if use.save else [])
+            ids += [place for _, place in (*use.writes[1:], *use.saves)]
             new |= {self._place(block) for place in ids for block in place}
             mine |= new | {self._place(block) for block in use.writes[0][1]}
             mine |= {self._place(block) for block in (use.restore[0] if use.restore else ())}
@@ -159,7 +161,7 @@ class World:
                 rows.append([])
                 continue
             ratio = self.unit // group.block_size
-            rows.append([tuple(row) for row in table.reshape(-1, ratio).tolist()])
+            rows.append([tuple(row) for row in np.reshape(table, (-1, ratio)).tolist()])
         return rows
 
     def _place(self, block):
@@ -223,11 +225,9 @@ class World:
             content[place(target)] = content[place(source)]
         for block in use.read:
             assert content[place(block)] == ("state", *run.known.prefix(run.answer.start))
-        for tokens, ids in use.writes:
+        for tokens, ids in (*use.writes, *use.saves):
             for block in ids:
                 content[place(block)] = ("state", *run.known.prefix(tokens))
-        for source, target in zip(*use.save, strict=True) if use.save else ():
-            content[place(target)] = content[place(source)]
 
     # --- what becomes resident, and what leaves ---
 
@@ -245,8 +245,8 @@ class World:
                     self.where[key] = ids
                     self.owner.update(dict.fromkeys(ids, key))
         use = run.answer.state
-        if use and use.save:
-            self.checkpoints.setdefault(known.prefix(stop), tuple(use.save[1]))
+        for tokens, ids in use.saves if use else ():
+            self.checkpoints.setdefault(known.prefix(tokens), tuple(ids))
 
     def _drop(self, group, ids):
         if self.groups[group].kind == "state":

@@ -33,7 +33,7 @@ from kvproof.suites.tests.cli_kit import (
 CORE = levels.properties("core")
 
 DEBUG = ("--budget", "debug", "--output", "record")
-GATE = '[run]\nbudget = "debug"\n[gate]\nrequests = 4\nbaseline = "baseline.json"\n'
+GATE = '[run]\nbudget = "debug"\n[gate]\nsweep = false\nrequests = 4\nbaseline = "baseline.json"\n'
 
 
 def _run(cwd: Path, *targets: str) -> Done:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvproof.harness.adapters.reference import ReferenceTarget, make_target
-from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.errors import ANSWERS, Exit, UsageError
 from kvproof.harness.events import (
     Exercised,
     Failure,
@@ -336,3 +336,29 @@ def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypat
             tolerate={"lookup_finds_the_longest_prefix"},
         )
     assert raised
+
+
+# --- every verb answers ---
+
+
+class Raises(ReferenceTarget):
+    def evict(self, count):
+        raise KeyError("block 7")
+
+
+def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
+    told = judged(Raises).verdicts()
+    assert told[ANSWERS].verdict == "fail"
+    assert told[ANSWERS].reason == "the target died (crash): KeyError: 'block 7'"
+    assert told[ANSWERS].checks > 0
+    others = {verdict.verdict for name, verdict in told.items() if name != ANSWERS}
+    assert others == {"inconclusive"}
+
+
+def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
+    expecting(monkeypatch, expected_failures.Expected(ANSWERS, "cannot evict", "https://x/1"))
+    recorder = judged(Raises, BUDGETS["pr"])
+    told = recorder.verdicts()
+    assert told[ANSWERS].verdict == "expected_failure"
+    assert recorder.of(TargetFailed) == []
+    assert told["usage_adds_up"].verdict == "pass"

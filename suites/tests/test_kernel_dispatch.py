@@ -10,7 +10,7 @@ from triton.runtime.jit import KernelInterface
 from kvproof.kernels import backend, dispatch, registry
 from kvproof.kernels.spec import cell_name
 
-PART = 6
+PART = 3
 """Of the cells of a kernel that run twice here; its own tests run them all."""
 
 

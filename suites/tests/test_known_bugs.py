@@ -84,7 +84,6 @@ BUG = {
     [
         ({}, "x-1: give either what catches the bug or what it awaits"),
         ({"properties": ["a"], "awaits": "tiers", "reason": "b"}, "give either"),
-        ({"dies": True, "awaits": "tiers", "reason": "b"}, "give either"),
         ({"awaits": "tiers"}, "a reason belongs to `awaits`"),
         ({"properties": ["a"], "reason": "b"}, "a reason belongs to `awaits`"),
         ({"awaits": "tiers", "reason": "b", "limit": "c"}, "a limit to what is caught"),

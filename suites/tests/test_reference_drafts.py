@@ -157,7 +157,7 @@ def test_the_state_is_rolled_back_to_the_accepted_draft(pool, kept):
     assert places[0] == row
     flat = [block for ids in places for block in ids]
     assert len(set(flat)) == len(flat) == 6 * len(row)
-    assert (use.save, use.restore) == (None, None), "no state of drafts becomes a checkpoint"
+    assert (use.saves, use.restore) == ((), None), "no state of drafts becomes a checkpoint"
     assert manager.tables("a")[1].tolist() == places[kept]
     grown = len(manager.live["a"].table) - 3
     if pool == "shared":

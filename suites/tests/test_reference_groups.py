@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from itertools import chain
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_class_interleaves_the_blocks_of_its_groups_unit_by_unit(mix):
                 part += new
                 ids += new
         assert len(ids) == 3 * rule.width
-        tables = [rule.table(member, ids).tolist() for member in rule.members]
+        tables = [rule.table(member, array("i", ids)).tolist() for member in rule.members]
         assert tables == parts
 
 

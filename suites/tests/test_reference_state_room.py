@@ -14,7 +14,7 @@ def test_states_fill_ordinary_blocks_and_leave_in_the_common_order():
     assert manager.usage() == Usage(98 - 6, 0, 6)
     expected = []
     for answer in answers:
-        expected += [answer.state.save[1].tolist(), answer.table[:1].tolist()]
+        expected += [answer.state.saves[0][1].tolist(), answer.table[:1].tolist()]
     assert [manager.evict(1).tolist() for _ in range(4)] == expected
     assert manager.usage() == Usage(98, 0, 0)
 
@@ -26,8 +26,8 @@ def test_a_running_state_takes_room_from_whatever_is_oldest():
     manager.begin_step()
     answer = manager.admit("a", [2] * 13, compute=12)
     assert (answer.stop, manager.lookup([1] * 5)) == (12, 0)
-    assert set(old.state.save[1]) & {*answer.table, *answer.state.writes[0][1]}
-    assert answer.state.save, "the leaf of the old request made room for the checkpoint"
+    assert set(old.state.saves[0][1]) & {*answer.table, *answer.state.writes[0][1]}
+    assert answer.state.saves, "the leaf of the old request made room for the checkpoint"
     assert manager.usage() == Usage(0, 7, 0)
 
 
@@ -82,10 +82,10 @@ def test_in_a_shared_pool_too_the_hit_is_given_up_if_it_blocks_itself():
     manager = shared(6)
     serve(manager, "a", range_of(4))
     assert manager.lookup(range_of(9)) == 4
-    # the hit pins 1 + 2 blocks, and a state and a unit need 3 more
+    # the hit pins 1 + 2 blocks, and a state and two units need 4 more
     answer = start(manager, "b", range_of(9))
-    assert (answer.hit, answer.stop) == (0, 8)
-    assert manager.usage().held == 4
+    assert (answer.hit, answer.stop) == (0, 9)
+    assert manager.usage().held == 5
 
 
 def test_a_pin_keeps_the_checkpoint_of_its_prefix():

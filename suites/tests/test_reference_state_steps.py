@@ -9,7 +9,6 @@ import pytest
 from kvproof.reference.access import decide
 from kvproof.reference.requests import Usage
 from kvproof.suites.tests.reference_kit import (
-    SIZE,
     compute,
     full,
     go_on,
@@ -27,6 +26,10 @@ from kvproof.suites.tests.reference_kit import (
 NO_STORE = decide(enabled=True, store=False)
 POOLS = {"shared": shared, "separate": lambda **options: separate(3, 9, **options)}
 pools = pytest.mark.parametrize("make", POOLS.values(), ids=POOLS)
+
+
+def saved(answer):
+    return [tokens for tokens, _ in answer.state.saves]
 
 
 def fork(*own):
@@ -61,8 +64,8 @@ def test_the_third_request_hits_where_the_second_left_the_first(make):
     first = serve(manager, "a", fork(*[1] * 9))
     second = start(manager, "b", fork(*[2] * 9))
     assert (first.hit, second.hit) == (0, 0)
-    assert (first.stop, second.stop) == (20, 12), "b stops at the junction and saves there"
-    compute(manager, "b")
+    assert saved(first) == [20]
+    assert saved(second) == [12, 20], "b passes the junction and saves there"
     third = serve(manager, "c", fork(*[3] * 9))
     assert (third.hit, third.start) == (12, 12)
     assert manager.lookup(fork(*[1] * 9)) == 20, "no checkpoint was lost for it"
@@ -72,21 +75,22 @@ def test_the_third_request_hits_where_the_second_left_the_first(make):
 def test_a_junction_lies_where_the_draft_groups_of_a_twin_will_let_it_hit(make):
     manager = make(groups=(full(), full(draft=True), recurrent(state_blocks=2)))
     serve(manager, "a", fork(*[1] * 9))
-    assert serve(manager, "b", fork(*[2] * 9)).stop == 8, "a draft group costs the last unit"
+    assert saved(serve(manager, "b", fork(*[2] * 9))) == [8, 20], "a draft group costs a unit"
     assert serve(manager, "c", fork(*[3] * 9)).hit == 8
 
 
 @pools
-def test_chunks_end_at_borders_and_each_is_a_checkpoint(make):
+def test_each_chunk_leaves_a_checkpoint_at_its_last_border(make):
     manager = make()
     step = manager.begin_step()
-    stops = [manager.admit("a", range_of(21), compute=7).stop]
+    answers = [manager.admit("a", range_of(22), compute=7)]
     manager.end_step(step)
-    stops += [answer.stop for answer in compute(manager, "a", chunk=7)]
-    assert stops == [4, 8, 12, 16, 20, 21]
+    answers += compute(manager, "a", chunk=7)
+    assert [answer.stop for answer in answers] == [7, 14, 21, 22]
+    assert [saved(answer) for answer in answers] == [[4], [12], [20], []]
     manager.release("a")
-    hits = [manager.lookup(range_of(count)) for count in range(1, 22)]
-    assert hits == [(count - 1) // SIZE * SIZE for count in range(1, 22)]
+    hits = [manager.lookup(range_of(count)) for count in (4, 5, 12, 13, 20, 21, 22)]
+    assert hits == [0, 4, 4, 12, 12, 20, 20]
 
 
 def test_windows_and_states_must_both_be_valid():
@@ -106,27 +110,25 @@ def test_a_hit_restores_into_its_own_row_and_saves_into_another(make):
     manager = make()
     one = serve(manager, "a", range_of(9)).state
     assert (len(one.read), one.restore) == (0, None), "the zero state"
-    assert one.save[0] == one.writes[0][1]
+    kept = one.saves[0][1]
     step = manager.begin_step()
     two = manager.admit("b", range_of(13)).state
-    assert two.restore == (one.save[1], two.read)
-    assert two.writes == ((12, two.read),)
-    assert two.save[0] == two.read
-    places = [one.save[1], two.read, two.save[1]]
+    assert two.restore == (kept, two.read)
+    assert two.writes == ((13, two.read),)
+    assert [tokens for tokens, _ in two.saves] == [12]
+    places = [kept, two.read, two.saves[0][1]]
     assert len({*map(tuple, places)}) == 3, "sources and destinations are apart (S3)"
     assert manager.tables("b")[1].tolist() == two.read.tolist()
     manager.end_step(step)
-    step = manager.begin_step()
-    three = manager.extend("b").state
-    assert (three.read, three.restore, three.save) == (two.read, None, None)
-    manager.end_step(step)
+    three = go_on(manager, "b", [1]).state
+    assert (three.read, three.restore, three.saves) == (two.read, None, ())
 
 
 def test_several_state_groups_are_one_state():
     groups = (recurrent(state_blocks=2), full(2), recurrent(8, state_blocks=3))
     manager = open_manager(99, groups=groups)
     answer = serve(manager, "a", range_of(17))
-    assert (answer.stop, len(answer.state.save[1])) == (16, 5)
+    assert [(tokens, len(ids)) for tokens, ids in answer.state.saves] == [(16, 5)]
     start(manager, "b", range_of(17))
     assert manager.live["b"].computed == 17
     rows = [manager.tables("b")[group].tolist() for group in (0, 2)]
@@ -137,7 +139,7 @@ def test_several_state_groups_are_one_state():
 @pools
 def test_a_request_that_stores_nothing_saves_nothing(make):
     manager = make()
-    assert serve(manager, "a", range_of(9), access=NO_STORE).state.save is None
+    assert serve(manager, "a", range_of(9), access=NO_STORE).state.saves == ()
     assert manager.lookup(range_of(9)) == 0
 
 
@@ -212,7 +214,8 @@ def test_a_request_released_while_it_saves_publishes_nothing_and_keeps_nothing(m
     copies = manager.admit("a", range_of(9)).state
     manager.release("a")
     other = manager.admit("b", [7]).state.writes[0][1]
-    assert not {*other} & {*copies.save[0], *copies.save[1]}, "the step may still write them (B6)"
+    written = {block for _, ids in (*copies.writes, *copies.saves) for block in ids}
+    assert not {*other} & written, "the step may still write them (B6)"
     manager.end_step(step)
     assert manager.lookup(range_of(9)) == 0
     manager.release("b")

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from kvproof.reference.checkpoints import CHECKPOINT_LIFE, Checkpoint, Verdict, verdict
+from kvproof.reference.checkpoints import CHECKPOINT_LIFE, Checkpoint
 from kvproof.reference.identity import Span
 from kvproof.reference.state_cache import StateCache
 from kvproof.reference.state_copies import Run, StateBatch, StepCopies, merge_runs, step_copies
 from kvproof.reference.state_pool import Blocks, Rows
-from kvproof.reference.state_saves import next_stop, save_kind
+from kvproof.reference.state_saves import saved_after
 from kvproof.reference.transitions import IllegalMove, Transitions
 
 
@@ -210,30 +210,6 @@ def test_a_new_epoch_waits_for_pinned_rows_only():
     assert (pinned.status, cache.home.num_free) == ("absent", 2)
 
 
-@pytest.mark.parametrize(
-    ("owner", "tokens", "same", "expected", "status"),
-    [
-        ("here", 64, True, Verdict.HIT, "ready"),
-        ("here", 64, False, Verdict.OTHER_CONTENT, "ready"),
-        ("there", 64, True, Verdict.STALE_RECORD, "absent"),
-        ("here", 128, True, Verdict.STALE_RECORD, "absent"),
-    ],
-)
-def test_verdicts_and_what_they_clean(owner, tokens, same, expected, status):
-    cache = StateCache(Rows(2))
-    cache.acquire("a")
-    checkpoint = cache.reserve("a", 64)
-    cache.publish(checkpoint, "here")
-    cache.unpin_save(checkpoint)
-    found = verdict(checkpoint, owner=owner, tokens=tokens, same_content=same)
-    cache.clean(found, checkpoint)
-    assert (found, checkpoint.status) == (expected, status)
-
-
-def test_an_entry_without_record_is_stale():
-    assert verdict(None, owner="x", tokens=64, same_content=True) is Verdict.STALE_ENTRY
-
-
 def test_a_checkpoint_describes_itself():
     checkpoint = Checkpoint("a", 64, array("i", [5]), replaceable=False)
     assert repr(checkpoint) == "Checkpoint(reserved, 64 tokens, 'a', [5])"
@@ -291,40 +267,39 @@ def test_an_empty_batch_merges_with_any():
 # --- where to save ---
 
 
-def test_a_prompt_stops_at_its_junction_and_at_the_last_border_it_can_hit():
-    stops, position = [0], 0
-    while position < 300:
-        position = next_stop(position, 300, prompt=300, unit=64, junction=128)
-        stops.append(position)
-    assert stops == [0, 128, 256, 300]
-    kinds = [save_kind(stop, prompt=300, unit=64) for stop in stops[1:]]
-    assert kinds == ["prefill", "prefill", "no"]
+def test_a_prompt_is_saved_at_its_junction_and_at_the_last_border_it_can_hit():
+    assert saved_after(0, 300, prompt=300, unit=64, junction=128) == [128, 256]
+    assert saved_after(128, 300, prompt=300, unit=64, junction=128) == [256]
+    assert saved_after(0, 300, prompt=300, unit=64, junction=256) == [256]
 
 
-def test_a_prompt_that_ends_on_a_border_stops_one_unit_before():
-    assert next_stop(0, 256, prompt=256, unit=64) == 192
+def test_a_prompt_that_ends_on_a_border_is_saved_there_and_one_unit_before():
+    assert saved_after(0, 256, prompt=256, unit=64) == [192, 256]
+    assert saved_after(192, 256, prompt=256, unit=64) == [256]
+    assert saved_after(0, 257, prompt=257, unit=64) == [256]
 
 
-def test_chunks_end_at_borders_if_one_is_left():
-    assert next_stop(0, 100, prompt=1000, unit=64) == 64
-    assert next_stop(64, 100, prompt=1000, unit=64) == 100
+def test_each_chunk_is_saved_at_its_last_border():
+    assert saved_after(0, 200, prompt=1000, unit=64) == [192]
+    assert saved_after(200, 250, prompt=1000, unit=64) == []
+    assert saved_after(250, 256, prompt=1000, unit=64) == [256]
 
 
-def test_decode_stops_at_multiples_of_the_interval():
-    assert next_stop(120, 140, prompt=100, unit=64, interval=128) == 128
-    assert save_kind(128, prompt=100, unit=64, interval=128) == "decode"
-    assert save_kind(192, prompt=100, unit=64, interval=128) == "no"
-    assert save_kind(128, prompt=100, unit=64) == "no"
+def test_decoding_is_saved_at_the_last_multiple_of_the_interval():
+    sizes = {"prompt": 100, "unit": 64, "interval": 128}
+    assert saved_after(120, 128, **sizes) == [128]
+    assert saved_after(120, 400, **sizes) == [384]
+    assert saved_after(128, 140, **sizes) == []
+    assert saved_after(120, 400, prompt=100, unit=64) == []
+    assert saved_after(0, 400, **sizes) == [64, 384]
 
 
 @pytest.mark.parametrize(
-    ("start", "stop", "expected"),
-    [(0, 8, 4), (4, 8, 6), (6, 8, 14), (6, 20, 20), (14, 18, 16)],
+    ("start", "stop", "expected"), [(0, 15, [4]), (4, 15, []), (0, 17, [16]), (6, 39, [36])]
 )
-def test_steps_end_outside_spans(start, stop, expected):
-    spans = (Span("image", 6, 8, "x"),)
-    assert next_stop(start, stop, prompt=40, unit=4, spans=spans) == expected
-    assert save_kind(8, prompt=40, unit=4, spans=spans) == "no"
+def test_no_state_is_saved_inside_a_span(start, stop, expected):
+    spans = (Span("image", 6, 10, "x"),)
+    assert saved_after(start, stop, prompt=40, unit=4, spans=spans) == expected
 
 
 # --- speed ---

@@ -157,7 +157,7 @@ def test_a_step_still_writes_when_it_ends():
 def test_a_checkpoint_belongs_to_its_step_until_that_ends():
     model = model_of((GroupConfig("state", SIZE),), state_pool="separate", max_requests=3)
     row, saved = array("i", [1]), array("i", [2])
-    use = StateUse(array("i"), ((10, row),), save=(row, saved))
+    use = StateUse(array("i"), ((10, row),), saves=((10, saved),))
     model.launch(1, [work(model, 0, 10, state=use)])
     kept = model.memory.state(saved)
     model.memory.write_state(saved, [5])

@@ -35,7 +35,8 @@ class Swept(NamedTuple):
 
 def swept(folder: Path, *providers: str, **options: object) -> Swept:
     events: list[AnyEvent] = []
-    chosen = {"kernels": (KERNEL,), "device": "cpu", "workers": 2, "timeout": 20.0, **options}
+    chosen = {"kernels": (KERNEL,), "device": "cpu", "workers": 2, "seeds": (0, 1), "timeout": 20.0}
+    chosen |= options
     earlier = chosen.pop("earlier", ())
     run_sweep(
         SweepOptions(providers=tuple(f"{TOYS}:{name}" for name in providers), **chosen),
@@ -50,7 +51,7 @@ def swept(folder: Path, *providers: str, **options: object) -> Swept:
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     planted = [f"planted_{name}" for name in sweep_toys.FAULTS]
-    return swept(tmp_path_factory.mktemp("logs"), "good", *planted, timeout=3.0)
+    return swept(tmp_path_factory.mktemp("logs"), "good", *planted, timeout=10.0)
 
 
 EXPECTED = {
@@ -61,8 +62,9 @@ EXPECTED = {
     "leaves_unwritten": ("wrong", "are NaN, the first at [0, 0] is nan, expected"),
     "forgets": ("wrong", "when launched again: out: relative error 2.00e+00"),
     "exits": ("crash", "the worker exited with code 7"),
-    "hangs": ("timeout", "no answer within 3 s"),
+    "hangs": ("timeout", "no answer within 10 s"),
     "raises": ("crash", "RuntimeError: no kernel image is available"),
+    "leaves_the_table": ("crash", "IndexError: index 10"),
     "out_of_resources": ("out_of_resources", "shared memory: 274,432 asked for, 232,448 there"),
     "wavers": ("ok", ""),
 }
@@ -164,6 +166,24 @@ def test_a_broken_reference_is_nobodys_fault_and_no_pass(tmp_path: Path) -> None
     assert len(found.verdict.missing) == 6
 
 
+def test_where_there_is_no_gpu_triton_interprets_although_nobody_said_so(tmp_path: Path) -> None:
+    events: list[AnyEvent] = []
+    run_sweep(
+        SweepOptions(
+            kernels=("kv_fill",),
+            providers=("kvproof",),
+            cells=("cpu",),
+            where="page=16 heads=2 cache=int8 dtype=bf16 layout=NHD to=slots batch=ragged",
+            timing=False,
+        ),
+        write=events.append,
+        progress=lambda *_: None,
+        logs=tmp_path,
+    )
+    assert Swept(events).verdict.verdict == "pass"
+    assert Swept(events).verdict.planned > 0
+
+
 def test_what_is_started_is_described(tmp_path: Path) -> None:
     found = swept(tmp_path, "good", where="page=2", cells=("cpu", "anchors"))
     begun = started(found.events)
@@ -185,6 +205,8 @@ def test_what_is_started_is_described(tmp_path: Path) -> None:
         ({"cells": ("random:x",)}, "'random:x' is no set of cells"),
         ({"kernels": ("no_such",)}, "there is no kernel 'no_such'"),
         ({"device": "cuda", "devices": (99,)}, "no worker starts"),
+        ({"kernels": (KERNEL, f"{TOYS}:BROKEN")}, "two kernels are called 'toy'"),
+        ({"providers": (f"{TOYS}:good", f"{TOYS}:good_too")}, "two providers are called 'good'"),
         ({"providers": (f"{TOYS}:nobody",)}, "'kvproof.suites.tests.sweep_toys:nobody'"),
     ],
 )

@@ -210,7 +210,7 @@ def test_a_planted_fault_is_seen_by_its_property(fault):
     name = f"system_{FAULTS.index(fault)}"
     plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
     broken = load(name, "suites.system.part").PART
-    broken = broken._replace(draw_config=lambda draw: _config(draw, fault.config))
+    broken = broken._replace(draw_config=lambda draw: _config(draw, fault.config), themes=())
     others = {prop.name for prop in PART.properties} - {fault.property}
     seen = explore(broken, BUDGET, tolerate=others)
     assert seen.violation is not None, (seen.died, seen.tolerated)

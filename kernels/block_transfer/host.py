@@ -1,0 +1,237 @@
+"""Blocks to and from pinned memory: the kernel packs on the card, the copy engine moves.
+
+A kernel that writes to pinned memory itself does not fill the link and keeps the card busy. Here
+slices are packed into a staging buffer while the copy engine moves the one before. Objects with
+holes or skipped tokens go the direct way, because a copy of the whole would overwrite them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, groupby
+from typing import NamedTuple
+
+import torch
+
+from kvproof.kernels.block_transfer.launch import (
+    Direction,
+    Part,
+    check,
+    gather,
+    launch,
+    scatter,
+)
+from kvproof.kernels.block_transfer.layouts import PagedLayers
+from kvproof.kernels.checks import ArgumentError, ids_in_range, require
+
+FIRST_SLICE = 8
+"""The first slice is this part of the whole: the link idles while it is packed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Staging:
+    """Slots on the device that slices pass through, and the stream that the copies run on.
+
+    Each slot has an event that its last user has recorded: a transfer waits for these and nothing
+    else, so transfers overlap, on whatever streams they are issued.
+    """
+
+    slots: torch.Tensor
+    stream: torch.cuda.Stream
+    released: tuple[torch.cuda.Event, ...]
+
+    @classmethod
+    def of(cls, size: int, *, slots: int = 2, device: torch.device | str = "cuda") -> Staging:
+        """Allocate slots of `size` bytes; larger ones cost less per byte."""
+        require(size > 0 and slots > 0, f"staging of {slots} slots of {size} bytes")
+        return cls(
+            slots=torch.empty((slots, -(-size // 16) * 16), dtype=torch.uint8, device=device),
+            stream=torch.cuda.Stream(device),
+            released=tuple(torch.cuda.Event() for _ in range(slots)),
+        )
+
+
+def transfer_to_host(
+    paged: PagedLayers,
+    block_ids: Sequence[Sequence[int]],
+    objects: torch.Tensor,
+    staging: Staging | None,
+    *,
+    skip_tokens: int = 0,
+) -> torch.cuda.Event | None:
+    """Gather pages into objects in pinned memory.
+
+    Args:
+        paged: The layers.
+        block_ids: The pages of each object, on the host; range-checked before anything is
+            enqueued (G4). 0 is a hole.
+        objects: Pinned; otherwise as in `gather`.
+        staging: Where slices are packed; a slot holds at least one plane of an object. Not needed
+            for layers on the CPU.
+        skip_tokens: As in `gather`.
+
+    Returns:
+        An event after which the objects hold the bytes; nothing if they do already, because the
+        layers are on the CPU. The current stream reads the pages, it does not wait for the copies.
+
+    Raises:
+        ArgumentError: A shape, dtype, device, id or the size of the slots does not fit.
+
+    """
+    return _transfer("gather", paged, block_ids, objects, staging, skip_tokens)
+
+
+def transfer_from_host(
+    paged: PagedLayers,
+    block_ids: Sequence[Sequence[int]],
+    objects: torch.Tensor,
+    staging: Staging | None,
+    *,
+    skip_tokens: int = 0,
+) -> torch.cuda.Event | None:
+    """Scatter objects in pinned memory into pages; arguments as in `transfer_to_host`.
+
+    The objects must be complete: the copies do not wait for the current stream.
+
+    Returns:
+        An event after which the objects may be overwritten; nothing if they may be already. Later
+        work on the current stream finds the pages written.
+
+    """
+    return _transfer("scatter", paged, block_ids, objects, staging, skip_tokens)
+
+
+class Run(NamedTuple):
+    """Consecutive objects, without a gap in memory, that go the same way."""
+
+    first: int
+    objects: int
+    direct: bool
+
+
+def runs(
+    block_ids: Sequence[Sequence[int]], tokens: int, skip_tokens: int, *, contiguous: bool
+) -> Iterator[Run]:
+    """Which objects are staged together, and which are moved directly."""
+
+    def kind(item: int) -> tuple[bool, int]:
+        direct = 0 in block_ids[item] or item * tokens < skip_tokens
+        return direct, 0 if contiguous or direct else item
+
+    for (direct, _), members in groupby(range(len(block_ids)), kind):
+        items = list(members)
+        yield Run(items[0], len(items), direct)
+
+
+def slices(planes: int, most: int) -> Iterator[tuple[int, int]]:
+    """First plane and number of planes of each slice: a short one, then equal ones."""
+    start = max(1, min(most, planes // FIRST_SLICE))
+    yield 0, start
+    rest = planes - start
+    count = -(-rest // most)
+    for index in range(count):
+        low, high = (start + rest * turn // count for turn in (index, index + 1))
+        yield low, high - low
+
+
+def _transfer(
+    direction: Direction,
+    paged: PagedLayers,
+    block_ids: Sequence[Sequence[int]],
+    objects: torch.Tensor,
+    staging: Staging | None,
+    skip_tokens: int,
+) -> torch.cuda.Event | None:
+    table = torch.tensor(block_ids, dtype=torch.int32)
+    ids_in_range("block_ids", table, low=0, high=paged.pages)
+    if not paged.table.is_cuda:
+        function = gather if direction == "gather" else scatter
+        function(paged, table, objects, skip_tokens=skip_tokens)
+        return None
+    ids = table.pin_memory().to(paged.table.device, non_blocking=True)
+    staging = _checked(paged, ids, objects, staging, skip_tokens)
+    tokens = objects.shape[3]
+    for first, count, direct in runs(block_ids, tokens, skip_tokens, contiguous=_dense(objects)):
+        mine, their = objects[first : first + count], ids[first : first + count]
+        if direct:
+            skip = max(0, skip_tokens - first * tokens)
+            launch(direction, paged, their, mine, skip_tokens=skip)
+        else:
+            _move_run(direction, paged, their, mine, staging)
+    staging.stream.wait_stream(torch.cuda.current_stream(ids.device))
+    return staging.stream.record_event()
+
+
+def _dense(objects: torch.Tensor) -> bool:
+    return bool(objects.stride(0) == objects[0].numel())
+
+
+def _move_run(
+    direction: Direction,
+    paged: PagedLayers,
+    ids: torch.Tensor,
+    objects: torch.Tensor,
+    staging: Staging,
+) -> None:
+    """Move whole objects that follow each other in memory, slice by slice."""
+    host = objects.view(torch.uint8).view(-1)
+    planes = objects.shape[0] * paged.planes
+    plane = host.numel() // planes
+    slots = cycle(range(len(staging.released)))
+    for first, count in slices(planes, staging.slots.shape[1] // plane):
+        slot = next(slots)
+        part = Part(staging.slots[slot], first * plane, first, count)
+        piece = host[first * plane : (first + count) * plane]
+        _move(direction, paged, ids, objects, part, piece, staging.stream, staging.released[slot])
+
+
+def _move(
+    direction: Direction,
+    paged: PagedLayers,
+    ids: torch.Tensor,
+    objects: torch.Tensor,
+    part: Part,
+    host: torch.Tensor,
+    copies: torch.cuda.Stream,
+    released: torch.cuda.Event,
+) -> None:
+    """Pack and copy, or copy and unpack, one slice; `released` is its slot's."""
+    compute = torch.cuda.current_stream(ids.device)
+    device = part.buffer[: host.numel()]
+    if direction == "gather":
+        compute.wait_event(released)
+        launch(direction, paged, ids, objects, part=part)
+        copies.wait_stream(compute)
+        with torch.cuda.stream(copies):
+            host.copy_(device, non_blocking=True)
+        released.record(copies)
+        return
+    copies.wait_event(released)
+    with torch.cuda.stream(copies):
+        device.copy_(host, non_blocking=True)
+    compute.wait_stream(copies)
+    launch(direction, paged, ids, objects, part=part)
+    released.record(compute)
+
+
+def _checked(
+    paged: PagedLayers,
+    ids: torch.Tensor,
+    objects: torch.Tensor,
+    staging: Staging | None,
+    skip_tokens: int,
+) -> Staging:
+    """The staging, after everything that can be wrong has been checked."""
+    check(paged, ids, objects, skip_tokens=skip_tokens, check_ids=False)
+    require(
+        objects.is_pinned(), f"objects is on {objects.device}, expected pinned memory of the host"
+    )
+    if staging is None:
+        raise ArgumentError("staging is None, expected one: the layers are on a GPU")
+    size, plane = staging.slots.shape[1], objects.shape[3] * paged.row_bytes
+    require(
+        size >= plane,
+        f"a slot of the staging has {size} bytes, expected at least {plane}, a plane of an object",
+    )
+    return staging

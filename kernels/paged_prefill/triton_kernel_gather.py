@@ -1,0 +1,70 @@
+"""Copying the context of a batch out of its pages, into rows of one dtype."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gather(
+    k_pages,
+    v_pages,
+    k_rows,
+    v_rows,
+    block_table,
+    lengths,
+    query_starts,
+    k_scale,
+    v_scale,
+    table_row,
+    k_page,
+    k_slot,
+    k_head,
+    v_page,
+    v_slot,
+    v_head,
+    scale_page,
+    scale_slot,
+    scale_head,
+    room,
+    window,
+    PAGE: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    LONGEST_TILE: tl.constexpr,
+    SCALED: tl.constexpr,
+):
+    """Copy `ROWS` tokens of K and V, as far as a new token sees them.
+
+    Rows are [batch, room, kv heads, dim]. With `SCALED`, values are multiplied by the scale of
+    their token and head.
+    """
+    request = tl.program_id(1)
+    length = tl.load(lengths + request)
+    new = tl.load(query_starts + request + 1) - tl.load(query_starts + request)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = (position < length) & (new > 0)
+    if window > 0:
+        # Whole tiles are read: what a tile holds before the window weighs nothing, but must exist.
+        live &= position > length - new - window - LONGEST_TILE
+    table = block_table + request.to(tl.int64) * table_row
+    page = tl.load(table + position // PAGE, mask=live, other=0).to(tl.int64)
+    slot = position % PAGE
+    rows = (request.to(tl.int64) * room + position) * (KV_HEADS * DIM)
+    k_from = page * k_page + slot * k_slot
+    v_from = page * v_page + slot * v_slot
+    scales = page * scale_page + slot * scale_slot
+    for first in tl.static_range(0, KV_HEADS * DIM, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        mask = live[:, None] & (column < KV_HEADS * DIM)[None, :]
+        head = column // DIM
+        k = tl.load(k_pages + k_from[:, None] + (head * k_head + column % DIM)[None, :], mask=mask)
+        v = tl.load(v_pages + v_from[:, None] + (head * v_head + column % DIM)[None, :], mask=mask)
+        if SCALED:
+            place = scales[:, None] + (head * scale_head)[None, :]
+            k = k.to(tl.float32) * tl.load(k_scale + place, mask=mask)
+            v = v.to(tl.float32) * tl.load(v_scale + place, mask=mask)
+        to = rows[:, None] + column[None, :]
+        tl.store(k_rows + to, k.to(k_rows.dtype.element_ty), mask=mask)
+        tl.store(v_rows + to, v.to(v_rows.dtype.element_ty), mask=mask)

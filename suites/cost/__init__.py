@@ -1,0 +1,1 @@
+"""What the index keeps alive (T4), and what serving and evicting cost (T5)."""

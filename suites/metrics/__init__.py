@@ -1,0 +1,1 @@
+"""The part `metrics`: what is counted and logged is what happened (V2)."""
