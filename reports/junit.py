@@ -154,7 +154,8 @@ def _cell(cell: Cell) -> ET.Element:
     verdict = {"ok": "pass", "unsupported": "unsupported"}.get(cell.outcome, "fail")
     shown = "unsupported" if cell.peer and verdict == "fail" else verdict
     message = f"{cell.outcome}: {cell.reason}" if cell.reason else cell.outcome
-    return _case(f"sweep.{cell.kernel}", case_name(cell.case), shown, message, cell.log)
+    group = f"sweep.{cell.provider}.{cell.kernel}"
+    return _case(group, case_name(cell.case), shown, message, cell.log)
 
 
 def _run_cases(report: Report) -> Iterator[ET.Element]:

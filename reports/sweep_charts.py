@@ -31,35 +31,32 @@ _MARKS = {
 }
 
 
-def standings_table(result: SweepResult) -> Table:
+def standings_table(result: SweepResult, *, versions: bool = True) -> Table:
     """Kernel and provider -> outcomes and share of the ceiling."""
     used = [name for name in OUTCOMES if any(cell.outcome == name for cell in result.cells)]
-    head = ("kernel", "provider", "version", *(name.replace("_", " ") for name in used))
-    return Table(
-        (*head, "timed", "of the ceiling", "lowest", "ceiling"),
-        tuple(_standing(kernel, s, used) for kernel in result.kernels for s in kernel.standings),
-        words=3,
+    words = ("kernel", "provider", "version") if versions else ("kernel", "provider")
+    counts = (_HEADS.get(name, name) for name in used)
+    rows = (
+        (kernel.kernel.name, s.provider.name, s.provider.version)[: len(words)]
+        + _standing(s, used, kernel.kernel.ceiling)
+        for kernel in result.kernels
+        for s in kernel.standings
     )
+    head = (*words, *counts, "timed", "mean", "lowest", "of ceiling")
+    return Table(head, tuple(rows), words=len(words))
 
 
-def _standing(kernel: KernelResult, standing: Standing, used: Sequence[str]) -> tuple[str, ...]:
+_HEADS = {"out_of_resources": "no room", "unsupported": "unable"}
+"""Outcomes as heads of narrow columns."""
+
+
+def _standing(standing: Standing, used: Sequence[str], ceiling: str) -> tuple[str, ...]:
     counts = (f"{standing.outcomes[name]:,}" if standing.outcomes[name] else "" for name in used)
+    if not standing.rows:
+        return (*counts, "", "", "", "")
     lowest = standing.lowest
-    figures = ("", "", "", "")
-    if standing.rows:
-        figures = (
-            f"{len(standing.rows):,}",
-            percent(standing.fraction),
-            percent(lowest.fraction) if lowest else "",
-            kernel.kernel.ceiling,
-        )
-    return (
-        kernel.kernel.name,
-        standing.provider.name,
-        standing.provider.version,
-        *counts,
-        *figures,
-    )
+    figures = (percent(standing.fraction), percent(lowest.fraction) if lowest else "")
+    return (*counts, f"{len(standing.rows):,}", *figures, ceiling)
 
 
 def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
@@ -70,7 +67,8 @@ def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
         return []
     axis = _column_axis([row.cell for s in timed for row in s.rows], kernel)
     grid = _Grid(cells, axis, kernel)
-    maps = [_heat_map(grid, standing, kernel) for standing in timed]
+    names = names_of(result, kernel.kernel.name)
+    maps = [_heat_map(grid, standing, kernel, names) for standing in timed]
     return [chart for chart in maps if chart.drawing.shapes and grid.rows]
 
 
@@ -102,26 +100,15 @@ class _Grid:
                 lines.setdefault(self.line(cell), set()).add(cell.case[axis])
         wide = [line for line, values in lines.items() if len(values) > 1]
         self.rows = sorted(wide, key=self._line_rank)[:MOST_ROWS]
+        self._short = Names([cell.case for cell in cells if self.line(cell) in self.rows])
 
     def line(self, cell: Cell) -> tuple[CaseValue, ...]:
         return tuple(value for name, value in cell.case.items() if name != self.axis)
 
     def title(self, line: tuple[CaseValue, ...]) -> str:
-        """What sets the row apart: values that are not the usual ones, else those that vary."""
+        """What sets the row apart from the others."""
         names = [name for name in self._usual if name != self.axis]
-        told = [
-            f"{name} {value}"
-            for name, value in zip(names, line, strict=True)
-            if any(row[names.index(name)] != line[names.index(name)] for row in self.rows)
-            and (value != self._usual[name] or self._counted(name))
-        ]
-        return ", ".join(told) or "usual"
-
-    def _counted(self, name: str) -> bool:
-        """Axes that most rows differ in are always named."""
-        names = [each for each in self._usual if each != self.axis]
-        place = names.index(name)
-        return len({row[place] for row in self.rows}) > 2
+        return self._short(dict(zip(names, line, strict=True)))
 
     def _rank(self, axis: str) -> _Rank:
         return _Rank(self._axes.get(axis, ()))
@@ -129,6 +116,36 @@ class _Grid:
     def _line_rank(self, line: tuple[CaseValue, ...]) -> tuple[tuple[int, float, str], ...]:
         names = [name for name in self._usual if name != self.axis]
         return tuple(self._rank(name)(value) for name, value in zip(names, line, strict=True))
+
+
+class Names:
+    """Short names of the cases of one kernel: what nearly all share is left out."""
+
+    def __init__(self, cases: Sequence[Mapping[str, CaseValue]]) -> None:
+        axes = list(cases[0]) if cases else []
+        counts = {axis: Counter(case.get(axis, "") for case in cases) for axis in axes}
+        self._usual = {axis: found.most_common(1)[0][0] for axis, found in counts.items()}
+        self._always = {axis for axis, found in counts.items() if len(found) > 2}
+
+    def __call__(self, case: Mapping[str, CaseValue]) -> str:
+        """Axes of many values, and others where the value is not the usual one."""
+        told = [
+            f"{axis} {value}"
+            for axis, value in case.items()
+            if axis in self._always or value != self._usual.get(axis)
+        ]
+        return ", ".join(told) or "usual"
+
+    @property
+    def usual(self) -> str:
+        """What is left out of the names."""
+        told = (f"{axis} {v}" for axis, v in self._usual.items() if axis not in self._always)
+        return ", ".join(told)
+
+
+def names_of(result: SweepResult, kernel: str) -> Names:
+    """Of all cells of a kernel."""
+    return Names([cell.case for cell in result.cells if cell.kernel == kernel])
 
 
 class _Rank:
@@ -151,7 +168,7 @@ def _mode(cells: Sequence[Cell], name: str) -> CaseValue:
     return Counter(cell.case.get(name, "") for cell in cells).most_common(1)[0][0]
 
 
-def _heat_map(grid: _Grid, standing: Standing, kernel: KernelResult) -> Chart:
+def _heat_map(grid: _Grid, standing: Standing, kernel: KernelResult, names: Names) -> Chart:
     shares = {id(row.cell): row for row in standing.rows}
     tiles: dict[tuple[int, int], Tile] = {}
     for cell in grid.cells:
@@ -173,7 +190,7 @@ def _heat_map(grid: _Grid, standing: Standing, kernel: KernelResult) -> Chart:
             row_title="",
             column_title=grid.axis.replace("_", " "),
         ),
-        table=cells_table(standing.rows),
+        table=cells_table(standing.rows, names),
     )
 
 
@@ -189,19 +206,19 @@ def _bad(cell: Cell) -> bool:
     return cell.outcome not in ("ok", "unsupported")
 
 
-def cells_table(rows: Sequence[Row]) -> Table:
+def cells_table(rows: Sequence[Row], names: Names) -> Table:
     """Timed cells: medians with p10 to p90."""
     return Table(
         ("cell", "median", "p10 to p90", "rate", "of the ceiling", "error", "n"),
-        tuple(_cell_row(row) for row in rows[:MOST_CELLS]),
+        tuple(_cell_row(row, names) for row in rows[:MOST_CELLS]),
         words=1,
     )
 
 
-def _cell_row(row: Row) -> tuple[str, ...]:
+def _cell_row(row: Row, names: Names) -> tuple[str, ...]:
     errors = [e.relative for e in row.cell.errors.values() if e.relative is not None]
     return (
-        sweep_results.case_name(row.cell.case),
+        names(row.cell.case),
         microseconds(row.seconds * 1e6),
         f"{microseconds(row.low * 1e6)} to {microseconds(row.high * 1e6)}",
         f"{scaled(row.rate)}{row.unit}",
@@ -248,7 +265,7 @@ def _points(result: SweepResult) -> Iterator[Point]:
             )
 
 
-def speedup_table(kernel: KernelResult) -> Table:
+def speedup_table(result: SweepResult, kernel: KernelResult) -> Table:
     """Cell by cell, the time of the others over ours with 95 % intervals."""
     others = kernel.speedups
     found = {
@@ -257,9 +274,10 @@ def speedup_table(kernel: KernelResult) -> Table:
         for case, ratio in each.ratios
     }
     cases = {sweep_results.case_key(case): case for each in others for case, _ in each.ratios}
+    names = names_of(result, kernel.kernel.name)
     lines = tuple(
         (
-            sweep_results.case_name(case),
+            names(case),
             *(_ratio_text(found.get((each.other, key))) for each in others),
         )
         for key, case in list(cases.items())[:MOST_CELLS]
@@ -306,6 +324,7 @@ def _bad_row(cell: Cell) -> tuple[str, ...]:
 
 def neighbours_table(result: SweepResult, most: int = 12) -> Table:
     """The widest gaps between neighbouring cells."""
+    names = {each.name: names_of(result, each.name) for each in result.started.kernels}
     return Table(
         ("kernel", "provider", "axis", "slower cell", "faster neighbour", "shares", "ratio"),
         tuple(
@@ -313,7 +332,7 @@ def neighbours_table(result: SweepResult, most: int = 12) -> Table:
                 pair.slow.cell.kernel,
                 pair.slow.cell.provider,
                 pair.axis,
-                sweep_results.case_name(pair.slow.cell.case),
+                names[pair.slow.cell.kernel](pair.slow.cell.case),
                 str(pair.fast.cell.case[pair.axis]),
                 f"{percent(pair.slow.fraction, 0)}, {percent(pair.fast.fraction, 0)}",
                 f"{pair.ratio:.2f}",

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from kvproof.harness.events import BenchSummary, Optimum, Step
 from kvproof.harness.records import Run
-from kvproof.harness.sweep_results import case_name
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
 from kvproof.reports.collect import build
@@ -21,7 +20,7 @@ from kvproof.reports.progress import LiveProgress
 from kvproof.reports.screen import STYLES, TONES, Screen
 from kvproof.reports.svg import Table as Figures
 from kvproof.reports.sweep import sweep_of
-from kvproof.reports.sweep_charts import standings_table
+from kvproof.reports.sweep_charts import names_of, standings_table
 from kvproof.reports.text import (
     MARKS,
     duration,
@@ -237,19 +236,20 @@ def _sweep(report: Report, screen: Screen) -> None:
     if sweep is None:
         return
     screen.heading(f"Kernels, {sweep.where}")
-    screen.show(_figures(standings_table(sweep), screen))
+    screen.show(_figures(standings_table(sweep, versions=False), screen))
     told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
     for kernel, each in told:
         screen.line(
-            f"{kernel.kernel.name}: {kernel.first} takes 1/{each.mean:.2f} of the time of "
-            f"{each.other} (geometric mean of {plural(len(each.ratios), 'cell')}; "
-            f"ahead in {each.ahead}, behind in {each.behind})"
+            f"{kernel.kernel.name}: {kernel.first} is {each.mean:.2f} times as fast as "
+            f"{each.other} ({plural(len(each.ratios), 'cell')}: ahead in {each.ahead}, "
+            f"behind in {each.behind})"
         )
     if sweep.neighbours:
         pair = sweep.neighbours[0]
+        cell = names_of(sweep, pair.slow.cell.kernel)(pair.slow.cell.case)
         screen.line(
             f"widest gap between neighbours: {pair.ratio:.2f} along {pair.axis}, "
-            f"{pair.slow.cell.kernel} {case_name(pair.slow.cell.case)}"
+            f"{pair.slow.cell.kernel} {cell}"
         )
 
 

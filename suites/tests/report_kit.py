@@ -23,8 +23,16 @@ HOSTILE = (
     "</script></style></title><img src=x onerror=alert(1)>\"'`&{{7*7}}{% raw %}{#"
     "\x1b[31m\x00\x9b\u202e]]>--><!--|```\n\n# x\n[y](javascript:alert(1))\ud83d"
 )
-CLOSED = {"event", "verdict", "kind", "state", "isolation", "outcome", "rule"}
+CLOSED = {"event", "verdict", "kind", "state", "isolation", "outcome", "rule", "device"}
 """Fields with a closed set of values: nothing foreign can stand in them."""
+
+RECORDS = {"history", "blocks", "devices", "kernels", "providers"}
+"""Lists of records."""
+
+
+def structured(key: str, within: str) -> bool:
+    """Whether a value is a record, and no dictionary with free keys."""
+    return key in ("allowed", "cost", "resources") or within in ("values", "errors")
 
 
 def recorded_run() -> Run:
@@ -43,10 +51,11 @@ def changed(value: Any, kind: Any, strings: Any, numbers: Any) -> Any:
     def walk(item: Any, name: str = "", *, record: bool = False) -> Any:
         if isinstance(item, dict):
             return {
-                key if record else strings(key): walk(inner, key) for key, inner in item.items()
+                key if record else strings(key): walk(inner, key, record=structured(key, name))
+                for key, inner in item.items()
             }
         if isinstance(item, list):
-            return [walk(inner, name, record=name in ("history", "blocks")) for inner in item]
+            return [walk(inner, name, record=name in RECORDS) for inner in item]
         if isinstance(item, str):
             return item if name in CLOSED else strings(item)
         return numbers(item) if type(item) in (int, float) else item

@@ -98,7 +98,7 @@ def test_junit_verdicts(run: Run, verdict: str, tag: str | None) -> None:
 
 def test_junit_totals_and_properties(run: Run) -> None:
     root = ET.fromstring(render_junit(run))
-    assert root.get("failures") == "3"  # two properties and a crash
+    assert root.get("failures") == "5"  # two properties, a crash, two cells of a sweep
     for tag, total in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         assert len(list(root.iter(tag))) == int(root.get(total, "-1")) > 0
     suite = next(suite for suite in root if suite.get("name") == "vllm==0.33.0")
