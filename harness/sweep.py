@@ -110,14 +110,15 @@ class _Sweep:
         self.faults: set[tuple[str, str]] = set()
 
     def run(self) -> dict[CellKey, Cell]:
-        """Check, time, conclude; a worker that does not start any more ends the sweep early."""
+        """Check and time, conclude; a worker that does not start any more ends the sweep early."""
         leads = [self.lead]
         try:
             leads += self._other_leads()
             self._begin(leads)
-            self._check(leads)
-            if self.timing:
-                self._time(leads)
+            for part in self._parts():
+                self._check(leads, part)
+                if self.timing:
+                    self._time(leads, part)
         except WorkerLost as lost:
             self._fault("starting a worker", str(lost), lost.log)
         finally:
@@ -153,23 +154,29 @@ class _Sweep:
         for event in plan.skipped:
             self.write(event)
 
-    def _check(self, leads: Sequence[SweepProcess]) -> None:
-        tasks = [task for task in self._tasks() if task.planned.key not in self.cells]
+    def _parts(self) -> list[list[Planned]]:
+        """One kernel after the other if there is timing, so that a sweep cut short has times."""
+        if not self.timing:
+            return [self.plan.planned]
+        return [list(same) for _, same in groupby(self.plan.planned, lambda each: each.kernel)]
+
+    def _check(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
+        tasks = [task for task in self._tasks(planned) if task.planned.key not in self.cells]
         crowded = self._run("checking", self._crew(leads), tasks, self._checked)
         self._run("checking alone", leads, crowded, self._checked, alone=True)
 
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self, planned: Sequence[Planned]) -> Iterator[_Task]:
         numbers: Counter[tuple[str, str]] = Counter()
-        for each in self.plan.planned:
+        for each in planned:
             place = (each.kernel, each.provider)
             yield _Task(each, again=numbers[place] % self.plan.again == 0)
             numbers[place] += 1
 
-    def _time(self, leads: Sequence[SweepProcess]) -> None:
+    def _time(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
         for process in leads:
             if process.seat.index not in self.limits:
                 self._limits(process)
-        checked = ((each, self.cells.get(each.key)) for each in self.plan.planned)
+        checked = ((each, self.cells.get(each.key)) for each in planned)
         tasks = [
             _Task(each, cell)
             for each, cell in checked

@@ -91,8 +91,7 @@ def _checked(
     inputs.restore()
     launch = provided(device, lambda: entry.prepare(case, inputs.arguments()))
     runs = [_launched(inputs, limit, launch, device) for _ in range(launches)]
-    problems = inputs.damage()
-    problems += next((_wrong(number, run) for number, run in enumerate(runs) if _wrong(0, run)), [])
+    problems = next((_wrong(number, run) for number, run in enumerate(runs) if _wrong(0, run)), [])
     repeated = [
         all(same_bytes(runs[0].left[name], run.left[name]) for name in run.left) for run in runs[1:]
     ]
@@ -104,9 +103,10 @@ def _checked(
 
 
 class _Run(NamedTuple):
-    """One launch: its errors, and what it left in the outputs."""
+    """One launch: its errors, what it damaged, and what it left in the outputs."""
 
     found: dict[str, Comparison]
+    damage: list[str]
     left: dict[str, torch.Tensor]
 
 
@@ -115,12 +115,13 @@ def _launched(inputs: Inputs, limit: Tolerance, launch: Callable[[], None], devi
     inputs.restore()
     provided(device, launch)
     left = {name: tensor.clone() for name, tensor in inputs.outputs.items()}
-    return _Run(compared(inputs.outputs, inputs.expected, limit), left)
+    return _Run(compared(inputs.outputs, inputs.expected, limit), inputs.damage(), left)
 
 
 def _wrong(number: int, run: _Run) -> list[str]:
     again = "when launched again: " if number else ""
-    return [f"{again}{each.problem}" for each in run.found.values() if each.problem]
+    off = [each.problem for each in run.found.values() if each.problem]
+    return [f"{again}{problem}" for problem in [*run.damage, *off]]
 
 
 def provided(device: str, call: Callable[[], Made]) -> Made:

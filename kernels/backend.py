@@ -43,6 +43,11 @@ def starts_ahead(device: torch.device) -> bool:
     return bool(major >= 9)
 
 
+def start_options(*, ahead: bool) -> dict[str, bool]:
+    """Options of a launch that may start ahead; only compilers for NVIDIA know the name."""
+    return {"launch_pdl": True} if ahead else {}
+
+
 def power_above(count: int) -> int:
     """The least power of two that is not below a positive count."""
     return 1 << (count - 1).bit_length()

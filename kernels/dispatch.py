@@ -15,6 +15,7 @@ from kvproof.kernels.backend import interpreted, runs_triton
 from kvproof.kernels.block_expand import ExpandedTable, block_expand
 from kvproof.kernels.block_transfer import gather as gather_blocks
 from kvproof.kernels.block_transfer import scatter as scatter_blocks
+from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
@@ -32,6 +33,8 @@ __all__ = [
     "paged_decode",
     "paged_prefill",
     "scatter_blocks",
+    "transfer_from_host",
+    "transfer_to_host",
 ]
 
 Backend = Literal["triton", "interpreter", "torch"]
@@ -42,6 +45,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "kv_fill": (kv_fill,),
     "block_expand": (block_expand,),
     "block_transfer": (gather_blocks, scatter_blocks),
+    "host_transfer": (transfer_to_host, transfer_from_host),
     "state_copy": (copy_states,),
 }
 """Name of a kernel -> its operations."""

@@ -14,6 +14,7 @@ KERNELS = (
     "kv_fill",
     "block_expand",
     "block_transfer",
+    "host_transfer",
     "state_copy",
 )
 

@@ -48,8 +48,8 @@ class Checkpoint:
     """When it lost its last pin or was touched, by the clock of the index."""
 
     def __init__(self, request: Hashable, tokens: int, ids: Ids, *, replaceable: bool) -> None:
-        self.request = request
-        """Its producer."""
+        self.request: Hashable = request
+        """Its producer, until it is published for good: the index keeps no request alive (T4)."""
         self.tokens = tokens
         """How many tokens the state has read."""
         self.ids = ids
@@ -64,6 +64,10 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.status}, {self.tokens} tokens, {self.request!r}, {[*self.ids]})"
+
+    def forget_producer(self) -> None:
+        """No next one of its producer replaces it any more."""
+        self.replaceable, self.request = False, None
 
     def move(self, event: str) -> None:
         """Change the status. Raises IllegalMove."""

@@ -88,7 +88,7 @@ class StateCache:
             for checkpoint in [*self._reserved[request]]:
                 self.discard(checkpoint)
         if request in self._replaceable:
-            self._replaceable.pop(request).replaceable = False
+            self._replaceable.pop(request).forget_producer()
         self._running.release(request)
 
     # --- checkpoints ---
@@ -136,9 +136,11 @@ class StateCache:
             old = self._replaceable.get(checkpoint.request)
             self._replaceable[checkpoint.request] = checkpoint
             if old is not None:
-                old.replaceable = False
+                old.forget_producer()
                 if old.status == READY:
                     self._evict(old)
+        else:
+            checkpoint.forget_producer()
 
     def unpin_save(self, checkpoint: Checkpoint) -> None:
         """Drop the producer's pin: the copy into the checkpoint is done."""
@@ -268,7 +270,7 @@ class StateCache:
         checkpoint.owner = None
         if checkpoint.replaceable:
             self._replaceable.pop(checkpoint.request, None)
-            checkpoint.replaceable = False
+            checkpoint.forget_producer()
 
     def _unreserve(self, checkpoint: Checkpoint) -> None:
         mine = self._reserved[checkpoint.request]

@@ -75,8 +75,6 @@ class StateSteps:
     def after(self, scheduled: Scheduled, *, current: bool) -> None:
         """Publish what the step has saved, and drop the pin of what it restored."""
         request, _, _, saves = scheduled
-        if request.released:
-            return
         if self._states.restores(request):
             self._states.unpin_restore(request)
         for save in saves:

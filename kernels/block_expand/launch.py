@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from kvproof.kernels.backend import multiprocessors, power_above, runs_triton, starts_ahead
+from kvproof.kernels.backend import (
+    multiprocessors,
+    power_above,
+    runs_triton,
+    start_options,
+    starts_ahead,
+)
 from kvproof.kernels.checks import (
     dtype_of,
     ids_in_range,
@@ -126,5 +132,5 @@ def _launch(block_table: torch.Tensor, target: torch.Tensor, ratio: int, tile: T
     expand[(-(-blocks // cut.blocks), rows)](
         block_table, target, blocks, block_table.stride(0), target.stride(0),
         RATIO=ratio, COLUMNS=power_above(ratio), BLOCK=cut.blocks, DEPENDENT=cut.ahead,
-        num_warps=cut.warps, launch_pdl=cut.ahead,
+        num_warps=cut.warps, **start_options(ahead=cut.ahead),
     )  # fmt: skip

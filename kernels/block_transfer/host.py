@@ -25,8 +25,9 @@ from kvproof.kernels.block_transfer.launch import (
 from kvproof.kernels.block_transfer.layouts import PagedLayers
 from kvproof.kernels.checks import ArgumentError, ids_in_range, require
 
-FIRST_SLICE = 8
-"""The first slice is this part of the whole: the link idles while it is packed."""
+SHORT_SLICE = 8
+"""One slice is this part of the whole: the first that is packed or the last that is unpacked,
+because the link idles meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,8 +126,8 @@ def runs(
 
 
 def slices(planes: int, most: int) -> Iterator[tuple[int, int]]:
-    """First plane and number of planes of each slice: a short one, then equal ones."""
-    start = max(1, min(most, planes // FIRST_SLICE))
+    """First plane and number of planes of each slice of a gather: a short one, then equal ones."""
+    start = max(1, min(most, planes // SHORT_SLICE))
     yield 0, start
     rest = planes - start
     count = -(-rest // most)
@@ -159,7 +160,10 @@ def _transfer(
             launch(direction, paged, their, mine, skip_tokens=skip)
         else:
             _move_run(direction, paged, their, mine, staging)
-    staging.stream.wait_stream(torch.cuda.current_stream(ids.device))
+    compute = torch.cuda.current_stream(ids.device)
+    if direction == "scatter":
+        return compute.record_event()
+    staging.stream.wait_stream(compute)
     return staging.stream.record_event()
 
 
@@ -178,9 +182,10 @@ def _move_run(
     host = objects.view(torch.uint8).view(-1)
     planes = objects.shape[0] * paged.planes
     plane = host.numel() // planes
-    slots = cycle(range(len(staging.released)))
-    for first, count in slices(planes, staging.slots.shape[1] // plane):
-        slot = next(slots)
+    cuts = list(slices(planes, staging.slots.shape[1] // plane))
+    if direction == "scatter":
+        cuts = [(planes - first - count, count) for first, count in reversed(cuts)]
+    for slot, (first, count) in zip(cycle(range(len(staging.released))), cuts, strict=False):
         part = Part(staging.slots[slot], first * plane, first, count)
         piece = host[first * plane : (first + count) * plane]
         _move(direction, paged, ids, objects, part, piece, staging.stream, staging.released[slot])

@@ -16,13 +16,11 @@ Direction = Literal["gather", "scatter"]
 
 
 class Tiling(NamedTuple):
-    """Most units of one program, its warps, hints for the caches, whether it may start ahead."""
+    """Most units of one program, its warps, whether it may start before its predecessor ends."""
 
     tile: int
     warps: int
-    loads: str = ""
-    stores: str = ""
-    ahead: bool = False
+    ahead: bool
 
 
 class Part(NamedTuple):
@@ -102,9 +100,12 @@ def access(
         SPLIT: math.gcd(paged.head_bytes, paged.scale_bytes),
     }.get(paged.order, 16)
     word = math.gcd(unit, other, run)
-    # A unit then has bytes of two rows at most.
-    simple = paged.order == TOKENS or (paged.order == HEADS and paged.head_bytes >= 16)
-    return Access(unit, word, shifted=simple and word < unit == 16)
+    # With heads of 16 bytes a unit has bytes of two rows at most. Then single bytes are slower than
+    # shifted words, but words of 2 and 4 bytes are not.
+    shifted = (paged.order == TOKENS and word < 16) or (
+        paged.order == HEADS and word == 1 and paged.head_bytes >= 16
+    )
+    return Access(unit, word, shifted=shifted and unit == 16)
 
 
 def tiling(found: Access, device: torch.device) -> Tiling:
@@ -201,6 +202,6 @@ def launch(
         HEADS=paged.heads, HEAD=paged.head_bytes, TAIL=paged.scale_bytes,
         UNIT=found.unit, WORD=found.word, TILE=tile, SHIFTED=found.shifted,
         EDGES=bool(skip_tokens % paged.page or tokens % paged.page),
-        LOADS=choice.loads, STORES=choice.stores, DEPENDENT=choice.ahead,
+        DEPENDENT=choice.ahead,
         num_warps=choice.warps, launch_pdl=choice.ahead,
     )  # fmt: skip

@@ -97,8 +97,6 @@ def _copy(
     UNIT: tl.constexpr,
     WORD: tl.constexpr,
     PARTIAL: tl.constexpr,
-    LOADS: tl.constexpr,
-    STORES: tl.constexpr,
 ):
     """Copy units of one plane, which lies at the addresses `pages` and `objects`.
 
@@ -138,8 +136,8 @@ def _copy(
     element: tl.constexpr = tl.pointer_type(_integer(ELEMENT))
     reads = tl.multiple_of(reads.to(element), WORD)
     writes = tl.multiple_of(writes.to(element), UNIT)
-    bits = tl.load(reads + source, mask=mask, eviction_policy=LOADS)
-    tl.store(writes + target[:, None] * LANES + lane, bits, mask=mask, eviction_policy=STORES)
+    bits = tl.load(reads + source, mask=mask)
+    tl.store(writes + target[:, None] * LANES + lane, bits, mask=mask)
 
 
 @triton.jit
@@ -151,7 +149,7 @@ def _join_bytes(a, b, count):
 
 
 @triton.jit
-def _read_unit(base, offset, low, high, mask, LOADS: tl.constexpr):
+def _read_unit(base, offset, low, high, mask):
     """16 bytes at any address, as two integers: `base + offset`, of which [low, high) are wanted.
 
     They come from two aligned words of 16 bytes; one without wanted bytes is not read.
@@ -164,8 +162,8 @@ def _read_unit(base, offset, low, high, mask, LOADS: tl.constexpr):
     at = words + (offset >> 4)[:, None] * 2 + tl.arange(0, 2)[None, :]
     first = mask & (shift + low < 16)
     second = mask & (shift + high > 16)
-    a, b = tl.split(tl.load(at, mask=first[:, None], other=0, eviction_policy=LOADS))
-    c, d = tl.split(tl.load(at + 2, mask=second[:, None], other=0, eviction_policy=LOADS))
+    a, b = tl.split(tl.load(at, mask=first[:, None], other=0))
+    c, d = tl.split(tl.load(at + 2, mask=second[:, None], other=0))
     far = shift >= 8
     x, y, z = tl.where(far, b, a), tl.where(far, c, b), tl.where(far, d, c)
     bits = ((shift & 7) * 8).to(tl.uint64)
@@ -186,8 +184,6 @@ def _copy_shifted(
     PAGE: tl.constexpr,
     HEADS: tl.constexpr,
     HEAD: tl.constexpr,
-    LOADS: tl.constexpr,
-    STORES: tl.constexpr,
 ):
     """Copy units of 16 bytes whose bytes lie anywhere in the source, in two rows at most."""
     BLOCK: tl.constexpr = PAGE * HEADS * HEAD // 16
@@ -202,21 +198,19 @@ def _copy_shifted(
         source = block.to(tl.int64) * (BLOCK * 16)
         target = page.to(tl.int64) * (page_stride // 16) + unit - block * BLOCK
     if ORDER == TOKEN_MAJOR:
-        low, high = _read_unit(reads, source + begin, 0, 16, valid, LOADS)
+        low, high = _read_unit(reads, source + begin, 0, 16, valid)
     else:
         row = begin // HEAD
         left = row * HEAD + HEAD - begin
         here = _other_row(row, GATHER, PAGE, HEADS) * HEAD + HEAD - left
         after = _other_row(row + 1, GATHER, PAGE, HEADS) * HEAD - left
-        low, high = _read_unit(reads, source + here, 0, tl.minimum(left, 16), valid, LOADS)
-        low_after, high_after = _read_unit(
-            reads, source + after, left, 16, valid & (left < 16), LOADS
-        )
+        low, high = _read_unit(reads, source + here, 0, tl.minimum(left, 16), valid)
+        low_after, high_after = _read_unit(reads, source + after, left, 16, valid & (left < 16))
         low = _join_bytes(low, low_after, left)
         high = _join_bytes(high, high_after, left - 8)
     writes = tl.multiple_of(writes.to(tl.pointer_type(tl.uint64)), 16)
     at = writes + target[:, None] * 2 + tl.arange(0, 2)[None, :]
-    tl.store(at, tl.join(low, high), mask=valid[:, None], eviction_policy=STORES)
+    tl.store(at, tl.join(low, high), mask=valid[:, None])
 
 
 @triton.jit
@@ -238,8 +232,6 @@ def _copy_cut(
     TAIL: tl.constexpr,
     UNIT: tl.constexpr,
     TILE: tl.constexpr,
-    LOADS: tl.constexpr,
-    STORES: tl.constexpr,
 ):
     """Copy the tokens in [first, last) of one block, as far as its units lie in [start, end)."""
     BLOCK: tl.constexpr = PAGE * (HEADS * HEAD + TAIL) // UNIT
@@ -253,13 +245,13 @@ def _copy_cut(
         _copy(
             unit, page, (unit < high) & (page > 0), pages, objects, page_stride, first, last,
             GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, 1,
-            PARTIAL=True, LOADS=LOADS, STORES=STORES,
+            PARTIAL=True,
         )  # fmt: skip
 
 
-# Counts and strides change from call to call: values that happen to be 1 or a multiple of 16 must
-# not compile the kernel again. The alignment that matters is in UNIT and WORD.
-@triton.jit(do_not_specialize=range(3, 13))
+# Addresses, counts and strides change from call to call: those that happen to be 1 or a multiple of
+# 16 must not compile the kernel again. The alignment that matters is in UNIT and WORD.
+@triton.jit(do_not_specialize=range(13))
 def transfer(
     table,
     ids,
@@ -285,8 +277,6 @@ def transfer(
     TILE: tl.constexpr,
     SHIFTED: tl.constexpr,
     EDGES: tl.constexpr,
-    LOADS: tl.constexpr,
-    STORES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """One program: `span` units, at most `TILE`, of one plane of one object.
@@ -319,13 +309,13 @@ def transfer(
     if SHIFTED:
         _copy_shifted(
             unit, page, valid & (page > 0), pages, part, page_stride,
-            GATHER, ORDER, PAGE, HEADS, HEAD, LOADS, STORES,
+            GATHER, ORDER, PAGE, HEADS, HEAD,
         )  # fmt: skip
     else:
         _copy(
             unit, page, valid & (page > 0), pages, part, page_stride, first, tokens,
             GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, WORD,
-            PARTIAL=False, LOADS=LOADS, STORES=STORES,
+            PARTIAL=False,
         )  # fmt: skip
 
     if EDGES:
@@ -335,10 +325,10 @@ def transfer(
         if first % PAGE != 0:
             _copy_cut(
                 lower, start, end, ids, pages, part, page_stride, first, tokens,
-                GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, TILE, LOADS, STORES,
+                GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, TILE,
             )  # fmt: skip
         if (tokens % PAGE != 0) & ((first % PAGE == 0) | (lower != upper)):
             _copy_cut(
                 upper, start, end, ids, pages, part, page_stride, first, tokens,
-                GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, TILE, LOADS, STORES,
+                GATHER, ORDER, PAGE, HEADS, HEAD, TAIL, UNIT, TILE,
             )  # fmt: skip

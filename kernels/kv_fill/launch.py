@@ -13,6 +13,7 @@ from kvproof.kernels.backend import (
     power_above,
     power_below,
     runs_triton,
+    start_options,
     starts_ahead,
 )
 from kvproof.kernels.checks import same_device
@@ -110,12 +111,15 @@ def kv_fill(
         _launch(k, v, pages, where, tile)
 
 
-def choose(rows: int, row_bytes: int, device: torch.device) -> Tile:
-    """The cut for so many rows: small problems are spread over all multiprocessors."""
+def choose(rows: int, row_bytes: int, device: torch.device, *, searched: bool) -> Tile:
+    """The cut for so many rows: small problems are spread over all multiprocessors.
+
+    With `searched`, programs look up whose tokens they have, which more warps make slower.
+    """
     spread = rows // (PROGRAMS * multiprocessors(device))
     fitting = max(1, TILE_BYTES // row_bytes)
     size = power_below(max(1, min(spread, fitting)))
-    warps = power_below(max(1, min(4, size * row_bytes // (32 * 16))))
+    warps = power_below(max(1, min(4 if searched else 8, size * row_bytes // (32 * 16))))
     return Tile(rows=size, warps=warps, ahead=starts_ahead(device))
 
 
@@ -146,8 +150,8 @@ def _launch(
     values = k if v is None else v
     row = _rows(k, values, pages)
     rows = len(k) * row.heads
-    cut = tile or choose(rows, row.dim * k.element_size(), k.device)
     is_table = isinstance(where, Table)
+    cut = tile or choose(rows, row.dim * k.element_size(), k.device, searched=is_table)
     ids, starts, query_starts = where if isinstance(where, Table) else (where.slots, None, None)
     batch = len(ids) if is_table else 0
     far = _strides(pages, flat=not is_table)
@@ -162,7 +166,7 @@ def _launch(
         BATCH=min(REQUESTS, power_above(batch)) if batch else 0,
         VALUES=v is not None, QUANTISED=pages.quantised,
         DEPENDENT=cut.ahead, LEAST=LEAST, INTERPRETED=interpreted(),
-        num_warps=cut.warps, launch_pdl=cut.ahead, enable_fp_fusion=False,
+        num_warps=cut.warps, enable_fp_fusion=False, **start_options(ahead=cut.ahead),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kvproof.kernels.backend import interpreted, runs_triton
+from kvproof.kernels.backend import interpreted, runs_triton, starts_ahead
 from kvproof.kernels.checks import dtype_of, last_dim_contiguous, require, same_device, shape_of
 from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.paged_decode import rules
@@ -31,6 +31,7 @@ def paged_decode(
     sinks: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
+    tables_ready: bool = False,
     space: Workspace | None = None,
     config: rules.Config | None = None,
 ) -> None:
@@ -53,6 +54,8 @@ def paged_decode(
         sinks: [heads] float32, a logit per head that takes weight and adds no value.
         k_scale: float32 [kv_heads] for float8, [pages, page, kv_heads] for int8.
         v_scale: As `k_scale`; `None` with MLA takes that of the keys.
+        tables_ready: Neither block_table nor lengths is written by the kernel launched right
+            before, as in every layer of a model but the first; so they are read while it ends.
         space: See `workspace`; without it one is made, which costs two fills.
         config: Another shape of the launch than the rules choose.
 
@@ -69,12 +72,13 @@ def paged_decode(
     require(window >= 0, f"window is {window}, expected 0 for none or a number of tokens")
     require(soft_cap >= 0, f"soft_cap is {soft_cap}, expected 0 for none or a bound")
     numbers: dict[str, Any] = {"scale": scale, "window": window, "soft_cap": soft_cap}
+    ready = {"tables_ready": tables_ready}
     if not q.numel():
         return
     if not runs_triton(q):
         paged_decode_torch(**tensors, **numbers)
         return
-    _launch(tensors, numbers, space, config)
+    _launch(tensors, numbers | ready, space, config)
 
 
 def shape_of_problem(
@@ -104,37 +108,37 @@ def _launch(
         let_tensors_bound_loops()
     from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
 
-    q, k_pages, v_pages, out = (tensors[name] for name in ("q", "k_pages", "v_pages", "out"))
-    shape = shape_of_problem(q, k_pages, v_pages, out)
+    q = tensors["q"]
+    shape = shape_of_problem(*(tensors[name] for name in ("q", "k_pages", "v_pages", "out")))
     chosen = config or rules.config(shape)
+    if not starts_ahead(q.device):
+        chosen = chosen._replace(pdl=0, ahead=0)
     processors = rules.processors(q.device)
-    space = space or workspace(shape, device=q.device)
+    space = space or workspace(shape, device=q.device, config=chosen)
     check_room(space, room(shape, chosen, processors=processors))
     chunks = rules.chunks(shape, chosen, processors=processors)
-    keys = _words(k_pages)
-    values = keys if v_pages is None else _words(v_pages)
+    keys = _words(tensors["k_pages"])
+    values = keys if tensors["v_pages"] is None else _words(tensors["v_pages"])
     paged_decode_kernel[(chunks * rules.head_blocks(shape, chosen),)](
-        q, keys, values, tensors["block_table"], tensors["lengths"], out,
+        q, keys, values, tensors["block_table"], tensors["lengths"], tensors["out"],
         tensors["sinks"], tensors["k_scale"], tensors["v_scale"], *space,
         numbers["scale"], numbers["soft_cap"], numbers["window"], shape.batch,
         chunks, rules.places(shape, chosen, processors=processors),
         tensors["block_table"].stride(0),
-        *q.stride()[:3], *keys.stride()[:3], *values.stride()[:3],
-        *_scale_strides(tensors["k_scale"]), *_scale_strides(tensors["v_scale"]),
-        *out.stride()[:3],
-        **_constants(shape, chosen, tensors, numbers),
+        **constants(shape, chosen, tensors, numbers),
         **_options(chosen),
     )  # fmt: skip
 
 
-def _constants(
+def constants(
     shape: rules.Shape, chosen: rules.Config, tensors: dict[str, Any], numbers: dict[str, Any]
 ) -> dict[str, int | bool]:
-    """The compile-time constants of a launch."""
+    """The compile-time constants of a launch; of tensors only their shapes, strides and dtypes."""
     keys = rules.columns(shape.head_dim, kv_bytes=shape.kv_bytes)
     values = rules.columns(shape.value_dim, kv_bytes=shape.kv_bytes)
     real = not interpreted()
     return {
+        **_strides(tensors),
         "PAGE": tensors["k_pages"].shape[1], "KV": _KINDS[tensors["k_pages"].dtype],
         "GROUP": shape.heads // shape.kv_heads, "Q_TOKENS": shape.q_tokens,
         "K_WORDS": keys.words, "K_MAIN": keys.main, "K_REST": keys.rest,
@@ -147,13 +151,38 @@ def _constants(
         "UNIT": rules.UNIT, "LEAST_UNITS": chosen.least_units, "STAGES": chosen.stages,
         "PART_ROWS": rules.part_rows(shape, rows=chosen.rows), "PART_STEP": chosen.part_step,
         "ROW_STEP": chosen.row_step, "FAN": chosen.fan, "GPU": real, "ASM": real and _speaks_ptx(),
-        "AHEAD": chosen.ahead if real else 0, "PDL": chosen.pdl if real else 0,
-        "EARLY": chosen.early,
+        "AHEAD": chosen.ahead if numbers["tables_ready"] else 0,
+        "EARLY": numbers["tables_ready"], "PDL": chosen.pdl,
     }  # fmt: skip
 
 
+def _strides(tensors: dict[str, Any]) -> dict[str, int]:
+    """Strides in elements; of a cache of one byte, in words of two.
+
+    They are constants, because the addresses of a tile are most of what a program computes.
+    """
+    width = 2 // tensors["k_pages"].dtype.itemsize
+    caches = {"K": tensors["k_pages"], "V": tensors["v_pages"]}
+    caches["V"] = caches["K"] if caches["V"] is None else caches["V"]
+    found = {
+        **_named("Q", ("BATCH", "TOKEN", "HEAD"), tensors["q"].stride()),
+        **_named("OUT", ("BATCH", "TOKEN", "HEAD"), tensors["out"].stride()),
+    }
+    for name, pages in caches.items():
+        steps = tuple(step // width for step in pages.stride())
+        scale = tensors[f"{name.lower()}_scale"]
+        whole = (0, 0, 0) if scale is None or scale.dim() == 1 else scale.stride()
+        found |= _named(name, ("PAGE", "TOKEN", "HEAD"), steps)
+        found |= _named(f"{name}S", ("PAGE", "TOKEN", "HEAD"), whole)
+    return found
+
+
+def _named(name: str, axes: tuple[str, ...], steps: tuple[int, ...]) -> dict[str, int]:
+    return {f"{name}_{axis}": step for axis, step in zip(axes, steps[:3], strict=True)}
+
+
 def _options(chosen: rules.Config) -> dict[str, Any]:
-    options = {"num_warps": chosen.warps, "num_stages": chosen.stages}
+    options: dict[str, Any] = {"num_warps": chosen.warps, "num_stages": chosen.stages}
     if interpreted():
         return options
     if chosen.registers:
@@ -164,16 +193,14 @@ def _options(chosen: rules.Config) -> dict[str, Any]:
 @cache
 def _speaks_ptx() -> bool:
     """Whether the GPU has the instruction that converts float8 to float16."""
-    return torch.version.hip is None and torch.cuda.get_device_capability() >= (8, 9)
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return False
+    return bool(torch.cuda.get_device_capability() >= (8, 9))
 
 
 def _words(pages: torch.Tensor) -> torch.Tensor:
     """Pages of one byte as 16-bit words, two columns each; no copy."""
     return pages if pages.dtype.itemsize == 2 else pages.view(torch.int8).view(torch.int16)
-
-
-def _scale_strides(scale: torch.Tensor | None) -> tuple[int, ...]:
-    return (0, 0, 0) if scale is None or scale.dim() == 1 else scale.stride()
 
 
 def _check(tensors: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from kvproof.kernels.backend import power_below
+
 UNIT = 16
 """Tokens in the unit that work is shared out by; no tile and no page need be a multiple of it."""
 
@@ -60,10 +62,11 @@ class Config(NamedTuple):
     """Parts that one program combines, before others combine what these have combined."""
     least_units: int = 4
     """Units below which a chunk is not worth a program."""
-    pdl: int = 0
-    """Programmatic dependent launch: start while the kernel before is ending."""
-    ahead: int = 0
-    early: bool = False
+    pdl: int = 1
+    """When the next kernel may start, where the GPU has programmatic dependent launch: 0 after
+    this one, 1 as soon as there is room beside it, 2 when its programs have read their tokens."""
+    ahead: int = 1
+    """Tiles that are asked for before the kernel before has ended, if the tables are ready."""
     registers: int | None = None
     """Most registers of a thread."""
 
@@ -82,22 +85,28 @@ def power_of_two(number: int) -> int:
 
 
 def config(shape: Shape) -> Config:
-    """The shape of a launch: tiles of about 16 KiB of keys, so that latency hides behind them."""
+    """The shape of a launch: what a multiprocessor reads at once is 64 KiB, whatever the page.
+
+    A tile of keys is 32 KiB in one program of 8 warps, or 16 KiB in each of two of 4 warps, which
+    hide each other's reductions; narrow rows of bytes leave room for three.
+    """
     rows = min(32, max(16, power_of_two(shape.rows)))
     keys = columns(shape.head_dim, kv_bytes=shape.kv_bytes)
-    values = columns(shape.value_dim, kv_bytes=shape.kv_bytes)
     row_bytes = 2 * (keys.main + keys.rest)
-    tile = min(128, max(32, power_of_two(_TILE_BYTES // row_bytes)))
+    heavy = row_bytes > _LIGHT_ROW or rows * shape.value_dim > _LIGHT_NUMBERS
+    narrow = shape.kv_bytes == 1 and row_bytes <= _LIGHT_ROW // 2 and not heavy
+    most = _LIGHT_TILE if shape.kv_bytes == 1 else 2 * _LIGHT_TILE
+    tile = power_below((2 if heavy else 1) * _TILE_BYTES // row_bytes)
     row_step = min(_PART_ROWS, part_rows(shape, rows=rows))
-    wide = rows * (values.main + values.rest) * (2 // shape.kv_bytes) > 16 * 256
     return Config(
         rows=rows,
-        tile=tile,
-        warps=8 if wide else 4,
-        stages=2 if row_bytes * tile > 2 * _TILE_BYTES else 3,
-        residents=2,
+        tile=min(most, max(32 if row_bytes <= 3 * _TILE_BYTES // 32 else 16, tile)),
+        warps=8 if heavy else 4,
+        stages=3,
+        residents=1 if heavy else 3 if narrow else 2,
         part_step=min(_PARTS, max(1, _PART_NUMBERS // (row_step * power_of_two(shape.value_dim)))),
         row_step=row_step,
+        registers=168 if narrow else None,
     )
 
 
@@ -107,8 +116,15 @@ def part_rows(shape: Shape, *, rows: int) -> int:
 
 
 def chunks(shape: Shape, chosen: Config, *, processors: int) -> int:
-    """Chunks that the batch is cut into, so that all programs together fill the GPU once."""
-    return max(1, processors * chosen.residents // head_blocks(shape, chosen))
+    """Chunks that the batch is cut into, so that all programs together fill the GPU.
+
+    Once, unless that leaves a tenth of it idle, as with 96 heads for 132 places; then a few times.
+    """
+    blocks, places = head_blocks(shape, chosen), processors * chosen.residents
+    if places // blocks * blocks >= _FILLED * places:
+        return places // blocks
+    waves = max(range(1, 5), key=lambda wave: wave * places // blocks / wave)
+    return max(1, waves * places // blocks)
 
 
 def places(shape: Shape, chosen: Config, *, processors: int) -> int:
@@ -134,7 +150,11 @@ def processors(device: torch.device) -> int:
 
 
 _TILE_BYTES = 16 << 10
+_LIGHT_ROW = 256
+_LIGHT_TILE = 64
+_LIGHT_NUMBERS = 16 * 256
 _PART_NUMBERS = 16 << 10
 _PARTS = 32
 _PART_ROWS = 4
+_FILLED = 0.9
 _INTERPRETED = 4

@@ -9,6 +9,8 @@ so that the launch can be replayed. Nothing depends on the page but the address 
 
 KV of one byte is read as words of two: the even columns are the low bytes of a tile of words, the
 odd columns the high bytes. So tiles move and turn as 16-bit tiles do, and products are of float16.
+
+The file is long because Triton has no structures: every helper takes what it needs one by one.
 """
 
 import triton
@@ -384,7 +386,7 @@ def paged_decode_kernel(
 
         table = block_table + tl.cast(request, tl.int64) * table_batch
         pages = _load_pages(table, low + tile, high, PAGE)
-        if AHEAD:
+        if AHEAD:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == first_request:
                 # What the kernel before has not written anew is already right in L2.
                 for ahead in tl.static_range(AHEAD):
@@ -499,7 +501,7 @@ def paged_decode_kernel(
                     v_rest = _load_tile(v_rows, live, V_MAIN, V_REST, V_WORDS)
                     rest, rest_high = _add_values(rest, rest_high, p, v_rest, KV, GPU, ASM)
 
-        if PDL == 2:
+        if PDL == 2:  # noqa: SIM102 - one is known to the compiler, the other is not
             if request == last_request:
                 gdc_launch_dependents()
         out_request = out + tl.cast(request, tl.int64) * OUT_BATCH
@@ -591,7 +593,7 @@ def paged_decode_kernel(
                             from_chunk,
                             first,
                             count,
-                            True,
+                            True,  # noqa: FBT003 - kernels are called by position
                             block,
                             kv_head,
                             first_row,

@@ -13,7 +13,7 @@ from kvproof.kernels.paged_prefill.arguments import Inputs
 HOPPER_ROWS = 64
 """Query rows of a warp group of the Hopper kernel; a program has two."""
 
-HOPPER_LEAST = 48
+HOPPER_LEAST = 40
 """New tokens from which a block of the Hopper kernel is filled well enough."""
 
 HOPPER_COLUMNS = 64
@@ -25,22 +25,32 @@ HOPPER_BOX = 8
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
 
-GATHER_LEAST = 256
+GATHER_LEAST = 128
 """New tokens from which reading the context three times is little beside the attention."""
 
 MOST_BYTES = 1 << 30
 """Size of a gathered context; larger ones are attended where they are, by the portable kernel."""
 
-MOST_SPLITS = 16
+SPLITS = (1, 2, 4, 8, 16, 32)
+"""Few different ones: a kernel is compiled for each."""
+
+MOST_PART_BYTES = 1 << 28
+"""Size of all parts of splits; long chunks fill the machine without them."""
 
 PAIR_US = 4 / 4.5e6
 """Microseconds that one multiprocessor takes for a column of a query and of a key: two products
 of two operations each, at 4.5 TFLOP/s."""
 
+RESIDENTS = 2
+SLOWER = 4
+"""Programs of the portable kernel that share a multiprocessor, and how much longer one takes."""
+
 PROGRAM_US = 4.0
 """What a program takes beside its tiles."""
 
-COMBINE_US = 3.0
+COMBINE_US = 4.0
+"""Launching the kernel that combines the parts of splits."""
+
 BYTE_US = 1 / 3e6
 """A byte of a part, written and read again."""
 
@@ -74,56 +84,62 @@ def choose(given: Inputs, longest_query: int, longest: int) -> Plan:
     needed = power_above(longest_query * given.group)
     if interpreted():
         return Plan(rows=max(16, min(64, needed)), tile=32, stages=1)
-    return _portable(given, longest, max(16, min(128, needed)))
+    return _portable(given, longest, max(16, needed))
 
 
 def _hopper(given: Inputs, longest: int, *, gather: bool) -> Plan:
     tokens, heads, dim = given.q.shape
     rows, tile = 2 * HOPPER_ROWS, 128 if dim <= 128 else 64
-    blocks = -(-tokens // rows)
-    splits = _splits(given, longest, blocks * heads, rows, tile)
+    blocks, sms = -(-tokens // rows), multiprocessors(given.q.device)
+    splits = _splits(given, longest, blocks * heads, rows, tile, sms, PAIR_US)
     # One KV head at a time if it keeps the machine busy: then its keys and values stay in L2.
-    fills = blocks * given.group * splits >= multiprocessors(given.q.device)
+    together = given.group if blocks * given.group * splits >= sms else heads
     return Plan(
         rows=rows, tile=tile, stages=2, splits=splits, gather=gather, hopper=True,
-        together=given.group if fills else heads,
+        together=together,
     )  # fmt: skip
 
 
-def _portable(given: Inputs, longest: int, rows: int) -> Plan:
+def _portable(given: Inputs, longest: int, needed: int) -> Plan:
     tokens, heads, dim = given.q.shape
-    splits = _splits(given, longest, -(-tokens * heads // rows), rows, 64)
-    warps = 4 if dim <= 128 or rows < 128 else 8
+    programs = RESIDENTS * multiprocessors(given.q.device)
+    rows = min(needed, 128 if tokens * heads >= 128 * programs else 64)
+    splits = _splits(
+        given, longest, -(-tokens * heads // rows), rows, 64, programs, PAIR_US * SLOWER
+    )
+    warps = 8 if dim > 128 and rows == 128 else 4
     return Plan(rows=rows, tile=64, stages=3 if dim <= 128 else 2, warps=warps, splits=splits)
 
 
-def _splits(given: Inputs, longest: int, blocks: int, rows: int, tile: int) -> int:
+def _splits(
+    given: Inputs, longest: int, blocks: int, rows: int, tile: int, programs: int, pair_us: float
+) -> int:
     tokens, heads, dim = given.q.shape
     seen = min(longest, given.window + rows) if given.window else longest
+    part = tokens * heads * dim * 4
     times = times_of(
-        blocks, -(-seen // tile), multiprocessors(given.q.device),
-        tile_us=rows * tile * dim * PAIR_US,
-        combine_us=COMBINE_US + tokens * heads * dim * 8 * BYTE_US,
+        blocks, -(-seen // tile), programs,
+        tile_us=rows * tile * dim * pair_us, part_us=2 * part * BYTE_US,
     )  # fmt: skip
-    return times.index(min(times)) + 1
+    return min((n for n in times if n == 1 or n * part <= MOST_PART_BYTES), key=times.__getitem__)
 
 
 def times_of(
-    blocks: int, tiles: int, sms: int, *, tile_us: float, combine_us: float
-) -> list[float]:
-    """Microseconds that 1, 2, ... splits of the context would take.
+    blocks: int, tiles: int, programs: int, *, tile_us: float, part_us: float
+) -> dict[int, float]:
+    """Splits of the context -> microseconds that they would take.
 
-    That is the time of the waves of programs, each `tiles` tiles long or a part of that, and of
-    combining the parts, which costs `combine_us` for each of them. More splits let fewer
+    That is the time of the waves of programs, `programs` at a time, each `tiles` tiles long or a
+    part of that, and of combining the parts, each of which costs `part_us`. More splits let fewer
     multiprocessors wait for others.
     """
 
     def time(splits: int) -> float:
-        waves = -(-blocks * splits // sms)
+        waves = -(-blocks * splits // programs)
         each = -(-tiles // splits) * tile_us + PROGRAM_US
-        return waves * each + (splits * combine_us if splits > 1 else 0.0)
+        return waves * each + (COMBINE_US + splits * part_us if splits > 1 else 0.0)
 
-    return [time(splits) for splits in range(1, max(1, min(MOST_SPLITS, tiles)) + 1)]
+    return {splits: time(splits) for splits in SPLITS if splits <= max(1, tiles)}
 
 
 def gathered(given: Inputs, longest: int) -> int:

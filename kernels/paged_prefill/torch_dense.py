@@ -47,6 +47,8 @@ def _attend(
     arguments: Arguments, request: int, rows: slice, length: int, mask: torch.Tensor
 ) -> None:
     q, table = arguments["q"], arguments["block_table"][request]
+    if arguments["k_scale"] is not None:
+        q = q.float()  # scaled keys rounded to bfloat16 would double the error
     k, v = (
         dense(arguments[f"{name}_pages"], arguments[f"{name}_scale"], table, length, q.dtype)
         for name in "kv"

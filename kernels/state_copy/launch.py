@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -18,13 +17,9 @@ TILE_BYTES = 4096
 """What one program moves: two accesses of 16 bytes a thread. Larger programs are slower."""
 
 
-class Tuning(NamedTuple):
-    """Warps of a program, programs of a multiprocessor, hints for the caches."""
-
-    warps: int = 4
-    programs: int = 16
-    loads: str = ""
-    stores: str = ""
+WARPS = 4
+PROGRAMS = 16
+"""Of a multiprocessor, at least: so many of 4 warps are resident."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +37,7 @@ class StatePools:
     tiles: torch.Tensor
 
 
-def state_pools(pools: Sequence[torch.Tensor], *, tile_bytes: int = TILE_BYTES) -> StatePools:
+def state_pools(pools: Sequence[torch.Tensor]) -> StatePools:
     """Describe pools [rows, ...], which may differ in shape and dtype; each row is dense.
 
     Raises:
@@ -63,7 +58,7 @@ def state_pools(pools: Sequence[torch.Tensor], *, tile_bytes: int = TILE_BYTES) 
     same_device(**{f"pool {index}": pool for index, pool in enumerate(pools)})
     numbers = [number for pool in pools for number in _addresses(pool)]
     word = math.gcd(16, *numbers)
-    tile = tile_bytes // word
+    tile = TILE_BYTES // word
     work = [entry for pool in pools for entry in _tiles(pool, word, tile)]
     return StatePools(
         pools=tuple(pools),
@@ -118,27 +113,22 @@ def check(
         _check_rows(states.rows, sources, destinations)
 
 
-def launch(
-    states: StatePools,
-    sources: torch.Tensor,
-    destinations: torch.Tensor,
-    *,
-    tuned: Tuning | None = None,
-) -> None:
+def launch(states: StatePools, sources: torch.Tensor, destinations: torch.Tensor) -> None:
     """Launch the kernel on checked arguments."""
     # Triton is an optional dependency: without it only the torch path is there.
     from kvproof.kernels.state_copy.triton_kernel import copy_rows as kernel
 
-    choice = tuned or Tuning()
-    count, pairs = states.tiles.shape[0], sources.numel()
     if interpreted():
         let_tensors_bound_loops()
-    programs = min(count * pairs, choice.programs * multiprocessors(sources.device))
+    count, pairs = states.tiles.shape[0], sources.numel()
+    # A program goes through the pairs: as many programs as a pair has tiles, so that padding costs
+    # none, but enough for the whole device if that are few.
+    programs = max(count, PROGRAMS * multiprocessors(sources.device))
     ahead = starts_ahead(sources.device)
-    kernel[(programs,)](
+    kernel[(min(count * pairs, programs),)](
         states.tiles, sources, destinations, count, pairs,
-        WORD=states.word, TILE=states.tile, LOADS=choice.loads, STORES=choice.stores,
-        DEPENDENT=ahead, num_warps=choice.warps, launch_pdl=ahead,
+        WORD=states.word, TILE=states.tile, DEPENDENT=ahead,
+        num_warps=WARPS, launch_pdl=ahead,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ def _integer(size):
     return tl.core.get_int_dtype(size * 8, signed=True)
 
 
-@triton.jit(do_not_specialize=["count", "pairs"])
+# Addresses and counts that happen to be 1 or a multiple of 16 must not compile the kernel again.
+@triton.jit(do_not_specialize=["tiles", "sources", "destinations", "count", "pairs"])
 def copy_rows(
     tiles,
     sources,
@@ -21,8 +22,6 @@ def copy_rows(
     pairs: tl.int32,
     WORD: tl.constexpr,
     TILE: tl.constexpr,
-    LOADS: tl.constexpr,
-    STORES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """One program: every so-manieth of the `count` tiles of each pair; a pair's are neighbours.
@@ -51,5 +50,5 @@ def copy_rows(
             # narrow.
             reads = tl.multiple_of((address + source * stride).to(element), WORD)
             writes = tl.multiple_of((address + destination * stride).to(element), WORD)
-            bits = tl.load(reads + offset, mask=mask, eviction_policy=LOADS)
-            tl.store(writes + offset, bits, mask=mask, eviction_policy=STORES)
+            bits = tl.load(reads + offset, mask=mask)
+            tl.store(writes + offset, bits, mask=mask)

@@ -144,8 +144,11 @@ def test_a_table_and_its_slots_say_the_same():
         assert torch.equal(with_table[name], with_slots[name])
 
 
-def test_small_problems_are_spread_and_large_ones_are_not():
-    rows = [choose(count, 2048, torch.device("cpu")).rows for count in (1, 8, 64, 1 << 16)]
+@pytest.mark.parametrize("searched", [True, False])
+def test_small_problems_are_spread_and_large_ones_are_not(searched):
+    counts = (1, 8, 64, 1 << 16)
+    device = torch.device("cpu")
+    rows = [choose(count, 256, device, searched=searched).rows for count in counts]
     assert rows == sorted(rows)
     assert rows[0] == 1
-    assert rows[-1] > 1
+    assert rows[-1] == 16

@@ -1,3 +1,8 @@
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from kvproof.suites.tests.kernel_kit import DEVICE, judge  # isort: skip - it chooses the interpreter
@@ -197,6 +202,38 @@ def test_a_workspace_that_is_too_small_is_refused():
     space = space_for(problem(small()))
     with pytest.raises(ArgumentError, match=r"workspace\.parts has 2048 numbers"):
         paged_decode(**arguments, space=space)
+
+
+HOPPER = 232_448
+"""Bytes of shared memory that a program may have."""
+
+WIDEST = [
+    {"page": 256, "dtype": "bfloat16", "head_dim": 256, "value_dim": 256, "heads": 32},
+    {"page": 64, "dtype": "bfloat16", "head_dim": 576, "value_dim": 512, "heads": 128},
+    {"page": 256, "dtype": "int8", "head_dim": 256, "value_dim": 256, "heads": 32},
+]
+
+
+def test_the_widest_launches_fit_into_a_hopper_whatever_the_page():
+    """Compiled for one by a process of its own, for here Triton interprets."""
+    shapes = [{**shape, "kv_heads": 1, "q_tokens": 8} for shape in WIDEST]
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof.suites.tests.decode_compiles", json.dumps(shapes)],
+        env=environment, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all(0 < used <= HOPPER for used in json.loads(done.stdout)), done.stdout
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 5, 8, 16, 40, 64, 96, 128, 200])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_programs_fill_a_gpu_for_any_number_of_heads(kv_heads, head_dim):
+    shape = rules.Shape(8, 1, kv_heads, kv_heads, head_dim, head_dim, 2, latent=False)
+    chosen = rules.config(shape)
+    programs = rules.chunks(shape, chosen, processors=132) * kv_heads
+    waves = programs / (132 * chosen.residents)
+    assert waves / -(-programs // (132 * chosen.residents)) >= 0.75
 
 
 def test_every_axis_of_the_kernel_varies_in_the_cells_for_the_interpreter():

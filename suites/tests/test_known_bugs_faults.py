@@ -82,7 +82,11 @@ MISTAKES = {
     "sglang-32": Mistake(
         "cache",
         "a_recurrent_hit_needs_a_checkpoint",
-        Fault("reference.state_saves", "if stop % unit or (", "if stop < unit or ("),
+        Fault(
+            "reference.state_saves",
+            "    border = stop // unit * unit\n",
+            "    border = stop\n",
+        ),
     ),
     "vllm-51": Mistake(
         "cache",
@@ -110,7 +114,7 @@ MISTAKES = {
     "lmdeploy-22": Mistake(
         "states",
         "reservations_end_with_their_request",
-        Fault("reference.state_cache", "[*self._reserved.get(request, ())]", "()"),
+        Fault("reference.state_cache", "[*self._reserved[request]]", "()"),
     ),
     "lmdeploy-24": Mistake(
         "states",
@@ -120,7 +124,7 @@ MISTAKES = {
     "lmdeploy-28": Mistake(
         "states",
         "a_running_request_gets_its_row_back",
-        Fault("reference.running_states", "ids = self._rows.get(request)\n", "ids = None\n"),
+        Fault("reference.running_states", "ids = self.rows.get(request)\n", "ids = None\n"),
     ),
     "lmdeploy-34": Mistake(
         "system",
