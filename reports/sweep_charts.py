@@ -31,32 +31,46 @@ _MARKS = {
 }
 
 
-def standings_table(result: SweepResult, *, versions: bool = True) -> Table:
+def standings_table(result: SweepResult) -> Table:
     """Kernel and provider -> outcomes and share of the ceiling."""
     used = [name for name in OUTCOMES if any(cell.outcome == name for cell in result.cells)]
-    words = ("kernel", "provider", "version") if versions else ("kernel", "provider")
-    counts = (_HEADS.get(name, name) for name in used)
     rows = (
-        (kernel.kernel.name, s.provider.name, s.provider.version)[: len(words)]
-        + _standing(s, used, kernel.kernel.ceiling)
+        (
+            kernel.kernel.name,
+            each.provider.name,
+            each.provider.version,
+            *(f"{each.outcomes[name]:,}" if each.outcomes[name] else "" for name in used),
+            *_shares(each),
+            kernel.kernel.ceiling if each.rows else "",
+        )
         for kernel in result.kernels
-        for s in kernel.standings
+        for each in kernel.standings
     )
-    head = (*words, *counts, "timed", "mean", "lowest", "of ceiling")
-    return Table(head, tuple(rows), words=len(words))
+    head = ("kernel", "provider", "version", *(name.replace("_", " ") for name in used))
+    return Table((*head, "timed", "mean", "lowest", "of ceiling"), tuple(rows), words=3)
 
 
-_HEADS = {"out_of_resources": "no room", "unsupported": "unable"}
-"""Outcomes as heads of narrow columns."""
+def narrow_standings(result: SweepResult) -> Table:
+    """The same for a terminal of 80 columns."""
+    rows = (
+        ("" if place else kernel.kernel.name, each.provider.name, _outcomes(each), *_shares(each))
+        for kernel in result.kernels
+        for place, each in enumerate(kernel.standings)
+    )
+    return Table(("kernel", "provider", "cells", "timed", "mean", "lowest"), tuple(rows), words=3)
 
 
-def _standing(standing: Standing, used: Sequence[str], ceiling: str) -> tuple[str, ...]:
-    counts = (f"{standing.outcomes[name]:,}" if standing.outcomes[name] else "" for name in used)
-    if not standing.rows:
-        return (*counts, "", "", "", "")
+def _outcomes(standing: Standing) -> str:
+    found = ((name.replace("_", " "), standing.outcomes[name]) for name in OUTCOMES)
+    return ", ".join(f"{count:,} {name}" for name, count in found if count)
+
+
+def _shares(standing: Standing) -> tuple[str, str, str]:
+    """How many cells were timed, their mean share of the ceiling, and the lowest."""
     lowest = standing.lowest
-    figures = (percent(standing.fraction), percent(lowest.fraction) if lowest else "")
-    return (*counts, f"{len(standing.rows):,}", *figures, ceiling)
+    if not standing.rows or lowest is None:
+        return ("", "", "")
+    return (f"{len(standing.rows):,}", percent(standing.fraction), percent(lowest.fraction))
 
 
 def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:

@@ -20,7 +20,7 @@ from kvproof.reports.progress import LiveProgress
 from kvproof.reports.screen import STYLES, TONES, Screen
 from kvproof.reports.svg import Table as Figures
 from kvproof.reports.sweep import sweep_of
-from kvproof.reports.sweep_charts import names_of, standings_table
+from kvproof.reports.sweep_charts import names_of, narrow_standings
 from kvproof.reports.text import (
     MARKS,
     duration,
@@ -236,7 +236,7 @@ def _sweep(report: Report, screen: Screen) -> None:
     if sweep is None:
         return
     screen.heading(f"Kernels, {sweep.where}")
-    screen.show(_figures(standings_table(sweep, versions=False), screen))
+    screen.show(_figures(narrow_standings(sweep), screen))
     told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
     for kernel, each in told:
         screen.line(
