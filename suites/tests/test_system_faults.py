@@ -63,6 +63,7 @@ FAULTS = (
         "chunked_equals_whole",
         "        if self._steps.runs(request.last_step):\n            self.leaving",
         "        if False:\n            self.leaving",
+        {"groups": [{"kind": "full", "block_size": 2}], "num_blocks": 12},
     ),
     Planted(
         "scheduler",
