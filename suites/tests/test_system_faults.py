@@ -63,7 +63,7 @@ FAULTS = (
         "chunked_equals_whole",
         "        if self._steps.runs(request.last_step):\n            self.leaving",
         "        if False:\n            self.leaving",
-        {"groups": [{"kind": "full", "block_size": 2}], "num_blocks": 12},
+        {"groups": [{"kind": "full", "block_size": 1}], "num_blocks": 24, "steps_in_flight": 2},
     ),
     Planted(
         "scheduler",
