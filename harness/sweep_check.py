@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kvproof.harness.events import Allowed, Cell, CellCost, OutputError
 from kvproof.harness.sweep_compare import Comparison, compare, same_bytes
 from kvproof.harness.sweep_failure import Failure, failure_of
-from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf, first_line
+from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf, first_line, in_room
 from kvproof.kernels.spec import Case, Entry, Kernel, Tolerance
 
 Made = TypeVar("Made")
@@ -114,6 +114,10 @@ def _launched(inputs: Inputs, limit: Tolerance, launch: Callable[[], None], devi
     """Launch on outputs as they were before any launch, as a replayed graph would find them."""
     inputs.restore()
     provided(device, launch)
+    return in_room(lambda: _seen(inputs, limit))
+
+
+def _seen(inputs: Inputs, limit: Tolerance) -> _Run:
     left = {name: tensor.clone() for name, tensor in inputs.outputs.items()}
     return _Run(compared(inputs.outputs, inputs.expected, limit), inputs.damage(), left)
 

@@ -35,7 +35,7 @@ class NoRoom(Exception):
 
 
 def in_room(make: Callable[[], Made]) -> Made:
-    """Call what makes inputs or references. Raises NoRoom."""
+    """Call what makes inputs or references, or compares with them. Raises NoRoom."""
     try:
         return make()
     except torch.OutOfMemoryError as error:

@@ -88,9 +88,14 @@ def measured(
         return failed(cell, failure_of(raised.__cause__ or raised))
     cell = replace(cell, samples=list(samples), why_eager=samples.why_eager, clocks=clocks())
     limit = kernel.tolerance(case)
-    for number, inputs in sets.judged.items():
-        found = compared(inputs.outputs, inputs.expected, limit).values()
-        if wrong := [each.problem for each in found if each.problem]:
+    found = in_room(
+        lambda: {
+            number: compared(inputs.outputs, inputs.expected, limit).values()
+            for number, inputs in sets.judged.items()
+        }
+    )
+    for number, comparisons in found.items():
+        if wrong := [each.problem for each in comparisons if each.problem]:
             reason = f"after timing, set {number + 1} of {sets.count}: {'; '.join(wrong)}"
             return replace(cell, outcome="wrong", reason=reason)
     return cell

@@ -198,7 +198,7 @@ def _sweep(report: Report) -> Iterator[str]:
     data = standings_table(sweep)
     yield from _table(list(data.head), [list(map(escape, row)) for row in data.rows])
     if sweep.bad:
-        data = bad_table(sweep)
+        data = bad_table(sweep, sweep.bad)
         yield from ("", "Cells that are not right, or found no room:", "")
         rows = [list(map(escape, row)) for row in data.rows[:_MOST_NOTES]]
         yield from _table(list(data.head), rows)

@@ -314,23 +314,24 @@ def _ratio_text(found: Ratio | None) -> str:
     return f"{found.middle:.2f} ({found.low:.2f} to {found.high:.2f})" if found else ""
 
 
-def bad_table(result: SweepResult) -> Table:
+def bad_table(result: SweepResult, cells: Sequence[Cell]) -> Table:
     """Cells that ended badly, with the numbers of those that found no room."""
+    names = {name: names_of(result, name) for name in {cell.kernel for cell in cells}}
     return Table(
         ("outcome", "kernel", "provider", "cell", "why", "asked for", "limit"),
-        tuple(_bad_row(cell) for cell in result.bad[:MOST_CELLS]),
+        tuple(_bad_row(cell, names[cell.kernel]) for cell in cells[:MOST_CELLS]),
         words=5,
     )
 
 
-def _bad_row(cell: Cell) -> tuple[str, ...]:
+def _bad_row(cell: Cell, names: Names) -> tuple[str, ...]:
     asked = cell.resources
     figures = (asked.required, asked.limit) if asked else (None, None)
     return (
         cell.outcome.replace("_", " "),
         cell.kernel,
-        f"{cell.provider} (peer)" if cell.peer else cell.provider,
-        sweep_results.case_name(cell.case),
+        cell.provider,
+        names(cell.case),
         cell.reason,
         *("" if figure is None else f"{figure:,}" for figure in figures),
     )
