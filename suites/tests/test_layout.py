@@ -17,7 +17,7 @@ from kvproof.suites.registry import PARTS
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-LAYERS = ("reference", "harness", "suites", "reports")
+LAYERS = ("kernels", "reference", "harness", "suites", "reports")
 PRODUCT = [
     path
     for layer in LAYERS
@@ -26,10 +26,11 @@ PRODUCT = [
 ]
 
 FORBIDDEN = {
+    "kernels": ("reference", "harness", "suites", "reports"),
     "reference": ("harness", "suites", "reports"),
     "harness": ("suites", "reports"),
     "suites": ("reports", "harness.cli"),
-    "reports": ("reference", "suites", "harness.cli"),
+    "reports": ("kernels", "reference", "suites", "harness.cli"),
 }
 """Layer -> what it may not import; the command line and the pytest plugin are above all of them."""
 ABOVE = ("harness/cli/", "harness/pytest_plugin.py")
