@@ -65,8 +65,8 @@ MISTAKES = {
         "draft_groups_cost_one_unit",
         Fault(
             "reference.hits",
-            "return ahead(floor, unit=self._unit, limit=limit) if local.rule.draft else floor",
-            "return floor",
+            "last = max(0, limit - self._unit)",
+            "last = limit",
         ),
     ),
     "vllm-31": Mistake(
