@@ -76,7 +76,12 @@ def _shares(standing: Standing) -> tuple[str, str, str]:
 def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
     """One map per provider with timed cells, all with the same rows and columns."""
     timed = [s for s in kernel.standings if s.rows]
-    cells = [c for c in result.cells if c.kernel == kernel.kernel.name and c.case in _cases(timed)]
+    cases = {sweep_results.case_key(row.cell.case) for s in timed for row in s.rows}
+    cells = [
+        cell
+        for cell in result.cells
+        if cell.kernel == kernel.kernel.name and sweep_results.case_key(cell.case) in cases
+    ]
     if not timed:
         return []
     axis = _column_axis([row.cell for s in timed for row in s.rows], kernel)
@@ -84,10 +89,6 @@ def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
     names = names_of(result, kernel.kernel.name)
     maps = [_heat_map(grid, standing, kernel, names) for standing in timed]
     return [chart for chart in maps if chart.drawing.shapes and grid.rows]
-
-
-def _cases(timed: Sequence[Standing]) -> list[Mapping[str, CaseValue]]:
-    return [row.cell.case for standing in timed for row in standing.rows]
 
 
 def _column_axis(cells: Sequence[Cell], kernel: KernelResult) -> str:
@@ -105,7 +106,7 @@ class _Grid:
     def __init__(self, cells: Sequence[Cell], axis: str, kernel: KernelResult) -> None:
         self.axis = axis
         self._axes = kernel.kernel.axes
-        self._usual = {name: _mode(cells, name) for name in _names(cells)}
+        self._down = [name for name in _names(cells) if name != axis]
         self.columns = sorted({c.case[axis] for c in cells if axis in c.case}, key=self._rank(axis))
         self.cells = list(cells)
         lines: dict[tuple[CaseValue, ...], set[CaseValue]] = {}
@@ -121,15 +122,13 @@ class _Grid:
 
     def title(self, line: tuple[CaseValue, ...]) -> str:
         """What sets the row apart from the others."""
-        names = [name for name in self._usual if name != self.axis]
-        return self._short(dict(zip(names, line, strict=True)))
+        return self._short(dict(zip(self._down, line, strict=True)))
 
     def _rank(self, axis: str) -> _Rank:
         return _Rank(self._axes.get(axis, ()))
 
     def _line_rank(self, line: tuple[CaseValue, ...]) -> tuple[tuple[int, float, str], ...]:
-        names = [name for name in self._usual if name != self.axis]
-        return tuple(self._rank(name)(value) for name, value in zip(names, line, strict=True))
+        return tuple(self._rank(name)(value) for name, value in zip(self._down, line, strict=True))
 
 
 class Names:
@@ -176,10 +175,6 @@ class _Rank:
 
 def _names(cells: Sequence[Cell]) -> list[str]:
     return list(cells[0].case) if cells else []
-
-
-def _mode(cells: Sequence[Cell], name: str) -> CaseValue:
-    return Counter(cell.case.get(name, "") for cell in cells).most_common(1)[0][0]
 
 
 def _heat_map(grid: _Grid, standing: Standing, kernel: KernelResult, names: Names) -> Chart:
