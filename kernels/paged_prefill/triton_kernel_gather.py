@@ -41,13 +41,14 @@ def gather(
     their token and head.
     """
     request = tl.program_id(1)
-    length = tl.load(lengths + request)
     new = tl.load(query_starts + request + 1) - tl.load(query_starts + request)
+    # Not a term of `live`: in Triton's interpreter, block & scalar is no mask.
+    length = tl.where(new > 0, tl.load(lengths + request), 0)
     position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    live = (position < length) & (new > 0)
+    live = position < length
     if window > 0:
         # Whole tiles are read: what a tile holds before the window weighs nothing, but must exist.
-        live &= position > length - new - window - LONGEST_TILE
+        live = live & (position > length - new - window - LONGEST_TILE)
     table = block_table + request.to(tl.int64) * table_row
     page = tl.load(table + position // PAGE, mask=live, other=0).to(tl.int64)
     slot = position % PAGE
