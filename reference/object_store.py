@@ -1,0 +1,77 @@
+"""Bytes by content: what host memory, a disk, a cache server and a distributed store have in common.
+
+An object is the content of one chunk, or of one part of one unit, as flat bytes. Its key is a
+digest of everything that determines it (H6), so objects are never changed, only stored and
+dropped, and it does not matter who stored one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, TypeAlias
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+KEY_BYTES = 32
+
+
+class StoreStatus(NamedTuple):
+    """What is resident; sizes in bytes of payload."""
+
+    objects: int
+    bytes: int
+    capacity: int
+    """0: not bounded by this store."""
+    pinned: int
+    """Objects under a lease."""
+
+
+class Lease:
+    """Objects that stay as they are until `release`; idempotent, also at the end of `with`."""
+
+    def __init__(self, views: Sequence[memoryview | None]) -> None:
+        self.views = tuple(views)
+        """In the order of the keys, read-only; None: not there."""
+
+    def release(self) -> None:
+        """Let the objects go; the views must not be read any more."""
+        for view in self.views:
+            if view is not None:
+                view.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class ObjectStore(Protocol):
+    """All-or-nothing per object (G7): an object is whole under its key, or not there."""
+
+    def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
+        """Keep copies of objects; returns the keys that are resident now.
+
+        The least recently used go to make room, but none that is under a lease and none of the
+        call itself. What finds no room is left out.
+        """
+
+    def lookup(self, keys: Sequence[bytes]) -> list[bool]:
+        """Tell which objects are there; changes nothing, also not the order of eviction."""
+
+    def acquire(self, keys: Sequence[bytes]) -> Lease:
+        """Read objects, and keep them until the lease is released."""
+
+    def drop(self, keys: Iterable[bytes]) -> int:
+        """Forget objects, those under a lease when it ends; returns how many were there."""
+
+    def clear(self) -> int:
+        """Forget all of this store's objects (H6); returns how many there were."""
+
+    def status(self) -> StoreStatus:
+        """Count what is there."""
