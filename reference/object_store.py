@@ -1,4 +1,4 @@
-"""Bytes by content: what host memory, a disk, a cache server and a distributed store have in common.
+"""Bytes by content: what host memory, a disk, a cache server and a shared store have in common.
 
 An object is the content of one chunk, or of one part of one unit, as flat bytes. Its key is a
 digest of everything that determines it (H6), so objects are never changed, only stored and
