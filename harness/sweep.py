@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.harness.events import AnyEvent, Ceilings, Cell, HarnessFault, SweepDevice, SweepStarted
+from kvproof.harness.events import AnyEvent, HarnessFault
 from kvproof.harness.sweep_crew import Seat, SweepProcess, WorkerLost, spread
+from kvproof.harness.sweep_events import Ceilings, Cell, SweepDevice, SweepStarted
 from kvproof.harness.sweep_messages import (
     Answer,
     Check,

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from msgspec.structs import replace
 
-from kvproof.harness.events import Allowed, Cell, CellCost, OutputError
 from kvproof.harness.sweep_compare import Comparison, compare, same_bytes
+from kvproof.harness.sweep_events import Allowed, Cell, CellCost, OutputError
 from kvproof.harness.sweep_failure import Failure, failure_of
 from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf, first_line, in_room
 from kvproof.kernels.spec import Case, Entry, Kernel, Tolerance

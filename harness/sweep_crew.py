@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from kvproof.harness.events import CaseValue
+from kvproof.harness.sweep_events import CaseValue
 from kvproof.harness.sweep_messages import (
     Answer,
     DeviceKind,

@@ -6,7 +6,7 @@ import re
 import traceback
 from typing import NamedTuple
 
-from kvproof.harness.events import CellOutcome, Resources
+from kvproof.harness.sweep_events import CellOutcome, Resources
 
 _LOG = 6000
 """Characters of a traceback that are kept."""

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from kvproof.harness.events import CellOutcome
 from kvproof.harness.sweep_compare import digest, same_bytes
+from kvproof.harness.sweep_events import CellOutcome
 from kvproof.harness.sweep_results import case_key
 from kvproof.kernels.source import Source, cloned, is_output, tensors
 from kvproof.kernels.spec import Arguments, Case, Kernel, Problem

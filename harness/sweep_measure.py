@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from msgspec.structs import replace
 
-from kvproof.harness.events import Cell, CellCost
 from kvproof.harness.sweep_check import ProviderRaised, compared, failed, provided
+from kvproof.harness.sweep_events import Cell, CellCost
 from kvproof.harness.sweep_failure import failure_of
 from kvproof.harness.sweep_inputs import Inputs, Shelf, in_room, nbytes
 from kvproof.kernels.source import Source

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from kvproof.harness.events import CaseValue, Ceiling, Cell
+from kvproof.harness.sweep_events import CaseValue, Ceiling, Cell
 
 DeviceKind: TypeAlias = Literal["cpu", "cuda"]
 

@@ -10,8 +10,9 @@ from typing import Literal
 
 from kvproof.harness.doctor import GPU_EXTRA
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import CaseValue, Skipped, SweepKernel, SweepProvider
+from kvproof.harness.events import Skipped
 from kvproof.harness.sweep_crew import SweepProcess, WorkerLost
+from kvproof.harness.sweep_events import CaseValue, SweepKernel, SweepProvider
 from kvproof.harness.sweep_messages import (
     Answer,
     Describe,

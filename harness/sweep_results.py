@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.harness.bench_cases import Ratio
-from kvproof.harness.events import (
-    AnyEvent,
+from kvproof.harness.events import AnyEvent
+from kvproof.harness.sweep_events import (
     CaseValue,
     Ceiling,
     Ceilings,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.harness.events import CaseValue, Cell, Slower, SweepConcluded, SweepProvider
+from kvproof.harness.sweep_events import CaseValue, Cell, Slower, SweepConcluded, SweepProvider
 from kvproof.harness.sweep_results import CellKey, case_key, case_name, ratio
 
 BAD = ("wrong", "crash", "timeout", "out_of_resources")

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import CaseValue
+from kvproof.harness.sweep_events import CaseValue
 
 Where: TypeAlias = Mapping[str, Sequence[str]]
 """Axis -> the values that are wanted, as text."""

@@ -20,8 +20,8 @@ import torch
 from msgspec.structs import replace
 
 from kvproof.harness import sweep_messages as messages
-from kvproof.harness.events import Ceiling, Cell
 from kvproof.harness.sweep_check import check
+from kvproof.harness.sweep_events import Ceiling, Cell
 from kvproof.harness.sweep_inputs import Inputs, NoRoom, Shelf
 from kvproof.harness.sweep_measure import InputSets, measured
 from kvproof.harness.sweep_messages import Answer, Request

@@ -17,8 +17,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
-from kvproof.harness.events import Cell, Failure, PropertyVerdict
+from kvproof.harness.events import Failure, PropertyVerdict
 from kvproof.harness.records import Run
+from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_results import case_name
 from kvproof.reports.collect import build
 from kvproof.reports.model import Report, grouped

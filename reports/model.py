@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from kvproof.harness.event import Event
 from kvproof.harness.events import (
     BenchSample,
     BenchSummary,
     Checked,
     Ended,
-    Event,
     Exercised,
     GrowthPoint,
     HarnessFault,

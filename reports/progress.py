@@ -18,8 +18,6 @@ from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
     BenchSummary,
-    Ceilings,
-    Cell,
     Checked,
     Ended,
     Exercised,
@@ -31,13 +29,11 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     Skipped,
-    Slower,
-    SweepConcluded,
-    SweepStarted,
     TargetFailed,
     TargetStarted,
     Threshold,
 )
+from kvproof.harness.sweep_events import Ceilings, Cell, Slower, SweepConcluded, SweepStarted
 from kvproof.harness.sweep_results import case_name
 from kvproof.reports.charts import ratio_text
 from kvproof.reports.notes import replay_verdict, threshold_text

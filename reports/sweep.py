@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from kvproof.harness import sweep_results
 from kvproof.harness.bench_cases import Ratio
-from kvproof.harness.events import (
-    AnyEvent,
+from kvproof.harness.events import AnyEvent
+from kvproof.harness.sweep_events import (
     CaseValue,
     Cell,
     Slower,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kvproof.harness import sweep_results
 from kvproof.harness.bench_cases import Ratio
-from kvproof.harness.events import CaseValue, Cell
+from kvproof.harness.sweep_events import CaseValue, Cell
 from kvproof.harness.sweep_results import Row
 from kvproof.reports.charts import place_of, style_of
 from kvproof.reports.heatmap import Tile, heatmap

@@ -32,13 +32,12 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     RunVerdict,
-    Slower,
-    SweepConcluded,
     TargetFailed,
     Threshold,
     exit_code,
 )
 from kvproof.harness.records import Manifest, RunWriter, read_run
+from kvproof.harness.sweep_events import Slower, SweepConcluded
 from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run

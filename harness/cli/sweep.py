@@ -19,10 +19,11 @@ from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import AnyEvent, Cell, Skipped
+from kvproof.harness.events import AnyEvent, Skipped
 from kvproof.harness.records import Run, read_run
 from kvproof.harness.sweep import run_sweep
 from kvproof.harness.sweep_crew import Seat, SweepProcess
+from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_messages import KernelFacts, ProviderFacts
 from kvproof.harness.sweep_plan import SweepOptions, describe
 from kvproof.harness.sweep_results import CellKey, latest, rows, started

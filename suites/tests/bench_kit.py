@@ -14,9 +14,7 @@ from kvproof.harness.bench import run_bench
 from kvproof.harness.bench_cases import (
     BenchOptions,
 )
-from kvproof.harness.events import (
-    AnyEvent,
-)
+from kvproof.harness.events import AnyEvent
 from kvproof.harness.handles import Isolation
 from kvproof.harness.target import Profile
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kvproof.harness.events import AnyEvent, Cell, Explained, PropertyVerdict, Threshold
+from kvproof.harness.events import AnyEvent, Explained, PropertyVerdict, Threshold
 from kvproof.harness.records import read_run
+from kvproof.harness.sweep_events import Cell
 from kvproof.reports.terminal import LiveProgress
 
 RECORDED = Path(__file__).parent / "snapshots" / "report_run"

@@ -11,8 +11,9 @@ pytest.importorskip("torch", reason="the extra gpu is not installed")
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import AnyEvent, Cell, HarnessFault, Skipped, SweepConcluded
+from kvproof.harness.events import AnyEvent, HarnessFault, Skipped
 from kvproof.harness.sweep import run_sweep
+from kvproof.harness.sweep_events import Cell, SweepConcluded
 from kvproof.harness.sweep_plan import SweepOptions
 from kvproof.harness.sweep_results import latest, started
 from kvproof.suites.tests import sweep_toys

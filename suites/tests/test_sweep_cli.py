@@ -11,8 +11,9 @@ import pytest
 
 from kvproof.harness.cli import gate
 from kvproof.harness.cli.sweep import Swept, compare
-from kvproof.harness.events import AnyEvent, Cell, Skipped, SweepConcluded, exit_code
+from kvproof.harness.events import AnyEvent, Skipped, exit_code
 from kvproof.harness.records import Run, read_run
+from kvproof.harness.sweep_events import Cell, SweepConcluded
 from kvproof.harness.sweep_results import latest
 from kvproof.suites.tests.cli_kit import (
     closed_run,

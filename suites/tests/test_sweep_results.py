@@ -10,7 +10,9 @@ import pytest
 
 from kvproof.harness import sweep_results as results
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.events import (
+from kvproof.harness.events import exit_code
+from kvproof.harness.sweep_crew import Seat, SweepProcess, WorkerLost, spread
+from kvproof.harness.sweep_events import (
     Ceiling,
     Ceilings,
     Cell,
@@ -20,9 +22,7 @@ from kvproof.harness.events import (
     SweepKernel,
     SweepProvider,
     SweepStarted,
-    exit_code,
 )
-from kvproof.harness.sweep_crew import Seat, SweepProcess, WorkerLost, spread
 from kvproof.harness.sweep_failure import failure_of
 from kvproof.harness.sweep_verdict import BAD, Planned, conclude, slower
 from kvproof.harness.sweep_where import check_axes, matches, parse_where
