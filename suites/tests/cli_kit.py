@@ -31,6 +31,10 @@ _LONGEST = 60
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _OWN_VARIABLES = ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "CI")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs so, and whatever these start would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Done(NamedTuple):
     code: int
