@@ -8,10 +8,10 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
-PACKAGES := harness kernels reference reports suites
+PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check gpu docs clean
+.PHONY: help install gate bench test check gpu parity docs clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -39,6 +39,9 @@ check: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/mypy examples
 
 gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the kernels too
+
+parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
+	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.parity $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs docs
@@ -71,6 +74,11 @@ $(VENV)/.core: requirements/core.txt pyproject.toml
 $(VENV)/.gpu: requirements/gpu.txt $(VENV)/.core
 	@echo "installing torch and Triton (a minute or two)"
 	@$(PIP) -r requirements/gpu.txt
+	@touch $@
+
+$(VENV)/.hf: requirements/hf.txt $(VENV)/.core
+	@echo "installing torch and transformers (a minute or two)"
+	@$(PIP) -r requirements/hf.txt
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.

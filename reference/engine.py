@@ -19,6 +19,9 @@ from kvproof.reference.identity import (
 from kvproof.reference.request_queue import Prompt
 from kvproof.reference.requests import Refusal
 from kvproof.reference.scheduler import Decision, Scheduler
+from kvproof.reference.tier_config import read_size
+from kvproof.reference.tiered import Tiered
+from kvproof.reference.tiers import Tiers
 from kvproof.reference.work import Model
 
 
@@ -44,7 +47,9 @@ class Engine:
         self.config = config
         self.model = model
         self.cache = CacheManager(config.cache)
-        self.scheduler = Scheduler(self.cache, config)
+        self.tiers = Tiers(config, self.cache, model) if read_size(config.host_tier) else None
+        front = Tiered(self.cache, self.tiers).as_manager if self.tiers else self.cache
+        self.scheduler = Scheduler(front, config)
         self.stuck = False
         """Whether requests are left, and yet the last step found nothing to do."""
 
@@ -80,10 +85,14 @@ class Engine:
         planned = scheduler.schedule() if len(scheduler.steps) < most else None
         if planned:
             self.model.launch(*planned)
-        self.stuck = self.busy and not scheduler.steps
+        self.stuck = self.busy and not scheduler.steps and not self._loading
         if not scheduler.steps or (planned and len(scheduler.steps) < most):
             return []
         return self._complete()
+
+    @property
+    def _loading(self) -> bool:
+        return self.tiers is not None and self.tiers.num_loading > 0
 
     def _complete(self) -> list[Output]:
         step = next(iter(self.scheduler.steps))
@@ -97,6 +106,8 @@ class Engine:
 
     def cancel(self, request_id: str) -> bool:
         """Forget a request; safe at any time and idempotent (C6)."""
+        if self.tiers is not None:
+            self.tiers.forget(request_id)
         return self.scheduler.cancel(request_id)
 
     def reset(self) -> None:

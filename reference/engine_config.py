@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproof.reference.config import CacheConfig, ConfigError
+from kvproof.reference.tier_config import DiskTierOption, Size, check_tiers
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,24 @@ class EngineConfig:
     """Tokens guessed ahead for each request (X5)."""
     poison_freed: bool = False
     """Destroy the content of free blocks after each step, to find who still reads them."""
+    host_tier: Size = 0
+    """Host memory for what is evicted: bytes, or `4GiB`; 0: none."""
+    disk_tier: DiskTierOption = None
+    """A folder and its size, for what host memory evicts; None: none."""
+    weights: str = ""
+    """Names the weights: objects on a disk outlive the process and are found by this name (H6)."""
 
     def __post_init__(self) -> None:
         _at_least("max_batch_tokens", self.max_batch_tokens, least=1, example=8192)
         _at_least("steps_in_flight", self.steps_in_flight, least=1, example=2)
         _at_least("num_drafts", self.num_drafts, least=0, example=3)
+        check_tiers(
+            self.host_tier,
+            self.disk_tier,
+            weights=self.weights,
+            caching=self.cache.enable_prefix_caching,
+            algorithm=self.cache.hash_algorithm,
+        )
         if not isinstance(self.poison_freed, bool):
             raise ConfigError(
                 f"poison_freed {self.poison_freed!r} must be true or false, for example False"

@@ -202,6 +202,15 @@ class LocalBlocks:
 
     # --- eviction and reset ---
 
+    def refill(self, run: Run, lo: int, ids: Ids) -> None:
+        """Make units from `lo` on resident again, and the run the most recent (C8)."""
+        run.ids[lo * self.width : run.lo * self.width] = ids
+        self.num_idle += len(ids)
+        run.lo, run.stamp = lo, self._trie.clock
+        if lo < run.held:
+            self._idle[run] = None
+            self._idle.move_to_end(run)
+
     def oldest(self) -> Run | None:
         """Return the run whose last holder left first, or None."""
         return next(iter(self._idle), None)

@@ -63,6 +63,8 @@ def take_out(engine: Engine, request_id: str) -> Moved | None:
         experts,
     )
     engine.scheduler.leave(request, "move")
+    if engine.tiers is not None:
+        engine.tiers.forget(request_id)
     return moved
 
 
@@ -85,7 +87,7 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
 def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusal | None:
     """Admit all that was computed; its content is put there instead of being computed."""
     prompt, step = moved.prompt, engine.cache.begin_step()
-    answer = engine.cache.admit(
+    answer = engine.cache.admit(  # not through the tiers: what is missing is at hand
         prompt.id,
         moved.tokens,
         namespace=prompt.namespace,

@@ -55,8 +55,12 @@ class Admission(NamedTuple):
     """(source, destination) blocks, copied before the step (T6)."""
 
 
+LOADING = "loading"
+"""Reason of a refusal: objects of other tiers are on their way (C8); `available` are here."""
+
+
 class Refusal(NamedTuple):
-    """Nothing changed (B4). `reason` is `no_space`, `no_state_row`, or `never_fits` (B8)."""
+    """Nothing changed (B4). `reason`: `no_space`, `no_state_row`, `never_fits` (B8), `loading`."""
 
     reason: str
     needed: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from typing import Protocol
 
 from kvproof.reference.block_pool import BlockPool, Ids
 from kvproof.reference.checkpoints import Checkpoint
@@ -18,13 +19,29 @@ from kvproof.reference.events import EventLog
 from kvproof.reference.expert_history import ExpertFormat
 from kvproof.reference.expert_marks import ExpertMarks
 from kvproof.reference.groups import BlockClass
-from kvproof.reference.local_blocks import LocalBlocks
+from kvproof.reference.local_blocks import LocalBlocks, Run
 from kvproof.reference.partial_blocks import PartialBlocks
 from kvproof.reference.prefix_trie import PrefixTrie
 from kvproof.reference.state_cache import StateCache
 from kvproof.reference.state_marks import StateMarks
 from kvproof.reference.state_pool import Blocks, Rows
 from kvproof.reference.trie_node import Attached, Match, Node
+
+
+class Keeps(Protocol):
+    """Hears of content that is about to lose its place; it is whole until the call returns."""
+
+    def keep_units(self, leaf: Node, left: int) -> None:
+        """Units of a leaf from number `left` on, with all that hangs on them."""
+
+    def keep_run(self, index: int, run: Run, count: int) -> None:
+        """About `count` blocks from the front of a run of class `index`."""
+
+    def keep_state(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint, still on its node."""
+
+    def clear(self) -> None:
+        """Nothing computed so far is reused (H6)."""
 
 
 class Residency:
@@ -34,7 +51,8 @@ class Residency:
         layout = config.layout
         self.unit = layout.unit
         self.pool = BlockPool(config.num_blocks)
-        width = layout.full.width
+        self.full_width = width = layout.full.width
+        """Blocks of a unit of full attention."""
         self.trie = PrefixTrie(self.unit, width, events.on_change if events else None)
         self.local = tuple(
             LocalBlocks(rule, index, self.trie) for index, rule in enumerate(layout.local)
@@ -52,6 +70,8 @@ class Residency:
         self.trie.attached = [other for other in others if other]
         self._alone = not self.local and not self.states
         self._layout = layout
+        self.tiers: Keeps | None = None
+        """Keeps what is evicted, before anybody else gets its place; None: nobody does."""
         self.on_drop: Callable[[int, Ids], None] | None = None
         """Hears of (group, blocks or rows) that lose their identity, for any reason but a reset."""
 
@@ -80,6 +100,8 @@ class Residency:
 
     def _unhook(self, checkpoint: Checkpoint) -> None:
         assert self.marks is not None
+        if self.tiers is not None:
+            self.tiers.keep_state(checkpoint)
         self._tell_of_state(checkpoint)
         self.prune(self.marks.unhook(checkpoint))
 
@@ -139,15 +161,17 @@ class Residency:
         if self._alone:
             return None if leaf is None else self._trim(leaf, count)
         stamp = leaf.stamp if leaf is not None else None
-        source: LocalBlocks | None = None
+        source, victim = None, None
         for local in self.local:
             run = local.oldest()
             if run is not None and (stamp is None or run.stamp < stamp):
-                stamp, source = run.stamp, local
+                stamp, source, victim = run.stamp, local, run
         checkpoint = self.states.oldest() if self.states and self.state_blocks else None
         if checkpoint is not None and (stamp is None or checkpoint.stamp < stamp):
             return self._drop_oldest_state()
-        if source is not None:
+        if source is not None and victim is not None:
+            if self.tiers is not None:
+                self.tiers.keep_run(self.local.index(source), victim, count)
             freed = source.evict(count)
             if self.on_drop:
                 self._tell_of_blocks(source.rule, freed)
@@ -157,6 +181,8 @@ class Residency:
 
     def _trim(self, leaf: Node, count: int) -> Ids:
         units = min(leaf.units, -(-count // (self.row_width or 1)))
+        if self.tiers is not None:
+            self.tiers.keep_units(leaf, leaf.units - units)
         if self.on_drop:
             self._tell_of_units(leaf, leaf.units - units)
         freed = self.trie.trim(leaf, units)
@@ -209,6 +235,8 @@ class Residency:
 
     def clear(self) -> None:
         """Forget everything cached (H6); what is held comes back as it is released."""
+        if self.tiers is not None:
+            self.tiers.clear()
         self.pool.give(self.trie.clear())
         if self.tails:
             self.pool.give(self.tails.clear())

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.request_queue import RUNNING, Prompt, Served, WaitingLine
-from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.requests import LOADING, Admission, Refusal
 from kvproof.reference.routed import routed
 from kvproof.reference.shares import by_arrival, share_budget
 from kvproof.reference.work import Sample, Work
@@ -243,10 +243,10 @@ class Scheduler:
             request = self.line.head()
             assert request is not None
             answer = self._try_to_admit(request, left)
-            self._starved = isinstance(answer, Refusal)
+            self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
             if isinstance(answer, Refusal):
                 self._note("wait", request.id, *answer)
-                if not self._takes_a_place(request):
+                if not self._starved or not self._takes_a_place(request):
                     return
                 continue
             self.line.pop()

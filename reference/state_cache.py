@@ -100,9 +100,9 @@ class StateCache:
 
         Makes room by evicting another checkpoint, but never the replaceable one of the request
         itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
-        request does not run.
+        request does not run; None is nobody, for a state that comes from another tier (C8).
         """
-        if self.running(request) is None:
+        if request is not None and self.running(request) is None:
             raise IllegalMove(f"request {request!r} has no running state to save")
         if self._replaceable:
             self._spared = self._replaceable.get(request)

@@ -24,7 +24,7 @@ from kvproof.reference.groups import GroupConfig
 from kvproof.reference.identity import Span
 from kvproof.reference.symbolic_layers import Attention, Recurrence, digest, first_visible, mix
 from kvproof.reference.symbolic_memory import POISON, SymbolicMemory
-from kvproof.reference.work import Place, Sample, Work
+from kvproof.reference.work import Place, Sample, Stored, Work
 
 BROKEN = -1
 """The token of a step whose memory changed while it was in flight."""
@@ -201,6 +201,28 @@ class SymbolicModel:
     def _attention(self) -> list[tuple[int, GroupConfig]]:
         groups = enumerate(self._config.layout.groups)
         return [(index, group) for index, group in groups if group.kind != "state"]
+
+    @property
+    def geometry(self) -> str:
+        """See `Mover`: one word for each token, the same for all groups."""
+        return "symbolic words"
+
+    def object_bytes(self, part: str) -> int:
+        """See `Mover`."""
+        layout = self._config.layout
+        if part == "state":
+            return self.memory.state_bytes
+        rule = layout.full if part == "full" else layout.local[int(part.removeprefix("local"))]
+        return self.memory.block_bytes * rule.width
+
+    def save(self, places: Sequence[Stored]) -> list[bytes]:
+        """See `Mover`."""
+        return [self.memory.take(place.ids, row=place.part == "state") for place in places]
+
+    def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
+        """See `Mover`."""
+        for place, words in zip(places, objects, strict=True):
+            self.memory.put(place.ids, words, row=place.part == "state")
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Destroy the content of blocks that nobody may read any more."""

@@ -41,6 +41,7 @@ class SymbolicMemory:
         rows = 1 + config.max_requests + config.prefix_cache_state_budget
         width = config.layout.state_blocks
         self._rows = np.full((rows if self._separate else 0, width), POISON, np.uint64)
+        self._state_words = width if self._separate else width * self._unit
 
     # --- entries of attention ---
 
@@ -99,6 +100,30 @@ class SymbolicMemory:
             self._rows[ids[0]] = np.array(words, np.uint64)
         else:
             self._blocks[np.asarray(ids)] = np.array(words, np.uint64)[:, None]
+
+    # --- whole blocks, to other tiers and back ---
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return self._unit * self._words.itemsize
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a whole state as `take` gives it."""
+        return self._state_words * self._words.itemsize
+
+    def take(self, ids: Sequence[int], *, row: bool) -> bytes:
+        """Return the bytes of blocks, or of a state that may lie in a `row`."""
+        words = self._rows if row and self._separate else self._blocks
+        return words[np.asarray(ids, np.int64)].tobytes()
+
+    def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
+        """Write what `take` returned. Raises WrongAddress for id 0."""
+        if len(ids) and min(ids) <= 0:
+            raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
+        words = self._rows if row and self._separate else self._blocks
+        words[np.asarray(ids, np.int64)] = np.frombuffer(content, np.uint64).reshape(len(ids), -1)
 
     # --- debugging ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,36 @@ class Place(NamedTuple):
     """The recurrent state after exactly `stop` tokens; empty for models without."""
     start: int
     stop: int
+
+
+class Stored(NamedTuple):
+    """Where the content of an object lies in the device: blocks, or one row of states."""
+
+    part: str
+    """`full`, `local0`, `local1`, ..., or `state`."""
+    ids: Ids
+    """In the order of `Admission.table` and of `StateUse`."""
+
+
+@runtime_checkable
+class Mover(Protocol):
+    """Moves objects between device and host; what it is asked comes in the order of the stream.
+
+    So a copy out reads what earlier steps have written, and later steps read what a copy in has
+    written (S4).
+    """
+
+    geometry: str
+    """How a block is laid out: objects of another geometry are other objects (H6)."""
+
+    def object_bytes(self, part: str) -> int:
+        """Return the size of the objects of a part."""
+
+    def save(self, places: Sequence[Stored]) -> Sequence[bytes | bytearray | memoryview]:
+        """Return the content of each place; its ids may be given away when this returns."""
+
+    def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
+        """Write objects to places; they may be let go of when this returns."""
 
 
 class Model(Protocol):

@@ -80,6 +80,8 @@ class Part(NamedTuple):
     themes: tuple[Callable[[Draw], Config], ...] = ()
     """Draw configurations of one kind each, in place of `draw_config`: a budget is dealt out
     evenly to them, so that no kind is left to chance."""
+    missing: Callable[[], str] = str
+    """Says what the part needs and is not installed; empty: it can run here."""
 
 
 class Operation(NamedTuple):

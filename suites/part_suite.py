@@ -21,7 +21,7 @@ def part_suite(part: Part, target: str) -> Suite:
     """Return the suite of a part for the target called `target`."""
 
     def why_not(_: Property) -> str:
-        return "" if target == SUBJECT else ELSEWHERE
+        return part.missing() if target == SUBJECT else ELSEWHERE
 
     return Suite(
         name=part.name,

@@ -18,6 +18,8 @@ from kvproof.suites.plan import part as plan
 from kvproof.suites.settings import part as settings
 from kvproof.suites.states import part as states
 from kvproof.suites.system import part as system
+from kvproof.suites.tiers import part as tiers
+from kvproof.suites.transfer import part as transfer
 
 PARTS: tuple[Part, ...] = (
     settings.PART,
@@ -28,9 +30,11 @@ PARTS: tuple[Part, ...] = (
     cost.PART,
     media.PART,
     states.PART,
+    transfer.PART,
     experts.PART,
     explain.PART,
     metrics.PART,
+    tiers.PART,
     system.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""

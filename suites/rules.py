@@ -120,8 +120,7 @@ _DATA_PLANE = "moves bytes: comes with the data plane"
 
 WITHOUT_PROPERTY = {
     "R4": _DATA_PLANE,
-    "C8": "about loads from other tiers: comes with the data plane",
-    **{f"G{number}": _DATA_PLANE for number in range(1, 11)},
+    "G8": _DATA_PLANE,
     **{f"E{number}": "evaluation: comes with LongBench v2" for number in range(1, 4)},
 }
 """Rule -> why no property of a suite is about it."""

@@ -18,11 +18,13 @@ from rich.table import Table
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import conformance, interrupts
+from kvproof.harness.cli import cache_server, conformance, interrupts
+from kvproof.harness.cli import eval as eval_verb
 from kvproof.harness.cli import explain as explain_verb
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli import plan as plan_verb
+from kvproof.harness.cli import serve as serve_verb
 from kvproof.harness.cli import sweep as sweep_verb
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
@@ -46,9 +48,12 @@ app = App(
 )
 targets_app = App(name="targets", help="Engines under test: list, install, remove, profile.")
 app.command(targets_app)
+app.command(cache_server.app)
 app.command(plan_verb.plan)
 app.command(explain_verb.explain)
 app.command(sweep_verb.sweep)
+app.command(eval_verb.eval_app)
+app.command(serve_verb.serve)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]
@@ -301,7 +306,10 @@ def report(
         html, markdown, junit; all by default.
 
     """
-    publish(directory, console, formats or ())
+    if eval_verb.is_eval(directory):
+        eval_verb.publish(directory, console)
+    else:
+        publish(directory, console, formats or ())
 
 
 @app.command

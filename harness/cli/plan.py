@@ -170,7 +170,7 @@ def _length(given: int | None, model: ModelSpec) -> int:
 
 def _memory(given: list[str] | None, stages: int) -> tuple[int, ...]:
     """Return bytes for each pipeline stage."""
-    sizes = [_size(item) for text in given or () for item in text.split(",")]
+    sizes = [size_of(item) for text in given or () for item in text.split(",")]
     if not sizes:
         raise UsageError("there is no memory to plan", "for example --memory 64GiB")
     if stages < 1 or len(sizes) not in (1, stages):
@@ -181,7 +181,8 @@ def _memory(given: list[str] | None, stages: int) -> tuple[int, ...]:
     return tuple(sizes * stages if len(sizes) == 1 else sizes)
 
 
-def _size(text: str) -> int:
+def size_of(text: str) -> int:
+    """Return bytes. Raises UsageError with the value and legal examples."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", text)
     if found is None:
         raise UsageError(f"memory {text!r} is not a size", "for example 64GiB, 80GB or 1048576")

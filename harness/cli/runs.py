@@ -164,8 +164,8 @@ def run_directory(
     `output` holds the same run, killed or interrupted, it goes on there. A UsageError is raised
     again when the records are closed; if there are none, nothing is left behind.
     """
-    directory = output or _new_directory(verb)
-    manifest = _manifest(verb, directory, config, seed)
+    directory = output or new_directory(verb)
+    manifest = new_manifest(verb, directory, config, seed)
     earlier = _earlier(directory, manifest)
     writer, started = RunWriter(directory, manifest), time.monotonic()
     with LiveProgress(console) as live:
@@ -205,6 +205,11 @@ def publish(directory: Path, console: Console, formats: Sequence[str] = ()) -> N
     render(run, directory=directory, formats=formats or ("html", "markdown", "junit"))
     print_run(run, console)
     append_step_summary(render_markdown(run))
+    link_latest(directory)
+
+
+def link_latest(directory: Path) -> None:
+    """Let `runs/latest` be this run, if it is in `runs`."""
     latest = directory.parent / "latest"
     if directory.parent.name == RUNS.name and (latest.is_symlink() or not latest.exists()):
         _link(latest, directory.name)
@@ -248,12 +253,16 @@ def _fault(verb: str, error: Exception) -> HarnessFault:
     )
 
 
-def _new_directory(verb: str) -> Path:
+def new_directory(verb: str) -> Path:
+    """Where a run goes without --output."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     return RUNS / f"{stamp}-{verb}-{secrets.token_hex(2)}"
 
 
-def _manifest(verb: str, directory: Path, config: dict[str, Any], seed: int | None) -> Manifest:
+def new_manifest(
+    verb: str, directory: Path, config: dict[str, Any], seed: int | None = None
+) -> Manifest:
+    """Say what is run, and where."""
     return Manifest(
         id=directory.name,
         verb=verb,

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from kvproof.kernels.backend import power_above, runs_triton, starts_ahead
+from kvproof.kernels.block_transfer.host_memory import copy_in_host_memory
 from kvproof.kernels.block_transfer.layouts import HEADS, SPLIT, TOKENS, PagedLayers
 from kvproof.kernels.block_transfer.torch_reference import copy_blocks
 from kvproof.kernels.checks import dtype_of, ids_in_range, require, same_device, shape_of
@@ -127,6 +128,9 @@ def _transfer(
         return
     if runs_triton(block_ids):
         launch(direction, paged, block_ids, objects, skip_tokens=skip_tokens)
+    elif paged.table.device.type == "cpu":
+        ids = block_ids.tolist()
+        copy_in_host_memory(direction, paged, ids, objects.unbind(), skip_tokens=skip_tokens)
     else:
         copy_blocks(direction, paged, block_ids, objects, skip_tokens=skip_tokens)
 

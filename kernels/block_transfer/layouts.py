@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 
@@ -57,6 +57,8 @@ class PagedLayers:
     alignment: int
     """The power of two, at most 16, that divides the address of every block."""
     table: torch.Tensor
+    units: dict[int, list[Any]] = field(default_factory=dict, init=False, repr=False)
+    """What `host_memory` has found out about the planes, by the size of a unit."""
 
     @property
     def order(self) -> int:

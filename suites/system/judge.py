@@ -11,6 +11,8 @@ from kvproof.suites.system.properties import ALONE, CACHED_ROWS, MISSING
 from kvproof.suites.system.subject import EXPERTS, Subject
 
 UNDISTURBED = (
+    "late_or_failed_loads_cost_no_correctness",
+    "what_comes_back_is_what_was_computed",
     "moved_requests_are_whole",
     "preempted_equals_undisturbed",
     "drafted_equals_undrafted",

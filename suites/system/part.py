@@ -16,6 +16,10 @@ from kvproof.suites.system.world import MOST_UNITS, World
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
 """Of the groups of one engine."""
 MOST_GROUPS = 4
+WORD_BYTES = 8
+"""Of a token in a block of the symbolic model."""
+HEADERS = 64 * 300
+"""Bytes of the headers of some hundred files."""
 MOST_REQUESTS = 6
 """Asked for and not answered."""
 
@@ -95,8 +99,20 @@ def _config(
         "experts": routed,
         "require_experts": strict,
         "twin": _rarely(draw, 3),
+        "tiers": _tiers(draw, unit, states + width) if draw(st.booleans()) else None,
     }
-    return config | room(draw, states, width) if room else config
+    config |= room(draw, states, width) if room else {}
+    return config if config["prefix_caching"] else config | {"tiers": None}
+
+
+def _tiers(draw: Draw, unit: int, blocks: int) -> Config:
+    """Host memory for a few units, and a disk for many."""
+    size = WORD_BYTES * unit * blocks
+    return {
+        "host": size * 40 if _rarely(draw, 3) else size * _int(draw, 1, 4),
+        "disk": 0 if _rarely(draw, 5) else 100 * size + HEADERS,
+        "patience": _int(draw, 1, 4),
+    }
 
 
 def _tight(draw: Draw, states: int, width: int) -> Config:
@@ -186,6 +202,8 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "step", {"count": _int(draw, 1, 8)}
     if verb == "drain":
         return "drain", {"forget": _rarely(draw, 4)}
+    if world.config.get("tiers") and _rarely(draw, 6):
+        return _below(draw)
     if world.config["experts"] and world.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
     if world.outside and world.engine.scheduler.line.head() and draw(st.booleans()):
@@ -208,6 +226,8 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "drain", {"forget": False}
     if not names and world.prompts and draw(st.booleans()):
         return "add", _again(world, draw)
+    if verb == "add" and world.config.get("tiers") and world.prompts and draw(st.booleans()):
+        return "add", _again(world, draw)
     if verb == "add" or not names:
         return "add", _prompt(world, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
@@ -216,12 +236,23 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
 def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
     verb = _one(draw, ("evict", "evict", "reset", "pin"))
     if verb == "evict":
-        return verb, {"count": _int(draw, 1, 4)}
+        return verb, {"count": _int(draw, 1, 40 if world.config.get("tiers") else 4)}
     if verb == "reset":
         return verb, {}
     if world.pins:
         return "unpin", {"name": min(world.pins)}
     return "pin", {"name": "pin", "tokens": _tokens(world, draw)[0]}
+
+
+def _below(draw: Draw) -> tuple[str, Arguments]:
+    """Everything goes to the tiers, or something is wrong with them."""
+    if draw(st.booleans()):
+        return "evict", {"count": 100}
+    return "trouble", {
+        "late": _one(draw, (0, 0, 1, 2, 8)),
+        "lose": _one(draw, ("", "", "first", "last", "all")),
+        "spoil": draw(st.booleans()),
+    }
 
 
 def _prompt(world: World, draw: Draw) -> Arguments:

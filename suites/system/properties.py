@@ -46,6 +46,20 @@ DRAINED = "everything is answered"
 CACHED_ROWS = "expert rows come from the cache"
 MISSING = "expert rows are missing"
 
+FROM_HOST = "a hit comes back from host memory"
+FROM_DISK = "a hit comes back from the disk"
+STATE_BACK = "a recurrent state comes back"
+LOCAL_BACK = "blocks of a window or chunk come back"
+MEDIA_BACK = "blocks with media come back"
+GROUPS_BACK = "some groups come back to blocks that others have kept"
+OLD_EPOCH = "a prompt from before a reset is asked again, and a tier has it"
+OTHER_SPACE = "a prompt of another namespace is asked, and a tier has it"
+LATE = "objects come late"
+FAILED = "no object comes"
+PARTLY = "some objects of a fetch do not come"
+DAMAGED = "a file is damaged"
+ABANDONED = "a request does not wait any longer"
+
 PROPERTIES = (
     Property(
         "cached_equals_uncached",
@@ -101,6 +115,43 @@ PROPERTIES = (
         ("R2", "R3"),
         "rows are missing only inside a hit, and never if a hit has to have them",
         (MISSING, CACHED_ROWS),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "what_comes_back_is_what_was_computed",
+        ("H6", "H1", "X1", "S9", "R2", "B6"),
+        "a hit that other tiers take part in says what the request says alone with a large pool",
+        (
+            FROM_HOST,
+            FROM_DISK,
+            STATE_BACK,
+            LOCAL_BACK,
+            MEDIA_BACK,
+            GROUPS_BACK,
+            OLD_EPOCH,
+            OTHER_SPACE,
+        ),
+        oracle=DIRECT,
+    ),
+    Property(
+        "late_or_failed_loads_cost_no_correctness",
+        ("C8", "G7"),
+        "a request whose objects come late, in part or never says what it says alone",
+        (LATE, FAILED, PARTLY, DAMAGED, ABANDONED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "waiting_for_objects_changes_nothing",
+        ("C8", "B4"),
+        "as long as the objects of a request are not all here, index, pool and counts stay",
+        (LATE, PARTLY),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "what_comes_back_is_hit_by_who_asked",
+        ("B4", "B5", "V1"),
+        "objects come back only for a request that is then admitted, and hits all of them",
+        (FROM_HOST, GROUPS_BACK, STATE_BACK),
         oracle=INVARIANT,
     ),
     Property(

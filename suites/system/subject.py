@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from kvproof.suites.part import Config
+from kvproof.suites.system.trouble import give_tiers
 
 EXPERTS = (11, 2, 3)
 """Experts to choose from, layers, ranks."""
@@ -25,6 +26,8 @@ class Subject:
         self.identity = module("identity")
         self.migration = module("migration")
         self.model = module("symbolic")
+        self.disk_tier = module("disk_tier")
+        self.object_store = module("object_store")
 
     def build(self, config: Config, **changes: Any) -> Any:
         """Return an engine with its symbolic model; `changes` go before the configuration."""
@@ -48,9 +51,13 @@ class Subject:
             steps_in_flight=config["steps_in_flight"],
             num_drafts=config["num_drafts"],
             poison_freed=True,
+            host_tier=config["tiers"]["host"] if config.get("tiers") else 0,
         )
         model = self.model.SymbolicModel(cache, vocabulary=config["vocabulary"])
-        return self.engine.Engine(options, model)
+        engine = self.engine.Engine(options, model)
+        if engine.tiers:
+            give_tiers(engine, config, self)
+        return engine
 
     def alone(self, config: Config, weights: int) -> Any:
         """Return an engine without cache, with room for everything, that never splits a prompt."""
@@ -61,6 +68,7 @@ class Subject:
             max_batch_tokens=100_000,
             steps_in_flight=1,
             num_drafts=0,
+            tiers=None,
         )
         for _ in range(weights):
             engine.reset()

@@ -85,6 +85,11 @@ class Watch:
 
     # --- decisions of the scheduler ---
 
+    def waits_for_objects(self) -> bool:
+        """Tell whether the last step let somebody wait for what is on its way (C8)."""
+        new = self._engine.decisions()[self._read :]
+        return any(d.verb == "wait" and d.detail[0] == "loading" for d in new)
+
     def follow(self) -> None:
         """Read what was decided since the last call."""
         decisions = self._engine.decisions()[self._read :]

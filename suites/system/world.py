@@ -8,9 +8,11 @@ from typing import Any
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.system import properties as seen
 from kvproof.suites.system.asked import Asked, Prompt
+from kvproof.suites.system.depths import Depths
 from kvproof.suites.system.judge import Judge
 from kvproof.suites.system.leftovers import Leftovers
 from kvproof.suites.system.subject import Subject
+from kvproof.suites.system.trouble import damage
 from kvproof.suites.system.watch import Watch, trace
 
 MOST_UNITS = 6
@@ -47,6 +49,7 @@ class World:
         self._judge = Judge(self.subject, config, recorder)
         self._watch = Watch(self.engine, config, recorder, self.asked)
         Leftovers(self.engine, config, recorder)
+        self._depths = Depths(self.engine, recorder, self.asked)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -87,6 +90,7 @@ class World:
             rest.get("read", True),
             rest.get("store", True),
         )
+        self._depths.asks(prompt.tokens, prompt.namespace)
         refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
         self._recorder.saw(seen.REFUSED, refusal)
         self._judge.arrival(prompt, refusal)
@@ -144,7 +148,7 @@ class World:
         )
         served = [] if self.pins else [name for name in self.asked if self._serves(name)]
         for name in served:
-            self.asked[name].allowance -= 1
+            self.asked[name].allowance -= not self._watch.waits_for_objects()
         late = [name for name in served if self.asked[name].allowance < 0]
         if served:
             self._recorder.check(
@@ -187,6 +191,7 @@ class World:
 
     def _reset(self) -> None:
         self._recorder.saw(seen.RESET, self.engine.scheduler.running)
+        self._depths.resets()
         self._each(lambda engine: engine.reset())
         for asked in self.asked.values():
             asked.was_reset = True
@@ -201,6 +206,14 @@ class World:
     def _unpin(self, name: str) -> None:
         self._each(lambda engine: engine.cache.unpin(name))
         self.pins.discard(name)
+
+    def _trouble(self, late: int, lose: str, *, spoil: bool) -> None:
+        """From now on objects come late; of the next fetch some are lost, and a file is spoilt."""
+        engines = [each for each in (self.engine, self.twin) if each is not None and each.tiers]
+        for engine in engines:
+            engine.tiers.source.late, engine.tiers.source.lose = late, lose
+        spoilt = [damage(engine) for engine in engines if spoil]
+        self._recorder.saw(seen.DAMAGED, any(spoilt))
 
     # --- moving (C5) ---
 
@@ -251,6 +264,7 @@ class World:
                 break
             self._step()
         self._recorder.saw(seen.DRAINED)
+        self._depths.judge_end()
         before = after = self.engine.cache.usage()
         if forget:
             self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))

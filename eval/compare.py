@@ -1,0 +1,291 @@
+"""Two configurations on the same samples: what flipped, and whether that means anything.
+
+The first configuration is run twice; what differs between its two runs is the engine's own noise.
+Every other configuration is compared with the first, pass by pass, on pairs of the same sample:
+does accuracy fall (exact McNemar test), and do more answers, or texts, flip than in the control
+pair (exact sign test of the samples that flipped in only one of both)? Holm's method keeps the
+chance of one false alarm in the whole table below alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.config import Configuration, EvalConfig, Judge
+from kvproof.eval.records import Conditions, Phase, SampleRecord
+from kvproof.eval.statistics import at_least, holm, mcnemar, smallest_loss, upper_bound
+from kvproof.harness.errors import UsageError
+from kvproof.reports.text import plural
+
+Verdict = Literal["pass", "inconclusive", "fail"]
+
+
+class Flip(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample that two configurations treat differently."""
+
+    id: str
+    repeat: int
+    before: str
+    """Letter, invalid, or what went wrong."""
+    after: str
+    expected: str
+    kind: Literal["text", "answer", "lost", "won"]
+    """The strongest that applies: only the text, the answer, or whether it is right."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass of two configurations."""
+
+    before: str
+    after: str
+    phase: Phase
+    control: bool
+    """Both are the same configuration."""
+    pairs: int
+    missing: int
+    """Samples that one of both lacks."""
+    right_before: int
+    right_after: int
+    texts: int
+    """Pairs whose texts differ, whatever else does."""
+    answers: int
+    """Pairs whose answers differ: letters, invalid ones and errors."""
+    lost: int
+    won: int
+    p_accuracy: float
+    p_flips: float
+    """One-sided: more answers, or texts, flip than in the control pair; 1 for the control."""
+    adjusted_accuracy: float = 1.0
+    adjusted_flips: float = 1.0
+    bound: float = 1.0
+    """With 95 % confidence, a smaller share of right answers is lost."""
+    logprob: float | None = None
+    """Largest difference of a token's log-probability, over pairs with the same text."""
+    verdict: Verdict = "pass"
+    reasons: tuple[str, ...] = ()
+    flips: tuple[Flip, ...] = ()
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole table."""
+
+    rows: tuple[Row, ...]
+    alpha: float
+    tests: int
+    smallest_loss: int
+    """So many answers must be lost, and none won, to be noticed."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst one."""
+        found = {row.verdict for row in self.rows}
+        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+
+
+Key = tuple[int, str]
+"""Repeat and identity of a sample."""
+
+By = dict[tuple[str, Phase], dict[Key, SampleRecord]]
+
+
+def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) -> Comparison:
+    """Compare every configuration with the first one; `expected` samples are in every pass."""
+    by: By = {}
+    for each in samples:
+        by.setdefault((each.configuration, each.phase), {})[each.repeat, each.id] = each
+    made = list(_rows(config, by, expected * config.protocol.repeats))
+    judged = [row for row in made if not row.control]
+    tests = len(judged) * (1 if config.judge.rule == "accuracy" else 2)
+    alpha = config.judge.alpha
+    loss = smallest_loss(max(tests, 1), alpha)
+    adjusted = {id(row): new for row, new in zip(judged, _adjusted(judged, config), strict=True)}
+    rows = [adjusted.get(id(row), row) for row in made]
+    final = tuple(_judged(row, config, by, loss) for row in rows)
+    return Comparison(rows=final, alpha=alpha, tests=tests, smallest_loss=loss)
+
+
+def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
+    base = config.baseline.name
+    for one in [config.control, *config.others]:
+        for phase in config.protocol.phases:
+            first, second = by.get((base, phase), {}), by.get((one.name, phase), {})
+            again = by.get((config.control.name, phase), {})
+            sides = _Sides(first, second, again)
+            row = make_row(sides, one, phase, base, expected)
+            p = 1.0 if one.control else _more_flips(sides, texts=config.judge.rule == "texts")
+            yield replace(row, p_flips=p)
+
+
+class _Sides(NamedTuple):
+    before: dict[Key, SampleRecord]
+    after: dict[Key, SampleRecord]
+    control: dict[Key, SampleRecord]
+
+
+def make_row(sides: _Sides, one: Configuration, phase: Phase, base: str, expected: int) -> Row:
+    """Count flips of one pass."""
+    both = [key for key in sides.before if key in sides.after]
+    pairs = [(sides.before[key], sides.after[key]) for key in both]
+    lost = sum(a.correct and not b.correct for a, b in pairs)
+    won = sum(b.correct and not a.correct for a, b in pairs)
+    right = sum(a.correct for a, _ in pairs)
+    return Row(
+        before=base,
+        after=one.name,
+        phase=phase,
+        control=one.control,
+        pairs=len(pairs),
+        missing=expected - len(pairs),
+        right_before=right,
+        right_after=sum(b.correct for _, b in pairs),
+        texts=sum(_texts_differ(a, b) for a, b in pairs),
+        answers=sum(_answers_differ(a, b) for a, b in pairs),
+        lost=lost,
+        won=won,
+        p_accuracy=mcnemar(lost, won),
+        p_flips=1.0,
+        bound=upper_bound(lost, right) if right else 1.0,
+        logprob=_logprob(pairs),
+        flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
+    )
+
+
+def _logprob(pairs: Sequence[tuple[SampleRecord, SampleRecord]]) -> float | None:
+    """Only equal texts have the same tokens."""
+    found = [
+        abs(x - y)
+        for a, b in pairs
+        if a.text == b.text and len(a.logprobs) == len(b.logprobs)
+        for x, y in zip(a.logprobs, b.logprobs, strict=True)
+    ]
+    return max(found, default=None)
+
+
+def _texts_differ(a: SampleRecord, b: SampleRecord) -> bool:
+    return (a.outcome, a.text) != (b.outcome, b.text)
+
+
+def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:
+    return a.given != b.given
+
+
+def _more_flips(sides: _Sides, *, texts: bool) -> float:
+    """Whether more flips than in the control pair, on samples that all three have."""
+    differ = _texts_differ if texts else _answers_differ
+    here = there = 0
+    for key, before in sides.before.items():
+        if key in sides.after and key in sides.control:
+            flipped = differ(before, sides.after[key])
+            noise = differ(before, sides.control[key])
+            here += flipped and not noise
+            there += noise and not flipped
+    return at_least(here, here + there)
+
+
+def _flip(a: SampleRecord, b: SampleRecord) -> Flip | None:
+    kind: Literal["text", "answer", "lost", "won"] = "text"
+    if a.correct != b.correct:
+        kind = "lost" if a.correct else "won"
+    elif _answers_differ(a, b):
+        kind = "answer"
+    elif not _texts_differ(a, b):
+        return None
+    return Flip(
+        id=a.id, repeat=a.repeat, before=a.given, after=b.given, expected=a.expected, kind=kind
+    )
+
+
+def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
+    """Holm over the whole table; flips count as tests only where they can fail a row."""
+    flips = config.judge.rule != "accuracy"
+    values = [row.p_accuracy for row in rows] + [row.p_flips for row in rows if flips]
+    found = holm(values)
+    accuracy, rest = found[: len(rows)], found[len(rows) :] or [row.p_flips for row in rows]
+    return [
+        replace(row, adjusted_accuracy=a, adjusted_flips=f)
+        for row, a, f in zip(rows, accuracy, rest, strict=True)
+    ]
+
+
+def _judged(row: Row, config: EvalConfig, by: By, loss: int) -> Row:
+    failures = () if row.control else tuple(_failures(row, config.judge))
+    doubts = tuple(_doubts(row, config, by, loss))
+    verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
+    return replace(row, verdict=verdict, reasons=failures + doubts)
+
+
+def _failures(row: Row, judge: Judge) -> Iterator[str]:
+    if row.adjusted_accuracy <= judge.alpha and row.lost > row.won:
+        yield (
+            f"accuracy fell: {row.lost} answers lost, {row.won} won, "
+            f"p = {row.adjusted_accuracy:.2g} over the table"
+        )
+    if judge.rule != "accuracy" and row.adjusted_flips <= judge.alpha:
+        count = row.texts if judge.rule == "texts" else row.answers
+        yield (
+            f"{count} {judge.rule} flipped, more than in the control pair, "
+            f"p = {row.adjusted_flips:.2g} over the table"
+        )
+
+
+def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
+    judge = config.judge
+    if row.missing:
+        yield f"{row.missing} of {row.pairs + row.missing} samples are missing on one side"
+    if row.control:
+        if row.p_accuracy <= judge.alpha:
+            yield f"the same configuration twice differs: {row.lost} lost, {row.won} won"
+    elif row.right_before < loss and judge.rule != "texts":
+        yield f"{row.right_before} right answers before, and a loss is noticed from {loss} on"
+    names = {each.name: each for each in config.configuration}
+    for name in (row.before, row.after):
+        side = list(by.get((name, row.phase), {}).values())
+        if side:
+            yield from side_doubts(names[name], row.phase, side, judge)
+
+
+def side_doubts(
+    one: Configuration, phase: Phase, samples: Sequence[SampleRecord], judge: Judge
+) -> Iterator[str]:
+    """Why the samples of one side do not show what they are meant to."""
+    lost = sum(each.outcome != "answered" for each in samples)
+    if lost > judge.max_errors * len(samples):
+        yield f"{one.name}: {lost} of {len(samples)} samples without an answer"
+    shares = [share for each in samples if (share := each.cached_share) is not None]
+    hits = sum(share >= judge.min_cached for share in shares)
+    if not one.prefix_cache:
+        if hits:
+            yield f"{one.name}: {plural(hits, 'sample')} hit a cache that is said to be off"
+    elif phase == "cold":
+        if hits > (1 - judge.min_hits) * len(samples):
+            yield f"{one.name}: {hits} of {len(samples)} samples hit in the cold pass"
+    elif not shares:
+        yield f"{one.name}: the server does not tell how many tokens were cached"
+    elif hits < judge.min_hits * len(samples):
+        yield f"{one.name}: only {hits} of {len(samples)} samples hit the cache"
+
+
+def check_comparable(first: Conditions, second: Conditions) -> None:
+    """Refuse to compare what was asked differently. Raises UsageError with both values."""
+    one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
+    for name in sorted(one.keys() | other.keys()):
+        if name.startswith(("data.name", "data.notes")):
+            continue
+        if one.get(name) != other.get(name):
+            raise UsageError(
+                f"the runs differ in {name}: {one.get(name)!r} and {other.get(name)!r}",
+                "only runs with the same data, prompts, sampling and truncation can be compared",
+            )
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
+    return dict(sorted(found.items()))

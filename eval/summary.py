@@ -1,0 +1,134 @@
+"""All that a report of a run shows, made from its records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.compare import Comparison, check_comparable, compare
+from kvproof.eval.config import EvalConfig
+from kvproof.eval.records import Conditions, EvalRun, Phase, SampleRecord, ServerDied
+from kvproof.eval.score import Score, score
+from kvproof.harness.errors import Exit, UsageError, worst
+
+VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it stands, complete or not."""
+
+    directory: str
+    """Where reports are; empty for a comparison of two runs."""
+    conditions: Conditions
+    scores: tuple[Score, ...]
+    comparison: Comparison
+    deaths: tuple[ServerDied, ...]
+    """Servers that ended and whose samples are still missing."""
+    torn: int
+
+    @property
+    def exit(self) -> Exit:
+        """The code that the run ends with."""
+        codes = [VERDICTS[row.verdict] for row in self.comparison.rows]
+        return worst([*codes, *(Exit.FAILURE for _ in self.deaths)])
+
+    @property
+    def verdict(self) -> str:
+        """As a word."""
+        return next(word for word, code in VERDICTS.items() if code == self.exit)
+
+
+def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
+    """Return what a manifest holds of a run, so that it can be read again."""
+    return {
+        "evaluation": msgspec.to_builtins(config),
+        "conditions": msgspec.to_builtins(found),
+    }
+
+
+def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
+    """Return what a run was asked to do. Raises UsageError if its manifest does not say."""
+    try:
+        config = msgspec.convert(run.manifest.config["evaluation"], EvalConfig)
+        return config, msgspec.convert(run.manifest.config["conditions"], Conditions)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"{str(run.directory)!r} is no evaluation that this version reads: {error}",
+            "use the kvproof that wrote it",
+        ) from error
+
+
+def summarise(run: EvalRun) -> Summary:
+    """Score and compare everything that a run has recorded."""
+    config, found = restored(run)
+    samples = run.samples
+    scores = _scores(config, samples)
+    return Summary(
+        directory=str(run.directory),
+        conditions=found,
+        scores=scores,
+        comparison=compare(config, samples, found.data.samples),
+        deaths=tuple(_deaths(run, config, found, samples)),
+        torn=run.torn,
+    )
+
+
+def _scores(config: EvalConfig, samples: list[SampleRecord]) -> tuple[Score, ...]:
+    by: dict[tuple[str, Phase], list[SampleRecord]] = {}
+    for each in samples:
+        by.setdefault((each.configuration, each.phase), []).append(each)
+    return tuple(
+        score(
+            by[one.name, phase],
+            min_cached=config.judge.min_cached,
+            concurrency=config.protocol.concurrency,
+        )
+        for one in config.configuration
+        for phase in config.protocol.phases
+        if (one.name, phase) in by
+    )
+
+
+def _deaths(
+    run: EvalRun, config: EvalConfig, found: Conditions, samples: list[SampleRecord]
+) -> list[ServerDied]:
+    """The last one of each configuration that a later part of the run has not made good."""
+    whole = found.data.samples * len(config.protocol.phases) * config.protocol.repeats
+    last = {each.configuration: each for each in run.records if isinstance(each, ServerDied)}
+    return [
+        death
+        for name, death in last.items()
+        if sum(each.configuration == name for each in samples) < whole
+    ]
+
+
+def across(before: EvalRun, after: EvalRun) -> Summary:
+    """Compare all configurations of a run with the first one of an earlier run.
+
+    The earlier run's control pair measures the noise. Raises UsageError, with both values, if the
+    runs asked differently.
+    """
+    config, found = restored(before)
+    other, asked = restored(after)
+    check_comparable(found, asked)
+    base = (config.baseline, config.control)
+    kept = {each.name for each in base}
+    renamed = {each.name: f"{after.directory.name} {each.name}" for each in other.configuration}
+    news = [replace(each, name=renamed[each.name], control=False) for each in other.configuration]
+    joined = replace(config, configuration=(*base, *news))
+    samples = [each for each in before.samples if each.configuration in kept]
+    samples += [
+        replace(each, configuration=renamed[each.configuration])
+        for each in after.samples
+        if each.configuration in renamed
+    ]
+    return Summary(
+        directory="",
+        conditions=found,
+        scores=_scores(joined, samples),
+        comparison=compare(joined, samples, found.data.samples),
+        deaths=(),
+        torn=before.torn + after.torn,
+    )

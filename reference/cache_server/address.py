@@ -1,0 +1,103 @@
+"""Where a cache server listens, and that it is the only one there (G8)."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+
+class AddressError(ValueError):
+    """An address is not usable; the message says which are."""
+
+
+class Address(NamedTuple):
+    """A socket of this machine's users, or of a network."""
+
+    url: str
+    path: Path | None
+    """Of the socket's file."""
+    local: bool
+    """Nobody on another machine reaches it."""
+
+
+def default_address() -> str:
+    """Return the address of the user's own server: in a folder that only the user may enter."""
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    where = Path(folder) if folder else Path(tempfile.gettempdir()) / f"kvproof-{os.getuid()}"
+    return f"ipc://{where / 'kvproof-cache.sock'}"
+
+
+def parse(text: str) -> Address:
+    """Return an address. Raises AddressError with the value and a legal example."""
+    kind, _, rest = text.partition("://")
+    if kind == "ipc" and rest.startswith("/") and len(os.fsencode(rest)) <= 100:
+        return Address(text, Path(rest), local=True)
+    if kind == "tcp":
+        return Address(text, None, local=_is_loopback(text))
+    raise AddressError(
+        f"address {text!r} must be ipc:// and an absolute path of at most 100 bytes, or "
+        "tcp://host:port, for example ipc:///run/kvproof/cache.sock or tcp://127.0.0.1:7070"
+    )
+
+
+def _is_loopback(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port, host = parts.port, ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        port = None
+    if port is None:
+        raise AddressError(
+            f"address {text!r} must have the number of a host and a port, for example "
+            "tcp://127.0.0.1:7070"
+        )
+    return host.is_loopback
+
+
+class Claim:
+    """The right to listen at an address: ZeroMQ would silently take it from a running server.
+
+    Raises AddressError if another server has it. The lock ends with the process, however it ends.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address, self._descriptor = address, -1
+
+    def __enter__(self) -> Self:
+        path = self._address.path
+        if path is not None:
+            try:
+                self._descriptor = self._lock(path)
+            except OSError as error:
+                raise AddressError(
+                    f"cannot listen at {self._address.url}: {error.strerror}"
+                ) from error
+        return self
+
+    def _lock(self, path: Path) -> int:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.parent.stat().st_uid not in (os.getuid(), 0):
+            raise AddressError(f"the folder {str(path.parent)!r} belongs to another user")
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise AddressError(f"another cache server listens at {self._address.url}") from None
+        return descriptor
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._address.path is not None:
+            self._address.path.unlink(missing_ok=True)
+            os.close(self._descriptor)

@@ -1,0 +1,216 @@
+"""What the cache server does at each verb of a session (G7, G8, H6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.allocator import rounded
+from kvproof.reference.cache_server.sessions import MOST_HELD, Batch, Session
+from kvproof.reference.cache_server.shelf import Entry, Space
+
+if TYPE_CHECKING:
+    from kvproof.reference.cache_server.core import CacheServer
+
+MOST_PIN_NAMES = 1024
+"""In one namespace."""
+
+
+class Decline(Exception):
+    """A message is answered by a refusal, and nothing is done."""
+
+    def __init__(self, reason: m.Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Verbs:
+    """One method for each verb; each costs as much as its message is long."""
+
+    def __init__(self, server: CacheServer) -> None:
+        self._server, self._shelf = server, server.shelf
+        self._next = 0
+        """Of batches and leases."""
+        self._hits = self._misses = 0
+        self._verbs: dict[type, Callable[[Session, Any], m.Reply]] = {
+            m.Reserve: self._reserve,
+            m.Commit: self._commit,
+            m.Abort: self._abort,
+            m.Lookup: self._lookup,
+            m.Acquire: self._acquire,
+            m.Release: self._release,
+            m.Pin: self._pin,
+            m.Unpin: lambda s, r: m.Count(self._shelf.unpin(s.space, r.name)),
+            m.Drop: lambda s, r: self._drop(s.space, r.keys),
+            m.Clear: lambda s, _: self._drop(s.space, list(s.space.index)),
+            m.Status: lambda s, _: m.Told(self.report(s.space)),
+            m.Heartbeat: lambda s, _: m.Count(s.held),
+        }
+
+    def do(self, session: Session, request: m.Request) -> m.Reply:
+        """Do what a message asks for. Raises Decline, and then has done nothing."""
+        return self._verbs[type(request)](session, request)
+
+    def take_back(self, session: Session) -> None:
+        """End all leases and reservations of a session (G8)."""
+        for batch in list(session.batches):
+            self._close(session, batch, {})
+        for lease in list(session.leases):
+            self._end_lease(session, lease)
+
+    def _reserve(self, session: Session, request: m.Reserve) -> m.Reserved:
+        keys, sizes, index = request.keys, request.sizes, session.space.index
+        if len(keys) != len(sizes) or len(set(keys)) != len(keys):
+            raise Decline("malformed", f"{len(keys)} keys, {len(sizes)} sizes; no key twice")
+        self._room_for(session, len(keys))
+        there = [index.get(key) for key in keys]
+        present = [entry if entry and entry.readable else None for entry in there]
+        for held in filter(None, present):  # before anything is evicted
+            self._shelf.lease(held)
+        batch = Batch(present, set())
+        places = []
+        for at, entry in enumerate(there):
+            if entry is not None:
+                places.append(m.Place("present" if entry.readable else "busy"))
+                continue
+            new = batch.entries[at] = self._shelf.reserve(session.space, keys[at], sizes[at])
+            places.append(m.Place("granted", new.offset) if new else m.Place("full"))
+            if new:
+                batch.writing.add(at)
+        for place in places:
+            self._server.refused[place.outcome] += place.outcome in ("busy", "full")
+        session.batches[self._number()] = batch
+        session.held += batch.held
+        return m.Reserved(self._next, places)
+
+    def _commit(self, session: Session, request: m.Commit) -> m.Flags:
+        batch, written, sums = (
+            session.batches.get(request.batch),
+            request.written,
+            request.checksums,
+        )
+        if batch is None:
+            raise Decline("unknown", f"there is no reservation {request.batch}")
+        if not batch.writing.issuperset(written) or (sums and len(sums) != len(written)):
+            raise Decline("malformed", f"positions {written[:8]} with {len(sums)} checksums")
+        return m.Flags(self._close(session, request.batch, dict(zip_longest(written, sums))))
+
+    def _abort(self, session: Session, request: m.Abort) -> m.Flags:
+        return self._commit(session, m.Commit(request.batch, [], []))
+
+    def _close(self, session: Session, batch: int, written: dict[int, int | None]) -> list[bool]:
+        """Publish what is written and give the rest back; tells which objects are there now."""
+        closed = session.batches.pop(batch)
+        session.held -= closed.held
+        there = []
+        for at, entry in enumerate(closed.entries):
+            if entry is None:
+                there.append(False)
+            elif at not in closed.writing:
+                there.append(entry.listed)
+                self._shelf.unlease(entry)
+            elif at in written:
+                there.append(self._shelf.publish(entry, written[at]))
+            else:
+                there.append(False)
+                self._shelf.discard(entry)
+        return there
+
+    def _lookup(self, session: Session, request: m.Lookup) -> m.Flags:
+        return m.Flags([entry is not None for entry in self._find(session.space, request.keys)])
+
+    def _acquire(self, session: Session, request: m.Acquire) -> m.Leased:
+        found = self._find(session.space, request.keys)
+        entries = list(dict.fromkeys(filter(None, found)))
+        self._room_for(session, len(entries))
+        for entry in entries:
+            self._shelf.lease(entry)
+        self._hits += len(found) - found.count(None)
+        self._misses += found.count(None)
+        session.leases[self._number()] = entries
+        session.held += len(entries)
+        return m.Leased(
+            self._next,
+            [m.Extent(e.offset, e.size, e.checksum) if e else None for e in found],
+        )
+
+    def _release(self, session: Session, request: m.Release) -> m.Count:
+        known = [lease for lease in dict.fromkeys(request.leases) if lease in session.leases]
+        for lease in known:
+            self._end_lease(session, lease)
+        return m.Count(len(known))
+
+    def _end_lease(self, session: Session, lease: int) -> None:
+        entries = session.leases.pop(lease)
+        session.held -= len(entries)
+        for entry in entries:
+            self._shelf.unlease(entry)
+
+    def _pin(self, session: Session, request: m.Pin) -> m.Flags:
+        """Pins of a share of the arena at most: others must find room."""
+        space, most = session.space, self._server.settings.pinned_share * self._shelf.allocator.size
+        if len(space.pins) >= MOST_PIN_NAMES and request.name not in space.pins:
+            raise Decline("limit", f"there are {MOST_PIN_NAMES} names of pins already")
+        pinned = []
+        for entry in self._find(space, request.keys):
+            fits = entry and (entry.pins or self._shelf.pinned_bytes + rounded(entry.size) <= most)
+            if entry and fits:
+                self._shelf.pin(entry, request.name)
+            pinned.append(bool(fits))
+        return m.Flags(pinned)
+
+    def _drop(self, space: Space, keys: list[bytes]) -> m.Count:
+        listed = [space.index.get(key) for key in dict.fromkeys(keys)]
+        return m.Count(sum([self._shelf.drop(entry) for entry in listed if entry]))
+
+    def _find(self, space: Space, keys: list[bytes]) -> list[Entry | None]:
+        """Readable objects, without any effect (G7)."""
+        found = [space.index.get(key) for key in keys]
+        return [entry if entry and entry.readable else None for entry in found]
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def _room_for(self, session: Session, count: int) -> None:
+        if session.held + count > MOST_HELD:
+            raise Decline("limit", f"{session.held} objects are held, {MOST_HELD} may be")
+
+    def report(self, space: Space | None) -> m.Report:
+        """Count what there is; `space` is the asking client's."""
+        server, shelf, spaces = self._server, self._shelf, self._server.spaces.values()
+        sessions = server.sessions.values()
+        return m.Report(
+            capacity=shelf.allocator.size,
+            used=shelf.allocator.used,
+            largest_free=shelf.allocator.largest,
+            objects=sum(each.readable for each in spaces),
+            payload=sum(each.payload for each in spaces),
+            leased=sum(each.leased for each in spaces),
+            reserved=shelf.reserved,
+            dropped=shelf.doomed,
+            pinned=shelf.pinned,
+            pinned_bytes=shelf.pinned_bytes,
+            stored=shelf.counts["stored"],
+            evicted=shelf.counts["evicted"],
+            hits=self._hits,
+            misses=self._misses,
+            refused=dict(+server.refused),
+            sessions=[self._session_report(session) for session in sessions],
+            space_objects=space.readable if space else 0,
+            space_payload=space.payload if space else 0,
+            space_leased=space.leased if space else 0,
+        )
+
+    def _session_report(self, session: Session) -> m.SessionReport:
+        return m.SessionReport(
+            session.pid,
+            session.provable,
+            round(self._server.silence_of(session), 3),
+            session.lapsed,
+            session.space.name,
+            sum(len(batch.writing) for batch in session.batches.values()),
+            len(session.leases),
+        )

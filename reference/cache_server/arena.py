@@ -1,0 +1,85 @@
+"""Memory that processes share, and that no death leaves behind (G8); Linux.
+
+The arena has no name in any file system: it is a memory file of the server, which clients open
+through the server's entry in /proc. The kernel takes it back when its last user is gone, however
+that ended, and /proc lets nobody but the same user in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from kvproof.reference.cache_server.messages import Process, Welcome
+from kvproof.reference.cache_server.process import same_host, started, this_process
+
+_POPULATE_WRITE = 23
+"""MADV_POPULATE_WRITE, which the module mmap does not know yet; Linux 5.14."""
+
+
+class ArenaError(RuntimeError):
+    """The memory of a server cannot be reached from here, or cannot be had."""
+
+
+class Arena:
+    """The server's memory file."""
+
+    def __init__(self, size: int, generation: int) -> None:
+        self.descriptor = os.memfd_create(_name(generation), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.fchmod(self.descriptor, 0o600)
+        try:
+            os.posix_fallocate(self.descriptor, 0, size)  # or a client's first write would fail
+        except OSError as error:
+            os.close(self.descriptor)
+            raise ArenaError(f"{size} bytes of memory cannot be had: {error.strerror}") from error
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+
+    def close(self) -> None:
+        """Let go of the memory; clients keep what they have mapped."""
+        os.close(self.descriptor)
+
+
+def attach(welcome: Welcome, generation: int) -> memoryview:
+    """Map the arena of a server on this host. Raises ArenaError.
+
+    All of it is touched now, so that no copy waits for a page; a child of a fork does not have
+    it, for nobody would see that child die.
+    """
+    here, place = this_process(), welcome.server
+    if not same_host(here, place):
+        raise ArenaError("the cache server runs on another host or in another container")
+    try:
+        return _map(Path(f"/proc/{place.pid}/fd/{welcome.descriptor}"), welcome, generation)
+    except OSError as error:
+        raise ArenaError(
+            f"the memory of the cache server (process {place.pid}) cannot be mapped: "
+            f"{error.strerror}; run both as the same user"
+        ) from error
+
+
+def _map(path: Path, welcome: Welcome, generation: int) -> memoryview:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _check(path, welcome.server, generation)
+        mapped = mmap.mmap(descriptor, welcome.size)
+    finally:
+        os.close(descriptor)
+    mapped.madvise(mmap.MADV_DONTFORK)
+    with suppress(OSError):  # an older kernel: pages come one by one
+        mapped.madvise(_POPULATE_WRITE)
+    return memoryview(mapped)
+
+
+def _check(path: Path, server: Process, generation: int) -> None:
+    """The process id may have passed to another process, with another file under the number."""
+    name = f"/memfd:{_name(generation)} "
+    if started(server.pid) != server.started or not str(path.readlink()).startswith(name):
+        raise ArenaError("the cache server ended while its memory was being mapped")
+
+
+def _name(generation: int) -> str:
+    return f"kvproof-cache-{generation:x}"

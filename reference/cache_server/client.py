@@ -1,0 +1,218 @@
+"""The store that an engine uses: objects in the memory of a cache server (G7, G8).
+
+    with connect("ipc:///run/user/1000/kvproof-cache", namespace=weights) as store:
+        with store.reserve({key: size}) as room:
+            for key, view in room.views.items():
+                pages.copy_to(view)          # straight into the shared object
+        lease = store.acquire([key])         # views into the same memory
+
+Threads may share a client; a child of a fork makes its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.connection import Connection, Session
+from kvproof.reference.cache_server.process import this_process
+from kvproof.reference.cache_server.reservation import HeldLease, HeldLeases, Reservation
+from kvproof.reference.object_store import Bytes, Lease, StoreStatus
+
+if TYPE_CHECKING:
+    from kvproof.reference.cache_server.link import Link
+
+R = TypeVar("R")
+
+
+def connect(
+    address: str,
+    *,
+    token: str = "",
+    namespace: str = "",
+    layout: bytes = b"",
+    timeout: float = 5.0,
+    verify: bool = False,
+) -> CacheClient:
+    """Return a client of the server at an address; nothing is sent before its first call.
+
+    `namespace` and `layout`: see `Hello`. `timeout`: seconds without an answer after which the
+    server counts as gone. `verify`: write checksums, and read nothing whose checksum is wrong.
+    Raises ImportError without the extra `server`, ValueError for what is no address.
+    """
+    from kvproof.reference.cache_server.link import ZmqLink
+
+    link = ZmqLink(address)
+    return CacheClient(
+        link, token=token, namespace=namespace, layout=layout, timeout=timeout, verify=verify
+    )
+
+
+class CacheClient:
+    """An ObjectStore; every call may raise CacheServerGone and CacheServerRefused.
+
+    After a server was lost, the next call finds the one that took its place, which is empty;
+    leases of before go on showing the bytes that they showed.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        token: str = "",
+        namespace: str = "",
+        layout: bytes = b"",
+        timeout: float = 5.0,
+        verify: bool = False,
+    ) -> None:
+        hello = m.Hello(token, this_process(), namespace, layout)
+        self._connection = Connection(link, hello, timeout=timeout)
+        self._verify = verify
+
+    def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
+        """See ObjectStore."""
+        data = {key: memoryview(each).cast("B") for key, each in objects.items()}
+        rooms: list[Reservation] = []
+        try:
+            parts = _chunks(data)
+            rooms.extend(self.reserve({key: len(data[key]) for key in part}) for part in parts)
+            for room in rooms:
+                for key, view in room.views.items():
+                    view[:] = data[key]
+            return frozenset[bytes]().union(*[room.commit() for room in rooms])
+        finally:
+            for room in rooms:
+                room.release()
+
+    def reserve(self, sizes: Mapping[bytes, int]) -> Reservation:
+        """Return room for objects, to be written and committed; `sizes` are bytes.
+
+        At most `messages.MOST_KEYS` objects. Nothing waits: what has no room, or is being
+        written by another client, has no view.
+        """
+        request = m.Reserve(list(sizes), list(sizes.values()))
+        session, reply = self._bound(request, m.Reserved)
+        try:
+            arena = self._connection.arena(session)
+        except Exception:
+            self._connection.give_back(session, m.Abort(reply.batch))
+            raise
+        return Reservation(self._connection, session, reply, arena, sizes, verify=self._verify)
+
+    def lookup(self, keys: Sequence[bytes]) -> list[bool]:
+        """See ObjectStore."""
+        return [
+            flag
+            for part in _chunks(keys)
+            for flag in self._call(m.Lookup(part), m.Flags).flags
+        ]  # fmt: skip
+
+    def acquire(self, keys: Sequence[bytes]) -> Lease:
+        """See ObjectStore; the views are into the memory of the server."""
+        leases: list[HeldLease] = []
+        try:
+            leases.extend(self._acquire(part) for part in _chunks(keys))
+        except BaseException:
+            for lease in leases:
+                lease.release()
+            raise
+        return leases[0] if len(leases) == 1 else HeldLeases(leases)
+
+    def _acquire(self, keys: list[bytes]) -> HeldLease:
+        session, reply = self._bound(m.Acquire(keys), m.Leased)
+        views: list[memoryview | None] = [None] * len(keys)
+        try:
+            for at, extent in enumerate(reply.extents):
+                if extent is not None:
+                    arena = self._connection.arena(session)
+                    view = arena[extent.offset : extent.offset + extent.size].toreadonly()
+                    views[at] = view if self._is_intact(keys[at], view, extent) else None
+        except BaseException:
+            self._connection.give_back(session, m.Release([reply.lease]))
+            raise
+        return HeldLease(views, self._connection, session, reply.lease)
+
+    def drop(self, keys: Iterable[bytes]) -> int:
+        """See ObjectStore; what is being written is dropped too."""
+        return sum(self._call(m.Drop(part), m.Count).count for part in _chunks(keys))
+
+    def clear(self) -> int:
+        """Forget all objects of the namespace (H6); returns how many there were."""
+        return self._call(m.Clear(), m.Count).count
+
+    def pin(self, name: str, keys: Iterable[bytes]) -> list[bool]:
+        """Keep objects from being evicted until `unpin`, also when this client is gone.
+
+        False: not there, or the pins of all clients have their share of the memory.
+        """
+        parts = _chunks(keys)
+        return [flag for part in parts for flag in self._call(m.Pin(name, part), m.Flags).flags]
+
+    def unpin(self, name: str) -> int:
+        """Give up what a name keeps; returns how many objects that were."""
+        return self._call(m.Unpin(name), m.Count).count
+
+    def status(self) -> StoreStatus:
+        """Count the objects of the namespace; the capacity is that of all namespaces."""
+        told = self.report()
+        return StoreStatus(
+            told.space_objects, told.space_payload, told.capacity, told.space_leased
+        )  # fmt: skip
+
+    def report(self) -> m.Report:
+        """Return what the server says of itself."""
+        return self._call(m.Status(), m.Told).report
+
+    def heartbeat(self) -> None:
+        """Say that this client lives; needed between two calls that are `patience` apart."""
+        self._call(m.Heartbeat(), m.Count)
+
+    def close(self) -> None:
+        """Release everything and end the session.
+
+        Raises BufferError while an array over a view is alive.
+        """
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, request: m.Request, kind: type[R]) -> R:
+        reply = self._connection.call(request)
+        assert isinstance(reply, kind)
+        return reply
+
+    def _bound(self, request: m.Request, kind: type[R]) -> tuple[Session, R]:
+        """Call, and tell in which session the answer has its meaning."""
+        while True:
+            session = self._connection.session()
+            reply = self._connection.call(request, session=session)
+            if reply is not None:
+                assert isinstance(reply, kind)
+                return session, reply
+
+    def _is_intact(self, key: bytes, view: memoryview, extent: m.Extent) -> bool:
+        """Drop what is not as it was written."""
+        if not self._verify or extent.checksum in (None, zlib.crc32(view)):
+            return True
+        self.drop([key])
+        return False
+
+
+def _chunks(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Keys of one message each."""
+    source = iter(keys)
+    while part := list(islice(source, m.MOST_KEYS)):
+        yield part

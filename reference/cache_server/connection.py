@@ -1,0 +1,200 @@
+"""One client's calls: sessions that come back after a server was lost, calls that happen once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.process import this_process
+
+if TYPE_CHECKING:
+    from kvproof.reference.cache_server.link import Link
+
+FIRST_WAIT = 0.25
+"""Seconds until a call is repeated; twice as long each time."""
+
+
+class CacheServerGone(ConnectionError):
+    """No server answers; what to do is in the message."""
+
+
+class CacheServerRefused(RuntimeError):
+    """The server answered, and did nothing; `reason` is one of `messages.Reason`."""
+
+    def __init__(self, address: str, refused: m.Refused) -> None:
+        super().__init__(f"the cache server at {address} refuses: {refused.message}")
+        self.reason = refused.reason
+
+
+class Held(Protocol):
+    """A lease or a reservation."""
+
+    def let_go(self) -> None:
+        """End the views. Raises BufferError while something else refers to the bytes."""
+
+
+@dataclass(eq=False)
+class Session:
+    """What the client knows of one session; nothing of it is used in another one (G8)."""
+
+    id: bytes
+    generation: int
+    welcome: m.Welcome
+    open: dict[int, Held] = field(default_factory=dict)
+    """Number -> lease or reservation."""
+    arena: memoryview | None = None
+    late: list[m.Request] = field(default_factory=list)
+    """What is to be given back as soon as the server answers again."""
+
+
+class Connection:
+    """Calls of one client, one at a time; threads may share it, a fork may not."""
+
+    def __init__(self, link: Link, hello: m.Hello, *, timeout: float) -> None:
+        self._link, self._hello, self._timeout = link, hello, timeout
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._number = 0
+        self._session: Session | None = None
+        self._unfinished: tuple[int, bytes] | None = None
+        """A call whose answer did not come: it is asked for again before the next call."""
+
+    def call(self, request: m.Request, *, session: Session | None = None) -> m.Reply | None:
+        """Return the answer of the server.
+
+        `session`: the request is about something of that session; None if it is gone, and what
+        it meant with it. Raises CacheServerGone, CacheServerRefused.
+        """
+        with self._lock:
+            while True:
+                now = self.session()
+                if session not in (None, now):
+                    return None
+                reply = self._ask(now, request)
+                if reply is not None:
+                    return reply
+
+    def session(self) -> Session:
+        """Return the session, a new one if there is none. Raises as `call`."""
+        with self._lock:
+            if os.getpid() != self._pid:
+                raise RuntimeError("a client of the cache server does not survive a fork: make one")
+            if self._session is None:
+                self._unfinished = None
+                self._session = self._open()
+            return self._session
+
+    def give_back(self, session: Session, request: m.Request) -> None:
+        """Say that a lease or a reservation is over; if nobody answers, before the next call."""
+        with self._lock:
+            if session is self._session:
+                waits = bool(session.late)
+                session.late.append(request)
+                if not waits:
+                    with suppress(CacheServerGone):  # the next call will say so
+                        self._send_late(session)
+
+    def arena(self, session: Session) -> memoryview:
+        """Return the memory of a session's server, mapped at first use. Raises ArenaError."""
+        with self._lock:
+            if session.arena is None:
+                session.arena = self._link.attach(session.welcome, session.generation)
+            return session.arena
+
+    def close(self) -> None:
+        """Release all that is open and say goodbye.
+
+        Raises BufferError, and says nothing, while something else refers to the bytes.
+        """
+        with self._lock:
+            session = self._session
+            for held in list(session.open.values()) if session else ():
+                held.let_go()
+            if session is not None and os.getpid() == self._pid:
+                self._number += 1
+                self._link.send(m.call(self._number, session.id, m.Goodbye()))
+                self._link.receive(FIRST_WAIT)
+            self._session = None
+            self._link.close()
+
+    def _ask(self, session: Session, request: m.Request) -> m.Reply | None:
+        """Return the answer, None if the session is not there any more."""
+        self._undo_unfinished(session)
+        self._send_late(session)
+        if self._session is not session:
+            return None
+        self._number += 1
+        return self._exchange(session, self._number, m.call(self._number, session.id, request))
+
+    def _exchange(self, session: Session, number: int, frame: bytes) -> m.Reply | None:
+        self._unfinished = (number, frame)
+        answer = self._answer(number, frame)
+        self._unfinished = None
+        lost = isinstance(answer.body, m.Refused) and answer.body.reason == "session"
+        if lost or answer.generation != session.generation:
+            self._session = None
+            return None
+        if isinstance(answer.body, m.Refused):
+            raise CacheServerRefused(self._link.address, answer.body)
+        return answer.body
+
+    def _send_late(self, session: Session) -> None:
+        while session.late and self._session is session:
+            self._undo_unfinished(session)
+            self._number += 1
+            frame = m.call(self._number, session.id, session.late[0])
+            self._exchange(session, self._number, frame)
+            del session.late[0]
+
+    def _undo_unfinished(self, session: Session) -> None:
+        """Nobody knows of what a call got whose answer never came: give it back."""
+        while self._unfinished is not None and self._session is session:
+            reply = self._exchange(session, *self._unfinished)
+            undo: m.Request | None = None
+            if isinstance(reply, m.Reserved):
+                undo = m.Abort(reply.batch)
+            elif isinstance(reply, m.Leased):
+                undo = m.Release([reply.lease])
+            if undo is not None and self._session is session:
+                self._number += 1
+                self._unfinished = (self._number, m.call(self._number, session.id, undo))
+
+    def _open(self) -> Session:
+        self._number += 1
+        hello = msgspec.structs.replace(self._hello, process=this_process())
+        answer = self._answer(self._number, m.call(self._number, b"", hello))
+        if isinstance(answer.body, m.Refused):
+            raise CacheServerRefused(self._link.address, answer.body)
+        assert isinstance(answer.body, m.Welcome)
+        return Session(answer.body.session, answer.generation, answer.body)
+
+    def _answer(self, number: int, frame: bytes) -> m.Answer:
+        """Ask until there is an answer. Raises CacheServerGone."""
+        end, wait = time.monotonic() + self._timeout, FIRST_WAIT
+        self._link.send(frame)
+        while (left := end - time.monotonic()) > 0:
+            data = self._link.receive(min(left, wait))
+            if data is None:
+                wait *= 2
+                self._link.reconnect()
+                self._link.send(frame)
+            elif (answer := _decoded(data)) and answer.number == number:
+                return answer
+        raise CacheServerGone(
+            f"no cache server answered at {self._link.address} within {self._timeout:g} s: check "
+            "the address, or start one with `kvproof cache-server`"
+        )
+
+
+def _decoded(data: bytes) -> m.Answer | None:
+    try:
+        return m.answers.decode(data)
+    except msgspec.DecodeError as error:
+        raise CacheServerGone(f"something that is no cache server answered: {error}") from error

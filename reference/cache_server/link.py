@@ -1,0 +1,80 @@
+"""How messages of a client get to its server, by ZeroMQ."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kvproof.reference.cache_server import arena
+from kvproof.reference.cache_server.messages import Welcome
+
+try:
+    import zmq
+except ImportError as error:
+    raise ImportError("the cache server needs ZeroMQ: pip install 'kvproof[server]'") from error
+
+
+class Link(Protocol):
+    """What a client needs of a transport; messages may be lost, repeated or late."""
+
+    @property
+    def address(self) -> str:
+        """Of the server, for errors."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a message, at once."""
+
+    def receive(self, seconds: float) -> bytes | None:
+        """Return the next message, or None if there is none in time."""
+
+    def reconnect(self) -> None:
+        """Start afresh: the server may be another one."""
+
+    def attach(self, welcome: Welcome, generation: int) -> memoryview:
+        """Return the arena of a server. Raises ArenaError."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class ZmqLink:
+    """One socket, made anew at each reconnection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._context = zmq.Context()
+        self._socket = self._connected()
+
+    def _connected(self) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.SNDHWM, 16)
+        socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        socket.connect(self.address)
+        return socket
+
+    def send(self, frame: bytes) -> None:
+        """See Link; what cannot be sent at once is lost."""
+        try:
+            self._socket.send(frame, zmq.DONTWAIT)
+        except zmq.Again:
+            self.reconnect()
+
+    def receive(self, seconds: float) -> bytes | None:
+        """See Link."""
+        if not self._socket.poll(max(1, int(seconds * 1000)), zmq.POLLIN):
+            return None
+        return self._socket.recv()
+
+    def reconnect(self) -> None:
+        """See Link."""
+        self._socket.close()
+        self._socket = self._connected()
+
+    def attach(self, welcome: Welcome, generation: int) -> memoryview:
+        """See Link."""
+        return arena.attach(welcome, generation)
+
+    def close(self) -> None:
+        """See Link."""
+        self._socket.close()
+        self._context.term()

@@ -1,0 +1,51 @@
+"""What each client holds, so that all of it can be taken back when the client is dead (G8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvproof.reference.cache_server.shelf import Entry, Space
+
+MOST_HELD = 1 << 16
+"""Objects that one client may have under leases and reservations at a time."""
+
+
+@dataclass(eq=False, slots=True)
+class Batch:
+    """One reservation: objects to write, and objects that were there and are held for it."""
+
+    entries: list[Entry | None]
+    """For each key that was asked for; None: it has no place."""
+    writing: set[int]
+    """Positions of those to write."""
+
+    @property
+    def held(self) -> int:
+        """Objects that others cannot have evicted."""
+        return len(self.entries) - self.entries.count(None)
+
+    @property
+    def unwritten(self) -> list[Entry]:
+        """Objects that nobody can read yet."""
+        return [entry for at in sorted(self.writing) if (entry := self.entries[at])]
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One client, from its hello to its goodbye or to the proof that it is dead."""
+
+    id: bytes
+    space: Space
+    pid: int
+    provable: bool
+    heard: float
+    """When its last message came."""
+    lapsed: bool = False
+    """It was silent for so long that nobody waits for what it was writing."""
+    batches: dict[int, Batch] = field(default_factory=dict)
+    leases: dict[int, list[Entry]] = field(default_factory=dict)
+    held: int = 0
+    """Objects under its leases and reservations, each time they are."""
+    number: int = -1
+    answer: bytes = b""
+    """To the call of that number."""

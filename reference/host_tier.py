@@ -1,0 +1,241 @@
+"""Objects in host memory: bounded, least recently used first, fixed while they are read (G7, H6).
+
+    store --> resident --evict--> the store below, if there is one
+                 ^                    |
+                 +------ acquire -----+
+
+What is found below comes up as it is acquired. Nothing depends on a clock or on the bytes of a
+key: equal calls have equal results (C7).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kvproof.reference.object_store import Bytes, Lease, ObjectStore, StoreStatus
+from kvproof.reference.tier_counts import TierCounts
+
+HOST, BELOW = "host", "disk"
+
+
+class _Object:
+    """One resident object; it leaves memory when it is forgotten and its last lease has ended."""
+
+    __slots__ = ("data", "pins", "resident", "size")
+
+    def __init__(self, data: Bytes, size: int) -> None:
+        self.data = data
+        self.size = size
+        self.pins = 0
+        self.resident = True
+        """Whether it is found; it may be read for longer."""
+
+
+class HostLease(Lease):
+    """Pins what it shows, here and below."""
+
+    def __init__(
+        self,
+        tier: HostTier,
+        views: Sequence[memoryview | None],
+        pinned: Sequence[_Object],
+        below: Lease | None,
+    ) -> None:
+        super().__init__(views)
+        self._tier, self._pinned, self._below = tier, pinned, below
+
+    def release(self) -> None:
+        """See `Lease.release`."""
+        super().release()
+        pinned, self._pinned = self._pinned, ()
+        self._tier.unpin(pinned)
+        if self._below is not None:
+            self._below.release()
+
+
+class HostTier:
+    """An `ObjectStore` of at most `capacity` bytes, above `below`, if there is one.
+
+    `allocate` gives the memory of an object: pinned memory is the data plane's to hand out.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        below: ObjectStore | None = None,
+        allocate: Callable[[int], bytearray | memoryview] = bytearray,
+    ) -> None:
+        self.capacity = capacity
+        self.below = below
+        self._allocate = allocate
+        self._objects: OrderedDict[bytes, _Object] = OrderedDict()
+        """Least recently used first."""
+        self._used = 0
+        """Bytes of all objects, those included that are forgotten and still read."""
+        self.counts = TierCounts()
+
+    def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
+        """See `ObjectStore`. What leaves to make room goes to the store below."""
+        spilled: dict[bytes, Bytes] = {}
+        kept = {key for key, data in objects.items() if self._put(key, data, objects, spilled)}
+        self._spill(spilled)
+        return frozenset(kept)
+
+    def _put(
+        self,
+        key: bytes,
+        data: Bytes,
+        call: Mapping[bytes, object],
+        spilled: dict[bytes, Bytes],
+    ) -> _Object | None:
+        """Keep a copy of one object; None if there is no room, and then nothing has changed."""
+        known = self._objects.get(key)
+        if known is not None:
+            self._objects.move_to_end(key)
+            return known
+        source = memoryview(data).cast("B")
+        room = self._make_room(source.nbytes, call, spilled)
+        copy = self._copy(source) if room else None
+        if copy is None:
+            self.counts.left_out += 1
+            return None
+        self._objects[key] = made = _Object(copy, source.nbytes)
+        self._used += made.size
+        self.counts.stored += 1
+        self.counts.stored_bytes += made.size
+        return made
+
+    def _copy(self, source: memoryview) -> Bytes | None:
+        try:
+            copy = self._allocate(source.nbytes)
+        except MemoryError:
+            self.counts.errors += 1
+            return None
+        copy[:] = source
+        return copy
+
+    def _make_room(
+        self, size: int, call: Mapping[bytes, object], spilled: dict[bytes, Bytes]
+    ) -> bool:
+        """Evict the least recently used, but none that is read and none of the call."""
+        missing = self._used + size - self.capacity
+        victims = []
+        if missing > 0 and size <= self.capacity:
+            for key, each in self._objects.items():
+                if missing <= 0:
+                    break
+                if not each.pins and key not in call:
+                    victims.append(key)
+                    missing -= each.size
+        if missing > 0:
+            return False
+        for key in victims:
+            spilled[key] = self._forget(key).data
+            self.counts.evicted += 1
+        return True
+
+    def _forget(self, key: bytes) -> _Object:
+        gone = self._objects.pop(key)
+        gone.resident = False
+        if not gone.pins:
+            self._used -= gone.size
+        return gone
+
+    def _spill(self, objects: Mapping[bytes, Bytes]) -> None:
+        if objects and self.below is not None:
+            self.below.store(objects)
+
+    def lookup(self, keys: Sequence[bytes]) -> list[bool]:
+        """See `ObjectStore`."""
+        return [place is not None for place in self.where(keys)]
+
+    def where(self, keys: Sequence[bytes]) -> list[str | None]:
+        """Tell in which tier each object is found first, None if in none (V1)."""
+        missing = [key for key in keys if key not in self._objects]
+        found = self.below.lookup(missing) if self.below is not None and missing else ()
+        below = {key for key, there in zip(missing, found, strict=False) if there}
+        return [HOST if key in self._objects else BELOW if key in below else None for key in keys]
+
+    def holds(self, key: bytes) -> bool:
+        """Tell whether an object is in host memory itself."""
+        return key in self._objects
+
+    def acquire(self, keys: Sequence[bytes]) -> HostLease:
+        """See `ObjectStore`. What was found below only is kept here too, if there is room."""
+        spilled: dict[bytes, Bytes] = {}
+        pinned = {key: self._pin(key) for key in dict.fromkeys(keys) if key in self._objects}
+        missing = [key for key in dict.fromkeys(keys) if key not in pinned]
+        self.counts.hits += len(pinned)
+        views: dict[bytes, memoryview | None] = {}
+        below = None
+        if self.below is not None and missing:
+            below = self.below.acquire(missing)
+            views = dict(zip(missing, below.views, strict=True))
+            for key, view in views.items():
+                if view is not None and self._put(key, view, dict.fromkeys(keys), spilled):
+                    pinned[key] = self._pin(key)
+        self.counts.misses += len(missing)
+        lease = self._lease(keys, pinned, views, below)
+        self._spill(spilled)
+        return lease
+
+    def _lease(
+        self,
+        keys: Sequence[bytes],
+        pinned: Mapping[bytes, _Object],
+        below: Mapping[bytes, memoryview | None],
+        lease: Lease | None,
+    ) -> HostLease:
+        views = [
+            memoryview(pinned[key].data).cast("B").toreadonly() if key in pinned else below.get(key)
+            for key in keys
+        ]
+        self.counts.read_bytes += sum(view.nbytes for view in views if view is not None)
+        return HostLease(self, views, [*pinned.values()], lease)
+
+    def _pin(self, key: bytes) -> _Object:
+        self._objects.move_to_end(key)
+        found = self._objects[key]
+        found.pins += 1
+        return found
+
+    def unpin(self, objects: Iterable[_Object]) -> None:
+        """End the reading of objects; those that were forgotten meanwhile leave memory."""
+        for each in objects:
+            each.pins -= 1
+            if not each.pins and not each.resident:
+                self._used -= each.size
+
+    def drop(self, keys: Iterable[bytes]) -> int:
+        """See `ObjectStore`; also below."""
+        dropped = {*keys}
+        here = [key for key in dropped if key in self._objects]
+        for key in here:
+            self._forget(key)
+        if self.below is None:
+            return len(here)
+        there = sum(self.below.lookup([key for key in dropped if key not in here]))
+        self.below.drop(dropped)
+        return len(here) + there
+
+    def clear(self) -> int:
+        """Forget all objects in host memory; those below are another store's (H6)."""
+        count = len(self._objects)
+        for key in [*self._objects]:
+            self._forget(key)
+        return count
+
+    def keys(self) -> list[bytes]:
+        """Return the keys of the objects in host memory, the next victim first (T3)."""
+        return [*self._objects]
+
+    def flush(self) -> None:
+        """Let the store below have everything, too: nobody will evict it any more."""
+        self._spill({key: each.data for key, each in self._objects.items()})
+
+    def status(self) -> StoreStatus:
+        """See `ObjectStore`."""
+        pinned = sum(each.pins > 0 for each in self._objects.values())
+        return StoreStatus(len(self._objects), self._used, self.capacity, pinned)

@@ -1,0 +1,1 @@
+"""Hugging Face models behind the protocol `Model`, unmodified, on paged memory."""

@@ -1,0 +1,67 @@
+"""Which families run, and why others do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.reference.model_runner.specs import UnsupportedModel
+
+TESTED = (
+    "bamba",
+    "deepseek_v3",
+    "deepseek_v32",
+    "falcon_h1",
+    "gemma3",
+    "gemma3_text",
+    "gemma4_text",
+    "glm_moe_dsa",
+    "gpt_oss",
+    "kimi_linear",
+    "lfm2",
+    "llama",
+    "llama4_text",
+    "mamba2",
+    "nemotron_h",
+    "qwen2_5_vl",
+    "qwen3",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen3_moe",
+    "qwen3_next",
+    "qwen3_vl",
+)
+"""`model_type` of the families in the zoo of `kvproof.suites.parity`."""
+
+_OWN_CACHE = "keeps its cache in classes of its own, which page differently"
+_MAMBA_1 = (
+    "is Mamba-1: the scan of transformers takes no initial state, so a prompt in chunks is "
+    "computed as if each chunk were the first"
+)
+REFUSED = {
+    "deepseek_v4": _OWN_CACHE,
+    "falcon_mamba": _MAMBA_1,
+    "jamba": _MAMBA_1,
+    "mamba": _MAMBA_1,
+    "minimax": _OWN_CACHE,
+    "minimax_m3_vl": _OWN_CACHE,
+}
+"""`model_type` -> what is in the way."""
+
+
+def check_family(config: Any) -> None:
+    """Raise UnsupportedModel for a family that cannot run, with the reason and what can.
+
+    A family that is neither tested nor refused is left to the self-check.
+    """
+    family = config.model_type
+    reason = REFUSED.get(family, "")
+    if not reason and config.is_encoder_decoder:
+        reason = "has an encoder for text; only decoders run"
+    architectures = config.architectures or ()
+    if not reason and not any(name.endswith(_GENERATES) for name in architectures):
+        reason = f"generates no text: its architectures are {list(architectures)}"
+    if reason:
+        raise UnsupportedModel(f"family {family} {reason}; tested are {', '.join(TESTED)}")
+
+
+_GENERATES = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")

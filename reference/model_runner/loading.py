@@ -1,0 +1,105 @@
+"""Any local folder in the layout of Hugging Face -> a model, its tokenizer, its chat template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer
+
+from kvproof.reference.model_runner.families import TESTED, check_family
+from kvproof.reference.model_runner.self_check import SelfCheck, require, self_check
+from kvproof.reference.model_runner.specs import UnsupportedModel
+
+
+class Loaded(NamedTuple):
+    """A model that is ready to run."""
+
+    model: Any
+    tokenizer: Any | None
+    """None if the folder holds none: prompts are then token ids."""
+    processor: Any | None
+    """Turns images into what the model reads; None for models without."""
+    check: SelfCheck | None
+    """None if it was not asked for."""
+
+    @property
+    def family(self) -> str:
+        """`model_type` of the model."""
+        return str(self.model.config.model_type)
+
+    @property
+    def tested(self) -> bool:
+        """Tell whether the parity suite has a model of this family."""
+        return self.family in TESTED
+
+    @property
+    def chats(self) -> bool:
+        """Tell whether the folder says how a conversation becomes a prompt."""
+        return bool(getattr(self.processor or self.tokenizer, "chat_template", None))
+
+    def chat(self, messages: list[dict[str, Any]]) -> list[int]:
+        """Turn messages into token ids, ready for the answer. Raises UnsupportedModel."""
+        if not self.chats or self.tokenizer is None:
+            raise UnsupportedModel("the folder has no chat template: use plain completions")
+        template = (self.processor or self.tokenizer).chat_template
+        text = self.tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        )
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def load(
+    folder: str | Path,
+    *,
+    dtype: torch.dtype | str = "auto",
+    device: str | torch.device = "cpu",
+    check: bool = True,
+) -> Loaded:
+    """Load a folder from the disk; nothing is downloaded and no code in it is run.
+
+    `check` runs the self-check of the family on these weights. Raises UnsupportedModel, with the
+    reason and the families that are tested.
+    """
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise UnsupportedModel(
+            f"{path} is no folder of a model: it has no config.json; for example a folder that "
+            "save_pretrained has written, or a snapshot of a repository"
+        )
+    model = _model(path, dtype).to(device).eval()
+    found = self_check(model) if check else None
+    if found:
+        require(found)
+    tokenizer = _optional(AutoTokenizer, path, "tokenizer_config.json", "tokenizer.json")
+    processor = _optional(AutoProcessor, path, "preprocessor_config.json", "processor_config.json")
+    return Loaded(model, tokenizer, processor, found)
+
+
+def _model(path: Path, dtype: torch.dtype | str) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    except (ValueError, KeyError) as error:
+        raise UnsupportedModel(
+            f"transformers {transformers.__version__} does not know the model in {path}: {error}; "
+            f"tested are {', '.join(TESTED)}"
+        ) from error
+    check_family(config)
+    name = config.architectures[0]
+    make = getattr(transformers, name, None)
+    if make is None:
+        raise UnsupportedModel(
+            f"transformers {transformers.__version__} has no {name}; code that a folder brings "
+            f"along is not run; tested are {', '.join(TESTED)}"
+        )
+    return make.from_pretrained(path, dtype=dtype, local_files_only=True)
+
+
+def _optional(make: Any, path: Path, *names: str) -> Any | None:
+    """Load what a folder may have beside its weights."""
+    if not any((path / name).is_file() for name in names):
+        return None
+    return make.from_pretrained(path, local_files_only=True)

@@ -1,0 +1,120 @@
+"""The bytes of all blocks and states, and typed views of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kvproof.reference.block_pool import NULL_BLOCK
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.model_runner.page_map import Field, PageMap
+from kvproof.reference.symbolic_memory import WrongAddress
+
+POISON = 0xFF
+"""Byte of what was freed or never written: NaN in every floating-point type."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class Slots(NamedTuple):
+    """Where entries lie: kernel blocks and the places inside them, both [rows, tokens]."""
+
+    pages: torch.Tensor
+    offsets: torch.Tensor
+
+
+class PagedMemory:
+    """One array [blocks, block bytes] for all groups; rows of states beside it if asked for.
+
+    Two owners of one block destroy each other's content, whichever groups they belong to.
+    """
+
+    def __init__(self, pages: PageMap, config: CacheConfig, device: torch.device) -> None:
+        self.map, self.device = pages, device
+        shape = config.num_blocks, pages.block_bytes
+        self.blocks = torch.full(shape, POISON, dtype=torch.uint8, device=device)
+        self.blocks[NULL_BLOCK] = 0
+        separate = config.state_pool == "separate" and pages.state_bytes
+        rows = 1 + config.max_requests + config.prefix_cache_state_budget if separate else 0
+        self.rows = torch.full((rows, pages.state_bytes), POISON, dtype=torch.uint8, device=device)
+        self._views = [
+            {(field.layer, field.part.name): self._view(group, field) for field in fields}
+            for group, fields in enumerate(pages.fields)
+        ]
+
+    def _view(self, group: int, field: Field) -> torch.Tensor:
+        """Return [kernel blocks, tokens, *entry] of one tensor, without a copy."""
+        part, config = field.part, self.map.configs[group]
+        size = part.dtype.itemsize
+        count = len(self.blocks) * config.kernel_ratio
+        inner = torch.empty(part.shape, device="meta").stride()
+        width = torch.Size(part.shape).numel()
+        strides = (self.map.page_bytes(group) // size, width, *inner)
+        flat = self.blocks.view(-1).view(part.dtype)
+        shape = (count, config.kernel_size, *part.shape)
+        return flat.as_strided(shape, strides, field.offset // size)
+
+    def view(self, group: int, layer: int, name: str) -> torch.Tensor:
+        """Return a tensor of a layer: [kernel blocks, tokens, *entry]."""
+        return self._views[group][layer, name]
+
+    # --- entries ---
+
+    def slots(
+        self, group: int, tables: Sequence[npt.NDArray[np.int32]], places: Ints, *, writes: int
+    ) -> Slots:
+        """Return the slots of `places` [rows, positions]; a negative one is in the null block.
+
+        `tables` hold kernel-block ids [width] for each row; the last `writes` positions will be
+        written. Raises WrongAddress for a position that a table is too short for, and for a write
+        to the null block (B1).
+        """
+        size = self.map.configs[group].kernel_size
+        index = np.maximum(places, 0) // size
+        table = np.stack(tables).astype(np.int64)
+        if index.size and index.max() >= table.shape[1]:
+            most = table.shape[1] * size
+            raise WrongAddress(f"tables of {most} tokens cannot hold position {places.max()}")
+        pages = np.where(places < 0, NULL_BLOCK, np.take_along_axis(table, index, axis=1))
+        written = pages[:, pages.shape[1] - writes :]
+        if (written < (NULL_BLOCK + 1) * self.map.configs[group].kernel_ratio).any():
+            raise WrongAddress("a step writes to the null block")
+        return Slots(*(self._to_device(each) for each in (pages, np.maximum(places, 0) % size)))
+
+    def _to_device(self, values: Ints) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+    # --- states ---
+
+    def state(self, ids: Sequence[int]) -> torch.Tensor:
+        """Return a copy of the bytes of a state, [bytes]."""
+        if len(self.rows):
+            return self.rows[ids[0]].clone()
+        return self.blocks[list(ids)].reshape(-1)[: self.map.state_bytes]
+
+    def write_state(self, ids: Sequence[int], state: torch.Tensor) -> None:
+        """Write the bytes of a state. Raises WrongAddress for id 0."""
+        if min(ids) <= NULL_BLOCK:
+            raise WrongAddress(f"a step writes a state to {list(ids)}: 0 is never used")
+        if len(self.rows):
+            self.rows[ids[0]] = state
+            return
+        for block, part in zip(ids, state.split(self.map.block_bytes), strict=False):
+            self.blocks[block, : len(part)] = part
+
+    # --- blocks ---
+
+    def copy(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, destination) each (T6). Raises WrongAddress for block 0."""
+        for source, target in pairs:
+            if target == NULL_BLOCK:
+                raise WrongAddress("a step copies into the null block")
+            self.blocks[target] = self.blocks[source]
+
+    def poison(self, blocks: Sequence[int]) -> None:
+        """Destroy the content of blocks that nobody may read any more."""
+        self.blocks[torch.tensor(list(blocks), dtype=torch.int64, device=self.device)] = POISON

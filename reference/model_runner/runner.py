@@ -1,0 +1,222 @@
+"""A Hugging Face model as the `Model` of an engine (C1, S4, T6, R1, R4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from kvproof.reference.config import CacheConfig, ConfigError
+from kvproof.reference.model_runner.batch import Batch, Row
+from kvproof.reference.model_runner.forward import Forward
+from kvproof.reference.model_runner.images import Images, spans_inside
+from kvproof.reference.model_runner.memory import PagedMemory
+from kvproof.reference.model_runner.page_map import group_configs, layer_groups, page_map
+from kvproof.reference.model_runner.specs import probe
+from kvproof.reference.work import Place, Sample, Work
+
+Mode: TypeAlias = Literal["exact", "batched"]
+MODES: tuple[Mode, ...] = ("exact", "batched")
+OnLogits: TypeAlias = Callable[[str, int, torch.Tensor], None]
+"""Called with a request, its first position and logits [tokens, vocabulary], once per forward."""
+Choose: TypeAlias = Callable[[str, int, torch.Tensor], int]
+"""Called with a request, the position of its next token and logits [vocabulary]; returns it."""
+
+
+def cache_config(
+    model: Any,
+    *,
+    num_blocks: int,
+    block_size: int = 64,
+    kernel_block_size: int = 0,
+    local_block_size: int = 0,
+    **options: Any,
+) -> CacheConfig:
+    """Describe the caches of a model to the control plane; `options` are those of CacheConfig.
+
+    `local_block_size`: of windows and chunks, if not that of full attention. Raises
+    UnsupportedModel and ConfigError.
+    """
+    found = probe(model)
+    groups = group_configs(
+        layer_groups(found.layers),
+        block_size=block_size,
+        kernel_block_size=kernel_block_size,
+        local_block_size=local_block_size,
+    )
+    experts = found.experts if options.get("return_routed_experts") else (0, 0, 0)
+    return CacheConfig(num_blocks, block_size, groups=groups, experts=experts, **options)
+
+
+class HuggingFaceModel:
+    """Runs steps at once.
+
+    `exact`: one request per forward, so its logits are those of a `DynamicCache` that is fed the
+    same chunks, bit for bit, whatever else runs. `batched`: segments of equal length together.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        config: CacheConfig,
+        *,
+        mode: Mode = "exact",
+        on_logits: OnLogits | None = None,
+        choose: Choose | None = None,
+    ) -> None:
+        """`choose` samples, the likeliest token without it.
+
+        Raises ConfigError if the groups of `config` are not those of the model.
+        """
+        if mode not in MODES:
+            raise ConfigError(f"mode {mode!r} must be one of {', '.join(MODES)}")
+        found = probe(model)
+        self.config, self.mode, self.on_logits = config, mode, on_logits
+        self.choose = choose or likeliest
+        device = next(model.parameters()).device
+        self.memory = PagedMemory(page_map(found.layers, config), config, device)
+        self.forward = Forward(model, found, self.memory, experts=config.return_routed_experts)
+        self._results: dict[int, dict[str, Sample]] = {}
+        self.computed = self.forwards = 0
+        """Tokens computed, and calls of the model."""
+
+    @property
+    def images(self) -> Images:
+        """What requests show; pixels are added before the request."""
+        return self.forward.images
+
+    # --- steps ---
+
+    def launch(self, step: int, works: Sequence[Work]) -> None:
+        """Run a step; see `Model`."""
+        with torch.no_grad():
+            rows = [self._begin(work) for work in works]
+            answers = {row.work.request_id: _Answer(row.work) for row in rows}
+            while ready := [row for row in rows if row.cuts]:
+                for together in self._batches(ready):
+                    self._run(together, answers)
+        self._results[step] = {name: answer.sample() for name, answer in answers.items()}
+
+    def _begin(self, work: Work) -> Row:
+        """Copy what a step begins with (S4); cut it where states are kept."""
+        self.memory.copy(work.copies)
+        if work.state is None:
+            return Row(work, [work.stop], work.start, None)
+        if work.state.restore:
+            source, target = work.state.restore
+            self.memory.write_state(target, self.memory.state(source))
+        kept = {tokens for tokens, _ in (*work.state.writes, *work.state.saves)}
+        state = self.memory.state(work.state.read) if len(work.state.read) else None
+        return Row(work, sorted(kept | {work.stop}), work.start, state)
+
+    def _batches(self, rows: Sequence[Row]) -> Iterable[list[Row]]:
+        if self.mode == "exact":
+            return [[row] for row in rows]
+        alike: dict[object, list[Row]] = {}
+        for row in rows:
+            alone = row.work.request_id if spans_inside(row) else ""
+            alike.setdefault((row.tokens, row.state is None, alone), []).append(row)
+        return alike.values()
+
+    def _run(self, rows: Sequence[Row], answers: Mapping[str, _Answer]) -> None:
+        """Compute the next segment of each row."""
+        batch = Batch(self.memory, rows)
+        result = self.forward(batch, everywhere=self.on_logits is not None)
+        self.forwards += 1
+        self.computed += len(rows) * batch.tokens
+        for index, row in enumerate(rows):
+            if self.on_logits:
+                self.on_logits(row.work.request_id, row.done, result.logits[index])
+            row.done = row.cuts.pop(0)
+            self._keep_state(row)
+            answer = answers[row.work.request_id]
+            if result.experts is not None:
+                answer.experts.append(result.experts[index])
+            if not row.cuts and row.work.samples:
+                last = result.logits[index, -1]
+                answer.token = self.choose(row.work.request_id, row.done, last)
+
+    def _keep_state(self, row: Row) -> None:
+        if row.work.state is None:
+            return
+        assert row.state is not None, "a forward of a recurrent model left no state"
+        for tokens, ids in (*row.work.state.writes, *row.work.state.saves):
+            if tokens == row.done:
+                self.memory.write_state(ids, row.state)
+
+    def finish(self, step: int) -> Mapping[str, Sample]:
+        """Return the samples of the oldest step."""
+        return self._results.pop(step)
+
+    # --- whole requests, and blocks that nobody reads any more ---
+
+    def take(self, place: Place) -> Content:
+        """Return what is visible of a request, and its state (C5)."""
+        entries = [view[slots].clone() for view, slots, _ in self._visible(place, 0)]
+        return Content(entries, self.memory.state(place.state) if len(place.state) else None)
+
+    def put(self, content: object, place: Place) -> None:
+        """Write what `take` returned, from `place.start` on."""
+        assert isinstance(content, Content)
+        visible = self._visible(place, place.start)
+        for (view, slots, skipped), entries in zip(visible, content.entries, strict=True):
+            view[slots] = entries[:, skipped:].to(self.memory.device)
+        if content.state is not None:
+            self.memory.write_state(place.state, content.state.to(self.memory.device))
+
+    def _visible(
+        self, place: Place, start: int
+    ) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]]:
+        """Yield each tensor with the slots of what a later step can see, from `start` on."""
+        pages = self.memory.map
+        for group, config in enumerate(pages.configs):
+            low = _first_visible(config.kind, config.size, place.stop)
+            first = max(start, low)
+            places = np.arange(first, place.stop, dtype=np.int64)[None]
+            writes = places.shape[1]
+            for field in pages.fields[group]:
+                slots = self.memory.slots(group, [place.tables[group]], places, writes=writes)
+                view = self.memory.view(group, field.layer, field.part.name)
+                yield view, (slots.pages, slots.offsets), first - low
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Fill blocks with NaN."""
+        self.memory.poison(blocks)
+
+
+def likeliest(_: str, __: int, logits: torch.Tensor) -> int:
+    """Return the token with the largest logit, the first of several."""
+    return int(logits.argmax())
+
+
+def _first_visible(kind: str, size: int, position: int) -> int:
+    """Return the first position that `position` attends to (X1)."""
+    if kind == "window":
+        return max(0, position - size + 1)
+    return position // size * size if kind == "chunk" else 0
+
+
+class Content(NamedTuple):
+    """A whole request on its way."""
+
+    entries: list[torch.Tensor]
+    state: torch.Tensor | None
+
+
+class _Answer:
+    """Collects what the segments of one request say."""
+
+    def __init__(self, work: Work) -> None:
+        self.token: int | None = None
+        self.experts: list[torch.Tensor] = []
+        """[tokens, layers, ranks] of each segment."""
+        self._tokens = work.stop - work.start
+
+    def sample(self) -> Sample:
+        """Answer for the whole step."""
+        rows = np.zeros((self._tokens, 0, 0), np.int64)
+        if self.experts:
+            rows = torch.cat(self.experts).cpu().numpy()
+        return Sample(self.token, 0, (), rows)

@@ -1,0 +1,91 @@
+"""Keys of objects: digests of everything that their bytes depend on (H1, H2, H6, H7).
+
+    fixed: format, weights, layout of groups, geometry of the data plane
+      root: fixed, epoch, namespace
+        link: link before it (or root), tokens of one unit, spans that begin in it
+          key: link, part
+
+A link stands for the whole prefix up to the end of its unit. Parts of one unit are objects of
+their own: `full` (blocks of full attention), `local0`, `local1`, ... (blocks of one class of
+windows or chunks), `state` (the recurrent state after exactly this unit), `experts` (rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.identity import (
+    TOKEN_BYTES,
+    Namespace,
+    Segment,
+    Span,
+    encode,
+    hash_algorithm,
+    little_endian,
+)
+from kvproof.reference.object_store import KEY_BYTES
+
+FULL, STATE, EXPERTS = "full", "state", "experts"
+
+
+def local(index: int) -> str:
+    """Name the part of a class of windows or chunks."""
+    return f"local{index}"
+
+
+class ObjectKeys:
+    """Makes keys for one cache. Equal in every process with equal weights, layout and geometry."""
+
+    def __init__(self, config: CacheConfig, weights: str = "", geometry: str = "") -> None:
+        """`geometry` says how the data plane lays a block out: dtype, heads, order."""
+        self._digest = hash_algorithm(config.hash_algorithm)
+        self._stride = config.layout.unit * TOKEN_BYTES
+        self._fixed = encode("kvproof object 1", weights, _layout(config), geometry)
+        self._epoch: tuple[int | bytes, ...] = (0,)
+
+    def begin_epoch(self, epoch: int, nonce: bytes) -> None:
+        """Make other keys from now on (H6).
+
+        Nobody has named the weights of a later epoch, so `nonce`, which no other process has,
+        keeps what is computed with them from being found by any.
+        """
+        self._epoch = (epoch, nonce)
+
+    def root(self, namespace: Namespace) -> bytes:
+        """Return what the first link of a chain follows."""
+        return self._hash(encode(self._fixed, *self._epoch, *namespace))
+
+    def link(self, before: bytes, tokens: bytes, marks: Sequence[Span]) -> bytes:
+        """Return the link of a unit with these token bytes; `marks` are spans that begin in it."""
+        fields = (field for span in marks for field in span)
+        return self._hash(encode(before, little_endian(tokens), *fields))
+
+    def key(self, link: bytes, part: str) -> bytes:
+        """Return the key of one part of a unit."""
+        return self._hash(encode(link, part))
+
+    def chain(
+        self, namespace: Namespace, tokens: bytes, segments: Sequence[Segment], units: int
+    ) -> list[bytes]:
+        """Return the links of the first `units` units of a request (H5)."""
+        marks = {segment.start: segment.marks for segment in segments}
+        links, last, stride = [], self.root(namespace), self._stride
+        for start in range(0, units * stride, stride):
+            last = self.link(last, tokens[start : start + stride], marks.get(start, ()))
+            links.append(last)
+        return links
+
+    def _hash(self, data: bytes) -> bytes:
+        digest = self._digest(data)
+        assert len(digest) >= KEY_BYTES, "the configuration refuses shorter digests"
+        return digest
+
+
+def _layout(config: CacheConfig) -> bytes:
+    """Say what a block holds, group by group."""
+    groups = (
+        encode(g.kind, g.block_size, g.size, g.kernel_size, int(g.draft), g.state_blocks)
+        for g in config.layout.groups
+    )
+    return encode(*config.experts, config.state_pool, *groups)

@@ -1,0 +1,269 @@
+"""The engine in a thread of its own: commands come through a queue, events leave in batches.
+
+Nothing is polled: the thread sleeps in the queue while no request is under way. What happens in
+one step is delivered in one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from kvproof.reference.engine import Engine, Output
+from kvproof.reference.expert_history import Recorded
+from kvproof.reference.identity import DEFAULT_NAMESPACE, IdentityError, Namespace
+from kvproof.reference.routed import routed
+from kvproof.reference.server.errors import SERVER, ApiError
+from kvproof.reference.server.language import Language, Prepared, PromptError, Wishes
+from kvproof.reference.server.recovery import abandon
+from kvproof.reference.server.writer import Piece, Writer
+
+LOG = logging.getLogger("kvproof.server")
+
+
+class Order(NamedTuple):
+    """One prompt to be answered."""
+
+    id: str
+    prepared: Prepared
+    wishes: Wishes
+    most: int
+    """Tokens of the answer."""
+    stops: tuple[str, ...] = ()
+    namespace: Namespace = DEFAULT_NAMESPACE
+    ignore_ends: bool = False
+
+
+Event: TypeAlias = "Piece | ApiError"
+"""The last one of an order is an error, or a piece with `finish`."""
+Deliver: TypeAlias = Callable[[Sequence[tuple[str, Event]]], None]
+
+
+class Answer:
+    """An order under way."""
+
+    def __init__(self, order: Order, writer: Writer) -> None:
+        self.order, self.writer = order, writer
+        self.seen = 0
+        """Tokens of the engine's that were looked at."""
+        self.cached: int | None = None
+        """Prompt tokens that the first admission found in the cache."""
+
+
+class EngineLoop:
+    """Owns an engine; every method may be called from any thread."""
+
+    def __init__(self, engine: Engine, language: Language, deliver: Deliver) -> None:
+        self._engine, self._language, self._deliver = engine, language, deliver
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._answers: dict[str, Answer] = {}
+        self._events: list[tuple[str, Event]] = []
+        self._thread = threading.Thread(target=self._run, name="kvproof-engine", daemon=True)
+        self._stopping = False
+        self.outcomes = Counter(completed=0, cancelled=0, refused=0, failed=0)
+        """Of orders that have ended."""
+        self.tokens = Counter(prompt=0, cached=0, generated=0)
+        """Of orders that were admitted."""
+        self.failures = 0
+        """Steps that raised."""
+        self.failing = ""
+        """What the last step raised; empty once one has gone well again."""
+        self.dead = ""
+        """What ended the thread; nothing is answered any more."""
+
+    def start(self) -> None:
+        """Run until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel what is under way, end the thread, and wait for it."""
+        self._inbox.put(self._stop)
+        self._thread.join()
+
+    def submit(self, orders: Sequence[Order]) -> None:
+        """Answer prompts; everything about them arrives as events."""
+        self._inbox.put(lambda: self._accept_all(orders))
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Forget orders, whatever their state; no event follows. Idempotent (C6)."""
+        self._inbox.put(lambda: self._cancel_all(ids))
+
+    def fail_all(self, error: ApiError) -> None:
+        """End every order under way with an error."""
+        self._inbox.put(lambda: self._fail(list(self._answers), error))
+
+    def between_steps(self, action: Callable[[], None]) -> None:
+        """Run something in the engine's thread, where nothing changes meanwhile."""
+        self._inbox.put(action)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return requests that run and requests that wait; exact between steps."""
+        scheduler = self._engine.scheduler
+        running = len(scheduler.running)
+        return running, max(0, len(scheduler.requests) - running)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._obey()
+                if self._engine.busy and not self._stopping:
+                    self._step()
+        except Exception as error:
+            LOG.exception("the engine has died")
+            self._die(error)
+
+    def _obey(self) -> None:
+        """Do what was asked for; wait for it if there is nothing else to do."""
+        waiting = not self._engine.busy
+        while waiting or not self._inbox.empty():
+            self._inbox.get()()
+            waiting = False
+        self._flush()
+
+    def _stop(self) -> None:
+        self._cancel_all(list(self._answers))
+        self._stopping = True
+
+    def _flush(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            self._deliver(events)
+
+    def _step(self) -> None:
+        try:
+            outputs = self._engine.step()
+            if self._engine.stuck:
+                raise RuntimeError("requests wait and nothing can run")
+        except Exception as error:
+            LOG.exception("a step has failed")
+            self._step_failed(error)
+            return
+        self.failing = ""
+        self._note_hits()
+        for output in outputs:
+            self._write(output)
+        self._flush()
+
+    def _step_failed(self, error: Exception) -> None:
+        """Fail who took part; whoever waits may still be served by a later step."""
+        self.failures += 1
+        self.failing = f"{type(error).__name__}: {error}"
+        failed = abandon(self._engine)
+        self._engine.scheduler.decisions.clear()
+        self._fail(failed, _model_failed(self.failing))
+        self._flush()
+
+    def _die(self, error: Exception) -> None:
+        self.dead = f"{type(error).__name__}: {error}"
+        events = [(name, _model_failed(self.dead)) for name in self._answers]
+        self.outcomes["failed"] += len(events)
+        self._answers.clear()
+        self._events += events
+        self._flush()
+        while not self._stopping:
+            self._inbox.get()()
+            self._flush()
+
+    # --- orders ---
+
+    def _accept_all(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            try:
+                self._accept(order)
+            except ApiError as error:
+                self.outcomes["refused"] += 1
+                self._events.append((order.id, error))
+
+    def _accept(self, order: Order) -> None:
+        if self.dead:
+            raise _model_failed(self.dead)
+        try:
+            self._language.begin(order.id, order.prepared, order.wishes)
+            refusal = self._engine.add_request(
+                order.id,
+                order.prepared.tokens,
+                max_new_tokens=order.most,
+                namespace=order.namespace,
+                spans=order.prepared.spans,
+                read=not order.wishes.prompt_logprobs,
+            )
+        except (IdentityError, PromptError) as error:
+            self._language.end(order.id)
+            raise ApiError(400, str(error), param="prompt") from None
+        if refusal:
+            self._language.end(order.id)
+            raise ApiError(400, _never_fits(order, *refusal[1:]), code="context_length_exceeded")
+        self._answers[order.id] = Answer(order, self._writer(order))
+
+    def _writer(self, order: Order) -> Writer:
+        ends = frozenset[int]() if order.ignore_ends else self._language.ends
+        return Writer(self._language.detokenizer(), stops=order.stops, ends=ends, most=order.most)
+
+    def _cancel_all(self, ids: Sequence[str]) -> None:
+        for name in ids:
+            if name in self._answers:
+                self._leave(name, "cancelled")
+
+    def _fail(self, ids: Sequence[str], error: ApiError) -> None:
+        for name in ids:
+            if name in self._answers:
+                self._leave(name, "failed")
+                self._events.append((name, error))
+
+    def _leave(self, name: str, outcome: str) -> None:
+        self._engine.cancel(name)
+        self._language.end(name)
+        self.outcomes[outcome] += 1
+        self.tokens["generated"] += self._answers.pop(name).writer.written
+
+    def _note_hits(self) -> None:
+        """Read first admissions from the log of decisions, which a server cannot keep."""
+        decisions = self._engine.scheduler.decisions
+        for decision in decisions:
+            answer = self._answers.get(decision.request_id)
+            if decision.verb == "admit" and answer and answer.cached is None:
+                answer.cached = int(decision.detail[0])
+                self.tokens["prompt"] += len(answer.order.prepared.tokens)
+                self.tokens["cached"] += answer.cached
+        decisions.clear()
+
+    def _write(self, output: Output) -> None:
+        name = output.request_id
+        answer = self._answers.get(name)
+        if answer is None:
+            return
+        first, wishes = not answer.seen, answer.order.wishes
+        piece = answer.writer.add(output.tokens[answer.seen :])
+        answer.seen += len(piece.tokens)
+        piece = piece._replace(cached=answer.cached or 0)
+        if wishes.top_logprobs is not None:
+            piece = piece._replace(scores=tuple(self._language.scores(name, piece.tokens)))
+        if wishes.prompt_logprobs and first:
+            piece = piece._replace(prompt_scores=tuple(self._language.prompt_scores(name)))
+        if piece.finish:
+            piece = piece._replace(experts=self._experts(output))
+            self._leave(name, "completed")
+        self._events.append((name, piece))
+
+    def _experts(self, output: Output) -> Recorded | None:
+        if output.done:
+            return output.experts
+        return routed(self._engine.cache, self._engine.scheduler.requests[output.request_id])
+
+
+def _model_failed(why: str) -> ApiError:
+    return ApiError(500, f"the model failed: {why}", kind=SERVER, code="model_failed")
+
+
+def _never_fits(order: Order, needed: int, available: int) -> str:
+    return (
+        f"{len(order.prepared.tokens)} prompt tokens and {order.most} of the answer need {needed} "
+        f"blocks, the whole cache has {available}; ask for less"
+    )

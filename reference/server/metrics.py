@@ -1,0 +1,59 @@
+"""What `/metrics` tells: the cache's families (V2), and those of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kvproof.reference.cache_manager import CacheManager
+from kvproof.reference.observed import Observed
+from kvproof.reference.prometheus import CacheCollector
+from kvproof.reference.server.service import Service
+
+
+def make_registry(service: Service) -> CollectorRegistry:
+    """Return a registry that reads everything when it is asked; observes the engine's cache."""
+    observed = Observed(service.engine.scheduler.cache)
+    service.engine.scheduler.cache = cast("CacheManager", observed)  # it answers like one
+    registry = CollectorRegistry()
+    registry.register(CacheCollector(observed))
+    registry.register(ServerCollector(service))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class ServerCollector(Collector):
+    """Yields requests, tokens and failures of one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Read everything now."""
+        service, loop = self._service, self._service.loop
+        running, waiting = loop.counts
+        yield _gauge("requests_running", "Requests that steps compute", running)
+        yield _gauge("requests_waiting", "Accepted requests that wait for room", waiting)
+        yield _gauge("places", "Requests that may be under way at once", service.places)
+        yield _gauge("places_taken", "Requests under way, tokenization included", service.taken)
+        yield _counter("requests", "Requests that have ended", "outcome", loop.outcomes)
+        yield _counter(
+            "requests_turned_away", "Requests answered with 429", "", {"": service.turned_away}
+        )
+        yield _counter("tokens", "Tokens of requests that ran", "kind", loop.tokens)
+        yield _counter("failed_steps", "Steps that raised", "", {"": loop.failures})
+
+
+def _gauge(name: str, words: str, value: int) -> Metric:
+    return GaugeMetricFamily(f"kvproof_{name}", words, value=value)
+
+
+def _counter(name: str, words: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"kvproof_{name}", words, labels=[label] if label else [])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value] if label else [], count)
+    return family

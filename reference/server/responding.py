@@ -1,0 +1,132 @@
+"""The ASGI response of a completion or chat: answers, or stops when its client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.responses import Response
+
+from kvproof.reference.server.asked import Asked
+from kvproof.reference.server.engine_loop import Order
+from kvproof.reference.server.errors import ApiError
+from kvproof.reference.server.formats import Format
+from kvproof.reference.server.language import Prepared
+from kvproof.reference.server.service import Service
+from kvproof.reference.server.writer import Piece, joined
+
+Events: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Events]]
+Send: TypeAlias = Callable[[Events], Awaitable[None]]
+STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+
+
+class Responding(Response):
+    """Takes its places when it is called, and gives them back however it ends."""
+
+    def __init__(self, service: Service, asked: Asked, *, model: str, chat: bool) -> None:
+        super().__init__()
+        self._service, self._asked, self._model, self._is_chat = service, asked, model, chat
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer until the client disconnects. Raises ApiError before the first byte only."""
+        del scope
+        gone = asyncio.ensure_future(_disconnected(receive))
+        answering = asyncio.ensure_future(self._answer(send))
+        try:
+            await asyncio.wait({gone, answering}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            answering.cancel()
+            ended = await asyncio.gather(answering, return_exceptions=True)
+        if isinstance(ended[0], Exception):
+            raise ended[0]
+
+    async def _answer(self, send: Send) -> None:
+        with self._service.place(len(self._asked.prompts)):
+            prepared = await self._service.prepare(self._asked.prompts)
+            written = Format(
+                self._asked,
+                prepared,
+                self._service.language,
+                model=self._model,
+                chat=self._is_chat,
+            )
+            orders = self._orders(written.id, prepared)
+            async with aclosing(self._service.answers(orders)) as pieces:
+                await (self._stream if self._asked.stream else self._whole)(pieces, written, send)
+
+    def _orders(self, name: str, prepared: Sequence[Prepared]) -> list[Order]:
+        asked = self._asked
+        return [
+            Order(
+                id=f"{name}-{index}",
+                prepared=each,
+                wishes=asked.wishes,
+                most=self._service.most(each, asked.max_tokens),
+                stops=asked.stops,
+                namespace=asked.namespace,
+                ignore_ends=asked.ignore_ends,
+            )
+            for index, each in enumerate(prepared)
+        ]
+
+    async def _whole(
+        self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
+    ) -> None:
+        answers: list[list[Piece]] = [[] for _ in self._asked.prompts]
+        async for batch in pieces:
+            for index, piece in batch:
+                answers[index].append(piece)
+        body = msgspec.json.encode(written.whole(answers))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _stream(
+        self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
+    ) -> None:
+        """Send events; a failure before the first one has a status of its own."""
+        answers: list[list[Piece]] = [[] for _ in self._asked.prompts]
+        started = False
+        try:
+            async for batch in pieces:
+                if not started:
+                    await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+                    started = True
+                events = []
+                for index, piece in batch:
+                    events += written.chunks(index, piece, first=not answers[index])
+                    answers[index].append(piece)
+                await _send_events(send, events)
+        except ApiError as error:
+            if not started:
+                raise
+            await _send_events(send, [error.body()], last=True)
+            return
+        ended = [written.last_chunk([*map(joined, answers)])] if self._asked.usage else []
+        await _send_events(send, [*ended, None], last=True)
+
+
+async def _send_events(
+    send: Send, events: Sequence[dict[str, Any] | None], *, last: bool = False
+) -> None:
+    """Send server-sent events in one piece; None is the mark of the end."""
+    lines = [
+        b"data: %b\n\n" % (b"[DONE]" if event is None else msgspec.json.encode(event))
+        for event in events
+    ]
+    if lines or last:
+        body = b"".join(lines)
+        await send({"type": "http.response.body", "body": body, "more_body": not last})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,78 @@
+"""Bodies of requests, as they arrive; whatever is not written here is refused."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+TokenIds: TypeAlias = list[int]
+
+
+class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stream tells beside the answer."""
+
+    include_usage: bool = False
+
+
+class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What both endpoints take. `cache_salt`, `ignore_eos`, `return_*` are extensions."""
+
+    model: str
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    cache_salt: str | None = None
+    """Requests share cached blocks only with those of the same salt."""
+    ignore_eos: bool = False
+    """Go on after tokens that end an answer."""
+    return_token_ids: bool = False
+    return_routed_experts: bool = False
+
+
+class CompletionBody(Common, frozen=True, kw_only=True):
+    """`/v1/completions`."""
+
+    prompt: str | list[str | int | TokenIds]
+    """One text, one prompt as token ids, or a list of such."""
+    echo: bool | None = False
+    logprobs: int | None = None
+
+
+class ImageUrl(Struct, frozen=True, forbid_unknown_fields=True):
+    """`detail` is accepted as `auto` only: images are never scaled by wish."""
+
+    url: str
+    detail: Literal["auto"] = "auto"
+
+
+class TextPart(Struct, frozen=True, tag="text", forbid_unknown_fields=True):
+    """A piece of text."""
+
+    text: str
+
+
+class ImagePart(Struct, frozen=True, tag="image_url", forbid_unknown_fields=True):
+    """An image as a data URL."""
+
+    image_url: ImageUrl
+
+
+class ChatMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart | ImagePart]
+
+
+class ChatBody(Common, frozen=True, kw_only=True):
+    """`/v1/chat/completions`."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = False
+    top_logprobs: int | None = None

@@ -1,0 +1,192 @@
+"""Objects come back: room, blocks, content, index, in this order (B4, B5, C8).
+
+Whether there is room is asked before anything is fetched; nothing changes if there is not. What
+the request will hit is made the most recent, so room for the rest is never made of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from kvproof.reference import object_key
+from kvproof.reference.block_pool import NULL_BLOCK, Ids
+from kvproof.reference.checkpoints import Checkpoint
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.media import chunk_stop
+from kvproof.reference.requests import Live
+from kvproof.reference.residency import Residency
+from kvproof.reference.tier_plan import Plan, visible
+from kvproof.reference.tier_runs import Seen, add_empty_runs
+from kvproof.reference.trie_node import Node
+from kvproof.reference.work import Mover, Stored
+
+
+class _Loaded(NamedTuple):
+    """Blocks that have got their content and no place in the index yet."""
+
+    ids: dict[tuple[str, int], Ids]
+    """(part, unit) -> blocks."""
+    state: Checkpoint | None
+
+
+class Loader:
+    """Brings plans to the index of one cache."""
+
+    def __init__(self, config: CacheConfig, residency: Residency) -> None:
+        self._residency, self._trie, self._local = residency, residency.trie, residency.local
+        self._unit, self._width = residency.unit, config.layout.full.width
+        self._separate = residency.states is not None and not residency.state_blocks
+        self._widths = {object_key.FULL: self._width, object_key.EXPERTS: 0}
+        self._widths |= {object_key.local(c): own.width for c, own in enumerate(self._local)}
+        self._widths[object_key.STATE] = residency.state_blocks
+
+    # --- room: nothing changes ---
+
+    def fits(self, request: Live, plan: Plan, compute: int | None) -> bool:
+        """Tell whether the plan and then the first step of its request find room (B4)."""
+        residency = self._residency
+        if self._separate and not self._rows_fit(plan):
+            return False
+        available = residency.pool.num_free + residency.num_idle - self._kept(plan)
+        loaded = sum(self._widths[need.part] for need in plan.needs)
+        return loaded + self._first_step(request, plan, compute) <= available
+
+    def _rows_fit(self, plan: Plan) -> bool:
+        """Tell whether there is a row to run in, beside that of the checkpoint (S5)."""
+        states, checkpoint = self._residency.states, self._checkpoint(plan, plan.match.node)
+        assert states is not None
+        pinned = checkpoint is not None and checkpoint.restores > 0
+        rows = states.home.num_free + states.num_ready
+        return rows >= (1 if pinned else 2) and states.num_startable >= 1
+
+    def _first_step(self, request: Live, plan: Plan, compute: int | None) -> int:
+        """Return the blocks that the request takes after the hit (see `Needs.place`)."""
+        start, count = plan.length * self._unit, request.prompt
+        stop = count if compute is None else min(count, start + compute)
+        if request.spans and stop > start:
+            stop = chunk_stop(start, stop, request.spans)
+        units = -(-stop // self._unit) - plan.length
+        return units * self._residency.row_width + self._residency.state_blocks
+
+    def _kept(self, plan: Plan) -> int:
+        """Return the idle blocks that the hit takes, as far as they are in the index (B5)."""
+        here = plan.match.shortened(min(plan.match.units, plan.reach))
+        kept = self._trie.idle_blocks(here)
+        kept += sum(each.idle_blocks(here.node) for each in self._seen(plan))
+        checkpoint = self._checkpoint(plan, here.node)
+        ready = checkpoint is not None and not checkpoint.restores
+        return kept + (self._residency.state_blocks if ready else 0)
+
+    def _seen(self, plan: Plan) -> list[Seen]:
+        """Return what the hit needs of each class."""
+        return [
+            Seen(index, own, *visible(own.rule, plan.length, plan.reach))
+            for index, own in enumerate(self._local)
+        ]
+
+    def _checkpoint(self, plan: Plan, node: Node | None) -> Checkpoint | None:
+        """Return the checkpoint that the hit restores, if it is in the index."""
+        marks = self._residency.marks
+        if marks is None or plan.state or node is None:
+            return None
+        return marks.last(node, plan.length * self._unit)
+
+    # --- loading ---
+
+    def load(
+        self, request: Live, plan: Plan, mover: Mover, views: Mapping[bytes, memoryview]
+    ) -> None:
+        """Give every need of a plan that fits its place, its content and its index entry."""
+        here, reach = plan.match.units, plan.reach
+        held = [self._hold(request, min(here, end)) for end in (reach, plan.length, reach)]
+        self._make_recent(plan, held[-1])
+        loaded = self._take(plan)
+        self._move(plan, mover, views, loaded)
+        self._insert(request, here, plan.length, loaded)
+        self._insert(request, max(here, plan.length), reach, loaded)
+        held.append(self._hold(request, reach))
+        self._hang(plan, held[-1], loaded, views)
+        for node in held:
+            self._trie.release(node)
+
+    def _hold(self, request: Live, units: int) -> Node:
+        """Hold the first units of the request; a node ends behind them."""
+        match = self._trie.match(request.namespace, request.tokens, request.segments, units)
+        return self._trie.hold(match, request.namespace)
+
+    def _make_recent(self, plan: Plan, node: Node) -> None:
+        """Make what the hit needs newer than anything else that is idle."""
+        self._trie.clock += 1
+        for each in self._seen(plan):
+            each.make_recent(node)
+        checkpoint = self._checkpoint(plan, node)
+        if checkpoint is not None and self._residency.states is not None:
+            self._residency.states.touch(checkpoint)
+
+    def _take(self, plan: Plan) -> _Loaded:
+        widths = [
+            0 if need.part == object_key.STATE else self._widths[need.part] for need in plan.needs
+        ]
+        ids, given = self._residency.take(sum(widths)), {}
+        for need, width in zip(plan.needs, widths, strict=True):
+            given[need.part, need.unit], ids = ids[:width], ids[width:]
+        if not plan.state:
+            return _Loaded(given, None)
+        assert self._residency.states is not None
+        state = self._residency.states.reserve(None, plan.length * self._unit)
+        assert state is not None, "there was room for a state when it was asked"
+        given[object_key.STATE, plan.length - 1] = state.ids
+        return _Loaded(given, state)
+
+    def _move(
+        self, plan: Plan, mover: Mover, views: Mapping[bytes, memoryview], loaded: _Loaded
+    ) -> None:
+        moved = [need for need in plan.needs if need.part != object_key.EXPERTS]
+        places = [Stored(need.part, loaded.ids[need.part, need.unit]) for need in moved]
+        mover.load(places, [views[need.key] for need in moved])
+
+    def _insert(self, request: Live, first: int, last: int, loaded: _Loaded) -> None:
+        """Hang units [first, last) on the index, in nodes of their own.
+
+        Runs have holes at their front only, so nothing is appended to a node that is there: it
+        is held twice.
+        """
+        if first >= last:
+            return
+        table = array("i", [NULL_BLOCK]) * (first * self._width)
+        for unit in range(first, last) if self._width else ():
+            table += loaded.ids[object_key.FULL, unit]
+        twice = [self._hold(request, first), self._hold(request, first)]
+        pieces = self._trie.insert(
+            twice.pop(), request.tokens, request.segments, table, first, last
+        )
+        for piece in pieces:
+            add_empty_runs(self._local, piece.node)
+        self._trie.release(pieces[-1].node)
+        self._trie.release(twice.pop())
+
+    def _hang(
+        self, plan: Plan, node: Node, loaded: _Loaded, views: Mapping[bytes, memoryview]
+    ) -> None:
+        """Give the path what belongs to its units beside blocks of full attention."""
+        for each in self._seen(plan):
+            each.fill(node, loaded.ids)
+        if loaded.state is not None and self._residency.marks is not None:
+            self._residency.marks.hang(node, loaded.state)
+        for need in plan.needs:
+            if need.part == object_key.EXPERTS:
+                self._fill_rows(node, need.unit, views[need.key])
+
+    def _fill_rows(self, node: Node, unit: int, view: memoryview) -> None:
+        assert self._residency.experts is not None
+        store = self._residency.experts.store
+        form = store.form
+        rows = np.frombuffer(view, form.dtype).reshape(form.unit, form.layers, form.ranks)
+        while node.start > unit:
+            assert node.parent is not None
+            node = node.parent
+        store.fill(node, unit - node.start, rows)

@@ -1,0 +1,232 @@
+"""How long a hit could be if what the tiers hold came back (X1-X3, S1, M2, R3).
+
+The longest length that is valid for every group over the union of index and tiers, found as every
+hit is: by floors (`hit_length`). What that takes from the tiers are its *needs*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kvproof.reference import object_key
+from kvproof.reference.config import CacheConfig
+from kvproof.reference.groups import BlockClass
+from kvproof.reference.hit_length import Floor, ahead, longest, outside
+from kvproof.reference.hits import HitLength
+from kvproof.reference.requests import Live
+from kvproof.reference.residency import Residency
+from kvproof.reference.trie_node import Match, Node
+
+
+class Need(NamedTuple):
+    """One part of one unit of a request; `state` and `experts` follow or describe the unit."""
+
+    part: str
+    unit: int
+    key: bytes
+
+
+class Plan(NamedTuple):
+    """What is to come back for one request; lengths in units."""
+
+    match: Match
+    """What the index has of it."""
+    length: int
+    """What is a hit afterwards."""
+    reach: int
+    """What is in the index afterwards: more than the hit with draft groups (X3)."""
+    before: int
+    """Tokens that are a hit without."""
+    needs: tuple[Need, ...]
+
+    @property
+    def state(self) -> bool:
+        """Tell whether a recurrent state comes back."""
+        return any(need.part == object_key.STATE for need in self.needs)
+
+
+Has = Callable[[bytes], bool]
+"""Whether a tier holds the object of a key."""
+
+
+class Planner:
+    """Plans for the requests of one cache; changes nothing (T1)."""
+
+    def __init__(self, config: CacheConfig, residency: Residency, hits: HitLength) -> None:
+        self.residency, self.hits = residency, hits
+        self.unit = residency.unit
+        self.full_width = config.layout.full.width
+        self.full_draft = config.layout.full_draft
+        groups = config.layout.groups
+        self.any_draft = any(group.draft and group.kind != "state" for group in groups)
+        self.strict = config.require_cached_experts
+
+    def plan(
+        self, request: Live, links: list[bytes], key: Callable[[bytes, str], bytes], has: Has
+    ) -> Plan | None:
+        """Return the longest hit that needs the tiers, None if they would not help."""
+        union = _Union(self, request, links, key, has)
+        length = union.longest()
+        before = self.hits.find(request, request.prompt - 1).tokens(self.unit)
+        if length * self.unit <= before:
+            return None
+        reach = length + 1 if self.any_draft else length
+        needs = (*union.needs(length, reach),)
+        return Plan(union.match, length, reach, before, needs)
+
+
+def visible(rule: BlockClass, length: int, reach: int) -> tuple[int, int]:
+    """Return first and stop of the units of a class that a hit of `length` units needs.
+
+    A draft class needs also what a hit of `reach` units would need (X3).
+    """
+    first = rule.first_unit(length * rule.unit)
+    ahead_first = rule.first_unit(reach * rule.unit)
+    if not rule.draft or ahead_first == reach:
+        return first, length
+    return min(first, ahead_first), reach
+
+
+class _Union:
+    """What index and tiers hold of one request."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        request: Live,
+        links: list[bytes],
+        key: Callable[[bytes, str], bytes],
+        has: Has,
+    ) -> None:
+        self._planner, self._request, self._residency = planner, request, planner.residency
+        self._links, self._key, self._has_key = links, key, has
+        self.match = self._residency.trie.match(
+            request.namespace, request.tokens, request.segments, len(links)
+        )
+        self._resident = [
+            _resident(self.match, index) for index in range(len(planner.residency.local))
+        ]
+        self._units = self.match.units
+        while self._units < len(links) and (
+            not planner.full_width or self._has(object_key.FULL, self._units)
+        ):
+            self._units += 1
+
+    def _has(self, part: str, unit: int) -> bool:
+        return self._has_key(self._key(self._links[unit], part))
+
+    def longest(self) -> int:
+        """Return the longest valid length, in units (X2)."""
+        unit = self._planner.unit
+        limit = self._units * unit
+        return longest(limit, [*self._floors(limit)]) // unit
+
+    def _floors(self, limit: int) -> Iterator[Floor]:
+        planner, unit = self._planner, self._planner.unit
+        for index, local in enumerate(self._residency.local):
+            floor = self._local(index)
+            yield ahead(floor, unit=unit, limit=limit) if local.rule.draft else floor
+        if planner.full_draft:
+            yield lambda length: min(length, max(0, limit - unit))
+        if self._request.spans:
+            free = outside(self._request.spans)
+            yield lambda length: free(length) // unit * unit
+        if planner.strict:
+            recorded = self._recorded() * unit
+            yield lambda length: min(length, recorded)
+        if self._residency.marks is not None:
+            yield self._state
+
+    def _local(self, index: int) -> Floor:
+        rule, unit = self._residency.local[index].rule, self._planner.unit
+
+        def floor(length: int) -> int:
+            stop = length // unit
+            while stop:
+                seen = range(stop - 1, rule.first_unit(stop * unit) - 1, -1)
+                hole = next((each for each in seen if not self._there(index, each)), None)
+                if hole is None:
+                    break
+                stop = hole
+            return stop * unit
+
+        return floor
+
+    def _there(self, index: int, unit: int) -> bool:
+        return self._in_index(index, unit) or self._has(object_key.local(index), unit)
+
+    def _in_index(self, index: int, unit: int) -> bool:
+        return unit < self.match.units and bool(self._resident[index][unit])
+
+    def _checkpoint(self, length: int) -> int:
+        """Return the last length up to `length` with a checkpoint in the index, in tokens."""
+        node, marks = self.match.node, self._residency.marks
+        most = min(length, self.match.units * self._planner.unit)
+        return marks.floor(node, most) if node is not None and marks is not None else 0
+
+    def _state(self, length: int) -> int:
+        unit, resident = self._planner.unit, self._checkpoint(length)
+        for units in range(length // unit, resident // unit, -1):
+            if self._has(object_key.STATE, units - 1):
+                return units * unit
+        return resident
+
+    def _recorded(self) -> int:
+        """Return how many leading units have expert rows."""
+        known = self._rows()
+        count = 0
+        while count < self._units and (
+            (count < len(known) and known[count]) or self._has(object_key.EXPERTS, count)
+        ):
+            count += 1
+        return count
+
+    def _rows(self) -> list[bool]:
+        """Tell of each matched unit whether the index has its rows."""
+        experts, unit = self._residency.experts, self._planner.unit
+        if experts is None or self.match.node is None:
+            return []
+        path = [(step, step.units) for step in self.match.node.path()][::-1]
+        rows = experts.store.form.empty(self.match.units * unit)
+        known: list[bool] = experts.store.read(path, rows)[::unit].tolist()
+        return known
+
+    # --- what it takes ---
+
+    def needs(self, length: int, reach: int) -> Iterator[Need]:
+        """Yield what a hit of `length` units lacks in the index, the end of chains last."""
+        for unit in range(self.match.units, reach) if self._planner.full_width else ():
+            yield self._need(object_key.FULL, unit)
+        for index, local in enumerate(self._residency.local):
+            for unit in range(*visible(local.rule, length, reach)):
+                if not self._in_index(index, unit):
+                    yield self._need(object_key.local(index), unit)
+        tokens = length * self._planner.unit
+        if self._residency.marks is not None and self._checkpoint(tokens) != tokens:
+            yield self._need(object_key.STATE, length - 1)
+        if self._residency.experts is not None:
+            yield from self._experts(reach)
+
+    def _experts(self, reach: int) -> Iterator[Need]:
+        """Rows travel with their blocks; for those that are here they are not fetched alone."""
+        known = self._rows() if self._planner.strict else [True] * self.match.units
+        for unit in range(reach):
+            missing = unit >= self.match.units or not known[unit]
+            if missing and self._has(object_key.EXPERTS, unit):
+                yield self._need(object_key.EXPERTS, unit)
+
+    def _need(self, part: str, unit: int) -> Need:
+        return Need(part, unit, self._key(self._links[unit], part))
+
+
+def _resident(match: Match, index: int) -> bytearray:
+    """Tell of each matched unit whether the index has its blocks of a class."""
+    there = bytearray(match.units)
+    node: Node | None = match.node
+    while node is not None and node.units:
+        lo, stop = node.start + node.runs[index].lo, min(node.start + node.units, match.units)
+        if lo < stop:
+            there[lo:stop] = b"\1" * (stop - lo)
+        node = node.parent
+    return there

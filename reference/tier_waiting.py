@@ -1,0 +1,76 @@
+"""A request and its objects: asked for, on their way, here, or failed (C8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvproof.reference.object_store import Lease
+from kvproof.reference.tier_fetch import Fetch, Source
+from kvproof.reference.tier_plan import Need
+
+
+class Waiting:
+    """What one request has got from the tiers so far; it holds leases until `release`."""
+
+    def __init__(self, source: Source, links: list[bytes]) -> None:
+        self.links = links
+        self.views: dict[bytes, memoryview] = {}
+        self.places: dict[bytes, str | None] = {}
+        """Where each object was found when it was asked for (V1)."""
+        self.failed: set[bytes] = set()
+        """What did not come: it is not waited for twice."""
+        self.polls = 0
+        """Steps in which something was still on its way."""
+        self._source = source
+        self._fetch: Fetch | None = None
+        self._asked: list[Need] = []
+        self._leases: list[Lease] = []
+
+    @property
+    def loading(self) -> bool:
+        """Tell whether something is on its way."""
+        return self._fetch is not None
+
+    def there(self, key: bytes) -> bool:
+        """Tell whether a plan may count on an object."""
+        if key in self.views:
+            return True
+        return key not in self.failed and self._source.where([key])[0] is not None
+
+    def ask(self, needs: Sequence[Need]) -> None:
+        """Begin to read what is not here, unless a fetch is under way."""
+        lost = [need for need in needs if need.key in self.failed]
+        assert not lost, f"a plan counts on {lost}, which did not come"
+        if self._fetch is None:
+            self._asked = [need for need in needs if need.key not in self.views]
+            keys = [need.key for need in self._asked]
+            self.places |= zip(keys, self._source.where(keys), strict=True)
+            self._fetch = self._source.fetch(keys)
+
+    def poll(self, size: Callable[[str], int]) -> list[bytes] | None:
+        """Take in what has come; returns the keys of what has not, None if it still may.
+
+        An object of another size than `size` tells of its part has not come.
+        """
+        lease = self._fetch.poll() if self._fetch is not None else None
+        if lease is None:
+            self.polls += 1
+            return None
+        self._fetch = None
+        self._leases.append(lease)
+        came = zip(self._asked, lease.views, strict=True)
+        views = {n.key: v for n, v in came if v is not None and v.nbytes == size(n.part)}
+        self.views |= views
+        failed = [need.key for need in self._asked if need.key not in views]
+        self.failed.update(failed)
+        return failed
+
+    def release(self) -> None:
+        """Let everything go; idempotent."""
+        if self._fetch is not None:
+            self._fetch.cancel()
+        self._fetch = None
+        self.views.clear()
+        for lease in self._leases:
+            lease.release()
+        self._leases.clear()

@@ -1,0 +1,181 @@
+"""The tiers below the pool: what is evicted goes there, and comes back instead of being computed.
+
+    eviction    blocks and states --save--> host --spill--> disk
+    admission   plan -> room? -> fetch -> load -> index; then the request hits as ever
+
+Parts of a unit come and go on their own, and a hit is what is valid for every group over index
+and tiers together (X2). What has not arrived is never in the index, so nobody can share a block
+that failed (C8): the request waits in its line, at most `patience` steps, or computes the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+
+from kvproof.reference.cache_manager import CacheManager
+from kvproof.reference.checkpoints import Checkpoint
+from kvproof.reference.disk_tier import DiskTier
+from kvproof.reference.engine_config import EngineConfig
+from kvproof.reference.host_tier import HOST, HostTier
+from kvproof.reference.local_blocks import Run
+from kvproof.reference.object_key import EXPERTS, ObjectKeys
+from kvproof.reference.requests import LOADING, Live, Refusal
+from kvproof.reference.tier_config import read_disk, read_size
+from kvproof.reference.tier_fetch import Direct, Source
+from kvproof.reference.tier_files import Folder
+from kvproof.reference.tier_load import Loader
+from kvproof.reference.tier_nodes import Inventory, Leaving, NodeKeys
+from kvproof.reference.tier_plan import Plan, Planner
+from kvproof.reference.tier_waiting import Waiting
+from kvproof.reference.trie_node import Node
+from kvproof.reference.work import Mover, Stored
+
+PATIENCE = 1000
+"""Steps that a request waits for objects before it computes instead."""
+
+Sources = dict[str, int]
+"""Tier -> tokens of a hit that came from it."""
+
+
+class Tiers:
+    """All tiers of one cache. Single-threaded; deterministic as long as its source is (C7)."""
+
+    def __init__(self, config: EngineConfig, cache: CacheManager, mover: object) -> None:
+        """`mover` moves the bytes. Raises ValueError for a model that cannot."""
+        if not isinstance(mover, Mover):
+            raise ValueError(
+                f"host_tier {config.host_tier!r} needs a model that moves blocks; "
+                f"{type(mover).__name__} lacks some of geometry, object_bytes, save, load"
+            )
+        place = read_disk(config.disk_tier)
+        self.disk = DiskTier(Folder(place.path), place.size) if place else None
+        self.host = HostTier(read_size(config.host_tier), below=self.disk)
+        self.source: Source = Direct(self.host)
+        self.patience = PATIENCE
+        self.loaded: Counter[str] = Counter()
+        """Tier -> tokens of hits that came from it, counted as hits are (V1)."""
+        self.loaded_again: Counter[str] = Counter()
+        """The same of preempted requests that came back, apart (V1)."""
+        self.abandoned = 0
+        """Waits that ended without their objects."""
+        self._residency, self._mover = cache.residency, mover
+        self._planner = Planner(config.cache, cache.residency, cache.hits)
+        self._loader = Loader(config.cache, cache.residency)
+        self._keys = ObjectKeys(config.cache, config.weights, mover.geometry)
+        self._nodes = NodeKeys(cache.residency.unit)
+        self._inventory = Inventory(cache.residency, self._nodes, self._keys)
+        self._waiting: dict[str, Waiting] = {}
+        self._nonce, self._epoch = os.urandom(16), 0
+        cache.trie.attached = [*cache.trie.attached, self._nodes]
+        cache.residency.tiers = self
+
+    # --- eviction: see `Keeps` ---
+
+    def keep_units(self, leaf: Node, left: int) -> None:
+        """Keep what a leaf loses at its end (T3)."""
+        self._keep(self._inventory.units(leaf, left))
+
+    def keep_run(self, index: int, run: Run, count: int) -> None:
+        """Keep what a run loses at its front (X4)."""
+        self._keep(self._inventory.run(index, run, count))
+
+    def keep_state(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint whose room is needed (S6)."""
+        self._keep(self._inventory.state(checkpoint))
+
+    def _keep(self, leaving: Iterable[Leaving]) -> None:
+        """Store what is not in host memory already; the bytes are read before this returns."""
+        new = [each for each in leaving if not self.host.holds(each.key)]
+        moved = [each for each in new if each.part != EXPERTS]
+        content = self._mover.save([Stored(each.part, each.ids) for each in moved])
+        objects = {each.key: data for each, data in zip(moved, content, strict=True)}
+        self.host.store(objects | {each.key: each.data for each in new if each.part == EXPERTS})
+
+    # --- admission ---
+
+    def prepare(self, request: Live, compute: int | None) -> Sources | Refusal:
+        """Bring back what makes the hit of a request longer, if all of it finds room (X2).
+
+        Returns which tokens of the hit came from which tier. A refusal says that objects are on
+        their way, how many, and how many are here; nothing has changed then (B4, C8).
+        """
+        if not request.access.read:
+            return {}
+        waiting = self._waiting.get(request.id) or self._wait(request)
+        while waiting.polls <= self.patience:
+            plan = self._planner.plan(request, waiting.links, self._keys.key, waiting.there)
+            if plan is None or not self._loader.fits(request, plan, compute):
+                break
+            if all(need.key in waiting.views for need in plan.needs):
+                self._loader.load(request, plan, self._mover, waiting.views)
+                return self._sources(plan, waiting.places)
+            waiting.ask(plan.needs)
+            failed = waiting.poll(self._size)
+            if failed is None and waiting.polls <= self.patience:
+                return Refusal(LOADING, len(plan.needs), len(waiting.views))
+            self.abandoned += failed is None
+            self.host.drop(failed or ())
+        waiting.release()
+        return {}
+
+    def _wait(self, request: Live) -> Waiting:
+        units = (request.prompt - 1) // self._residency.unit
+        links = self._keys.chain(request.namespace, request.tokens, request.segments, units)
+        waiting = self._waiting[request.id] = Waiting(self.source, links)
+        return waiting
+
+    def _size(self, part: str) -> int:
+        experts = self._residency.experts
+        if part == EXPERTS:
+            return experts.store.form.empty(self._residency.unit).nbytes if experts else 0
+        return self._mover.object_bytes(part)
+
+    def _sources(self, plan: Plan, places: dict[bytes, str | None]) -> Sources:
+        """Say where each token of the hit came from that was none before (V1).
+
+        A unit came from the slowest tier of its parts; one that only lacked a state or blocks of
+        later units, from the slowest of all.
+        """
+        slow: dict[int, str] = {}
+        for need in plan.needs:
+            if slow.get(need.unit, HOST) == HOST:
+                slow[need.unit] = places[need.key] or HOST
+        slowest = next((place for place in slow.values() if place != HOST), HOST)
+        counts, unit = Counter[str](), self._residency.unit
+        for number in range(plan.before // unit, plan.length):
+            known = max(0, plan.before - number * unit)
+            counts[slow.get(number, slowest)] += unit - known
+        return dict(counts)
+
+    def admitted(self, request_id: str, sources: Sources, *, resumed: bool) -> None:
+        """Count what an admitted request has got (V1)."""
+        (self.loaded_again if resumed else self.loaded).update(sources)
+        self.forget(request_id)
+
+    # --- leaving ---
+
+    def forget(self, request_id: str) -> None:
+        """Nobody waits for the objects of this request any more; idempotent (C6)."""
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is not None:
+            waiting.release()
+
+    @property
+    def num_loading(self) -> int:
+        """Requests whose objects are on their way."""
+        return sum(waiting.loading for waiting in self._waiting.values())
+
+    def clear(self) -> None:
+        """Begin a new epoch: nothing that any tier holds is hit from now on (H6).
+
+        Host memory is cleared. Files stay: those that the configuration names by their weights
+        are good for the next process, and no other process can name those of later epochs.
+        """
+        for request_id in [*self._waiting]:
+            self.forget(request_id)
+        self._nodes.clear()
+        self.host.clear()
+        self._epoch += 1
+        self._keys.begin_epoch(self._epoch, self._nonce)

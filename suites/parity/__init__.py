@@ -1,0 +1,1 @@
+"""Cache reuse does not change what a model computes: shown on tiny models of real families."""

@@ -1,0 +1,64 @@
+"""What a run of the suite says, as a value that can be written down."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TypeAlias
+
+import msgspec
+import torch
+import transformers
+
+KERNELS = ("causal_conv1d", "fla", "kernels", "mamba_ssm")
+"""Packages that change, unasked, how transformers computes recurrences."""
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One level, or one planted bug, of one family in one type."""
+
+    family: str
+    dtype: str
+    level: str
+    passed: bool
+    difference: float | None = None
+    """None: infinite, or there is nothing to compare."""
+    limit: float = 0.0
+    wrong: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    bug: bool = False
+    """A planted bug, which passes if it is seen."""
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """What the numbers belong to."""
+
+    torch: str
+    transformers: str
+    device: str
+    kernels: tuple[str, ...]
+    """Of `KERNELS`, those that are installed."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All cells of a run."""
+
+    versions: Versions
+    cells: list[Cell]
+    seconds: float
+
+    @property
+    def failed(self) -> list[Cell]:
+        """Return what did not pass."""
+        return [cell for cell in self.cells if not cell.passed]
+
+
+Row: TypeAlias = tuple[str, str]
+"""(family, dtype)"""
+
+
+def versions(device: str) -> Versions:
+    """Return what is installed here."""
+    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+    installed = tuple(package for package in KERNELS if find_spec(package))
+    return Versions(str(torch.__version__), transformers.__version__, name, installed)

@@ -1,0 +1,1 @@
+"""The HTTP server under load and under malformed requests."""

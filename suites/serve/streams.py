@@ -1,0 +1,111 @@
+"""One streamed completion over asyncio, cancelled by closing its connection if told so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import h11
+import msgspec
+
+_CHUNK = 1 << 16
+
+
+class Streamed(NamedTuple):
+    """What a client saw; `status` 0: it closed the connection itself."""
+
+    status: int
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    finish: str = ""
+    error: str = ""
+    usage: dict[str, Any] | None = None
+
+
+class BrokenStream(RuntimeError):
+    """The server's answer is no stream of events that ends as it should."""
+
+
+async def stream(
+    host: str, port: int, body: object, *, path: str = "/v1/completions", leave_after: int | None
+) -> Streamed:
+    """Send `body`; leave after so many events (0: before the answer), or read to the end."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        connection = h11.Connection(h11.CLIENT)
+        data = msgspec.json.encode(body)
+        writer.write(_request(connection, host, path, data))
+        await writer.drain()
+        if leave_after == 0:
+            return Streamed(0)
+        return await _answer(connection, reader, leave_after)
+    finally:
+        writer.close()
+
+
+def _request(connection: h11.Connection, host: str, path: str, data: bytes) -> bytes:
+    headers = [
+        ("Host", host),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(data))),
+        ("Connection", "close"),
+    ]
+    head = connection.send(h11.Request(method="POST", target=path, headers=headers))
+    end = connection.send(h11.Data(data=data)), connection.send(h11.EndOfMessage())
+    return b"".join(part or b"" for part in (head, *end))
+
+
+async def _answer(
+    connection: h11.Connection, reader: asyncio.StreamReader, leave_after: int | None
+) -> Streamed:
+    status, rest, seen = 0, b"", 0
+    text: list[str] = []
+    told = Streamed(0)
+    async for event in _events(connection, reader):
+        if isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            rest += event.data
+        if status != 200:
+            continue
+        *lines, rest = rest.split(b"\n\n")
+        for line in lines:
+            told = _take(told, line, text)
+            seen += 1
+            if leave_after is not None and seen >= leave_after:
+                return Streamed(0, "".join(text))
+    if status != 200:
+        return Streamed(status, error=rest.decode())
+    if not told.finish and not told.error:
+        raise BrokenStream(f"the stream ended after {seen} events without an end")
+    return told._replace(status=status, text="".join(text))
+
+
+async def _events(connection: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[Any]:
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_CHUNK))
+        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+            return
+        else:
+            yield event
+
+
+def _take(told: Streamed, line: bytes, text: list[str]) -> Streamed:
+    """Read one event of the stream."""
+    if not line.startswith(b"data: "):
+        raise BrokenStream(f"no event: {line[:80]!r}")
+    if line == b"data: [DONE]":
+        return told
+    event = msgspec.json.decode(line[6:])
+    if "error" in event:
+        return told._replace(error=event["error"]["message"])
+    told = told._replace(usage=event.get("usage") or told.usage)
+    for choice in event["choices"]:
+        text.append(choice["text"])
+        ids = tuple(choice.get("token_ids", ()))
+        finish = choice["finish_reason"] or told.finish
+        told = told._replace(tokens=told.tokens + ids, finish=finish)
+    return told

@@ -1,0 +1,128 @@
+"""What a cache server must hold, kept without its help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kvproof.reference.cache_server.allocator import rounded
+from kvproof.reference.cache_server.reservation import Reservation
+from kvproof.reference.object_store import Lease
+
+
+@dataclass(eq=False)
+class Life:
+    """An object from its commit until it is gone; stored again, it has another life."""
+
+    space: str
+    number: int
+    size: int
+    used: int = 0
+    pins: set[str] = field(default_factory=set)
+    listed: bool = True
+    flipped: bool = False
+
+
+@dataclass(eq=False)
+class Copy:
+    """A copy into a reservation, which happens when the machine says so."""
+
+    number: int
+    view: memoryview
+    done: int = 0
+    """Bytes; at the end, all."""
+    open: bool = True
+    """Its key was not dropped, and its writer not silent for too long."""
+    silent: bool = False
+    """Its writer was silent for too long, and that alone closed it."""
+
+
+@dataclass(eq=False)
+class Room:
+    """A reservation."""
+
+    reservation: Reservation
+    copies: list[Copy]
+    order: list[int]
+    """The numbers that were asked for."""
+    present: dict[int, Life]
+    void: bool = False
+    """Its server is gone."""
+
+
+@dataclass(eq=False)
+class Holding:
+    """A lease."""
+
+    lease: Lease
+    lives: list[Life | None]
+    void: bool = False
+
+
+class Model:
+    """Objects by namespace and number, and the order in which idle ones were used last."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self.there: dict[tuple[str, int], Life] = {}
+        self.names: dict[tuple[str, str], list[Life]] = {}
+        """Namespace and name of pins -> what they keep, in order."""
+        self._clock = 0
+
+    def publish(self, space: str, number: int) -> None:
+        """An object was committed."""
+        life = Life(space, number, self.sizes[number])
+        self.there[space, number] = life
+        self.use(life)
+
+    def use(self, life: Life) -> None:
+        """Make it the last to go."""
+        self._clock += 1
+        life.used = self._clock
+
+    def forget(self, lives: Iterable[Life]) -> None:
+        """Objects were dropped or evicted."""
+        for life in lives:
+            life.listed = False
+            for name in life.pins:
+                self.names[life.space, name].remove(life)
+            life.pins.clear()
+            del self.there[life.space, life.number]
+
+    def pin(self, space: str, number: int, name: str, share: float) -> bool:
+        """Keep an object; `share` is what pins may keep, in bytes."""
+        life = self.there.get((space, number))
+        if life is None:
+            return False
+        kept = bytes_of(each.size for each in self.pinned())
+        if not life.pins and kept + rounded(life.size) > share:
+            return False
+        if name not in life.pins:
+            life.pins.add(name)
+            self.names.setdefault((space, name), []).append(life)
+        return True
+
+    def unpin(self, space: str, name: str) -> list[Life]:
+        """Return what a name kept."""
+        lives = self.names.pop((space, name), [])
+        for life in lives:
+            life.pins.remove(name)
+        return lives
+
+    def of(self, space: str) -> dict[int, Life]:
+        """Return what can be read in a namespace."""
+        return {n: life for (name, n), life in self.there.items() if name == space}
+
+    def idle(self, held: set[Life]) -> list[Life]:
+        """Return what may be evicted, the one longest unused first."""
+        idle = [life for life in self.there.values() if life not in held and not life.pins]
+        return sorted(idle, key=lambda life: life.used)
+
+    def pinned(self) -> Iterator[Life]:
+        """Objects that some name keeps."""
+        return (life for life in self.there.values() if life.pins)
+
+
+def bytes_of(sizes: Iterable[int]) -> int:
+    """Return what objects take of the arena."""
+    return sum(map(rounded, sizes))

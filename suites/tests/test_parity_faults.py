@@ -1,0 +1,32 @@
+"""Planted cache bugs are seen; `make parity` does this on the whole zoo."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.tests.model_kit import shared
+
+from kvproof.suites.parity.levels import TOLERANCE  # isort: skip
+from kvproof.suites.parity.power import BUGS, seen  # isort: skip
+
+SUBJECTS = ("gemma3", "deepseek_v32", "falcon_h1")
+"""Windows; latent with indexer; states beside attention: every bug is visible on one of them."""
+
+
+@pytest.mark.parametrize("family", SUBJECTS)
+def test_without_a_bug_nothing_is_seen(family):
+    assert seen(shared(family), None).passed
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_seen_wherever_it_is_visible(bug):
+    visible = [family for family in SUBJECTS if bug.visible(shared(family))]
+    assert visible, "no family shows it"
+    for family in visible:
+        outcome = seen(shared(family), bug)
+        assert not outcome.passed, f"{family}: {outcome}"
+        assert outcome.difference > TOLERANCE, f"{family}: hardly seen, {outcome}"
+
+
+def test_there_are_thirteen():
+    assert len({bug.name for bug in BUGS}) == 13

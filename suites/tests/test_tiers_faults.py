@@ -1,0 +1,186 @@
+"""The part `tiers` passes on the reference, and each property finds a fault of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tiers.part import PART
+
+FAULTS = (
+    Planted(
+        "bytes are kept by reference to what the next eviction overwrites",
+        "objects_come_back_as_they_were_stored",
+        "host_tier",
+        "        copy[:] = source\n",
+        "        copy[: len(copy) // 2] = source[: len(copy) // 2]\n",
+    ),
+    Planted(
+        "what was found on the disk is not counted as found",
+        "objects_come_back_as_they_were_stored",
+        "host_tier",
+        "if key in pinned else below.get(key)",
+        "if key in pinned else None",
+    ),
+    Planted(
+        "a checksum is made and not compared",
+        "torn_or_damaged_files_are_never_served",
+        "object_format",
+        "return payload if zlib.crc32(payload) == checksum else None",
+        "return payload if zlib.crc32(payload) + checksum else None",
+    ),
+    Planted(
+        "a file is written under its final name (torn by a kill)",
+        "torn_or_damaged_files_are_never_served",
+        "disk_tier",
+        'TEMPORARY = ".tmp"',
+        'TEMPORARY = ""',
+    ),
+    Planted(
+        "the key in the header is not compared",
+        "torn_or_damaged_files_are_never_served",
+        "object_format",
+        "magic == MAGIC and found == key and",
+        "magic == MAGIC and len(found) == len(key) and",
+    ),
+    Planted(
+        "what an earlier process was writing stays for ever",
+        "what_was_whole_survives_the_process",
+        "disk_tier",
+        "            if name.endswith(TEMPORARY) or not self._promises(key, name, size):\n"
+        "                self._remove(name, size)\n",
+        "            if name.endswith(TEMPORARY) or not self._promises(key, name, size):\n",
+    ),
+    Planted(
+        "a new process begins with the newest file as its next victim",
+        "what_was_whole_survives_the_process",
+        "disk_tier",
+        "for name, size in self.files.names():",
+        "for name, size in reversed(self.files.names()):",
+    ),
+    Planted(
+        "files of others are removed",
+        "what_was_whole_survives_the_process",
+        "disk_tier",
+        "                continue  # not ours\n",
+        "                self.files.remove(name)\n                continue\n",
+    ),
+    Planted(
+        "headers are not counted",
+        "tiers_stay_within_their_bytes",
+        "disk_tier",
+        "return self.used + size <= self.capacity",
+        "return True",
+    ),
+    Planted(
+        "the bytes of forgotten objects that are still read are given away",
+        "tiers_stay_within_their_bytes",
+        "host_tier",
+        "missing = self._used + size - self.capacity",
+        "missing = self._used + size - self.capacity - 1",
+    ),
+    Planted(
+        "reading an object does not make it recent",
+        "the_least_recently_used_objects_leave_first",
+        "host_tier",
+        "    def _pin(self, key: bytes) -> _Object:\n        self._objects.move_to_end(key)\n",
+        "    def _pin(self, key: bytes) -> _Object:\n",
+    ),
+    Planted(
+        "an object is evicted while it is read",
+        "the_least_recently_used_objects_leave_first",
+        "disk_tier",
+        "if not file.pins and key not in call:",
+        "if key not in call:",
+    ),
+    Planted(
+        "a new object takes the memory of one that is read",
+        "what_is_read_stays_as_it_is",
+        "host_tier",
+        "        gone = self._objects.pop(key)\n",
+        "        gone = self._objects.pop(key)\n        gone.data[:1] = b'?'\n",
+    ),
+    Planted(
+        "an object without room is said to be kept",
+        "a_store_says_what_it_keeps",
+        "host_tier",
+        "        return frozenset(kept)\n",
+        "        return frozenset(objects)\n",
+    ),
+    Planted(
+        "a failed read is not counted",
+        "failures_of_the_disk_are_counted_and_harm_nobody",
+        "disk_tier",
+        '            self._failed("read", name, error)\n            payload = None\n',
+        "            payload = None\n",
+    ),
+    Planted(
+        "a full disk is a failure of the request",
+        "failures_of_the_disk_are_counted_and_harm_nobody",
+        "disk_tier",
+        '            self._failed("write", name, error)\n',
+        '            self._failed("write", name, error)\n            raise\n',
+    ),
+    Planted(
+        "what is dropped in host memory comes back from the disk",
+        "what_is_forgotten_is_not_found",
+        "host_tier",
+        "        self.below.drop(dropped)\n",
+        "",
+    ),
+    Planted(
+        "a key does not depend on the epoch",
+        "keys_differ_where_content_may",
+        "object_key",
+        "encode(self._fixed, *self._epoch, *namespace)",
+        "encode(self._fixed, *namespace)",
+    ),
+    Planted(
+        "a key does not depend on the namespace",
+        "keys_differ_where_content_may",
+        "object_key",
+        "encode(self._fixed, *self._epoch, *namespace)",
+        "encode(self._fixed, *self._epoch)",
+    ),
+    Planted(
+        "a key does not depend on media",
+        "keys_differ_where_content_may",
+        "object_key",
+        "encode(before, little_endian(tokens), *fields)",
+        "encode(before, little_endian(tokens))",
+    ),
+    Planted(
+        "a key depends on the unit alone, not on what is before it",
+        "keys_differ_where_content_may",
+        "object_key",
+        "encode(before, little_endian(tokens), *fields)",
+        "encode(little_endian(tokens), *fields)",
+    ),
+    Planted(
+        "a key does not depend on the weights",
+        "keys_differ_where_content_may",
+        "object_key",
+        'encode("kvproof object 1", weights, _layout(config), geometry)',
+        'encode("kvproof object 1", _layout(config), geometry)',
+    ),
+    Planted(
+        "a key does not depend on the sizes of windows",
+        "keys_differ_where_content_may",
+        "object_key",
+        "encode(g.kind, g.block_size, g.size, g.kernel_size,",
+        "encode(g.kind, g.block_size, g.kernel_size,",
+    ),
+)
+
+
+def test_the_reference_passes_and_everything_is_seen():
+    sees_everything(PART)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+def test_a_planted_fault_falls_to_its_property(fault):
+    falls(PART, FAULTS.index(fault), fault)
+
+
+def test_every_property_has_its_fault():
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}

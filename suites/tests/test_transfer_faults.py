@@ -1,0 +1,257 @@
+"""The part `transfer` passes on the reference, and each property finds faults of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra gpu is not installed")
+
+from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.transfer.part import PART
+
+FAULTS = (
+    Planted(
+        "the second cache of a layer is left out",
+        "every_tensor_is_in_one_group",
+        "layer_groups",
+        "for name, tensor in _caches(layer, given).items():\n                yield",
+        "for name, tensor in list(_caches(layer, given).items())[:1]:\n                yield",
+    ),
+    Planted(
+        "layers of equal shape are one group whatever table they have",
+        "every_tensor_is_in_one_group",
+        "layer_groups",
+        "hint.size, block, hint.table,",
+        "hint.size, block, 0,",
+    ),
+    Planted(
+        "the first of several readings is taken",
+        "tensors_are_read_one_way_or_refused",
+        "transfer_layouts",
+        "if len(found) > 1:",
+        "if len(found) > 9:",
+    ),
+    Planted(
+        "a hint of the tokens of a page is not heeded",
+        "tensors_are_read_one_way_or_refused",
+        "transfer_layouts",
+        '"page": hint.page, ',
+        "",
+    ),
+    Planted(
+        "a side cache may have more blocks than its table",
+        "side_caches_have_the_blocks_of_their_table",
+        "layer_groups",
+        "if known.blocks != group.blocks:",
+        "if known.blocks > group.blocks:",
+    ),
+    Planted(
+        "groups follow without alignment",
+        "a_chunk_is_described_to_the_byte",
+        "chunk_layout",
+        "offset += _aligned(groups[-1].nbytes)",
+        "offset += groups[-1].nbytes",
+    ),
+    Planted(
+        "a window keeps one token too few",
+        "a_chunk_is_described_to_the_byte",
+        "chunk_layout",
+        "return max(0, length - geometry.size + 1)",
+        "return max(0, length - geometry.size + 2)",
+    ),
+    Planted(
+        "every view is of the first slot",
+        "slots_have_views_of_every_group",
+        "transfer_staging",
+        "return typed(self.layout, self.slot(index), group)",
+        "return typed(self.layout, self.slot(0 * index), group)",
+    ),
+    Planted(
+        "a batch may have one slot more than there are",
+        "slots_have_views_of_every_group",
+        "transfer_staging",
+        "first + count > self.slots:",
+        "first + count > self.slots + 1:",
+    ),
+    Planted(
+        "the first page of a block stands for all of them",
+        "stored_bytes_equal_the_pages",
+        "transfer_blocks",
+        "block and block * ratio + page for",
+        "block and block * ratio for",
+    ),
+    Planted(
+        "of neighbouring groups only the last one is copied",
+        "stored_bytes_equal_the_pages",
+        "chunk_layout",
+        "start = found.pop()[0] if near else group.offset",
+        "start = found.pop() and group.offset if near else group.offset",
+    ),
+    Planted(
+        "the copy engine puts every page at the start of its plane",
+        "stored_bytes_equal_the_pages",
+        "transfer_pages",
+        "yield plane * size + at, flat",
+        "yield plane * size, flat",
+    ),
+    Planted(
+        "chunks of a batch are unpacked in reverse",
+        "retrieved_bytes_reach_their_blocks",
+        "transfer_staged",
+        "for chunk in chunks]\n        table",
+        'for chunk in (chunks[::-1] if self._direction == "scatter" else chunks)]\n        table',
+    ),
+    Planted(
+        "a skip is rounded down to a block",
+        "skipped_tokens_stay_untouched",
+        "transfer_blocks",
+        "skip - (layout.tokens - group.tokens)))",
+        "skip - (layout.tokens - group.tokens)) // group.geometry.block * group.geometry.block)",
+    ),
+    Planted(
+        "a skip is counted from the first stored token",
+        "skipped_tokens_stay_untouched",
+        "transfer_blocks",
+        "return group.tokens if skip >= layout.tokens else 0",
+        "return group.tokens if skip > layout.tokens else 0",
+    ),
+    Planted(
+        "the null block's other pages move",
+        "only_valid_blocks_move",
+        "transfer_blocks",
+        "block and block * ratio + page for",
+        "block * ratio + page for",
+    ),
+    Planted(
+        "blocks that are not valid move",
+        "only_valid_blocks_move",
+        "transfer_blocks",
+        "ids[each * chunk + at] if at in ranges[chunk] else 0 for",
+        "ids[each * chunk + at] for",
+    ),
+    Planted(
+        "a chunk with null blocks is copied as a whole",
+        "only_valid_blocks_move",
+        "transfer_blocks",
+        "return not self.skip and 0 not in self.ids",
+        "return not self.skip",
+    ),
+    Planted(
+        "a slot keeps what lay between the groups of an earlier chunk",
+        "nothing_else_is_written",
+        "transfer_staged",
+        "self._staging.clear_gaps(len(chunks), first=first)",
+        "pass",
+    ),
+    Planted(
+        "a hit needs the states of all chunks before it",
+        "needed_blocks_are_those_a_hit_looks_at",
+        "transfer_blocks",
+        "if start + layout.tokens == length else",
+        "if start + layout.tokens <= length else",
+    ),
+    Planted(
+        "a hit may end where a window was not kept",
+        "needed_blocks_are_those_a_hit_looks_at",
+        "transfer_blocks",
+        "    _check_end(layout, length)\n",
+        "",
+    ),
+    Planted(
+        "negative ids are taken for holes",
+        "wrong_arguments_move_nothing",
+        "transfer_blocks",
+        "if least < 0 or most >= blocks:",
+        "if most >= blocks:",
+    ),
+    Planted(
+        "more ids than the chunks have are not looked at",
+        "wrong_arguments_move_nothing",
+        "transfer_blocks",
+        "if len(ids) != each * chunks:",
+        "if len(ids) < each * chunks:",
+    ),
+    Planted(
+        "a block may be written twice",
+        "wrong_arguments_move_nothing",
+        "transfer_blocks",
+        "if written and len(set(found)) < len(found):",
+        "if written and len(set(found)) > len(found):",
+    ),
+    Planted(
+        "the single tensor of several groups is the first",
+        "objects_have_a_view_per_group",
+        "host_object",
+        "if len(self.layout.groups) > 1:",
+        "if len(self.layout.groups) > 99:",
+    ),
+    Planted(
+        "pieces are as long as a segment, wherever they start",
+        "copies_stay_inside_segments",
+        "host_object",
+        "range((start // segment + 1) * segment, end, segment)",
+        "range(start + segment, end, segment)",
+    ),
+    Planted(
+        "a slot is packed again while it is copied",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "self._staging.release(slots, self._copies.record())",
+        "pass",
+    ),
+    Planted(
+        "a slot is copied before it is packed",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "            self._copies.wait(self._compute.record())\n        self._copies.run(lambda",
+        "        self._copies.run(lambda",
+    ),
+    Planted(
+        "a slot is unpacked before it is filled",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "        self._compute.wait(self._copies.record())\n        self._compute.run(lambda",
+        "        self._compute.run(lambda",
+    ),
+    Planted(
+        "the engine may overwrite pages that the copy engine still reads",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "self._compute.wait(event)  # the copies read the pages",
+        "pass",
+    ),
+    Planted(
+        "large pages are written while the engine still reads them",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "        self._copies.wait(self._compute.record())\n"
+        "        self._copies.run(self._copy_pages)",
+        "        self._copies.run(self._copy_pages)",
+    ),
+    Planted(
+        "a retrieve is over before its pages are written",
+        "every_byte_read_was_written",
+        "transfer_staged",
+        "        self._compute.wait(self._copies.record())\n        return self._compute.record()",
+        "        return self._compute.record()",
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def _compiled_only(monkeypatch):
+    """Other tests of this process may have chosen Triton's interpreter, which takes minutes here."""
+    monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
+
+
+def test_the_part_passes_and_sees_everything():
+    sees_everything(PART)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.story for fault in FAULTS])
+def test_a_planted_fault_falls_to_its_property(fault):
+    falls(PART, FAULTS.index(fault), fault)
+
+
+def test_every_property_has_a_fault():
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}

@@ -1,0 +1,137 @@
+"""Store and retrieve on a CPU beside `memcpy` and LMCache's CPU path, in one run.
+
+    python -m kvproof.suites.transfer.bench [--mib 512] [--repeats 9]
+
+Every turn measures everything once, in an order that rotates, so that load on the machine meets
+all of them. Objects and pages are larger than any cache; pages are a random permutation. LMCache
+is measured where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from kvproof.reference.host_object import HostObject
+from kvproof.reference.layer_groups import Hint, layer_groups
+from kvproof.reference.transfer import Transfer
+from kvproof.suites.transfer import bench_lmcache
+
+CHUNK = 256
+Work = Callable[[], None]
+
+
+class Case(NamedTuple):
+    """Layers of one geometry; a block is one run of bytes."""
+
+    name: str
+    layout: str
+    shape: tuple[int, ...]
+    """Of a layer; 0 stands for the pages."""
+    layers: int
+    page: int
+
+
+CASES = (
+    Case("Llama-3 8B, kv-nhd, page 16", "kv-nhd", (2, 0, 16, 8, 128), 32, 16),
+    Case("Llama-3 8B, page-kv-nhd, page 16", "page-kv-nhd", (0, 2, 16, 8, 128), 32, 16),
+    Case("Llama-3 8B, kv-nhd, page 64", "kv-nhd", (2, 0, 64, 8, 128), 32, 64),
+    Case("DeepSeek-V3 latent, page 64", "latent", (0, 64, 576), 61, 64),
+    Case("Qwen3 4 heads, kv-nhd, page 16", "kv-nhd", (2, 0, 16, 4, 128), 48, 16),
+)
+
+
+class Timed(NamedTuple):
+    """GB/s of payload: bytes of the objects over the time of one call."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:6.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure every case and write a table."""
+    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.transfer.bench")
+    parser.add_argument("--mib", type=int, default=512, help="bytes of the objects, at least")
+    parser.add_argument("--repeats", type=int, default=9)
+    asked = parser.parse_args(arguments)
+    sys.stdout.write(f"GB/s, median (lowest to highest) of {asked.repeats}; {_machine()}\n")
+    for case in CASES:
+        sys.stdout.write(f"\n{case.name}\n")
+        works, nbytes = prepare(case, asked.mib << 20)
+        found = measure(works, nbytes, asked.repeats)
+        for name, timed in found.items():
+            share = timed.median / found["memcpy per object"].median
+            sys.stdout.write(f"  {name:22}{timed}  {share:6.1%} of memcpy per object\n")
+    return 0
+
+
+def measure(works: dict[str, Work], nbytes: int, repeats: int) -> dict[str, Timed]:
+    """Run everything once per turn, after a turn that does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for turn in range(repeats + 1):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            begin = time.perf_counter()
+            works[name]()
+            if turn:
+                seconds[name].append(time.perf_counter() - begin)
+    rates = {name: [nbytes / second / 1e9 for second in each] for name, each in seconds.items()}
+    return {
+        name: Timed(statistics.median(each), min(each), max(each)) for name, each in rates.items()
+    }
+
+
+def prepare(case: Case, least: int) -> tuple[dict[str, Work], int]:
+    """Return what to time, and the bytes that each moves."""
+    per_token = torch.Size([size for size in case.shape if size]).numel() // case.page * 2
+    chunks = max(1, -(-least // (per_token * CHUNK * case.layers)))
+    blocks = chunks * CHUNK // case.page
+    shape = [size or 2 * blocks + 1 for size in case.shape]
+    layers = [torch.ones(shape, dtype=torch.bfloat16) for _ in range(case.layers)]
+    ids = random.Random(0).sample(range(1, 2 * blocks + 1), blocks)  # noqa: S311 - no secret
+    works = _own(case, layers, ids, chunks)
+    if bench_lmcache.installed():
+        works |= bench_lmcache.works(layers, ids, chunks=chunks, chunk=CHUNK)
+    return works, per_token * CHUNK * case.layers * chunks
+
+
+def _own(case: Case, layers: list[torch.Tensor], ids: list[int], chunks: int) -> dict[str, Work]:
+    groups = layer_groups(layers, hint=Hint(layout=case.layout))
+    transfer = Transfer(groups, groups.layout(tokens=CHUNK))
+    size = transfer.layout.nbytes
+    memory, source = (torch.ones(chunks * size, dtype=torch.uint8) for _ in range(2))
+    objects = [HostObject(transfer.layout, each) for each in memory.split(size)]
+
+    def copy_objects() -> None:
+        for at in range(0, chunks * size, size):
+            ctypes.memmove(memory.data_ptr() + at, source.data_ptr() + at, size)
+
+    def copy_all() -> None:
+        ctypes.memmove(memory.data_ptr(), source.data_ptr(), chunks * size)
+
+    return {
+        "memcpy per object": copy_objects,
+        "one memcpy of all": copy_all,
+        "store": lambda: transfer.store([ids], objects),
+        "retrieve": lambda: transfer.retrieve([ids], objects),
+    }
+
+
+def _machine() -> str:
+    return f"torch {torch.__version__}, {torch.get_num_threads()} threads of torch"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
