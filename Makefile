@@ -82,8 +82,8 @@ $(VENV)/.hf: requirements/hf.txt $(VENV)/.core
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
-	@$(PIP) -r requirements/dev.txt
+$(VENV)/.dev: requirements/dev.txt requirements/serve.txt $(VENV)/.core
+	@$(PIP) -r requirements/dev.txt -r requirements/serve.txt
 	@mkdir -p $(VENV)/typing/kvproof
 	@for name in $(PACKAGES); do ln -sfn ../../../$$name $(VENV)/typing/kvproof/$$name; done
 	@touch $@

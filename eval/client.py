@@ -15,11 +15,8 @@ import msgspec
 
 from kvproof.eval.records import Outcome, Usage
 from kvproof.eval.sse import Chunk, Malformed, parse_completion, parse_event
+from kvproof.eval.wire import Answer, left
 from kvproof.harness.errors import UsageError
-
-_PIECE = 1 << 16
-_MOST_ANSWER = 1 << 26
-"""Bytes after which an answer is garbage rather than long."""
 
 _MOST_WAIT = 8.0
 """Seconds between two tries at most; they begin at a half and double."""
@@ -153,12 +150,12 @@ class Client:
     @contextmanager
     def _request(
         self, method: str, path: str, body: bytes, deadline: float, *, whole: bool = False
-    ) -> Iterator[_Answer]:
+    ) -> Iterator[Answer]:
         """`whole`: the path is one of the server rather than of its API."""
         parts = self._parts
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=_left(deadline))
+        connection = kind(parts.hostname or "", parts.port, timeout=left(deadline))
         connection.connect()
         wire: socket.socket = connection.sock
         self._open.add(wire)
@@ -167,54 +164,20 @@ class Client:
                 raise Aborted
             target = path if whole else parts.path.rstrip("/") + path
             connection.request(method, target, body, self._headers)
-            wire.settimeout(_left(deadline))
-            yield _Answer(connection.getresponse(), wire, deadline)
+            wire.settimeout(left(deadline))
+            yield Answer(connection.getresponse(), wire, deadline)
         finally:
             self._open.discard(wire)
             connection.close()
 
-    def _read(self, answer: _Answer, begun: float) -> Reply:
+    def _read(self, answer: Answer, begun: float) -> Reply:
         if "text/event-stream" in answer.kind:
             return _gathered(answer, begun)
         chunk = parse_completion(b"".join(answer.pieces()))
         return _reply([chunk], time.monotonic() - begun, None)
 
 
-class _Answer:
-    """A response whose bytes must all arrive before the deadline."""
-
-    def __init__(
-        self, response: http.client.HTTPResponse, wire: socket.socket, deadline: float
-    ) -> None:
-        self.status, self.kind = response.status, response.getheader("Content-Type", "")
-        self._response, self._wire, self._deadline = response, wire, deadline
-
-    def pieces(self) -> Iterator[bytes]:
-        """Bytes as they arrive. Raises TimeoutError, or IncompleteRead if some are missing."""
-        total = 0
-        while True:
-            self._wire.settimeout(_left(self._deadline))
-            piece = self._response.read1(_PIECE)
-            total += len(piece)
-            if total > _MOST_ANSWER:
-                raise Malformed(f"the answer has more than {_MOST_ANSWER:,} bytes")
-            if not piece:
-                break
-            yield piece
-        if self._response.length:
-            raise http.client.IncompleteRead(b"", self._response.length)
-
-    def lines(self) -> Iterator[bytes]:
-        """Lines of a stream, without their ends."""
-        rest = b""
-        for piece in self.pieces():
-            *whole, rest = (rest + piece).split(b"\n")
-            yield from (line.rstrip(b"\r") for line in whole)
-        if rest:
-            yield rest
-
-
-def _gathered(answer: _Answer, begun: float) -> Reply:
+def _gathered(answer: Answer, begun: float) -> Reply:
     """Put a stream together. One that ends without its last event has lost its server."""
     chunks: list[Chunk] = []
     first: float | None = None
@@ -244,7 +207,7 @@ def _reply(chunks: list[Chunk], seconds: float, first: float | None) -> Reply:
     return Reply("answered", text, reason, usage, seconds, first, logprobs=logprobs)
 
 
-def _check_status(answer: _Answer) -> None:
+def _check_status(answer: Answer) -> None:
     if answer.status < 300:
         return
     text = next(answer.pieces(), b"")[:300].decode(errors="replace")
@@ -252,13 +215,6 @@ def _check_status(answer: _Answer) -> None:
     if answer.status >= 500 or answer.status in _TRY_AGAIN:
         raise _Failed("server_error", message)
     raise _Failed("refused", message, again=False)
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def _in_words(error: Exception) -> str:

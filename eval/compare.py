@@ -10,64 +10,17 @@ chance of one false alarm in the whole table below alpha.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.config import Configuration, EvalConfig, Judge
+from kvproof.eval.pairs import Row, Sides, Verdict, make_row, more_flips, one_each
 from kvproof.eval.records import Conditions, Phase, SampleRecord
-from kvproof.eval.statistics import at_least, holm, mcnemar, smallest_loss, upper_bound
+from kvproof.eval.statistics import holm, smallest_loss
 from kvproof.harness.errors import UsageError
 from kvproof.reports.text import plural
-
-Verdict = Literal["pass", "inconclusive", "fail"]
-
-
-class Flip(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample that two configurations treat differently."""
-
-    id: str
-    repeat: int
-    before: str
-    """Letter, invalid, or what went wrong."""
-    after: str
-    expected: str
-    kind: Literal["text", "answer", "lost", "won"]
-    """The strongest that applies: only the text, the answer, or whether it is right."""
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass of two configurations."""
-
-    before: str
-    after: str
-    phase: Phase
-    control: bool
-    """Both are the same configuration."""
-    pairs: int
-    missing: int
-    """Samples that one of both lacks."""
-    right_before: int
-    right_after: int
-    texts: int
-    """Pairs whose texts differ, whatever else does."""
-    answers: int
-    """Pairs whose answers differ: letters, invalid ones and errors."""
-    lost: int
-    won: int
-    p_accuracy: float
-    p_flips: float
-    """One-sided: more answers, or texts, flip than in the control pair; 1 for the control."""
-    adjusted_accuracy: float = 1.0
-    adjusted_flips: float = 1.0
-    bound: float = 1.0
-    """With 95 % confidence, a smaller share of right answers is lost."""
-    logprob: float | None = None
-    """Largest difference of a token's log-probability, over pairs with the same text."""
-    verdict: Verdict = "pass"
-    reasons: tuple[str, ...] = ()
-    flips: tuple[Flip, ...] = ()
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,17 +39,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
 
 
-Key = tuple[int, str]
-"""Repeat and identity of a sample."""
-
-By = dict[tuple[str, Phase], dict[Key, SampleRecord]]
+By = dict[tuple[str, Phase], list[SampleRecord]]
 
 
 def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) -> Comparison:
     """Compare every configuration with the first one; `expected` samples are in every pass."""
     by: By = {}
     for each in samples:
-        by.setdefault((each.configuration, each.phase), {})[each.repeat, each.id] = each
+        by.setdefault((each.configuration, each.phase), []).append(each)
     made = list(_rows(config, by, expected * config.protocol.repeats))
     judged = [row for row in made if not row.control]
     tests = len(judged) * (1 if config.judge.rule == "accuracy" else 2)
@@ -112,91 +62,12 @@ def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
     base = config.baseline.name
     for one in [config.control, *config.others]:
         for phase in config.protocol.phases:
-            first, second = by.get((base, phase), {}), by.get((one.name, phase), {})
-            again = by.get((config.control.name, phase), {})
-            sides = _Sides(first, second, again)
-            row = make_row(sides, one, phase, base, expected)
-            p = 1.0 if one.control else _more_flips(sides, texts=config.judge.rule == "texts")
-            yield replace(row, p_flips=p)
-
-
-class _Sides(NamedTuple):
-    before: dict[Key, SampleRecord]
-    after: dict[Key, SampleRecord]
-    control: dict[Key, SampleRecord]
-
-
-def make_row(sides: _Sides, one: Configuration, phase: Phase, base: str, expected: int) -> Row:
-    """Count flips of one pass."""
-    both = [key for key in sides.before if key in sides.after]
-    pairs = [(sides.before[key], sides.after[key]) for key in both]
-    lost = sum(a.correct and not b.correct for a, b in pairs)
-    won = sum(b.correct and not a.correct for a, b in pairs)
-    right = sum(a.correct for a, _ in pairs)
-    return Row(
-        before=base,
-        after=one.name,
-        phase=phase,
-        control=one.control,
-        pairs=len(pairs),
-        missing=expected - len(pairs),
-        right_before=right,
-        right_after=sum(b.correct for _, b in pairs),
-        texts=sum(_texts_differ(a, b) for a, b in pairs),
-        answers=sum(_answers_differ(a, b) for a, b in pairs),
-        lost=lost,
-        won=won,
-        p_accuracy=mcnemar(lost, won),
-        p_flips=1.0,
-        bound=upper_bound(lost, right) if right else 1.0,
-        logprob=_logprob(pairs),
-        flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
-    )
-
-
-def _logprob(pairs: Sequence[tuple[SampleRecord, SampleRecord]]) -> float | None:
-    """Only equal texts have the same tokens."""
-    found = [
-        abs(x - y)
-        for a, b in pairs
-        if a.text == b.text and len(a.logprobs) == len(b.logprobs)
-        for x, y in zip(a.logprobs, b.logprobs, strict=True)
-    ]
-    return max(found, default=None)
-
-
-def _texts_differ(a: SampleRecord, b: SampleRecord) -> bool:
-    return (a.outcome, a.text) != (b.outcome, b.text)
-
-
-def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:
-    return a.given != b.given
-
-
-def _more_flips(sides: _Sides, *, texts: bool) -> float:
-    """Whether more flips than in the control pair, on samples that all three have."""
-    differ = _texts_differ if texts else _answers_differ
-    here = there = 0
-    for key, before in sides.before.items():
-        if key in sides.after and key in sides.control:
-            flipped = differ(before, sides.after[key])
-            noise = differ(before, sides.control[key])
-            here += flipped and not noise
-            there += noise and not flipped
-    return at_least(here, here + there)
-
-
-def _flip(a: SampleRecord, b: SampleRecord) -> Flip | None:
-    kind: Literal["text", "answer", "lost", "won"] = "text"
-    if a.correct != b.correct:
-        kind = "lost" if a.correct else "won"
-    elif _answers_differ(a, b):
-        kind = "answer"
-    elif not _texts_differ(a, b):
-        return None
-    return Flip(
-        id=a.id, repeat=a.repeat, before=a.given, after=b.given, expected=a.expected, kind=kind
-    )
+            names = (base, one.name, config.control.name)
+            first, second, again = (by.get((name, phase), []) for name in names)
+            sides = Sides(one_each(first), one_each(second), one_each(again))
+            row = make_row(sides, one, phase, base)
+            p = 1.0 if one.control else more_flips(sides, texts=config.judge.rule == "texts")
+            yield replace(row, p_flips=p, missing=expected - min(len(first), len(second)))
 
 
 def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
@@ -235,7 +106,7 @@ def _failures(row: Row, judge: Judge) -> Iterator[str]:
 def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
     judge = config.judge
     if row.missing:
-        yield f"{row.missing} of {row.pairs + row.missing} samples are missing on one side"
+        yield f"{plural(row.missing, 'sample')} missing on one side"
     if row.control:
         if row.p_accuracy <= judge.alpha:
             yield f"the same configuration twice differs: {row.lost} lost, {row.won} won"
@@ -243,7 +114,7 @@ def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
         yield f"{row.right_before} right answers before, and a loss is noticed from {loss} on"
     names = {each.name: each for each in config.configuration}
     for name in (row.before, row.after):
-        side = list(by.get((name, row.phase), {}).values())
+        side = by.get((name, row.phase), [])
         if side:
             yield from side_doubts(names[name], row.phase, side, judge)
 

@@ -84,38 +84,52 @@ def write_generated(directory: Path, options: GeneratorOptions | None = None) ->
     return data, write_data(directory / "shared.json", made.shared)
 
 
+class _Frame(NamedTuple):
+    """What both questions about a document share."""
+
+    number: int
+    shape: Shape
+    length: Length
+    difficulty: Difficulty
+    world: World
+    context: str
+
+
 def _pair(
     options: GeneratorOptions, number: int, first: list[Letter], second: list[Letter]
 ) -> tuple[Sample, Sample]:
     rng = random.Random(f"kvproof {VERSION} {options.seed} {number}")  # noqa: S311 - drawn to be repeated
-    shape = SHAPES[number % len(SHAPES)]
-    length = LENGTHS[(number + number // len(SHAPES)) % len(LENGTHS)]
-    difficulty: Difficulty = "hard" if number // len(SHAPES) % 2 else "easy"
+    turn = number // len(SHAPES)
+    shape, length = SHAPES[number % len(SHAPES)], LENGTHS[(number + turn) % len(LENGTHS)]
     size = min(_THINGS[length], int(options.max_tokens * _FLOORS[length]) // _TOKENS_PER_THING)
     world = make_world(rng, max(size, 2 * len(LETTERS)))
     context = _document(rng, shape, world, length, options.max_tokens)
+    frame = _Frame(number, shape, length, "hard" if turn % 2 else "easy", world, context)
     things = rng.sample(range(len(world.things)), 2 * len(LETTERS))
-    asked = things[: len(LETTERS)], things[len(LETTERS) :]
+    return (
+        _asked(frame, _identity(options, number, 0), things[: len(LETTERS)], first[number]),
+        _asked(frame, _identity(options, number, 1), things[len(LETTERS) :], second[number]),
+    )
 
-    def ask(turn: int, letter: Letter) -> Sample:
-        choices = [world.answers(difficulty)[thing] for thing in asked[turn]]
-        thing = asked[turn][LETTERS.index(letter)]
-        return Sample(
-            id=_identity(options, number, turn),
-            domain=shape.domain,
-            sub_domain=shape.sub_domain,
-            difficulty=difficulty,
-            length=length,
-            question=question(shape, difficulty, world.things[thing]),
-            choice_a=choices[0],
-            choice_b=choices[1],
-            choice_c=choices[2],
-            choice_d=choices[3],
-            answer=letter,
-            context=context,
-        )
 
-    return ask(0, first[number]), ask(1, second[number])
+def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> Sample:
+    """Ask for the thing at the letter; the choices are what is said of all four."""
+    answers = frame.world.answers(frame.difficulty)
+    thing = things[LETTERS.index(letter)]
+    return Sample(
+        id=identity,
+        domain=frame.shape.domain,
+        sub_domain=frame.shape.sub_domain,
+        difficulty=frame.difficulty,
+        length=frame.length,
+        question=question(frame.shape, frame.difficulty, frame.world.things[thing]),
+        choice_a=answers[things[0]],
+        choice_b=answers[things[1]],
+        choice_c=answers[things[2]],
+        choice_d=answers[things[3]],
+        answer=letter,
+        context=frame.context,
+    )
 
 
 def _document(

@@ -152,7 +152,7 @@ class Asking:
         if self._has(request):
             self.warmed += 1
             return
-        if reply.outcome != "answered":
+        if reply.outcome == "dropped":
             self.check()
         self.write(self._record(request, sample, prompt, reply, started, cut=cut))
 

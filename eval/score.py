@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from kvproof.eval.data import DIFFICULTIES, DOMAINS, LENGTHS
+from kvproof.eval.pairs import one_each
 from kvproof.eval.records import Phase, SampleRecord
 from kvproof.eval.statistics import Interval, wilson
 
@@ -31,7 +32,10 @@ class Accuracy(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass of one configuration, all repeats together."""
+    """One pass of one configuration.
+
+    Accuracy counts every sample once, by its most frequent answer; all else counts all repeats.
+    """
 
     configuration: str
     phase: Phase
@@ -63,14 +67,15 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 def score(samples: Sequence[SampleRecord], *, min_cached: float, concurrency: int) -> Score:
     """Score samples of one configuration and pass; there is at least one."""
+    once = list(one_each(samples).values())
     shares = [share for each in samples if (share := each.cached_share) is not None]
     answered = [each for each in samples if each.outcome == "answered"]
     first = [each.first_token for each in answered if each.first_token is not None]
     return Score(
         configuration=samples[0].configuration,
         phase=samples[0].phase,
-        overall=accuracy(samples),
-        groups=_groups(samples),
+        overall=accuracy(once),
+        groups=_groups(once),
         invalid=sum(each.answer is None for each in answered),
         errors=dict(Counter(s.outcome for s in samples if s.outcome != "answered")),
         retried=sum(each.tries > 1 for each in samples),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,11 +16,14 @@ from typing import Any, NamedTuple
 
 from kvproof.eval.client import Client
 from kvproof.eval.config import Configuration, EvalConfig, Server, command
+from kvproof.eval.keeper import GRACE
 from kvproof.harness.errors import UsageError
 
 _POLL = 0.1
-_GRACE = 15.0
-"""Seconds that a server gets to end in order."""
+_KEEPER = str(Path(__file__).with_name("keeper.py"))
+
+_PATIENCE = 1.0
+"""Seconds in which a server that dropped a connection should have ended, if it has."""
 
 _LOG_TAIL = 4000
 """Characters of its log that go into a record."""
@@ -108,33 +113,35 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
     root = _Root(url, server.health, key_of(server))
     process = _launch(line, server.environment, log)
 
-    def check() -> None:
-        if process.poll() is not None:
-            raise Died(f"the server ended with code {process.returncode}", _tail(log))
+    def check(patience: float = 0.0) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(patience)
+            raise Died(f"the server ended with code {code}", _tail(log))
 
     try:
         models = _ready(root, check, server.ready_within, log)
-        yield Serving(url, models, tuple(line), fresh=True, check=check)
+        yield Serving(url, models, tuple(line), fresh=True, check=lambda: check(_PATIENCE))
     finally:
         stop(process)
 
 
 def _launch(line: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a server below its keeper, which ends it if we cannot."""
+    if shutil.which(line[0], path=environment.get("PATH")) is None:
+        raise UsageError(f"cannot start {line[0]!r}: there is no such command", _INSTALLED)
     log.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with log.open("wb") as output:
-            return subprocess.Popen(  # noqa: S603 - the command is the user's own
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
-    except OSError as error:
-        raise UsageError(
-            f"cannot start {line[0]!r}: {error.strerror}", "is it installed, and on the path?"
-        ) from error
+    with log.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 - the command is the user's own
+            [sys.executable, "-P", _KEEPER, *line],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+
+_INSTALLED = "is it installed, and on the path?"
 
 
 def _ready(root: _Root, check: Callable[[], None], within: float, log: Path) -> tuple[str, ...]:
@@ -152,9 +159,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     """End a server and everything that it started."""
     _signal(process, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE)
+        process.wait(GRACE)
     _signal(process, signal.SIGKILL)
     process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _signal(process: subprocess.Popen[bytes], which: signal.Signals) -> None:

@@ -20,26 +20,27 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._free: Ids = array("i", range(num_blocks - 1, NULL_BLOCK, -1))
+        self._stack: Ids = array("i", range(num_blocks - 1, NULL_BLOCK, -1))
+        """The free ids, then places for those taken: of one size for good, so never moved."""
         self.num_free = num_blocks - 1
         """Blocks without identity and without holder."""
 
     def take(self, count: int) -> Ids:
         """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""
-        free = self._free
-        left = len(free) - count
-        assert left >= 0, f"take {count} of {len(free)} free blocks"
-        taken = free[left:]
-        del free[left:]
+        free = self.num_free
+        left = free - count
+        assert left >= 0, f"take {count} of {free} free blocks"
+        taken = self._stack[left:free]
         taken.reverse()
         self.num_free = left
         return taken
 
     def give(self, ids: Ids) -> None:
         """Take back ids that no longer hold anything; `ids` is in chain order (B3)."""
-        self._free.extend(ids)
-        self.num_free += len(ids)
+        before = self.num_free
+        self.num_free = free = before + len(ids)
+        self._stack[before:free] = ids
 
     def free_ids(self) -> Ids:
         """Return a copy of the free list; the next id to be handed out is the last."""
-        return self._free[:]
+        return self._stack[: self.num_free]

@@ -128,7 +128,8 @@ class CacheManager:
         request = Live(request_id, tokens, namespace, spans, self._unit)
         if not request.prompt or request_id in self.live:
             raise self._unfit(request)
-        self._check_step(compute)
+        if compute is not None or not self._steps.open:
+            self._check_step(compute)
         if not self.config.enable_prefix_caching:
             access = DISABLED
         request.access = access

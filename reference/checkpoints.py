@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from msgspec import Struct
+
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.transitions import Transitions
 
@@ -30,32 +32,31 @@ CHECKPOINT_LIFE = Transitions(
 pinned while copies in flight read or write the row. Detached: out of the index, and waiting for
 its last pin."""
 
+PUBLISH, PUBLISH_SAVED = map(CHECKPOINT_LIFE.moves, ("publish", "publish_saved"))
+PIN, UNPIN, UNPIN_LAST = map(CHECKPOINT_LIFE.moves, ("pin", "unpin", "unpin_last"))
+DROP, DISCARD, DETACH = map(CHECKPOINT_LIFE.moves, ("drop", "discard", "detach"))
 
-_NEXT = dict(CHECKPOINT_LIFE.table)
 
-
-class Checkpoint:
+class Checkpoint(Struct, eq=False):
     """One record. Only `StateCache` moves it; others read."""
 
-    status = RESERVED
+    request: Hashable
+    """Its producer, until it is published for good: the index keeps no request alive (T4)."""
+    tokens: int
+    """How many tokens the state has read."""
+    ids: Ids
+    """Its row, or its blocks in the shared pool."""
+    replaceable: bool = False
+    """A decode checkpoint, which the next one of its request replaces (S6)."""
+    status: str = RESERVED
     owner: object = None
     """Where it hangs in the index, as given to `publish`; None if nowhere."""
-    saving = False
+    saving: bool = False
     """The producer's pin: the copy into it may be in flight."""
-    restores = 0
+    restores: int = 0
     """Requests whose copy out of it may be in flight."""
-    stamp = 0
+    stamp: int = 0
     """When it lost its last pin or was touched, by the clock of the index."""
-
-    def __init__(self, request: Hashable, tokens: int, ids: Ids, *, replaceable: bool) -> None:
-        self.request: Hashable = request
-        """Its producer, until it is published for good: the index keeps no request alive (T4)."""
-        self.tokens = tokens
-        """How many tokens the state has read."""
-        self.ids = ids
-        """Its row, or its blocks in the shared pool."""
-        self.replaceable = replaceable
-        """A decode checkpoint, which the next one of its request replaces (S6)."""
 
     @property
     def restorable(self) -> bool:
@@ -69,27 +70,20 @@ class Checkpoint:
         """No next one of its producer replaces it any more."""
         self.replaceable, self.request = False, None
 
-    def move(self, event: str) -> None:
-        """Change the status. Raises IllegalMove."""
-        after = _NEXT.get((self.status, event))
-        if after is None:
-            raise CHECKPOINT_LIFE.illegal(self.status, event)
-        self.status = after
-
     def end_restore(self) -> bool:
         """Drop the pin of one restore; tells whether it was the last pin."""
         if not self.restores:
             raise CHECKPOINT_LIFE.illegal(self.status, "unpin")
-        return self._unpin(saving=self.saving, restores=self.restores - 1)
+        self.restores = left = self.restores - 1
+        last = not left and not self.saving
+        self.status = (UNPIN_LAST if last else UNPIN)[self.status]
+        return last
 
     def end_save(self) -> bool:
         """Drop the producer's pin; tells whether it was the last pin."""
         if not self.saving:
             raise CHECKPOINT_LIFE.illegal(self.status, "unpin")
-        return self._unpin(saving=False, restores=self.restores)
-
-    def _unpin(self, *, saving: bool, restores: int) -> bool:
-        last = not saving and not restores
-        self.move("unpin_last" if last else "unpin")
-        self.saving, self.restores = saving, restores
+        self.saving = False
+        last = not self.restores
+        self.status = (UNPIN_LAST if last else UNPIN)[self.status]
         return last

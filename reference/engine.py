@@ -115,6 +115,12 @@ class Engine:
         self.scheduler.weights += 1
         self.cache.reset()
 
+    def close(self) -> None:
+        """Leave what is cached to the disk, and the folder to other processes; idempotent (G7)."""
+        if self.tiers is not None:
+            self.cache.evict(self.cache.pool.num_blocks)
+            self.tiers.close()
+
     @property
     def busy(self) -> bool:
         """Tell whether requests or steps are left."""

@@ -55,8 +55,9 @@ class ExpertMarks:
         """Fill the units of `pieces` that have no rows yet (R3)."""
         history = self._histories[request]
         whole = -(-history.hit // self._unit)
-        for node, begin, last, _ in pieces:
-            first = max(begin, whole)  # a unit that was hit in part has no rows there (T6)
+        for piece in pieces:
+            node, last = piece.node, piece.last
+            first = max(piece.first, whole)  # a unit that was hit in part has no rows there (T6)
             if first < last:
                 start, stop = first * self._unit, last * self._unit
                 history.index(self.store, node, first - node.start, start, stop)

@@ -18,6 +18,7 @@ from math import lcm
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from kvproof.reference.block_pool import Ids
 
@@ -60,7 +61,7 @@ class Member(NamedTuple):
     ratio: int
 
 
-class BlockClass(NamedTuple):
+class BlockClass(Struct, frozen=True):
     """Groups whose blocks come and go together."""
 
     kind: Kind

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.config import CacheConfig
@@ -48,8 +49,8 @@ class Holdings:
             self.partial.hold(hit.tail.tail)
         if self._local:
             request.local = [local.hold(node) for local in self._local]
-        if self.states:
-            self.states.hold(request, hit.checkpoint)
+        if self.states and hit.checkpoint:
+            self.states.hold(hit.checkpoint, request)
         if self._experts:
             self._experts.start(request)
 
@@ -57,7 +58,7 @@ class Holdings:
         """Add what has to be copied before the first step writes behind a hit (T6)."""
         assert self.partial
         assert hit.tail
-        return admission._replace(copies=self.partial.copies(request, hit.tail))
+        return replace(admission, copies=self.partial.copies(request, hit.tail))
 
     def grow(self, request: Live, units: int) -> None:
         """Take room for `units` units in every table; the caller knows that it is there."""
@@ -176,6 +177,7 @@ class Holdings:
             self.leave_local(request)
         if self.states:
             self.states.release(request)
-            self._residency.prune(request.node)
+            if not self._row_width:
+                self._residency.prune(request.node)
         if self._experts:
             self._experts.release(request)

@@ -77,10 +77,16 @@ class HostTier:
         self.counts = TierCounts()
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """See `ObjectStore`. What leaves to make room goes to the store below."""
+        """See `ObjectStore`. What leaves or finds no room goes to the store below."""
         spilled: dict[bytes, Bytes] = {}
-        kept = {key for key, data in objects.items() if self._put(key, data, objects, spilled)}
-        self._spill(spilled)
+        kept = set()
+        for key, data in objects.items():
+            if self._put(key, data, objects, spilled):
+                kept.add(key)
+            else:
+                spilled[key] = data
+        kept |= self._spill(spilled) & objects.keys()
+        self.counts.left_out += len(objects.keys() - kept)
         return frozenset(kept)
 
     def _put(
@@ -99,7 +105,6 @@ class HostTier:
         room = self._make_room(source.nbytes, call, spilled)
         copy = self._copy(source) if room else None
         if copy is None:
-            self.counts.left_out += 1
             return None
         self._objects[key] = made = _Object(copy, source.nbytes)
         self._used += made.size
@@ -143,9 +148,8 @@ class HostTier:
             self._used -= gone.size
         return gone
 
-    def _spill(self, objects: Mapping[bytes, Bytes]) -> None:
-        if objects and self.below is not None:
-            self.below.store(objects)
+    def _spill(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
+        return self.below.store(objects) if objects and self.below is not None else frozenset()
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
         """See `ObjectStore`."""

@@ -31,9 +31,7 @@ class Run:
     def __init__(self, node: Node, ids: Ids) -> None:
         self.node = node
         self.ids = ids
-        self.lo = 0
-        self.held = 0
-        self.stamp = 0
+        self.lo = self.held = self.stamp = 0
         self.starts: dict[int, int] = {}
         """First unit held -> number of holders."""
 
@@ -114,29 +112,31 @@ class LocalBlocks:
         """Hold what a request that hit up to the end of `node` still sees (B5)."""
         width, units = self.width, node.start + node.units
         first = self.rule.first_unit(units * self.rule.unit)
-        ids = array("i")
+        ids = _NO_IDS
         while units > first:
             run, units = node.runs[self._index], node.start
             start = first - units if first > units else 0
             self._add(run, start)
-            ids = run.ids[start * width :] + ids
+            own = run.ids[start * width :]
+            ids = own + ids if ids else own
             assert node.parent is not None
             node = node.parent
         return LocalTable(self, first, _NULL * (first * width) + ids)
 
     def index(self, table: LocalTable, pieces: list[Piece]) -> Ids:
         """Hang a request's new units on nodes; returns the ids that it no longer needs (T2)."""
-        duplicates = array("i")
+        duplicates = _NO_IDS
         width = self.width
-        for node, first, last, existed in pieces:
+        for piece in pieces:
+            node, first, last = piece.node, piece.first, piece.last
             if len(node.runs) == self._index:  # a node of this request alone
                 run = Run(node, table.ids[first * width : last * width])
                 run.starts[0] = 1
                 node.runs = (*node.runs, run)
                 continue
             run = node.runs[self._index]
-            if existed:
-                duplicates += self._share(table, run, first, last)
+            if piece.existed:
+                duplicates = duplicates + self._share(table, run, first, last)
                 self._add(run, 0)
             else:
                 known = len(run.ids) // width
@@ -164,38 +164,57 @@ class LocalBlocks:
         Units below `indexed` hang on the path of `node`, which a reset has thrown out of the index
         if it is an `orphan`. Returns ids for the pool.
         """
-        before, width, index = table.first, self.width, self._index
+        before, width = table.first, self.width
         first = len(table.ids) // width if tokens is None else self.rule.first_unit(tokens)
         if first <= before:
             return _NO_IDS
         table.first = first
-        freed = array("i")
+        freed = _NO_IDS
         if first > indexed:
             freed = table.ids[max(before, indexed) * width : first * width]
         end = indexed
         while end > before:
             start = node.start
             if start < first:
-                run = node.runs[index]
+                run = node.runs[self._index]
                 old = before - start if before > start else 0
-                idle = _shift(run, old, first - start, end - start)
-                if idle and orphan:
-                    freed += self._cut(run, run.held)
-                elif idle:
-                    self.num_idle += idle * width
-                    run.stamp = self._trie.clock
-                    self._idle[run] = None
-                    self._idle.move_to_end(run)
+                self._let_go(run, old, first - start, end - start)
+                if orphan and run.lo < run.held:
+                    freed = freed + self._forget(run)
             assert node.parent is not None
             node, end = node.parent, start
         if tokens is not None:
             table.ids[before * width : first * width] = _NULL * ((first - before) * width)
         return freed
 
+    def _let_go(self, run: Run, old: int, new: int, units: int) -> None:
+        """Move the start of one holder forward; a run with more idle units is the last victim."""
+        starts, before = run.starts, run.held
+        left = starts.pop(old) - 1
+        if new < units:
+            starts[new] = starts.get(new, 0) + 1
+        if left:
+            starts[old] = left
+            return
+        run.held = held = min(starts) if starts else units
+        if held > before:
+            self.num_idle += (held - before) * self.width
+            run.stamp = self._trie.clock
+            self._idle[run] = None
+            if before > run.lo:
+                self._idle.move_to_end(run)
+
+    def _forget(self, run: Run) -> Ids:
+        """Make all idle units of a run absent; returns their ids."""
+        self.num_idle -= (run.held - run.lo) * self.width
+        del self._idle[run]
+        return self._cut(run, run.held)
+
     def _add(self, run: Run, start: int) -> None:
-        run.starts[start] = run.starts.get(start, 0) + 1
-        if start < run.held:
-            self.num_idle -= (run.held - start) * self.width
+        starts, held = run.starts, run.held
+        starts[start] = starts[start] + 1 if start in starts else 1
+        if start < held:
+            self.num_idle -= (held - start) * self.width
             run.held = start
             if run.lo >= start:
                 self._idle.pop(run, None)
@@ -275,20 +294,6 @@ class LocalBlocks:
         if run.lo == left:
             self._idle.pop(run, None)
         return freed
-
-
-def _shift(run: Run, old: int, new: int, units: int) -> int:
-    """Move the start of one holder forward; returns how many units nobody holds any more."""
-    starts = run.starts
-    left = starts.pop(old) - 1
-    if left:
-        starts[old] = left
-    if new < units:
-        starts[new] = starts.get(new, 0) + 1
-    if left:
-        return 0
-    before, run.held = run.held, min(starts) if starts else units
-    return run.held - before
 
 
 _NO_IDS: Ids = array("i")

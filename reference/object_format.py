@@ -45,4 +45,5 @@ def declared_size(key: bytes, data: Bytes) -> int | None:
     (check,) = _CHECK.unpack_from(view, _FIELDS.size)
     fields = view[: _FIELDS.size]
     intact = magic == MAGIC and found == key and zlib.crc32(fields) == check
+    intact = intact and not any(view[_FIELDS.size + _CHECK.size : HEADER_BYTES])
     return int(size) if intact else None

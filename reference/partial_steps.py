@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 
+from msgspec.structs import replace
+
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.hit_length import Floor, longest, outside
@@ -59,7 +61,7 @@ class PartialHits(HitLength):
         start = hit.units * self._unit
         wanted = request.tokens[start * TOKEN_BYTES : min(length, start + self._unit) * TOKEN_BYTES]
         tail = self._tails.find(self._parent(request, hit), wanted, request.spans, start=start)
-        return hit._replace(tail=tail)
+        return replace(hit, tail=tail)
 
     def _parent(self, request: Live, hit: Match) -> Hashable:
         if not hit.units:

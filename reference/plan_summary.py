@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
+from math import lcm
 
+from kvproof.reference.chunk_layout import DEFAULT_TOKENS, ChunkLayout
 from kvproof.reference.plan import Need, Plan, PlannedGroup
 from kvproof.reference.plan_sizes import Capacity, capacity, need, useful_bytes
+from kvproof.reference.transfer_plan import planned_layout
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,13 @@ class Summary:
     request: Need
     """Of `max_len` tokens."""
     groups: tuple[Alike, ...]
+
+    @cached_property
+    def chunk(self) -> ChunkLayout | None:
+        """Layout of the chunks of the first worker that caches something (G2)."""
+        owners = [index for index, worker in enumerate(self.plan.workers) if worker.views]
+        tokens = lcm(self.plan.unit, DEFAULT_TOKENS)
+        return planned_layout(self.plan, owners[0], tokens=tokens) if owners else None
 
 
 def summary(plan: Plan) -> Summary:

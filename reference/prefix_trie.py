@@ -91,16 +91,7 @@ class PrefixTrie:
         node = match.node or self._root(root)
         if match.inside < node.units:
             node = self._split(node, match.inside)
-        self._hold_path(node)
-        return node
-
-    def _root(self, root: Hashable) -> Node:
-        forest = self._forest
-        if root not in forest.children:
-            forest.children[root] = Node(forest, root, bytearray(), array("i"), 0)
-        return forest.children[root]
-
-    def _hold_path(self, node: Node) -> None:
+        end = node
         while node.units:
             if not node.holds:
                 del self._idle[node]
@@ -108,6 +99,13 @@ class PrefixTrie:
             node.holds += 1
             assert node.parent is not None
             node = node.parent
+        return end
+
+    def _root(self, root: Hashable) -> Node:
+        forest = self._forest
+        if root not in forest.children:
+            forest.children[root] = Node(forest, root, bytearray(), array("i"), 0)
+        return forest.children[root]
 
     def _split(self, node: Node, units: int) -> Node:
         """Move the first `units` of `node` into a new parent; `node` keeps its recency."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from kvproof.reference.access import Access
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.identity import (
@@ -22,7 +24,7 @@ from kvproof.reference.local_blocks import LocalTable
 from kvproof.reference.trie_node import Node
 
 
-class StateUse(NamedTuple):
+class StateUse(Struct, frozen=True, gc=False):
     """What a step does to the recurrent state of its request; ids of one whole state (S3, S4)."""
 
     read: Ids
@@ -36,7 +38,7 @@ class StateUse(NamedTuple):
     `stop` tokens may as well be copied when the step has run."""
 
 
-class Admission(NamedTuple):
+class Admission(Struct, frozen=True, gc=False):
     """Positions [0, hit) are cached, [start, stop) are computed by the step in progress.
 
     `stop` may lie before what was asked for, so that no span is split.

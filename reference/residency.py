@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from kvproof.reference.block_pool import BlockPool, Ids
@@ -82,7 +83,7 @@ class Residency:
             self._blocks() if shared else Rows(rows),
             most_running=0 if shared else config.max_requests,
             on_evict=self._unhook,
-            clock=lambda: self.trie.clock,
+            clock=partial(getattr, self.trie, "clock"),
         )
 
     def _make_tails(self, config: CacheConfig) -> PartialBlocks:

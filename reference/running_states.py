@@ -41,7 +41,10 @@ class RunningStates:
         return ids
 
     def acquire_drafts(self, request: Hashable, count: int) -> list[Ids] | None:
-        """Return one more row for each draft token, or None if there are not enough (X5)."""
+        """Return one more row for each draft token, or None if there are not enough (X5).
+
+        Raises IllegalMove if the request does not run or has such rows already.
+        """
         if request not in self.rows or request in self._drafts:
             raise IllegalMove(f"request {request!r}: drafts need one running state and no other")
         if self._room() < count:
@@ -52,7 +55,10 @@ class RunningStates:
         return taken
 
     def keep_draft(self, request: Hashable, accepted: int) -> Ids:
-        """Make the state after `accepted` drafts the running one; the other rows go back (X5)."""
+        """Make the state after `accepted` drafts the running one; the other rows go back (X5).
+
+        Raises IllegalMove if the request has no such draft row.
+        """
         rows = [self.rows[request], *self._drafts[request]] if request in self._drafts else []
         if not 0 <= accepted < len(rows):
             raise IllegalMove(f"request {request!r}: keep draft {accepted} of {len(rows)} rows")

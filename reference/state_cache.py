@@ -15,8 +15,10 @@ change nothing (S2); a refusal is None and changes nothing (B4).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import repeat
 
+from kvproof.reference import checkpoints as life
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import READY, Checkpoint
 from kvproof.reference.running_states import RunningStates
@@ -43,6 +45,16 @@ class StateCache:
         self._clock = clock
         self._on_evict = on_evict
         self._running = RunningStates(self._take, home.give, self._room, most=most_running)
+        self.acquire = self._running.acquire
+        """Returns the row of a running request, its own if it has one already (S5).
+
+        None if the limit of running requests is reached or only pinned checkpoints are left: the
+        request waits. The row holds an unknown state: restore one or begin from zero.
+        """
+        self.acquire_drafts = self._running.acquire_drafts
+        """Returns `count` more rows, one for the state after each draft token, or None (X5)."""
+        self.keep_draft = self._running.keep_draft
+        """Makes the state after `accepted` drafts the running one; the other rows go back (X5)."""
         self._reserved: dict[Hashable, list[Checkpoint]] = {}
         self.running = self._running.rows.get
         """Returns the row of a running request, or None."""
@@ -55,41 +67,6 @@ class StateCache:
         """Least recent first: the order in which they lost their last pin or were touched."""
         self._spared: Checkpoint | None = None
         """Not to be evicted by the reservation under way, whoever makes room for it."""
-
-    # --- running requests ---
-
-    def acquire(self, request: Hashable) -> Ids | None:
-        """Return the row of a running request, its own if it has one already (S5).
-
-        None if the limit of running requests is reached or only pinned checkpoints are left: the
-        request waits. The row holds an unknown state: restore one or begin from zero.
-        """
-        return self._running.acquire(request)
-
-    def acquire_drafts(self, request: Hashable, count: int) -> list[Ids] | None:
-        """Return `count` more rows, one for the state after each draft token, or None (X5).
-
-        Raises IllegalMove if the request does not run or has such rows already.
-        """
-        return self._running.acquire_drafts(request, count)
-
-    def keep_draft(self, request: Hashable, accepted: int) -> Ids:
-        """Make the state after `accepted` drafts the running one; the other rows go back (X5).
-
-        Raises IllegalMove if the request has no such draft row.
-        """
-        return self._running.keep_draft(request, accepted)
-
-    def release(self, request: Hashable) -> None:
-        """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
-        if request in self._restores:
-            self.unpin_restore(request)
-        if request in self._reserved:
-            for checkpoint in [*self._reserved[request]]:
-                self.discard(checkpoint)
-        if request in self._replaceable:
-            self._replaceable.pop(request).forget_producer()
-        self._running.release(request)
 
     # --- checkpoints ---
 
@@ -110,12 +87,23 @@ class StateCache:
         self._spared = None
         if ids is None:
             return None
-        checkpoint = Checkpoint(request, tokens, ids, replaceable=replaceable)
-        if request in self._reserved:
-            self._reserved[request].append(checkpoint)
-        else:
-            self._reserved[request] = [checkpoint]
+        checkpoint = Checkpoint(request, tokens, ids, replaceable)
+        self._reserved[request] = [*self._reserved.get(request, ()), checkpoint]
         return checkpoint
+
+    def begin(self, request: Hashable, saves: Sequence[int]) -> list[Checkpoint] | None:
+        """Give a request that runs from now on its row, and one for each of `saves`, at once.
+
+        None if they do not all find room without somebody else's: ask one by one.
+        """
+        rows = self.home.take_many(len(saves) + 1) if self._running.num_startable else None
+        if rows is None:
+            return None
+        self._running.rows[request] = rows.pop()
+        made = [*map(Checkpoint, repeat(request), saves, rows)]
+        if made:
+            self._reserved[request] = made
+        return made
 
     def publish(self, checkpoint: Checkpoint, owner: object, *, saved: bool = False) -> None:
         """Hang a reserved checkpoint in the index at `owner`, pinned by its producer.
@@ -124,23 +112,30 @@ class StateCache:
         takes the place of its request's last one, which is evicted; if that is pinned, it stays
         as an ordinary checkpoint (S6).
         """
-        checkpoint.move("publish_saved" if saved else "publish")
+        status = (life.PUBLISH_SAVED if saved else life.PUBLISH)[checkpoint.status]
         checkpoint.owner = owner
-        self._unreserve(checkpoint)
         if saved:
-            self._become_ready(checkpoint)
-        else:
-            checkpoint.saving = True
-            self._pinned[checkpoint] = None
+            self.publish_saved([checkpoint])
+            return
+        self._unreserve([checkpoint])
+        checkpoint.status, checkpoint.saving = status, True
+        self._pinned[checkpoint] = None
         if checkpoint.replaceable:
-            old = self._replaceable.get(checkpoint.request)
-            self._replaceable[checkpoint.request] = checkpoint
-            if old is not None:
-                old.forget_producer()
-                if old.status == READY:
-                    self._evict(old)
+            self._begin_role(checkpoint)
         else:
-            checkpoint.forget_producer()
+            checkpoint.request = None
+
+    def publish_saved(self, saves: Sequence[Checkpoint]) -> None:
+        """Publish reserved checkpoints of one request, all saved; each has its owner already."""
+        self._unreserve(saves)
+        ready, now = self._ready, self._clock()
+        for save in saves:
+            save.status, save.stamp = life.PUBLISH_SAVED[save.status], now
+            ready[save] = None
+            if save.replaceable:
+                self._begin_role(save)
+            else:
+                save.request = None
 
     def unpin_save(self, checkpoint: Checkpoint) -> None:
         """Drop the producer's pin: the copy into the checkpoint is done."""
@@ -154,7 +149,7 @@ class StateCache:
         """
         if request in self._restores:
             raise IllegalMove(f"request {request!r} restores from {self._restores[request]!r}")
-        checkpoint.move("pin")
+        checkpoint.status = life.PIN[checkpoint.status]
         checkpoint.restores += 1
         self._restores[request] = checkpoint
         self._ready.pop(checkpoint, None)
@@ -176,28 +171,37 @@ class StateCache:
 
     # --- leaving ---
 
+    def release(self, request: Hashable) -> None:
+        """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
+        if request in self._restores:
+            self.unpin_restore(request)
+        if request in self._reserved:
+            for checkpoint in [*self._reserved[request]]:
+                self.discard(checkpoint)
+        if request in self._replaceable:
+            self._replaceable.pop(request).forget_producer()
+        self._running.release(request)
+
     def discard(self, checkpoint: Checkpoint) -> None:
         """Give up a reservation."""
-        checkpoint.move("discard")
-        self._unreserve(checkpoint)
+        checkpoint.status = life.DISCARD[checkpoint.status]
+        self._unreserve([checkpoint])
         self.home.give(checkpoint.ids)
 
     def drop(self, checkpoint: Checkpoint) -> Ids:
         """Forget a ready checkpoint; returns its ids, which have gone home."""
-        ids = self._forget(checkpoint)
-        self.home.give(ids)
-        return ids
+        self.home.give(self._forget(checkpoint))
+        return checkpoint.ids
 
     def detach(self, checkpoint: Checkpoint) -> None:
         """Take a pinned checkpoint out of the index; it goes home with its last pin."""
-        checkpoint.move("detach")
+        checkpoint.status = life.DETACH[checkpoint.status]
         del self._pinned[checkpoint]
         self._end_role(checkpoint)
 
     def evict_one(self) -> Checkpoint | None:
         """Evict the least recent checkpoint without a pin; None if there is none."""
-        oldest = self.oldest()
-        if oldest is not None:
+        if (oldest := self.oldest()) is not None:
             self._evict(oldest)
         return oldest
 
@@ -248,11 +252,8 @@ class StateCache:
     def _take(self) -> Ids | None:
         """Take room from home, else that of the least recent checkpoint; it changes hands."""
         ids = self.home.take()
-        if ids is None:
-            victim = self.oldest()
-            if victim is not None:
-                ids = self._forget(victim, self._on_evict)
-        return ids
+        victim = self.oldest() if ids is None else None
+        return ids if victim is None else self._forget(victim, self._on_evict)
 
     def _evict(self, checkpoint: Checkpoint) -> None:
         self.home.give(self._forget(checkpoint, self._on_evict))
@@ -260,11 +261,19 @@ class StateCache:
     def _forget(
         self, checkpoint: Checkpoint, tell: Callable[[Checkpoint], None] = lambda _: None
     ) -> Ids:
-        checkpoint.move("drop")
+        checkpoint.status = life.DROP[checkpoint.status]
         del self._ready[checkpoint]
         tell(checkpoint)
         self._end_role(checkpoint)
         return checkpoint.ids
+
+    def _begin_role(self, checkpoint: Checkpoint) -> None:
+        old = self._replaceable.get(checkpoint.request)
+        self._replaceable[checkpoint.request] = checkpoint
+        if old is not None:
+            old.forget_producer()
+            if old.status == READY:
+                self._evict(old)
 
     def _end_role(self, checkpoint: Checkpoint) -> None:
         checkpoint.owner = None
@@ -272,21 +281,19 @@ class StateCache:
             self._replaceable.pop(checkpoint.request, None)
             checkpoint.forget_producer()
 
-    def _unreserve(self, checkpoint: Checkpoint) -> None:
-        mine = self._reserved[checkpoint.request]
-        if len(mine) > 1:
-            mine.remove(checkpoint)
+    def _unreserve(self, checkpoints: Sequence[Checkpoint]) -> None:
+        request = checkpoints[0].request
+        mine = self._reserved[request]
+        if len(mine) == len(checkpoints):
+            del self._reserved[request]
         else:
-            del self._reserved[checkpoint.request]
-
-    def _become_ready(self, checkpoint: Checkpoint) -> None:
-        self._ready[checkpoint] = None
-        checkpoint.stamp = self._clock()
+            self._reserved[request] = [each for each in mine if each not in checkpoints]
 
     def _settle(self, checkpoint: Checkpoint) -> None:
         """Its last pin is gone: evictable from now on, or home if it hangs nowhere any more."""
         if checkpoint.status == READY:
             del self._pinned[checkpoint]
-            self._become_ready(checkpoint)
+            self._ready[checkpoint] = None
+            checkpoint.stamp = self._clock()
         else:
             self.home.give(checkpoint.ids)

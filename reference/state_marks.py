@@ -41,23 +41,28 @@ class StateMarks:
         checkpoint = self.last(node, tokens)
         return checkpoint.tokens if checkpoint else 0
 
-    def hang(self, node: Node, checkpoint: Checkpoint) -> None:
-        """Publish a reserved checkpoint on the path of `node`, unless an equal one is there (S2).
+    def hang(self, end: Node, *checkpoints: Checkpoint) -> None:
+        """Publish reserved checkpoints on the path of `end`, but where equal ones are (S2).
 
-        The step that saved it has ended, so its producer needs no pin.
+        They are of one request. The step that saved them has ended: its producer needs no pin.
         """
-        units = checkpoint.tokens // self._unit
-        while node.start >= units:
-            assert node.parent is not None
-            node = node.parent
-        marks, inside = node.states, units - node.start
-        if marks is None:
-            node.states = marks = {}
-        if inside in marks:
-            self._states.discard(checkpoint)
-            return
-        marks[inside] = checkpoint
-        self._states.publish(checkpoint, node, saved=True)
+        hung = []
+        for checkpoint in checkpoints:
+            node, units = end, checkpoint.tokens // self._unit
+            while node.start >= units:
+                assert node.parent is not None
+                node = node.parent
+            marks, inside = node.states, units - node.start
+            if marks is None:
+                node.states = marks = {}
+            if inside in marks:
+                self._states.discard(checkpoint)
+                continue
+            marks[inside] = checkpoint
+            checkpoint.owner = node
+            hung.append(checkpoint)
+        if hung:
+            self._states.publish_saved(hung)
 
     def unhook(self, checkpoint: Checkpoint) -> Node:
         """Take an evicted checkpoint off its node, which is returned."""

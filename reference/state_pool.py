@@ -20,6 +20,9 @@ class Home(Protocol):
     def take(self) -> Ids | None:
         """Return the ids of one state, or None if there is no room."""
 
+    def take_many(self, count: int) -> list[Ids] | None:
+        """Return the ids of `count` states, or None if there is no room for all."""
+
     def give(self, ids: Ids, /) -> None:
         """Take the ids of one state back; they can be taken again at once."""
 
@@ -39,6 +42,12 @@ class Rows:
     def take(self) -> Ids | None:
         """Return one row, the last freed first."""
         return array("i", [self._free.pop()]) if self._free else None
+
+    def take_many(self, count: int) -> list[Ids] | None:
+        """Return several rows."""
+        if len(self._free) < count:
+            return None
+        return [array("i", [self._free.pop()]) for _ in range(count)]
 
     def give(self, ids: Ids, /) -> None:
         """Take one row back."""
@@ -66,7 +75,16 @@ class Blocks:
         """Returns the blocks of one state."""
         self.give = give
         """Takes the blocks of one state back."""
+        self._take = take
         self._room = room
+
+    def take_many(self, count: int) -> list[Ids] | None:
+        """Return the blocks of several states."""
+        width = self.width
+        ids = self._take(count * width)
+        if ids is None:
+            return None
+        return [ids[first : first + width] for first in range(0, count * width, width)]
 
     @property
     def num_free(self) -> int:

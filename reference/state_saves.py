@@ -40,7 +40,10 @@ def saved_after(
     """
     saved = [junction] if start < junction <= stop else []
     if start < prompt:
-        border = _last_border(start, min(stop, prompt - 1), unit, spans)
+        last = stop if stop < prompt else prompt - 1
+        border = last // unit * unit
+        if spans:
+            border = _outside_spans(start, border, unit, spans)
         if border > start and border != junction:
             saved.append(border)
         if stop >= prompt and prompt % unit == 0:
@@ -58,10 +61,9 @@ def _outside(spans: Sequence[Span], position: int) -> bool:
     return index < 0 or position >= spans[index].start + spans[index].length
 
 
-def _last_border(start: int, stop: int, unit: int, spans: Sequence[Span]) -> int:
-    """Return the last unit border in (start, stop] outside spans, or a position <= start."""
-    border = stop // unit * unit
-    while spans and border > start and not _outside(spans, border):
+def _outside_spans(start: int, border: int, unit: int, spans: Sequence[Span]) -> int:
+    """Return the last unit border in (start, border] outside spans, or a position <= start."""
+    while border > start and not _outside(spans, border):
         index = bisect_right(spans, border - 1, key=_START) - 1
         border = spans[index].start // unit * unit
     return border

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from operator import attrgetter
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import Checkpoint
@@ -23,34 +24,39 @@ class StateSteps:
         self._marks = residency.marks
         self._unit = residency.unit
         self._interval = config.prefix_cache_decode_state_interval
-
-    def hold(self, request: Live, checkpoint: Checkpoint | None) -> None:
-        """Begin with a request or pin: keep the checkpoint that it hits, if any (B2, B5)."""
-        if checkpoint is not None:
-            self._states.pin_restore(checkpoint, request)
+        self.hold = residency.states.pin_restore
+        """Keeps the checkpoint that a request or pin hits (B2, B5)."""
+        self.release = residency.states.release
+        """Gives back every row of a request, once no step of it is in flight (S2)."""
 
     def before(self, request: Live, start: int, stop: int) -> tuple[StateUse, list[Checkpoint]]:
         """Give the request its row, and a row for each state that it saves if there is room.
 
         The caller knows that there is a row (`Needs`).
         """
-        states, restore = self._states, None
+        states, restore, saves = self._states, None, None
+        due = self.due(request, start, stop)
         row = states.running(request)
         if row is None:
-            row = states.acquire(request)
+            saves = states.begin(request, due)
+            row = states.acquire(request) if saves is None else states.running(request)
             assert row is not None, f"no row for {request.id!r} although it was admitted"
             source = states.restores(request)
             restore = (source.ids, row) if source else None
         read = row if start else _NO_IDS
         if request.drafts:
             return StateUse(read, self._writes(request, stop, row), restore), []
-        saves, saved = [], []
-        for tokens in self.due(request, start, stop):
-            save = states.reserve(request, tokens, replaceable=tokens > request.prompt)
-            if save is not None:
-                saves.append(save)
-                saved.append((tokens, save.ids))
-        return StateUse(read, ((stop, row),), restore, tuple(saved)), saves
+        if saves is None:
+            saves = self._reserve(request, due)
+        return StateUse(read, ((stop, row),), restore, tuple(map(_PLACE, saves))), saves
+
+    def _reserve(self, request: Live, due: list[int]) -> list[Checkpoint]:
+        """Reserve a row for each state that finds room."""
+        wanted = (
+            self._states.reserve(request, tokens, replaceable=tokens > request.prompt)
+            for tokens in due
+        )
+        return [save for save in wanted if save is not None]
 
     def _writes(self, request: Live, stop: int, row: Ids) -> tuple[tuple[int, Ids], ...]:
         rows = self._states.acquire_drafts(request, request.drafts)
@@ -74,22 +80,18 @@ class StateSteps:
 
     def after(self, scheduled: Scheduled, *, current: bool) -> None:
         """Publish what the step has saved, and drop the pin of what it restored."""
-        request, _, _, saves = scheduled
+        request, saves = scheduled.request, scheduled.saves
         if self._states.restores(request):
             self._states.unpin_restore(request)
+        if current and saves:
+            self._marks.hang(request.node, *saves)
+            return
         for save in saves:
-            if current:
-                self._marks.hang(request.node, save)
-            else:
-                self._states.discard(save)
+            self._states.discard(save)
 
     def keep_draft(self, request: Live, accepted: int) -> None:
         """Go on from the state after the accepted drafts (X5)."""
         self._states.keep_draft(request, accepted)
-
-    def release(self, request: Live) -> None:
-        """Give back every row of a request, once no step of it is in flight (S2)."""
-        self._states.release(request)
 
     def ids(self, request: Live) -> Ids:
         """Return where the state of a request lies, or the checkpoint that a pin keeps."""
@@ -100,4 +102,5 @@ class StateSteps:
         return row
 
 
+_PLACE = attrgetter("tokens", "ids")
 _NO_IDS: Ids = array("i")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from kvproof.reference.checkpoints import Checkpoint
     from kvproof.reference.requests import Live
 
 
-class Scheduled(NamedTuple):
+class Scheduled(Struct, frozen=True, gc=False):
     """A step computes `request` up to token `stop`, the last `drafts` of them on trial (X5)."""
 
     request: Live
@@ -25,8 +27,12 @@ class Steps:
 
     def __init__(self) -> None:
         self.newest = 0
+        self.open = False
+        """Whether the newest step is in flight: something can be scheduled."""
         self._scheduled: dict[int, list[Scheduled]] = {}
         """Steps in flight, oldest first."""
+        self.runs = self._scheduled.__contains__
+        """Tells whether a step is in flight."""
         self.waiting: dict[int, list[Callable[[], None]]] = {}
         """Step -> what is done once it has ended."""
 
@@ -34,11 +40,12 @@ class Steps:
         """Open a step; what is scheduled from now on runs in it."""
         self.newest = newest = self.newest + 1
         self._scheduled[newest] = []
+        self.open = True
         return newest
 
     def check_open(self) -> None:
         """Raise RuntimeError if no step is open: nothing could be scheduled."""
-        if self.newest not in self._scheduled:
+        if not self.open:
             raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
 
     def schedule(self, request: Live, stop: int, saves: Sequence[Checkpoint] = ()) -> None:
@@ -60,11 +67,9 @@ class Steps:
         oldest = next(iter(self._scheduled), None)
         if step != oldest and self._scheduled.get(step) != []:
             raise RuntimeError(f"step {step} cannot end: the oldest in flight is {oldest}")
+        if step == self.newest:
+            self.open = False
         return self._scheduled.pop(step)
-
-    def runs(self, step: int) -> bool:
-        """Tell whether a step is in flight."""
-        return step in self._scheduled
 
     def after(self, step: int, action: Callable[[], None]) -> None:
         """Do `action` once `step`, which is in flight, has ended."""

@@ -51,10 +51,15 @@ class Folder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
+            self.close()
             raise ConfigError(
                 f"disk_tier {str(path)!r} is in use by another process; give each its own folder"
             ) from error
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether other processes may use the folder."""
+        return self._lock < 0
 
     def close(self) -> None:
         """Let other processes use the folder."""

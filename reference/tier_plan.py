@@ -107,11 +107,22 @@ class _Union:
         self._resident = [
             _resident(self.match, index) for index in range(len(planner.residency.local))
         ]
-        self._units = self.match.units
-        while self._units < len(links) and (
-            not planner.full_width or self._has(object_key.FULL, self._units)
-        ):
-            self._units += 1
+        self._units = self._known() if planner.full_width else self._proven()
+
+    def _known(self) -> int:
+        """Return the leading units whose blocks of full attention are somewhere."""
+        units = self.match.units
+        while units < len(self._links) and self._has(object_key.FULL, units):
+            units += 1
+        return units
+
+    def _proven(self) -> int:
+        """Return the same for models without: the object of a unit stands for all before it."""
+        classes = range(len(self._residency.local))
+        parts = (*map(object_key.local, classes), object_key.STATE)
+        units = range(len(self._links), self.match.units, -1)
+        proven = (n for n in units if any(self._has(part, n - 1) for part in parts))
+        return next(proven, self.match.units)
 
     def _has(self, part: str, unit: int) -> bool:
         return self._has_key(self._key(self._links[unit], part))

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.checkpoints import Checkpoint
-from kvproof.reference.disk_tier import DiskTier
+from kvproof.reference.disk_tier import LOG, DiskTier
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.host_tier import HOST, HostTier
 from kvproof.reference.local_blocks import Run
@@ -50,7 +50,8 @@ class Tiers:
                 f"{type(mover).__name__} lacks some of geometry, object_bytes, save, load"
             )
         place = read_disk(config.disk_tier)
-        self.disk = DiskTier(Folder(place.path), place.size) if place else None
+        self._folder = Folder(place.path) if place else None
+        self.disk = DiskTier(self._folder, place.size) if place and self._folder else None
         self.host = HostTier(read_size(config.host_tier), below=self.disk)
         self.source: Source = Direct(self.host)
         self.patience = PATIENCE
@@ -167,6 +168,12 @@ class Tiers:
         """Requests whose objects are on their way."""
         return sum(waiting.loading for waiting in self._waiting.values())
 
+    def close(self) -> None:
+        """Write what host memory has to the disk, and let other processes use the folder."""
+        if self._folder is not None and not self._folder.closed:
+            self.host.flush()
+            self._folder.close()
+
     def clear(self) -> None:
         """Begin a new epoch: nothing that any tier holds is hit from now on (H6).
 
@@ -179,3 +186,4 @@ class Tiers:
         self.host.clear()
         self._epoch += 1
         self._keys.begin_epoch(self._epoch, self._nonce)
+        LOG.info("reset: epoch %d finds nothing of earlier ones; files stay", self._epoch)

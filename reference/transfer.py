@@ -128,8 +128,8 @@ class Transfer:
     ) -> Event:
         count = len(objects)
         parts = parts_of(self.layout, block_ids, chunks=count, valid=valid, skip_first_tokens=skip)
-        for index, (group, each) in enumerate(zip(self.groups.groups, parts, strict=True)):
-            check_ids(each, index, group.blocks, written=direction == "scatter")
+        for index, group in enumerate(self.groups.groups):
+            check_ids(parts[index], index, group.blocks, written=direction == "scatter")
         self._check_objects(objects)
         for each in objects if direction == "gather" else ():
             each.clear_gaps()

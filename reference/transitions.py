@@ -30,6 +30,13 @@ class Transitions:
             raise self.illegal(state, event)
         return after
 
+    def moves(self, event: str) -> Mapping[str, str]:
+        """Return state -> next state of one event; asked for any other state, it raises as `move`.
+
+        For `status = PIN[status]`, where a call would cost more than the move.
+        """
+        return _Moves(self, event)
+
     def illegal(self, state: str, event: str) -> IllegalMove:
         """Return the error for a forbidden `event`, also for one that only a count forbids."""
         targets = sorted({to for (_, name), to in self.table.items() if name == event})
@@ -48,3 +55,14 @@ class Transitions:
         """Return every state, in the order in which the table first names them."""
         sources = [source for source, _ in self.table]
         return list(dict.fromkeys([*sources, *self.table.values()]))
+
+
+class _Moves(dict[str, str]):
+    """The part of a table that one event may look up."""
+
+    def __init__(self, life: Transitions, event: str) -> None:
+        super().__init__({state: to for (state, name), to in life.table.items() if name == event})
+        self._life, self._event = life, event
+
+    def __missing__(self, state: str) -> str:
+        raise self._life.illegal(state, self._event)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from kvproof.reference.block_pool import Ids
 
@@ -54,6 +56,8 @@ class Node:
 
     def table(self) -> Ids:
         """Return the ids of full attention from the root to the end of this node."""
+        if not self.start:
+            return self.blocks[:]
         parts, node = [], self
         while node.parent is not None:
             parts.append(node.blocks)
@@ -61,7 +65,7 @@ class Node:
         return join(parts)
 
 
-class Match(NamedTuple):
+class Match(Struct, frozen=True, gc=False):
     """Longest cached prefix of a request; a value, good until the index changes (T1)."""
 
     node: Node | None
@@ -97,7 +101,7 @@ class Match(NamedTuple):
         return Match(node, units - node.start, units)
 
 
-class Piece(NamedTuple):
+class Piece(Struct, frozen=True, gc=False):
     """Units [first, last) of an inserted request lie in `node`."""
 
     node: Node

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from kvproof.reports.chunk_drawing import chunk_chart
 from kvproof.reports.html import environment
 from kvproof.reports.plan_drawing import block_chart, pool_chart, request_chart
 from kvproof.reports.plan_words import nbytes, numbers, sees
@@ -116,6 +117,9 @@ def render_plan(told: Summary) -> str:
     """Return the plan as one page that opens offline."""
     page = environment().get_template("plan.html.j2")
     groups = enumerate(told.plan.groups)
+    charts = [block_chart(told), request_chart(told), pool_chart(told)]
+    if told.chunk is not None:
+        charts.append(chunk_chart(told.chunk))
     return page.render(
         model=clean(told.plan.model),
         notes=[clean(note) for note in told.plan.notes],
@@ -125,7 +129,7 @@ def render_plan(told: Summary) -> str:
         facts=facts(told),
         groups=group_table(told),
         choices=choice_table(told),
-        charts=[block_chart(told), request_chart(told), pool_chart(told)],
+        charts=charts,
         layers=[(index, sees(group), _listed(group)) for index, group in groups],
     )
 

@@ -17,6 +17,7 @@ from kvproof.suites.part import Part
 from kvproof.suites.plan import part as plan
 from kvproof.suites.settings import part as settings
 from kvproof.suites.states import part as states
+from kvproof.suites.store import part as store
 from kvproof.suites.system import part as system
 from kvproof.suites.tiers import part as tiers
 from kvproof.suites.transfer import part as transfer
@@ -35,6 +36,7 @@ PARTS: tuple[Part, ...] = (
     explain.PART,
     metrics.PART,
     tiers.PART,
+    store.PART,
     system.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""

@@ -55,22 +55,15 @@ class _OneGroup:
 
 
 class _Groups(_OneGroup):
-    """A recurrent model stops where a state is saved: a prompt takes two or three steps."""
-
     serves_groups = True
 
     def run(self, index: int, prompt: Tokens) -> tuple[int, Sequence[object], Sequence[int]]:
-        """Admit, extend to the end of the prompt, read the tables of all groups, release."""
+        """Admit, end the step, read the tables of all groups, release."""
         manager, request_id = self.manager, str(index)
         step = manager.begin_step()
         admission = _admitted(request_id, manager.admit(request_id, prompt))
         manager.end_step(step)
-        hit, stop, prompt_tokens = admission.hit, admission.stop, manager.live[request_id].prompt
-        while stop < prompt_tokens:
-            step = manager.begin_step()
-            stop = _admitted(request_id, manager.extend(request_id)).stop
-            manager.end_step(step)
-        return hit, manager.tables(request_id), manager.release(request_id)
+        return admission.hit, manager.tables(request_id), manager.release(request_id)
 
 
 def _admitted(request_id: str, answer: Admission | Refusal) -> Admission:

@@ -18,7 +18,8 @@ from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.plan import size_of
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.reference.cache_server.address import Address, AddressError, default_address, parse
-from kvproof.reference.cache_server.messages import MOST_TOKEN, Report
+from kvproof.reference.cache_server.messages import MOST_TOKEN
+from kvproof.reference.cache_server.report import Report
 
 if TYPE_CHECKING:
     from kvproof.reference.cache_server.server import Server
@@ -211,7 +212,10 @@ def _token(path: Path | None) -> str:
     try:
         mode, lines = path.stat().st_mode, path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the token in {str(path)!r}: {error}") from error
+        raise UsageError(
+            f"cannot read the token in {str(path)!r}: {error}",
+            f"for example: (umask 077; openssl rand -hex 32 > {path})",
+        ) from error
     token = lines[0].strip() if lines else ""
     if mode & 0o077:
         raise UsageError(f"{str(path)!r} is open to other users", f"chmod 600 {path}")

@@ -117,8 +117,8 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
-    if handle.name != SUBJECT and part_log.is_part_log(path):
-        active.write(Skipped(part=f"{path.name} on {handle.name}", reason=ELSEWHERE))
+    if reason := _why_not(handle, path):
+        active.write(Skipped(part=f"{path.name} on {handle.name}", reason=reason))
         return
     try:
         event = replay(handle, path, died=active.write)
@@ -126,6 +126,13 @@ def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
         active.write(target_failed(handle.name, died))
         return
     active.write(event)
+
+
+def _why_not(handle: Handle, path: Path) -> str:
+    """Say why a log cannot be replayed on a target; empty: it can."""
+    if not part_log.is_part_log(path):
+        return ""
+    return find(part_log.load(path).part).missing() if handle.name == SUBJECT else ELSEWHERE
 
 
 def _op_logs(paths: Sequence[Path]) -> list[Path]:

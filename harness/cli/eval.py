@@ -29,7 +29,9 @@ eval_app = App(
     name="eval", help="LongBench v2 for two or more configurations of an engine, paired."
 )
 
-Urls = Annotated[list[str] | None, Parameter(("--url", "--urls"), consume_multiple=True)]
+Urls = Annotated[
+    list[str] | None, Parameter(("--url", "--urls"), consume_multiple=True, negative="")
+]
 
 
 @eval_app.command(name="longbench-v2")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.allocator import rounded
+from kvproof.reference.cache_server.report import Report, SessionReport
 from kvproof.reference.cache_server.sessions import MOST_HELD, Batch, Session
 from kvproof.reference.cache_server.shelf import Entry, Space
 
@@ -44,7 +45,7 @@ class Verbs:
             m.Pin: self._pin,
             m.Unpin: lambda s, r: m.Count(self._shelf.unpin(s.space, r.name)),
             m.Drop: lambda s, r: self._drop(s.space, r.keys),
-            m.Clear: lambda s, _: self._drop(s.space, list(s.space.index)),
+            m.Clear: lambda s, _: self._clear(s.space),
             m.Status: lambda s, _: m.Told(self.report(s.space)),
             m.Heartbeat: lambda s, _: m.Count(s.held),
         }
@@ -165,6 +166,11 @@ class Verbs:
         listed = [space.index.get(key) for key in dict.fromkeys(keys)]
         return m.Count(sum([self._shelf.drop(entry) for entry in listed if entry]))
 
+    def _clear(self, space: Space) -> m.Cleared:
+        """Forget the oldest objects: others have their turn between two calls (H6)."""
+        gone = self._drop(space, list(islice(space.index, m.MOST_KEYS)))
+        return m.Cleared(gone.count, len(space.index))
+
     def _find(self, space: Space, keys: list[bytes]) -> list[Entry | None]:
         """Readable objects, without any effect (G7)."""
         found = [space.index.get(key) for key in keys]
@@ -178,11 +184,11 @@ class Verbs:
         if session.held + count > MOST_HELD:
             raise Decline("limit", f"{session.held} objects are held, {MOST_HELD} may be")
 
-    def report(self, space: Space | None) -> m.Report:
+    def report(self, space: Space | None) -> Report:
         """Count what there is; `space` is the asking client's."""
         server, shelf, spaces = self._server, self._shelf, self._server.spaces.values()
         sessions = server.sessions.values()
-        return m.Report(
+        return Report(
             capacity=shelf.allocator.size,
             used=shelf.allocator.used,
             largest_free=shelf.allocator.largest,
@@ -204,8 +210,8 @@ class Verbs:
             space_leased=space.leased if space else 0,
         )
 
-    def _session_report(self, session: Session) -> m.SessionReport:
-        return m.SessionReport(
+    def _session_report(self, session: Session) -> SessionReport:
+        return SessionReport(
             session.pid,
             session.provable,
             round(self._server.silence_of(session), 3),

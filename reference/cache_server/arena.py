@@ -24,10 +24,16 @@ class ArenaError(RuntimeError):
     """The memory of a server cannot be reached from here, or cannot be had."""
 
 
+class ArenaLost(ArenaError):
+    """The server ended before its memory was mapped."""
+
+
 class Arena:
     """The server's memory file."""
 
     def __init__(self, size: int, generation: int) -> None:
+        if size > (free := available()):
+            raise ArenaError(f"{size} bytes of memory cannot be had: {free} are free")
         self.descriptor = os.memfd_create(_name(generation), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(self.descriptor, 0o600)
         try:
@@ -44,7 +50,7 @@ class Arena:
 
 
 def attach(welcome: Welcome, generation: int) -> memoryview:
-    """Map the arena of a server on this host. Raises ArenaError.
+    """Map the arena of a server on this host. Raises ArenaError, ArenaLost.
 
     All of it is touched now, so that no copy waits for a page; a child of a fork does not have
     it, for nobody would see that child die.
@@ -54,6 +60,8 @@ def attach(welcome: Welcome, generation: int) -> memoryview:
         raise ArenaError("the cache server runs on another host or in another container")
     try:
         return _map(Path(f"/proc/{place.pid}/fd/{welcome.descriptor}"), welcome, generation)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise ArenaLost("the cache server ended while its memory was being mapped") from error
     except OSError as error:
         raise ArenaError(
             f"the memory of the cache server (process {place.pid}) cannot be mapped: "
@@ -78,7 +86,19 @@ def _check(path: Path, server: Process, generation: int) -> None:
     """The process id may have passed to another process, with another file under the number."""
     name = f"/memfd:{_name(generation)} "
     if started(server.pid) != server.started or not str(path.readlink()).startswith(name):
-        raise ArenaError("the cache server ended while its memory was being mapped")
+        raise ArenaLost("the cache server ended while its memory was being mapped")
+
+
+def available() -> int:
+    """Return the bytes that can be had: asking for more would end in a kill, not in an error."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # no such group, or one without a limit
+        most = int((group / "memory.max").read_text(encoding="ascii"))
+        free = min(free, most - int((group / "memory.current").read_text(encoding="ascii")))
+    return free
 
 
 def _name(generation: int) -> str:

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from kvproof.reference.cache_server import messages as m
-from kvproof.reference.cache_server.connection import Connection, Session
+from kvproof.reference.cache_server.arena import ArenaLost
+from kvproof.reference.cache_server.connection import CacheServerRefused, Connection, Session
 from kvproof.reference.cache_server.process import this_process
+from kvproof.reference.cache_server.report import Report
 from kvproof.reference.cache_server.reservation import HeldLease, HeldLeases, Reservation
+from kvproof.reference.cache_server.windows import Window, window
 from kvproof.reference.object_store import Bytes, Lease, StoreStatus
 
 if TYPE_CHECKING:
@@ -74,12 +78,13 @@ class CacheClient:
         self._verify = verify
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """See ObjectStore."""
+        """See ObjectStore; what is beyond `sessions.MOST_HELD` objects finds no room either."""
         data = {key: memoryview(each).cast("B") for key, each in objects.items()}
         rooms: list[Reservation] = []
         try:
-            parts = _chunks(data)
-            rooms.extend(self.reserve({key: len(data[key]) for key in part}) for part in parts)
+            with _up_to_the_limit():
+                for part in _chunks(data):
+                    rooms += [self.reserve({key: len(data[key]) for key in part})]
             for room in rooms:
                 for key, view in room.views.items():
                     view[:] = data[key]
@@ -95,12 +100,7 @@ class CacheClient:
         written by another client, has no view.
         """
         request = m.Reserve(list(sizes), list(sizes.values()))
-        session, reply = self._bound(request, m.Reserved)
-        try:
-            arena = self._connection.arena(session)
-        except Exception:
-            self._connection.give_back(session, m.Abort(reply.batch))
-            raise
+        session, arena, reply = self._bound(request, m.Reserved)
         return Reservation(self._connection, session, reply, arena, sizes, verify=self._verify)
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
@@ -123,18 +123,18 @@ class CacheClient:
         return leases[0] if len(leases) == 1 else HeldLeases(leases)
 
     def _acquire(self, keys: list[bytes]) -> HeldLease:
-        session, reply = self._bound(m.Acquire(keys), m.Leased)
-        views: list[memoryview | None] = [None] * len(keys)
+        session, arena, reply = self._bound(m.Acquire(keys), m.Leased)
+        windows: list[Window | None] = [None] * len(keys)
         try:
             for at, extent in enumerate(reply.extents):
                 if extent is not None:
-                    arena = self._connection.arena(session)
-                    view = arena[extent.offset : extent.offset + extent.size].toreadonly()
-                    views[at] = view if self._is_intact(keys[at], view, extent) else None
+                    seen = window(arena, extent.offset, extent.size)
+                    seen = seen._replace(view=seen.view.toreadonly())
+                    windows[at] = seen if self._is_intact(keys[at], seen.view, extent) else None
         except BaseException:
             self._connection.give_back(session, m.Release([reply.lease]))
             raise
-        return HeldLease(views, self._connection, session, reply.lease)
+        return HeldLease(windows, self._connection, session, reply.lease)
 
     def drop(self, keys: Iterable[bytes]) -> int:
         """See ObjectStore; what is being written is dropped too."""
@@ -142,7 +142,11 @@ class CacheClient:
 
     def clear(self) -> int:
         """Forget all objects of the namespace (H6); returns how many there were."""
-        return self._call(m.Clear(), m.Count).count
+        count, left = 0, 1
+        while left:
+            cleared = self._call(m.Clear(), m.Cleared)
+            count, left = count + cleared.count, cleared.left
+        return count
 
     def pin(self, name: str, keys: Iterable[bytes]) -> list[bool]:
         """Keep objects from being evicted until `unpin`, also when this client is gone.
@@ -163,7 +167,7 @@ class CacheClient:
             told.space_objects, told.space_payload, told.capacity, told.space_leased
         )  # fmt: skip
 
-    def report(self) -> m.Report:
+    def report(self) -> Report:
         """Return what the server says of itself."""
         return self._call(m.Status(), m.Told).report
 
@@ -194,14 +198,16 @@ class CacheClient:
         assert isinstance(reply, kind)
         return reply
 
-    def _bound(self, request: m.Request, kind: type[R]) -> tuple[Session, R]:
-        """Call, and tell in which session the answer has its meaning."""
+    def _bound(self, request: m.Request, kind: type[R]) -> tuple[Session, memoryview, R]:
+        """Call, and tell in which session, and in which memory, the answer has its meaning."""
         while True:
             session = self._connection.session()
-            reply = self._connection.call(request, session=session)
-            if reply is not None:
-                assert isinstance(reply, kind)
-                return session, reply
+            with suppress(ArenaLost):  # the next session is with another server, if there is one
+                arena = self._connection.arena(session)
+                reply = self._connection.call(request, session=session)
+                if reply is not None:
+                    assert isinstance(reply, kind)
+                    return session, arena, reply
 
     def _is_intact(self, key: bytes, view: memoryview, extent: m.Extent) -> bool:
         """Drop what is not as it was written."""
@@ -209,6 +215,16 @@ class CacheClient:
             return True
         self.drop([key])
         return False
+
+
+@contextmanager
+def _up_to_the_limit() -> Iterator[None]:
+    """End quietly at the number of objects that one client may hold."""
+    try:
+        yield
+    except CacheServerRefused as refused:
+        if refused.reason != "limit":
+            raise
 
 
 def _chunks(keys: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.arena import ArenaLost
 from kvproof.reference.cache_server.process import this_process
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Connection:
     def __init__(self, link: Link, hello: m.Hello, *, timeout: float) -> None:
         self._link, self._hello, self._timeout = link, hello, timeout
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._pid, self._closed = os.getpid(), False
         self._number = 0
         self._session: Session | None = None
         self._unfinished: tuple[int, bytes] | None = None
@@ -78,6 +79,8 @@ class Connection:
                 if session not in (None, now):
                     return None
                 reply = self._ask(now, request)
+                if isinstance(reply, m.Refused):
+                    raise CacheServerRefused(self._link.address, reply)
                 if reply is not None:
                     return reply
 
@@ -86,6 +89,8 @@ class Connection:
         with self._lock:
             if os.getpid() != self._pid:
                 raise RuntimeError("a client of the cache server does not survive a fork: make one")
+            if self._closed:
+                raise RuntimeError("this client of the cache server is closed")
             if self._session is None:
                 self._unfinished = None
                 self._session = self._open()
@@ -102,11 +107,21 @@ class Connection:
                         self._send_late(session)
 
     def arena(self, session: Session) -> memoryview:
-        """Return the memory of a session's server, mapped at first use. Raises ArenaError."""
+        """Return the memory of a session's server, mapped at first use.
+
+        Raises ArenaError; if the server ended meanwhile, ArenaLost, and the next session is
+        with another one.
+        """
         with self._lock:
-            if session.arena is None:
-                session.arena = self._link.attach(session.welcome, session.generation)
+            try:
+                session.arena = session.arena or self._attach(session)
+            except ArenaLost:
+                self._session = None if self._session is session else self._session
+                raise
             return session.arena
+
+    def _attach(self, session: Session) -> memoryview:
+        return self._link.attach(session.welcome, session.generation)
 
     def close(self) -> None:
         """Release all that is open and say goodbye.
@@ -121,7 +136,7 @@ class Connection:
                 self._number += 1
                 self._link.send(m.call(self._number, session.id, m.Goodbye()))
                 self._link.receive(FIRST_WAIT)
-            self._session = None
+            self._session, self._closed = None, True
             self._link.close()
 
     def _ask(self, session: Session, request: m.Request) -> m.Reply | None:
@@ -141,8 +156,6 @@ class Connection:
         if lost or answer.generation != session.generation:
             self._session = None
             return None
-        if isinstance(answer.body, m.Refused):
-            raise CacheServerRefused(self._link.address, answer.body)
         return answer.body
 
     def _send_late(self, session: Session) -> None:

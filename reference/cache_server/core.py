@@ -22,6 +22,7 @@ import msgspec
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.answers import Decline, Verbs
+from kvproof.reference.cache_server.report import Report
 from kvproof.reference.cache_server.sessions import Session
 from kvproof.reference.cache_server.shelf import Shelf, Space
 
@@ -127,7 +128,7 @@ class CacheServer:
         for space in list(self.spaces.values()):
             self._tidy(space)
 
-    def report(self, space: Space | None = None) -> m.Report:
+    def report(self, space: Space | None = None) -> Report:
         """Count what there is (G8)."""
         return self._verbs.report(space)
 

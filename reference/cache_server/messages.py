@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from kvproof.reference.cache_server.report import Report
 from kvproof.reference.object_store import KEY_BYTES
 
 VERSION = 1
@@ -116,7 +117,7 @@ class Drop(_Body, frozen=True, tag="drop"):
 
 
 class Clear(_Body, frozen=True, tag="clear"):
-    """Forget all objects of the namespace, also those being written."""
+    """Forget objects of the namespace, also those being written; as many as one turn bears."""
 
 
 class Status(_Body, frozen=True, tag="status"):
@@ -132,8 +133,8 @@ class Goodbye(_Body, frozen=True, tag="goodbye"):
 
 
 Request: TypeAlias = (
-    Hello | Reserve | Commit | Abort | Lookup | Acquire | Release
-    | Pin | Unpin | Drop | Clear | Status | Heartbeat | Goodbye
+    Hello | Reserve | Commit | Abort | Lookup | Acquire | Release | Pin | Unpin | Drop | Clear
+    | Status | Heartbeat | Goodbye
 )  # fmt: skip
 
 
@@ -194,50 +195,11 @@ class Count(_Body, frozen=True, tag="count"):
     count: int
 
 
-class SessionReport(msgspec.Struct, frozen=True):
-    """One client."""
+class Cleared(_Body, frozen=True, tag="cleared"):
+    """How many there were, and how many there are left to be cleared by further calls."""
 
-    pid: int
-    provable: bool
-    """Its death is seen at once; else its memory stays until it returns or the server ends."""
-    silent: float
-    """Seconds since its last message."""
-    lapsed: bool
-    namespace: str
-    reserved: int
-    leases: int
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What there is, and what happened since the start; sizes in bytes."""
-
-    capacity: int
-    used: int
-    """By objects of all states, in whole granules."""
-    largest_free: int
-    objects: int
-    """That can be read."""
-    payload: int
-    """Of these objects, without rounding."""
-    leased: int
-    """Objects under a lease."""
-    reserved: int
-    """Objects being written."""
-    dropped: int
-    """Objects that are forgotten, and under a lease or a reservation still."""
-    pinned: int
-    pinned_bytes: int
-    stored: int
-    evicted: int
-    hits: int
-    misses: int
-    refused: dict[str, int]
-    """Reason -> reservations without a place, and messages answered by a refusal."""
-    sessions: list[SessionReport]
-    space_objects: int
-    """That can be read, of the asking client's namespace."""
-    space_payload: int
-    space_leased: int
+    count: int
+    left: int
 
 
 class Told(_Body, frozen=True, tag="told"):
@@ -246,9 +208,8 @@ class Told(_Body, frozen=True, tag="told"):
     report: Report
 
 
-Reason: TypeAlias = Literal[
-    "malformed", "version", "token", "session", "layout", "limit", "unknown", "internal"
-]
+Reason: TypeAlias = Literal["malformed", "version", "token", "session", "layout", "limit",
+                            "unknown", "internal"]  # fmt: skip
 
 
 class Refused(_Body, frozen=True, tag="refused"):
@@ -258,7 +219,7 @@ class Refused(_Body, frozen=True, tag="refused"):
     message: str
 
 
-Reply: TypeAlias = Welcome | Reserved | Flags | Leased | Count | Told | Refused
+Reply: TypeAlias = Welcome | Reserved | Flags | Leased | Count | Cleared | Told | Refused
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

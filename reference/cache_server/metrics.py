@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kvproof.reference.cache_server.messages import Report
+from kvproof.reference.cache_server.report import Report
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

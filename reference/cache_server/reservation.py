@@ -9,6 +9,7 @@ from typing import Self
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.connection import Connection, Session
+from kvproof.reference.cache_server.windows import Window, end, window
 from kvproof.reference.object_store import Lease
 
 
@@ -29,11 +30,12 @@ class Reservation:
         self._verify = verify
         self._keys = list(sizes)
         outcomes = dict(zip(self._keys, reserved.places, strict=True))
-        self.views: dict[bytes, memoryview] = {
-            key: arena[place.offset : place.offset + sizes[key]]
+        self._windows = {
+            key: window(arena, place.offset, sizes[key])
             for key, place in outcomes.items()
             if place.outcome == "granted"
         }
+        self.views = {key: each.view for key, each in self._windows.items()}
         """Writable; unreadable for others until the commit, gone with it."""
         self.present = frozenset(k for k, place in outcomes.items() if place.outcome == "present")
         """There already, and held until the commit."""
@@ -74,7 +76,7 @@ class Reservation:
 
     def let_go(self) -> None:
         """From here on nothing of this process writes to the views."""
-        _end(self.views.values())
+        end(self._windows.values())
         self._session.open.pop(self._batch, None)
 
     def __enter__(self) -> Self:
@@ -97,12 +99,13 @@ class HeldLease(Lease):
 
     def __init__(
         self,
-        views: Sequence[memoryview | None],
+        windows: Sequence[Window | None],
         connection: Connection,
         session: Session,
         number: int,
     ) -> None:
-        super().__init__(views)
+        super().__init__([each.view if each else None for each in windows])
+        self._windows = [each for each in windows if each]
         self._connection, self._session, self._number = connection, session, number
         session.open[number] = self
 
@@ -114,7 +117,7 @@ class HeldLease(Lease):
 
     def let_go(self) -> None:
         """From here on nothing of this process reads the views."""
-        _end([view for view in self.views if view is not None])
+        end(self._windows)
         self._session.open.pop(self._number, None)
 
 
@@ -129,12 +132,3 @@ class HeldLeases(Lease):
         """See HeldLease."""
         for lease in self._leases:
             lease.release()
-
-
-def _end(views: Collection[memoryview]) -> None:
-    try:
-        for view in views:
-            view.release()
-    except BufferError as error:
-        error.add_note("an array over a view of the cache server is alive: delete it first")
-        raise

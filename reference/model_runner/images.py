@@ -8,7 +8,7 @@ same content, as long as they are kept.
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -42,6 +42,8 @@ class Images:
         self._core: Any = core if hasattr(core, "get_image_features") else None
         self._keep = keep
         self._pixels: dict[str, Pixels] = {}
+        self._shown: Counter[str] = Counter()
+        """By content: requests that show it."""
         self._features: OrderedDict[str, Any] = OrderedDict()
         self._typed = "token_type_ids" in inspect.signature(model.forward).parameters
         self._device = next(model.parameters()).device
@@ -52,16 +54,24 @@ class Images:
     # --- images ---
 
     def add(self, content: str, values: torch.Tensor, grid: torch.Tensor | None = None) -> None:
-        """Give the pixels of a content hash, before a request shows it."""
+        """Give the pixels of a content hash, before each request that shows it."""
         if self._core is None:
             raise MissingImage("this model takes no images")
+        if grid is None and hasattr(self._core, "get_rope_index"):
+            raise MissingImage("images of this model differ in size: the grid of patches is needed")
         grid = None if grid is None else grid.to(self._device)
         self._pixels[content] = Pixels(values.to(self._device), grid)
+        self._shown[content] += 1
 
     def drop(self, content: str) -> None:
-        """Forget an image; what was computed from it stays in the cache."""
-        self._pixels.pop(content, None)
-        self._features.pop(content, None)
+        """Take back one `add`, when its request is gone: the pixels go with the last one.
+
+        Features stay as long as they are among the last ones, and what was computed stays anyway.
+        """
+        self._shown[content] -= 1
+        if self._shown[content] <= 0:
+            del self._shown[content]
+            self._pixels.pop(content, None)
 
     def _encode(self, span: Span) -> Any:
         features = self._features.pop(span.content, None)
@@ -73,12 +83,16 @@ class Images:
         return features
 
     def _run(self, span: Span) -> Any:
-        pixels = self._pixels.get(span.content)
-        if pixels is None or self._core is None:
-            raise MissingImage(f"no pixels for the {span.kind} at token {span.start}")
+        pixels = self._given(span)
         grid = {} if pixels.grid is None else {"image_grid_thw": pixels.grid}
         self.encoded += 1
         return self._core.get_image_features(pixels.values, return_dict=True, **grid)
+
+    def _given(self, span: Span) -> Pixels:
+        pixels = self._pixels.get(span.content)
+        if pixels is None:
+            raise MissingImage(f"no pixels for the {span.kind} at token {span.start}")
+        return pixels
 
     # --- one forward ---
 
@@ -94,7 +108,7 @@ class Images:
         merged = _merge([self._encode(span) for span in spans])
         self._core.get_image_features = lambda *_, **__: merged
         try:
-            yield {"pixel_values": self._pixels[spans[0].content].values, **self._types(row)}
+            yield {"pixel_values": self._given(spans[0]).values, **self._types(row)}
         finally:
             del self._core.get_image_features
 
@@ -130,7 +144,7 @@ class Images:
         types = torch.zeros((1, len(tokens)), dtype=torch.int64, device=self._device)
         for span in spans:
             types[0, span.start : span.start + span.length] = 1
-        grids = [self._pixels[span.content].grid for span in spans]
+        grids = [self._given(span).grid for span in spans]
         places, shift = self._core.get_rope_index(
             torch.tensor([tokens], device=self._device),
             mm_token_type_ids=types,
@@ -140,11 +154,16 @@ class Images:
 
 
 def spans_inside(row: Row) -> list[Span]:
-    """Return the images of the next segment. Raises MissingImage for one not to be encoded."""
+    """Return the images of the next segment.
+
+    Raises MissingImage for one that is not to be encoded, and for anything but images.
+    """
     start, stop = row.done, row.cuts[0]
     found = []
     for index, span in enumerate(row.work.spans):
-        if span.kind == IMAGE and span.start < stop and span.start + span.length > start:
+        if span.start < stop and span.start + span.length > start:
+            if span.kind != IMAGE:
+                raise MissingImage(f"a span of kind {span.kind!r}: only images can be shown")
             if index not in row.work.encode:
                 raise MissingImage(f"the step does not encode the image at token {span.start}")
             found.append(span)

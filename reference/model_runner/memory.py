@@ -115,6 +115,19 @@ class PagedMemory:
                 raise WrongAddress("a step copies into the null block")
             self.blocks[target] = self.blocks[source]
 
+    def take(self, ids: Sequence[int], *, row: bool) -> bytes:
+        """Return the bytes of whole blocks, or of a state that may lie in a `row`."""
+        blocks = self.rows if row and len(self.rows) else self.blocks
+        return bytes(blocks[list(ids)].cpu().numpy())
+
+    def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
+        """Write what `take` returned. Raises WrongAddress for id 0."""
+        if len(ids) and min(ids) <= NULL_BLOCK:
+            raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
+        blocks = self.rows if row and len(self.rows) else self.blocks
+        data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        blocks[list(ids)] = data.view(len(ids), -1).to(self.device)
+
     def poison(self, blocks: Sequence[int]) -> None:
         """Destroy the content of blocks that nobody may read any more."""
         self.blocks[torch.tensor(list(blocks), dtype=torch.int64, device=self.device)] = POISON

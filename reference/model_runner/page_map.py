@@ -8,6 +8,8 @@ a run of bytes over as many blocks as it needs, with any ids (S9), or one row of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from hashlib import blake2b
 from math import lcm
 from typing import NamedTuple
 
@@ -96,6 +98,13 @@ class PageMap:
         grain = ALIGNMENT * lcm(*(config.kernel_ratio for config in configs))
         self.block_bytes = -(-(max(sizes) or self.state_bytes) // grain) * grain
         """That of the largest group; of a model that caches nothing per token, a whole state."""
+
+    @cached_property
+    def geometry(self) -> str:
+        """Name the layout: equal for maps whose blocks mean the same (H6)."""
+        sizes = [(config.kind, config.block_size, config.kernel_size) for config in self.configs]
+        parts = repr((self.block_bytes, sizes, self.fields, self.states))
+        return blake2b(parts.encode(), digest_size=16).hexdigest()
 
     def page_bytes(self, group: int) -> int:
         """Bytes from one kernel block of a group to the next."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 
 from kvproof.reference.config import CacheConfig, ConfigError
 from kvproof.reference.model_runner.batch import Batch, Row
+from kvproof.reference.model_runner.content import Content, put, take
+from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.forward import Forward
 from kvproof.reference.model_runner.images import Images, spans_inside
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import group_configs, layer_groups, page_map
 from kvproof.reference.model_runner.specs import probe
-from kvproof.reference.work import Place, Sample, Work
+from kvproof.reference.work import Place, Sample, Stored, Work
 
 Mode: TypeAlias = Literal["exact", "batched"]
 MODES: tuple[Mode, ...] = ("exact", "batched")
@@ -78,6 +81,11 @@ class HuggingFaceModel:
         device = next(model.parameters()).device
         self.memory = PagedMemory(page_map(found.layers, config), config, device)
         self.forward = Forward(model, found, self.memory, experts=config.return_routed_experts)
+        self.replays: dict[str, torch.Tensor] = {}
+        """By request: expert ids [tokens, layers, ranks] by which its first tokens are routed (R4).
+        Ids that the model would not choose make other entries: such a request needs a namespace
+        of its own (H1)."""
+        self._model = model
         self._results: dict[int, dict[str, Sample]] = {}
         self.computed = self.forwards = 0
         """Tokens computed, and calls of the model."""
@@ -102,28 +110,32 @@ class HuggingFaceModel:
     def _begin(self, work: Work) -> Row:
         """Copy what a step begins with (S4); cut it where states are kept."""
         self.memory.copy(work.copies)
+        told = len(self.replays.get(work.request_id, ()))
+        cuts = {work.stop} | ({told} if work.start < told < work.stop else set())
         if work.state is None:
-            return Row(work, [work.stop], work.start, None)
+            return Row(work, sorted(cuts), work.start, None)
         if work.state.restore:
             source, target = work.state.restore
             self.memory.write_state(target, self.memory.state(source))
         kept = {tokens for tokens, _ in (*work.state.writes, *work.state.saves)}
         state = self.memory.state(work.state.read) if len(work.state.read) else None
-        return Row(work, sorted(kept | {work.stop}), work.start, state)
+        return Row(work, sorted(kept | cuts), work.start, state)
 
     def _batches(self, rows: Sequence[Row]) -> Iterable[list[Row]]:
         if self.mode == "exact":
             return [[row] for row in rows]
         alike: dict[object, list[Row]] = {}
         for row in rows:
-            alone = row.work.request_id if spans_inside(row) else ""
+            own = spans_inside(row) or row.work.request_id in self.replays
+            alone = row.work.request_id if own else ""
             alike.setdefault((row.tokens, row.state is None, alone), []).append(row)
         return alike.values()
 
     def _run(self, rows: Sequence[Row], answers: Mapping[str, _Answer]) -> None:
         """Compute the next segment of each row."""
         batch = Batch(self.memory, rows)
-        result = self.forward(batch, everywhere=self.on_logits is not None)
+        with self._told(rows[0]):
+            result = self.forward(batch, everywhere=self.on_logits is not None)
         self.forwards += 1
         self.computed += len(rows) * batch.tokens
         for index, row in enumerate(rows):
@@ -137,6 +149,13 @@ class HuggingFaceModel:
             if not row.cuts and row.work.samples:
                 last = result.logits[index, -1]
                 answer.token = self.choose(row.work.request_id, row.done, last)
+
+    def _told(self, row: Row) -> AbstractContextManager[None]:
+        """Route a row that is computed alone by what was recorded, as far as that goes."""
+        recorded = self.replays.get(row.work.request_id)
+        if recorded is None or row.done >= len(recorded):
+            return nullcontext()
+        return replayed(self._model, recorded[row.done : row.cuts[0]][None])
 
     def _keep_state(self, row: Row) -> None:
         if row.work.state is None:
@@ -154,32 +173,35 @@ class HuggingFaceModel:
 
     def take(self, place: Place) -> Content:
         """Return what is visible of a request, and its state (C5)."""
-        entries = [view[slots].clone() for view, slots, _ in self._visible(place, 0)]
-        return Content(entries, self.memory.state(place.state) if len(place.state) else None)
+        return take(self.memory, place)
 
     def put(self, content: object, place: Place) -> None:
         """Write what `take` returned, from `place.start` on."""
         assert isinstance(content, Content)
-        visible = self._visible(place, place.start)
-        for (view, slots, skipped), entries in zip(visible, content.entries, strict=True):
-            view[slots] = entries[:, skipped:].to(self.memory.device)
-        if content.state is not None:
-            self.memory.write_state(place.state, content.state.to(self.memory.device))
+        put(self.memory, content, place)
 
-    def _visible(
-        self, place: Place, start: int
-    ) -> Iterator[tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]]:
-        """Yield each tensor with the slots of what a later step can see, from `start` on."""
-        pages = self.memory.map
-        for group, config in enumerate(pages.configs):
-            low = _first_visible(config.kind, config.size, place.stop)
-            first = max(start, low)
-            places = np.arange(first, place.stop, dtype=np.int64)[None]
-            writes = places.shape[1]
-            for field in pages.fields[group]:
-                slots = self.memory.slots(group, [place.tables[group]], places, writes=writes)
-                view = self.memory.view(group, field.layer, field.part.name)
-                yield view, (slots.pages, slots.offsets), first - low
+    @property
+    def geometry(self) -> str:
+        """See `Mover`."""
+        return self.memory.map.geometry
+
+    def object_bytes(self, part: str) -> int:
+        """See `Mover`."""
+        layout, pages = self.config.layout, self.memory.map
+        if part == "state":
+            row = len(self.memory.rows)
+            return pages.state_bytes if row else layout.state_blocks * pages.block_bytes
+        rule = layout.full if part == "full" else layout.local[int(part.removeprefix("local"))]
+        return pages.block_bytes * rule.width
+
+    def save(self, places: Sequence[Stored]) -> list[bytes]:
+        """See `Mover`."""
+        return [self.memory.take(place.ids, row=place.part == "state") for place in places]
+
+    def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
+        """See `Mover`."""
+        for place, content in zip(places, objects, strict=True):
+            self.memory.put(place.ids, content, row=place.part == "state")
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Fill blocks with NaN."""
@@ -189,20 +211,6 @@ class HuggingFaceModel:
 def likeliest(_: str, __: int, logits: torch.Tensor) -> int:
     """Return the token with the largest logit, the first of several."""
     return int(logits.argmax())
-
-
-def _first_visible(kind: str, size: int, position: int) -> int:
-    """Return the first position that `position` attends to (X1)."""
-    if kind == "window":
-        return max(0, position - size + 1)
-    return position // size * size if kind == "chunk" else 0
-
-
-class Content(NamedTuple):
-    """A whole request on its way."""
-
-    entries: list[torch.Tensor]
-    state: torch.Tensor | None
 
 
 class _Answer:

@@ -8,6 +8,7 @@ and the runner differs from its `DynamicCache` on the same chunks, the fault is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,8 @@ from kvproof.reference.model_runner.specs import UnsupportedModel
 
 LENGTH, CHUNK, ANSWER = 44, 16, 4
 """Tokens of the prompt, of a chunk, and of the answer."""
+BLOCKS, STATES = 8, 4
+"""Room for each group, and for states, in the pool: a large model has large blocks."""
 TOLERANCE = 1e-3
 """Of the largest logit, in float32; with fewer bits rounding alone may choose other experts."""
 CHUNKS: Schedule = [(0, 16), (16, 32), (32, 44)]
@@ -104,7 +107,9 @@ def _reproduced(model: Any, tokens: Sequence[int]) -> Finding:
     def keep(_: str, start: int, logits: torch.Tensor) -> None:
         segments.append((start, logits))
 
-    config = cache_config(model, num_blocks=512, block_size=CHUNK)
+    config = cache_config(model, num_blocks=2, block_size=CHUNK)
+    room = BLOCKS * len(config.groups) + STATES * config.layout.state_blocks
+    config = replace(config, num_blocks=room)
     runner = HuggingFaceModel(model, config, on_logits=keep)
     answer = Engine(EngineConfig(config, CHUNK, poison_freed=True), runner).generate(
         [tokens], max_new_tokens=ANSWER

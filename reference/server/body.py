@@ -71,6 +71,8 @@ def _inside(place: Any, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
+_LONGEST = 200
+"""Characters of a complaint, which may repeat a value."""
 _TYPES = {
     "str": "a string",
     "int": "a whole number",
@@ -89,4 +91,4 @@ def _plain(what: str) -> str:
         return " or ".join(_TYPES.get(each, each) for each in found[1].split(" | "))
 
     told = re.sub(r"`([a-z |]+)`", words, what).replace("`", "'")
-    return told[:1].lower() + told[1:]
+    return told[:1].lower() + told[1:_LONGEST]

@@ -148,14 +148,25 @@ class EngineLoop:
         self.failing = ""
         self._note_hits()
         for output in outputs:
-            self._write(output)
+            self._try_to_write(output)
         self._flush()
 
+    def _try_to_write(self, output: Output) -> None:
+        """Write, or fail this one answer: a detokenizer's fault is nobody else's."""
+        try:
+            self._write(output)
+        except Exception as error:
+            LOG.exception("an answer cannot be written")
+            self._fail([output.request_id], _model_failed(f"{type(error).__name__}: {error}"))
+
     def _step_failed(self, error: Exception) -> None:
-        """Fail who took part; whoever waits may still be served by a later step."""
+        """Fail who took part; whoever waits may still be served by a later step.
+
+        If nobody took part, nothing tells whose fault it is, and the next step would fail alike.
+        """
         self.failures += 1
         self.failing = f"{type(error).__name__}: {error}"
-        failed = abandon(self._engine)
+        failed = abandon(self._engine) or list(self._answers)
         self._engine.scheduler.decisions.clear()
         self._fail(failed, _model_failed(self.failing))
         self._flush()
@@ -185,6 +196,15 @@ class EngineLoop:
         if self.dead:
             raise _model_failed(self.dead)
         try:
+            self._answers[order.id] = self._begin(order)
+        except ApiError:
+            self._language.end(order.id)
+            raise
+
+    def _begin(self, order: Order) -> Answer:
+        """Hand an order to language and engine. Raises ApiError."""
+        try:
+            answer = Answer(order, self._writer(order))
             self._language.begin(order.id, order.prepared, order.wishes)
             refusal = self._engine.add_request(
                 order.id,
@@ -195,12 +215,13 @@ class EngineLoop:
                 read=not order.wishes.prompt_logprobs,
             )
         except (IdentityError, PromptError) as error:
-            self._language.end(order.id)
             raise ApiError(400, str(error), param="prompt") from None
+        except Exception as error:
+            LOG.exception("a request cannot begin")
+            raise _model_failed(f"{type(error).__name__}: {error}") from None
         if refusal:
-            self._language.end(order.id)
             raise ApiError(400, _never_fits(order, *refusal[1:]), code="context_length_exceeded")
-        self._answers[order.id] = Answer(order, self._writer(order))
+        return answer
 
     def _writer(self, order: Order) -> Writer:
         ends = frozenset[int]() if order.ignore_ends else self._language.ends

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from kvproof.reference.model_runner.content import Content
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.oracle import Schedule, Truth, truth
-from kvproof.reference.model_runner.runner import Content, Mode
+from kvproof.reference.model_runner.runner import Mode
 from kvproof.reference.model_runner.specs import Probe
 from kvproof.suites.parity.prompts import Writer, longer, with_picture
 from kvproof.suites.parity.run import BLOCK, CHUNK, Asked, Run, Served

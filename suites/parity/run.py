@@ -11,14 +11,10 @@ from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine, Output
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.expert_history import Recorded
+from kvproof.reference.model_runner.content import Content
 from kvproof.reference.model_runner.experts import expert_blocks
 from kvproof.reference.model_runner.oracle import Picture, Schedule
-from kvproof.reference.model_runner.runner import (
-    Content,
-    HuggingFaceModel,
-    Mode,
-    cache_config,
-)
+from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode, cache_config
 from kvproof.reference.work import Place, Work
 
 BLOCK, KERNEL_BLOCK, LOCAL_BLOCK = 16, 4, 8

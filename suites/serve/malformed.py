@@ -227,6 +227,7 @@ def _chats(model: str) -> list[Malformed]:
         of("no role", "missing", "messages[0].role", {"content": "a"}),
         of("no content", "missing", "messages[0].content", {"role": "user"}),
         of("unknown role", "role", "messages[1].role", user, {"role": "boss", "content": "a"}),
+        of("endless role", "role", "messages[0].role", {"role": "a" * 5000, "content": "a"}),
         of("role tool", "role", "messages[0].role", {"role": "tool", "content": "a"}),
         of("content is a number", "content", "messages[0].content", user | {"content": 7}),
         of("empty content", "not be empty", "messages[0].content", user | {"content": []}),

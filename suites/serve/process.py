@@ -51,7 +51,7 @@ class Server:
         found = re.search(r"http://(\[.*\]|[^:/]+):(\d+)", line)
         if found is None:
             out, errors = self.process.communicate(timeout=_LONGEST)
-            raise NotStarted(line + out + errors)
+            raise NotStarted(f"exit code {self.process.returncode}: {line}{out}{errors}")
         self.host, self.port = found[1].strip("[]"), int(found[2])
         self.url = found[0]
 

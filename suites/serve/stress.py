@@ -14,19 +14,15 @@ import asyncio
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kvproof.suites.serve.outcome import BASELINE, Outcome, Tally, report
 from kvproof.suites.serve.process import Server, serving
 from kvproof.suites.serve.streams import Streamed, stream
 
-BASELINE = ('kvproof_blocks{owner="held"}', "kvproof_requests_running",
-            "kvproof_requests_waiting", "kvproof_places_taken")  # fmt: skip
-"""All 0 when nobody asks for anything."""
-OUTCOMES = ("completed", "cancelled", "failed", "refused")
-RESIDENT = "process_resident_memory_bytes"
+TIERS = {"--host-tier": 2, "--disk-tier": 3, "--weights": 2}
+"""Options with their values, in words of the command line."""
 _HEADS, _PROMPTS = 8, 64
 _SETTLE = 30.0
 """Seconds in which the last cancelled requests must be gone."""
@@ -41,49 +37,6 @@ class Expected(NamedTuple):
     finish: str
     gaps: tuple[float, ...]
     """Per token, log-probability of the likeliest minus that of the next; empty: certain."""
-
-
-@dataclass
-class Tally:
-    """What happened."""
-
-    completed: int = 0
-    cancelled: int = 0
-    turned_away: int = 0
-    near_ties: int = 0
-    """Answers that leave the expected one at a token with a gap below the tolerance."""
-    cached_tokens: int = 0
-    prompt_tokens: int = 0
-    wrong: list[str] = field(default_factory=list)
-    unexpected: Counter[str] = field(default_factory=Counter)
-
-
-class Outcome(NamedTuple):
-    """Everything that a stress has to show."""
-
-    tally: Tally
-    seconds: float
-    before: dict[str, float]
-    after: dict[str, float]
-    exit_code: int
-    errors: str
-
-    @property
-    def leaked(self) -> dict[str, float]:
-        """What is not back where it was."""
-        return {name: self.after[name] for name in BASELINE if self.after[name]}
-
-    @property
-    def growth(self) -> float:
-        """Bytes of resident memory that the server has grown by since it was warm."""
-        return self.after[RESIDENT] - self.before[RESIDENT]
-
-    @property
-    def holds(self) -> bool:
-        """Tell whether answers, blocks and the end of the server are as they must be."""
-        tally = self.tally
-        clean = not (tally.wrong or tally.unexpected or self.leaked or self.errors)
-        return clean and tally.completed > 0 and self.exit_code == 0
 
 
 def bodies(model: str, seed: int, *, longest: int) -> list[dict[str, Any]]:
@@ -206,14 +159,26 @@ class Options(NamedTuple):
     """Further options of `kvproof serve`."""
 
 
+def without_tiers(serve: Sequence[str]) -> list[str]:
+    """Return options without those that need prefix caching."""
+    left, skipped = [], 0
+    for each in serve:
+        skipped = TIERS.get(each, skipped)
+        if skipped:
+            skipped -= 1
+        else:
+            left.append(each)
+    return left
+
+
 def stress(options: Options) -> Outcome:
     """Run the idle server, then the one under load."""
-    common = ("--model", options.model, "--served-model-name", "model", *options.serve)
+    model = ("--model", options.model, "--served-model-name", "model")
     wanted = bodies("model", options.seed, longest=options.longest)
-    with serving(*common, "--no-enable-prefix-caching") as idle:
+    with serving(*model, *without_tiers(options.serve), "--no-enable-prefix-caching") as idle:
         asked = [expected(idle, body) for body in wanted]
     tally = Tally()
-    with serving(*common) as server:
+    with serving(*model, *options.serve) as server:
         warm = options._replace(seconds=min(10.0, options.seconds / 4), seed=options.seed + 1)
         asyncio.run(_load(server, asked, Tally(), warm))
         before = settled(server)
@@ -223,33 +188,6 @@ def stress(options: Options) -> Outcome:
         after = settled(server)
         code = server.end()
         return Outcome(tally, seconds, before, after, code, server.errors())
-
-
-def report(outcome: Outcome) -> str:
-    """Return what a person wants to know, line by line."""
-    tally, after = outcome.tally, outcome.after
-    mebi = 1 << 20
-    rate = tally.cached_tokens / max(1, tally.prompt_tokens)
-    told = {name: after.get(f'kvproof_requests_total{{outcome="{name}"}}', 0) for name in OUTCOMES}
-    lines = [
-        f"{outcome.seconds:.0f} s: {tally.completed} completed, {tally.cancelled} cancelled, "
-        f"{tally.turned_away} turned away with 429 "
-        f"({tally.completed / outcome.seconds:.0f} answers a second)",
-        f"the server counts, warm-up included: {_words_of(told)}",
-        f"answers that differ: {len(tally.wrong)}, and {tally.near_ties} at near ties",
-        f"unexpected: {dict(tally.unexpected) or 'nothing'}",
-        f"prompt tokens from the cache: {rate:.1%}",
-        f"not back at the start: {outcome.leaked or 'nothing'}",
-        f"resident memory: {outcome.before[RESIDENT] / mebi:.1f} MiB warm, "
-        f"{after[RESIDENT] / mebi:.1f} MiB at the end ({outcome.growth / mebi:+.1f})",
-        f"exit code {outcome.exit_code}",
-        f"standard error: {outcome.errors.strip()[-400:] or 'empty'}",
-    ]
-    return "\n".join([*lines, *tally.wrong[:5], "holds" if outcome.holds else "DOES NOT HOLD"])
-
-
-def _words_of(counts: dict[str, float]) -> str:
-    return ", ".join(f"{name} {count:.0f}" for name, count in counts.items())
 
 
 def main() -> int:

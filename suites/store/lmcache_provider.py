@@ -64,7 +64,7 @@ class Server:
             l1_manager_config=L1ManagerConfig(memory_config=memory),
             eviction_config=EvictionConfig(eviction_policy=eviction),
         )
-        self.context = MPCacheServerContext(config, chunk_size=TOKENS)
+        self.context = MPCacheServerContext(config, chunk_size=TOKENS, separate_object_groups=True)
         self.transfer = LMCacheDrivenTransferModule(self.context)
         self.lookup = LookupModule(self.context)
         self.management = ManagementModule(self.context)
@@ -74,17 +74,20 @@ class Server:
         self.requests = map("request-{}".format, count())
         self._shared: list[str] = []
 
-    def register(self, instance: int) -> torch.Tensor:
-        """Give an engine pages; returns their bytes, [block, byte]."""
-        pages = torch.zeros((BLOCKS, TOKENS, ROW // 2), dtype=torch.bfloat16)
-        shared = migrate_to_shm_and_wrap(pages)
-        self._shared.append(shared.shm_name)
+    def register(
+        self, instance: int, tensors: Sequence[torch.Tensor], windows: Sequence[int]
+    ) -> None:
+        """Give an engine tensors, each with blocks of its own; a window of -1 has no end."""
+        shared = [migrate_to_shm_and_wrap(each) for each in tensors]
+        self._shared += [each.shm_name for each in shared]
+        groups = [
+            EngineGroupInfo(number, (number,), each.shape[1], sw_size_tokens=window)
+            for number, (each, window) in enumerate(zip(tensors, windows, strict=True))
+        ]
         hints = {"kv_layout": "NHD"}
-        group = EngineGroupInfo(0, (0,), tokens_per_block=TOKENS)
         self.transfer.register_kv_cache(
-            instance, [shared], "model", 1, EngineType.VLLM, hints, [group]
+            instance, shared, "model", 1, EngineType.VLLM, hints, groups
         )
-        return pages.view(torch.uint8).view(BLOCKS, PAGE)
 
     def status(self) -> dict[str, Any]:
         """What LMCache says of its objects in memory."""
@@ -112,7 +115,9 @@ class Client:
     def __init__(self, server: Server, instance: int) -> None:
         self._server = server
         self._instance = instance
-        self._pages = server.register(instance)
+        pages = torch.zeros((BLOCKS, TOKENS, ROW // 2), dtype=torch.bfloat16)
+        server.register(instance, [pages], [-1])
+        self._pages = pages.view(torch.uint8).view(BLOCKS, PAGE)
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """Compute each object in a block, and have the block stored."""
@@ -141,10 +146,9 @@ class Client:
         return Lease([None if view is None else memoryview(view) for view in views])
 
     def drop(self, keys: Iterable[bytes]) -> int:
-        """Delete objects from its memory."""
+        """Delete objects from its memory, but none that another engine is reading."""
         there = [self._object(key) for key in dict.fromkeys(keys)]
-        deleted, locked = self._server.storage.delete_l1_keys(there)
-        assert not locked, "nothing is being read"
+        deleted, _ = self._server.storage.delete_l1_keys(there)
         return int(deleted)
 
     def clear(self) -> int:

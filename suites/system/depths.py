@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kvproof.suites.part import Recorder
@@ -27,6 +28,8 @@ class Depths:
         """Prompts with their namespaces, since the last reset."""
         self._old: list[tuple[tuple[int, ...], Any]] = []
         """Those from before it."""
+        self._waits: Counter[str] = Counter()
+        """Request -> steps that it has waited for objects, since it last ran."""
         self._counted = 0
         """Tokens that came back for admitted requests."""
         if engine.tiers is not None:
@@ -42,6 +45,7 @@ class Depths:
             self._parts.clear()
             answer = call(request, compute)
             self._saw_trouble(request.id, abandoned)
+            self._judge_wait(request.id, answer)
             if hasattr(answer, "reason") or not answer:
                 self._recorder.check(
                     "waiting_for_objects_changes_nothing",
@@ -53,6 +57,16 @@ class Depths:
             return answer
 
         tiers.prepare = guarded
+
+    def _judge_wait(self, name: str, answer: Any) -> None:
+        waits, patience = self._waits, self._engine.tiers.patience
+        if hasattr(answer, "reason"):
+            waits[name] += 1
+            self._recorder.check(
+                "waits_are_bounded",
+                waits[name] <= patience,
+                lambda: f"{name} has waited for objects in {waits[name]} of {patience} steps",
+            )
 
     def _saw_trouble(self, name: str, abandoned: int) -> None:
         tiers, saw = self._engine.tiers, self._recorder.saw
@@ -89,6 +103,8 @@ class Depths:
         def guarded(name: str, *arguments: Any, **options: Any) -> Any:
             answer = call(name, *arguments, **options)
             promised = self._promised.pop(name, 0)
+            if not hasattr(answer, "reason"):
+                self._waits.pop(name, None)
             self._counted += promised
             if promised:
                 self._recorder.check(
@@ -124,6 +140,7 @@ class Depths:
 
     def resets(self) -> None:
         """The cache is about to be reset."""
+        self._waits.clear()
         if self._holds():
             self._old, self._known = self._known, []
         self._came_back = False

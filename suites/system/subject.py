@@ -27,7 +27,6 @@ class Subject:
         self.migration = module("migration")
         self.model = module("symbolic")
         self.disk_tier = module("disk_tier")
-        self.object_store = module("object_store")
 
     def build(self, config: Config, **changes: Any) -> Any:
         """Return an engine with its symbolic model; `changes` go before the configuration."""

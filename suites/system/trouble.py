@@ -12,8 +12,8 @@ from kvproof.suites.tiers.files import MemoryFiles
 class Slow:
     """A source behind which every object takes its time; decides what of a fetch gets lost."""
 
-    def __init__(self, source: Any, lost: Any) -> None:
-        self._source, self._lost = source, lost
+    def __init__(self, source: Any) -> None:
+        self._source = source
         self.where = source.where
         self.late = 0
         """Polls that the next fetches take."""
@@ -29,12 +29,12 @@ class Slow:
         gone = {"first": [0], "last": [len(keys) - 1], "all": range(len(keys))}.get(lose, [])
         if gone:
             self.happened.add("failed" if len(gone) == len(keys) else "failed in part")
-        return _Slow(self._source.fetch(keys), self._lost, self.late, set(gone))
+        return _Slow(self._source.fetch(keys), self.late, set(gone))
 
 
 class _Slow:
-    def __init__(self, fetch: Any, lost: Any, polls: int, gone: set[int]) -> None:
-        self._fetch, self._lost, self._polls, self._gone = fetch, lost, polls, gone
+    def __init__(self, fetch: Any, polls: int, gone: set[int]) -> None:
+        self._fetch, self._polls, self._gone = fetch, polls, gone
         self._cancelled = False
 
     def poll(self) -> Any:
@@ -46,7 +46,7 @@ class _Slow:
         if not self._gone:
             return lease
         views = enumerate(lease.views)
-        return self._lost(lease, [None if at in self._gone else view for at, view in views])
+        return _Lost(lease, [None if at in self._gone else view for at, view in views])
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -60,22 +60,17 @@ def give_tiers(engine: Any, config: Config, modules: Any) -> None:
         tiers.disk = modules.disk_tier.DiskTier(MemoryFiles(), given["disk"])
         tiers.host.below = tiers.disk
     tiers.patience = given["patience"]
-    tiers.source = Slow(tiers.source, _lost(modules.object_store.Lease))
+    tiers.source = Slow(tiers.source)
 
 
-def _lost(lease_class: Any) -> Any:
-    """Return how to make a lease that shows less than the one behind it."""
+class _Lost:
+    """A lease that shows less than the one behind it."""
 
-    class Lost(lease_class):  # type: ignore[misc] - of the package under test
-        def __init__(self, lease: Any, views: Sequence[Any]) -> None:
-            super().__init__(views)
-            self._behind = lease
+    def __init__(self, lease: Any, views: Sequence[Any]) -> None:
+        self.views, self._lease = tuple(views), lease
 
-        def release(self) -> None:
-            super().release()
-            self._behind.release()
-
-    return Lost
+    def release(self) -> None:
+        self._lease.release()
 
 
 def damage(engine: Any) -> bool:

@@ -213,6 +213,9 @@ class Handler(BaseHTTPRequestHandler):
             self.events()
             self.event({"error": {"message": "out of memory", "code": 500}})
             self.chunk(b"")
+        elif fault == "short":
+            self.plain(200, b'{"choices": [', more=50)
+            self.close_connection = True
         elif fault == "garbage":
             self.plain(200, b"<html>it works</html>")
         elif fault == "shape":
@@ -240,10 +243,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
-    def plain(self, status: int, data: bytes) -> None:
+    def plain(self, status: int, data: bytes, more: int = 0) -> None:
+        """`more` bytes are promised and never come."""
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(data) + more))
         self.end_headers()
         self.wfile.write(data)
 

@@ -11,6 +11,13 @@ from kvproof.reference.chunk_layout import (
     byte_ranges,
     stored_blocks,
 )
+from kvproof.reference.layer_spec import LayerSpec, ModelSpec, Part
+from kvproof.reference.plan import PlanSettings
+from kvproof.reference.plan_summary import summary
+from kvproof.reference.planner import make_plan
+from kvproof.reports.chunk_drawing import chunk_chart
+from kvproof.reports.plan import render_plan
+from kvproof.reports.svg import Box
 
 LATENT = Geometry(names=("0.latent", "1.latent"), dtype="bfloat16", heads=1, width=576, block=64)
 INDEXER = Geometry(names=("0.indexer", "1.indexer"), dtype="uint8", heads=1, width=132, block=64)
@@ -129,6 +136,28 @@ def test_what_is_no_group_is_refused(geometries, words):
         ChunkLayout.of(geometries)
 
 
+def test_a_drawing_shows_every_group_at_its_place():
+    found = chunk_chart(ChunkLayout.of([ODD, STATE, LATENT], tokens=64))
+    assert found.title == "A chunk of 64 tokens takes 148.16 KiB"
+    assert [row[0] for row in found.table.rows] == ["0: a", "1: s", "2: 0.latent and 1 more"]
+    boxes = [shape for shape in found.drawing.shapes if isinstance(shape, Box)]
+    assert [box.tip for box in boxes] == [
+        "4,224 B from byte 0 on",
+        "20 B from byte 4,224 on",
+        "144.00 KiB from byte 4,256 on",
+    ]
+    assert boxes[0].x < boxes[1].x < boxes[2].x
+
+
+def test_the_page_of_a_plan_shows_the_chunk_and_escapes_names():
+    layer = LayerSpec("<b>x", 0, "full", (Part("k", 1, 64, "bfloat16"),))
+    plan = make_plan(ModelSpec("m", 1, (layer,)), PlanSettings(memory=(1 << 20,), max_len=64))
+    page = render_plan(summary(plan))
+    assert "A chunk of 256 tokens takes 32.00 KiB" in page
+    assert "0: &lt;b&gt;x.k" in page
+    assert "<b>x" not in page
+
+
 def test_a_group_that_is_not_there_is_answered_with_those_that_are():
-    with pytest.raises(LayoutError, match=r"group 2 of 2; the groups are 0: 0.latent and 1 more; 1"):
+    with pytest.raises(LayoutError, match=r"group 2 of 2; the groups are 0: 0.latent and"):
         LAYOUT.group(2)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ import pytest
 from kvproof.eval.data import DataSet
 from kvproof.eval.generator import GeneratorOptions, generate, write_generated
 from kvproof.eval.records import read_eval
-from kvproof.suites.tests.cli_kit import Done, here, nothing_is_left_of, refused, started
+from kvproof.suites.tests.cli_kit import (
+    Done,
+    Started,
+    here,
+    nothing_is_left_of,
+    refused,
+    started,
+)
 from kvproof.suites.tests.eval_server import Server, scripted
 
 CONFIG = """
@@ -174,21 +182,73 @@ def test_a_run_that_is_ended_goes_on_with_the_same_command(
     assert len({(e.configuration, e.phase, e.number) for e in samples}) == len(samples) == ALL
 
 
-def test_servers_that_were_started_end_with_ctrl_c(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_servers_that_were_started(tmp_path: Path) -> None:
+    with waiting_for_a_server(tmp_path) as running:
+        done = running.send(signal.SIGINT)
+        nothing_is_left_of(running, *servers_of(tmp_path))
+    assert done.code == 130
+    assert "goes on from there" in done.out
+
+
+def test_a_run_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
+    with waiting_for_a_server(tmp_path) as running:
+        left = servers_of(tmp_path)
+        assert len(left) == 2  # the server and its keeper
+        assert running.send(signal.SIGKILL).code == -9
+        try:
+            nothing_is_left_of(running, *left)
+        finally:
+            for each in left:
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+
+
+def test_a_server_that_dies_fails_the_run_until_it_is_made_good(tmp_path: Path) -> None:
+    """This one serves twenty requests; with those it has lost it takes three of them."""
+    text = CONFIG.replace("base_url", "").replace(
+        'name = "on"',
+        f"""name = "on"
+[configuration.server]
+launch = ["{{python}}", "-m", "{SERVER}", "{{port}}", '{{"dies_at": 20}}']""",
+    )
+    prepared(tmp_path, text)
+    with scripted(cache=False) as off:
+        line = arguments(off, off)[:-2]  # no address of the third one
+        first, second, third = (here(*line, "--output", "run", cwd=tmp_path) for _ in range(3))
+    assert (first.code, second.code, third.code) == (1, 1, 0)
+    assert "on: the server ended with code 7" in first.out
+    assert " FAIL  the server of on died" in first.out
+    assert "died" not in third.out
+
+
+SERVER = "kvproof.suites.tests.eval_server"
+
+
+@contextmanager
+def waiting_for_a_server(folder: Path) -> Iterator[Started]:
+    """The third configuration is never ready; its command names the folder, to be found."""
     text = CONFIG.replace(
         'reset = "/reset"',
         'launch = ["{python}", "-m", "kvproof.suites.tests.eval_server", "{port}", "{script}"]',
     ).replace("prefix_cache = false", "prefix_cache = false\nsettings = { script = '{}' }")
-    text = text.replace('name = "on"', 'name = "on"\nsettings = { script = \'{"late": 99}\' }')
-    prepared(tmp_path, text)
+    never = json.dumps({"late": 99, "models": [str(folder)]})
+    text = text.replace('name = "on"', f"name = \"on\"\nsettings = {{ script = '{never}' }}")
+    prepared(folder, text)
     command = ["eval", "longbench-v2", "--config", "config.toml", "--data", "data.json"]
-    with started(*command, cwd=tmp_path) as running:
-        log = tmp_path / "record" / "servers" / "on-0.log"
-        running.until(log.exists)
-        done = running.send(signal.SIGINT)
-        nothing_is_left_of(running)
-    assert done.code == 130
-    assert "goes on from there" in done.out
+    with started(*command, cwd=folder) as running:
+        running.until(lambda: len(servers_of(folder)) == 2)
+        yield running
+
+
+def servers_of(folder: Path) -> list[int]:
+    """Processes whose command names the folder."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with suppress(OSError):
+                if f'["{folder}"]'.encode() in (each / "cmdline").read_bytes():
+                    found.append(int(each.name))
+    return found
 
 
 @pytest.mark.parametrize(

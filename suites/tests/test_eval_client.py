@@ -80,6 +80,7 @@ def test_a_request_has_what_it_should_and_nothing_else() -> None:
         ("empty", "empty", "an answer without text, finish reason length"),
         ("drop", "dropped", "RemoteDisconnected"),
         ("cut", "dropped", "the connection ended inside the answer"),
+        ("short", "dropped", "the connection ended inside the answer"),
         ("error event", "server_error", "an error instead of an answer: out of memory"),
         ("garbage", "malformed", "not JSON: '<html>it works</html>'"),
         ("shape", "malformed", "the content is no text"),

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.eval.compare import Comparison, Row, check_comparable, compare
+from kvproof.eval.compare import Comparison, check_comparable, compare
 from kvproof.eval.config import Judge, Protocol
 from kvproof.eval.generator import GeneratorOptions
+from kvproof.eval.pairs import Row
 from kvproof.eval.records import Conditions, SampleRecord, Usage
 from kvproof.eval.run import conditions
 from kvproof.eval.score import score
@@ -217,11 +218,28 @@ def test_missing_samples_leave_a_verdict_open() -> None:
     config = configured(URL, URL, URL)
     samples = side("off", COUNT) + side("off again", COUNT) + side("on", COUNT)[:-1]
     found = compare(config, samples, COUNT)
-    assert row(found, phase="shared").reasons == ("1 of 48 samples are missing on one side",)
+    assert row(found, phase="shared").reasons == ("1 sample missing on one side",)
     assert row(found, phase="warm").verdict == "pass"
     nothing = compare(config, [], COUNT)
     assert nothing.verdict == "inconclusive"
     assert {r.missing for r in nothing.rows} == {COUNT}
+
+
+def test_repeats_of_a_sample_count_once() -> None:
+    """Three times the same loss is one loss, and a majority stands for a sample."""
+    config = configured(URL, URL, URL, protocol=Protocol(repeats=3))
+    samples = []
+    for repeat in range(3):
+        lost = [0, 1, 2] if repeat else [0, 1, 2, *range(10, 30)]
+        for name, change in (("off", {}), ("off again", {}), ("on", wrong())):
+            found = side(name, COUNT, some(lost, change))
+            samples += [msgspec.structs.replace(each, repeat=repeat) for each in found]
+    warm = row(compare(config, samples, COUNT))
+    assert (warm.pairs, warm.lost, warm.missing, warm.verdict) == (COUNT, 3, 0, "pass")
+    on = [each for each in samples if (each.configuration, each.phase) == ("on", "warm")]
+    figures = score(on, min_cached=0.5, concurrency=1)
+    assert (figures.overall.right, figures.overall.total) == (COUNT - 3, COUNT)
+    assert row(compare(config, samples[:-1], COUNT), phase="shared").missing == 1
 
 
 def test_too_few_right_answers_cannot_show_a_loss() -> None:

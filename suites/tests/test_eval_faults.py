@@ -25,7 +25,7 @@ FAULTS = {
     "wrong-block-after-a-hit": Planted(
         "reference.holdings",
         "request.table = node.table()\n",
-        "request.table = node.table()\n        request.table.reverse()\n",
+        "request.table = node.table()\n        request.table[:1] = request.table[-1:]\n",
     ),
     "position-off-by-one": Planted(
         "reference.cache_manager",
@@ -62,7 +62,7 @@ def test_planted_faults_flip_texts_and_a_correct_cache_flips_none(tmp_path: Path
         for name in ("off", "off again")
     )
     config = EvalConfig(
-        protocol=Protocol(phases=("cold", "warm"), max_tokens=12, retries=0),
+        protocol=Protocol(phases=("cold", "warm"), max_tokens=4, retries=0),
         judge=Judge(rule="texts"),
         configuration=(off, again, launched("on"), *(launched(n, f) for n, f in FAULTS.items())),
     )

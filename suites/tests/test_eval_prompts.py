@@ -112,6 +112,8 @@ def test_rotation_moves_choices_and_answer_together() -> None:
         ("The correct answer is (insert answer here)", None),
         ("The correct answer is (E)", None),
         ("the correct answer is (A)", None),
+        ("Correct answer is B", None),
+        ("The correct answer is b", None),
         ("The correct answer is: (A)", None),
         ("Based on the text, it is unclear.", None),
         ("According to the document (A)", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from kvproof.eval.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.records import ServerDied, ServerRecord
 from kvproof.eval.run import evaluate
-from kvproof.eval.server import Died, free_port, serving
+from kvproof.eval.server import Died, _launch, free_port, serving, stop
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.eval_kit import SMALL, Kept, configuration, small_material
 from kvproof.suites.tests.eval_server import scripted
@@ -77,6 +78,18 @@ def test_a_started_server_is_awaited_and_stopped(tmp_path: Path, late: float) ->
         group = next(line[0] for line in commands() if MODULE in line and port in line)
         assert [line[1] for line in commands() if line[0] == group and line[1] == "sleep"]
     assert [line for line in commands() if line[0] == group] == []
+
+
+def test_a_server_has_time_to_end_in_order(tmp_path: Path) -> None:
+    ended, log = tmp_path / "ended", tmp_path / "log"
+    end = f"sleep 0.3; echo in order > {ended}; exit 0"
+    script = f"trap '{end}' TERM; echo ready; while :; do sleep 0.05; done"
+    process = _launch(["sh", "-c", script], {}, log)
+    while "ready" not in log.read_text():
+        assert process.poll() is None
+        time.sleep(0.02)
+    stop(process)
+    assert ended.read_text() == "in order\n"
 
 
 def test_a_server_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:

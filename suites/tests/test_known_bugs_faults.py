@@ -84,8 +84,8 @@ MISTAKES = {
         "a_recurrent_hit_needs_a_checkpoint",
         Fault(
             "reference.state_saves",
-            "    border = stop // unit * unit\n",
-            "    border = stop\n",
+            "        border = last // unit * unit\n",
+            "        border = last\n",
         ),
     ),
     "vllm-51": Mistake(

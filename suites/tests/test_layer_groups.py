@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
+pytest.importorskip("torch", reason="the extra gpu is not installed")
+
+import torch
 
 from kvproof.reference.chunk_layout import LayoutError
 from kvproof.reference.layer_groups import layer_groups
@@ -93,7 +95,7 @@ def test_what_can_be_read_in_several_ways_is_refused(shape, hint, readings, sett
 
 def test_bytes_with_132_in_a_row_are_not_taken_for_an_indexer():
     layer = zeros(9, 64, 132, dtype=torch.uint8)
-    with pytest.raises(AmbiguousLayout, match="latent .* or indexer"):
+    with pytest.raises(AmbiguousLayout, match=r"latent .* or indexer"):
         layer_groups([layer])
     assert layer_groups([zeros(9, 64, 66)]).groups[0].paged.layout == "latent"
 

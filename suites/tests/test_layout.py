@@ -136,6 +136,7 @@ def test_only_its_adapter_and_the_parts_know_the_reference() -> None:
         "harness/adapters/reference.py",
         "harness/adapters/reference_cycle.py",
         "harness/adapters/reference_view.py",
+        "harness/cli/cache_server.py",
         "harness/cli/plan.py",
         "harness/cli/serve.py",
         "harness/cli/serve_models.py",

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def made(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the Makefile in a folder without a virtual environment."""
     (folder / "requirements").mkdir()
-    for name in ("Makefile", "pyproject.toml", "requirements/core.txt", "requirements/dev.txt"):
+    pins = [f"requirements/{name}.txt" for name in ("core", "dev", "serve")]
+    for name in ("Makefile", "pyproject.toml", *pins):
         shutil.copy(ROOT / name, folder / name)
     return subprocess.run(
         ["make", *arguments], cwd=folder, capture_output=True, text=True, check=False

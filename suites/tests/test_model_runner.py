@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kvproof.suites.tests.model_kit import open_engine, serve, shared, text, torch
+from kvproof.suites.tests.model_kit import BLOCK, CHUNK, open_engine, serve, shared, text, torch
 
 from kvproof.reference.config import CacheConfig, ConfigError  # isort: skip
 from kvproof.reference.engine import Engine  # isort: skip
@@ -219,6 +219,37 @@ def test_a_request_moves_to_another_engine(family):
         for output in away.step():
             answer = output.tokens
     assert answer == stayed
+
+
+@pytest.mark.parametrize(
+    ("family", "pool"),
+    [(family, "shared") for family in EVERY_KIND]
+    + [("qwen3_next", "separate"), ("falcon_h1", "separate")],
+)
+def test_what_was_evicted_comes_back_from_the_host(family, pool):
+    """Entries and states go through host memory, and every logit after the hit keeps its bits."""
+    model = shared(family).model
+    config = cache_config(
+        model, num_blocks=400, block_size=BLOCK, kernel_block_size=4, local_block_size=8,
+        state_pool=pool, prefix_cache_state_budget=8 if pool == "separate" else 0,
+    )  # fmt: skip
+    logits = {}
+
+    def keep(name, start, values):
+        logits.setdefault(name, []).append((start, values))
+
+    runner = HuggingFaceModel(model, config, on_logits=keep)
+    engine = Engine(EngineConfig(config, CHUNK, poison_freed=True, host_tier="64MiB"), runner)
+    prompt = text(100, seed=6)
+    first = serve(engine, "a", prompt)
+    evicted = engine.cache.evict(400)
+    runner.memory.blocks[1:] = 0xFF
+    runner.memory.rows[1:] = 0xFF
+    assert evicted
+    assert serve(engine, "b", prompt) == first
+    assert logits["b"][0][0] == 96
+    ends = [torch.cat([values for start, values in logits[name] if start >= 96]) for name in "ab"]
+    assert torch.equal(*ends)
 
 
 def test_sampling_is_the_callers():

@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.suites.tests.model_kit import open_engine, serve, shared, text, torch
 
-from kvproof.reference.identity import Span  # isort: skip
+from kvproof.reference.identity import Namespace, Span  # isort: skip
 from kvproof.reference.model_runner.experts import MissingRouter, expert_blocks, replayed  # isort: skip
 from kvproof.reference.model_runner.images import MissingImage  # isort: skip
 from kvproof.reference.model_runner.oracle import truth  # isort: skip
@@ -62,7 +62,7 @@ def test_an_image_that_nobody_gave_is_missed():
     asked = with_picture(shared("qwen3_vl").model, text(4), 1, text(4))
     spans = [picture.span for picture in asked.pictures]
     engine.add_request("a", asked.tokens, max_new_tokens=1, spans=spans)
-    with pytest.raises((MissingImage, KeyError)):
+    with pytest.raises(MissingImage, match="no pixels for the image at token 5"):
         engine.step()
 
 
@@ -92,16 +92,35 @@ def test_features_are_kept_for_the_last_images_only():
     for number, seed in enumerate((1, 2, 3, 1)):
         ask(engine, str(number), with_picture(model, text(20, seed=number), seed, ()))
     assert images.encoded == 4
-    images.drop(with_picture(model, (), 1, ()).pictures[0].span.content)
-    assert len(images._features) == 1
 
 
-def test_spans_of_given_embeddings_are_none_of_the_encoder():
-    engine, _ = open_engine("qwen3")
-    span = Span("embeds", 3, 1, "row")
-    engine.add_request("a", text(8), max_new_tokens=1, spans=[span])
-    engine.step()
-    assert engine.model.images.encoded == 0
+def test_pixels_go_with_the_last_request_that_shows_them():
+    engine, _ = open_engine("gemma3_vl")
+    images, model = engine.model.images, shared("gemma3_vl").model
+    asked = with_picture(model, text(20), 1, ())
+    content = asked.pictures[0].span.content
+    for _ in range(2):
+        ask(engine, "a", asked)
+    images.drop(content)
+    assert content in images._pixels
+    images.drop(content)
+    assert content not in images._pixels
+    ask(engine, "b", with_picture(model, text(20, seed=9), 1, ()))
+    assert images.encoded == 1, "features outlive the pixels"
+
+
+@pytest.mark.parametrize("kind", ["video", "embeds"])
+def test_spans_that_cannot_be_shown_are_no_silent_success(kind):
+    engine, _ = open_engine("qwen3_vl")
+    engine.add_request("a", text(8), max_new_tokens=1, spans=[Span(kind, 3, 1, "content")])
+    with pytest.raises(MissingImage, match=f"a span of kind '{kind}': only images"):
+        engine.step()
+
+
+def test_images_of_unequal_size_need_their_grid():
+    engine, _ = open_engine("qwen3_vl")
+    with pytest.raises(MissingImage, match="the grid of patches is needed"):
+        engine.model.images.add("content", torch.zeros(64, 96))
 
 
 # --- experts ---
@@ -134,6 +153,37 @@ def test_replay_follows_any_choice(family):
         assert torch.equal(truth(model, tokens).experts, wanted[0])
     free = truth(model, tokens)
     assert not torch.equal(free.experts, wanted[0]), "the router still does as it was told"
+
+
+def routed(engine, name, tokens, *, new=6, salt=None):
+    space = Namespace(salt=salt)
+    engine.add_request(name, tokens, max_new_tokens=new, namespace=space)
+    done = None
+    while engine.busy:
+        for output in engine.step():
+            done = output
+    return done
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen3_next", "deepseek_v3"])
+@pytest.mark.parametrize("mode", ["exact", "batched"])
+def test_a_request_is_routed_as_recorded(family, mode):
+    """R4: the engine replays whole requests, chunk by chunk, and then goes on by itself."""
+    engine, logits = open_engine(family, return_routed_experts=True)
+    free = routed(engine, "free", text(50))
+    rows = torch.as_tensor(free.experts.rows.astype("int64"))
+    again, same = open_engine(family, mode=mode, return_routed_experts=True)
+    again.model.replays["same"] = rows
+    assert routed(again, "same", text(50)).tokens == free.tokens
+    ends = [torch.cat([values for _, values in found]) for found in (logits["free"], same["same"])]
+    assert torch.equal(*ends)
+    others = (rows[:40] + 1) % 8
+    again.model.replays["other"] = others
+    found = routed(again, "other", text(50), salt="replayed")
+    told = torch.as_tensor(found.experts.rows.astype("int64"))
+    assert torch.equal(told[:40], others)
+    assert [start for start, _ in same["other"]][:3] == [0, 32, 40]
+    assert not torch.equal(told[40:45], (rows[40:45] + 1) % 8)
 
 
 def test_a_router_that_cannot_be_told_is_no_silent_success(monkeypatch):

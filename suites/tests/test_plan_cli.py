@@ -29,7 +29,7 @@ def test_prints_what_fits_and_writes_the_plan(tmp_path: Path) -> None:
     assert done.out.startswith(f"{capacity(plan).requests} requests of 32,768 tokens at once")
     assert re.search(r"^0 +everything +32 +64 +64 +512 +8.00 MiB +0.0 %", done.out, re.MULTILINE)
     page = (tmp_path / "out" / "plan.html").read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert f"{plan.num_blocks:,}" in page
     assert "<script" not in page
 

@@ -177,7 +177,7 @@ for index in range(300):
     step = manager.begin_step()
     answer = manager.admit(f"r{index}", tokens, namespace=space, spans=spans)
     manager.end_step(step)
-    print(answer[0], [*getattr(answer, "table", ())], state_digest(manager))
+    print(answer, state_digest(manager))
     if rng.random() < 0.9:
         [manager.release(name) for name in sorted(manager.live)[:2]]
     print([*manager.evict(rng.randrange(3))], [event.key.hex() for event in manager.drain_events()])

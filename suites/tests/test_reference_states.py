@@ -44,6 +44,13 @@ def test_an_illegal_move_names_both_states_and_what_is_allowed():
     )
 
 
+def test_the_moves_of_one_event_are_those_of_the_table():
+    close = DOOR.moves("close")
+    assert (close["open"], dict(close)) == ("closed", {"open": "closed"})
+    with pytest.raises(IllegalMove, match="'close' leads to closed and is not allowed in state"):
+        close["closed"]
+
+
 def test_an_unknown_event_leads_nowhere():
     with pytest.raises(IllegalMove, match="'lock' leads to no state"):
         DOOR.move("open", "lock")
@@ -112,6 +119,40 @@ def test_a_running_request_never_needs_a_second_row():
     assert cache.acquire("a") == cache.acquire("a")
     assert cache.home.num_free == 1
     assert cache.acquire("b") is None
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_request_begins_with_all_its_rows_or_with_none(shared):
+    free = [3, 2, 1]
+
+    def take(count):
+        return array("i", [free.pop() for _ in range(count)]) if count <= len(free) else None
+
+    blocks = Blocks(1, take=take, give=free.extend, room=lambda: len(free))
+    cache = StateCache(blocks if shared else Rows(3), most_running=1)
+    assert cache.begin("a", [64, 128, 192]) is None
+    assert (cache.running("a"), cache.home.num_free) == (None, 3)
+    saves = cache.begin("a", [64, 128])
+    assert [save.tokens for save in saves] == [64, 128]
+    rows = [cache.running("a"), *(save.ids for save in saves)]
+    assert sorted(row for (row,) in rows) == [1, 2, 3] == sorted(cache.holders())
+    cache.publish(saves[0], "here", saved=True)
+    cache.release("a")
+    assert (cache.home.num_free, cache.num_ready, saves[1].status) == (2, 1, "absent")
+
+
+def test_the_limit_of_running_requests_holds_for_those_that_begin():
+    cache = StateCache(Rows(3), most_running=1)
+    assert cache.begin("a", []) == []
+    assert cache.begin("b", []) is None
+    assert cache.home.num_free == 2
+
+
+def test_a_later_reservation_is_no_part_of_an_earlier_step():
+    cache = StateCache(Rows(4))
+    first = cache.begin("a", [64, 128])
+    cache.reserve("a", 192)
+    assert [save.tokens for save in first] == [64, 128]
 
 
 def test_the_shared_pool_gives_blocks_with_any_ids():

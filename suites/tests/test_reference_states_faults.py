@@ -57,8 +57,8 @@ FAULTS = (
         "checkpoints",
         "the end of one restore drops the pins of all (LMDeploy #4700)",
         "pinned_checkpoints_stay",
-        "restores=self.restores - 1",
-        "restores=0",
+        "self.restores = left = self.restores - 1",
+        "self.restores = left = 0",
     ),
     Planted(
         "state_cache",
@@ -113,15 +113,15 @@ FAULTS = (
         "state_cache",
         "a checkpoint that was just used goes first",
         "the_least_recent_checkpoint_goes",
-        "        self._ready[checkpoint] = None\n",
-        "        self._ready[checkpoint] = None\n"
-        "        self._ready.move_to_end(checkpoint, last=False)\n",
+        "            self._ready[checkpoint] = None\n",
+        "            self._ready[checkpoint] = None\n"
+        "            self._ready.move_to_end(checkpoint, last=False)\n",
     ),
     Planted(
         "state_cache",
         "decode checkpoints pile up",
         "one_replaceable_checkpoint_per_request",
-        "                if old.status == READY:\n                    self._evict(old)\n",
+        "            if old.status == READY:\n                self._evict(old)\n",
         "",
     ),
     Planted(
@@ -163,7 +163,7 @@ FAULTS = (
         "state_saves",
         "a state is saved inside a span (LMDeploy #4618, efd2ffc8b)",
         "no_state_is_saved_inside_a_span",
-        "while spans and border > start",
+        "while border > start",
         "while False and border > start",
     ),
     Planted(

@@ -244,6 +244,6 @@ def test_nothing_asked_is_nothing_done(store):
 
 
 def test_a_store_of_the_default_options_works(server):
-    assert RemoteConfig().timeout_s == 1.0
+    assert (RemoteConfig().timeout_s, RemoteConfig().failures) == (1.0, 3)
     with connect(server.url) as store:
         assert put(store, 1) == {key(1)}

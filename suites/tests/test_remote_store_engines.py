@@ -11,10 +11,9 @@ import pytest
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.remote_config import RemoteConfig
 from kvproof.reference.remote_store import connect
 from kvproof.reference.symbolic import SymbolicModel
-from kvproof.suites.tests.remote_kit import host, needs_server, serving
+from kvproof.suites.tests.remote_kit import host, needs_server, patient, serving
 
 pytestmark = needs_server
 
@@ -65,7 +64,7 @@ def test_what_one_host_computed_is_a_hit_on_the_other(server):
 
 def alone(url):
     """Serve the prompts in this process; run by the test below in one of its own."""
-    with connect(url, RemoteConfig()) as store:
+    with connect(url, patient()) as store:
         made = engine(store)
         return [answers(made), loaded(made)]
 
@@ -102,7 +101,7 @@ def test_a_reset_of_one_host_costs_the_others_nothing(server):
 
 def test_a_server_that_dies_costs_time_and_no_answer(server):
     expected = answers(engine())
-    with host(server, timeout_s=0.2, backoff_s=60.0) as one, host(server) as two:
+    with host(server, backoff_s=60.0) as one, host(server) as two:
         answers(engine(two))
         served = engine(one)
         got = answers(served, PROMPTS[:4])

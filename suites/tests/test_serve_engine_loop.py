@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +14,12 @@ import pytest
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.server.engine_loop import EngineLoop, Event, Order
+from kvproof.reference.request_queue import Served
+from kvproof.reference.server.engine_loop import Answer, EngineLoop, Event, Order
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.language import Wishes
 from kvproof.reference.server.symbolic_text import SymbolicText
-from kvproof.reference.server.writer import Piece
+from kvproof.reference.server.writer import Piece, Writer
 from kvproof.reference.work import Sample, Work
 
 CACHE = CacheConfig(33, block_size=4, cache_partial_blocks=True)
@@ -155,6 +157,26 @@ def test_whoever_waits_survives_the_step_of_others(caplog: pytest.LogCaptureFixt
     assert "a step has failed" in caplog.text
 
 
+def test_an_engine_in_which_nothing_can_run_hangs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with world() as running:
+        # a pin holds what the request needs, and nobody would ever let go of it
+        def pin() -> None:
+            cache = running.engine.cache
+            step = cache.begin_step()
+            cache.admit("pinned", list(range(1, 129)))
+            cache.end_step(step)
+            cache.pin("pin", list(range(1, 129)))
+            cache.release("pinned")
+
+        running.loop.between_steps(pin)
+        running.loop.submit([running.order("a")])
+        assert "nothing can run" in told(running.ends(1)["a"])
+        running.between_steps(lambda: running.engine.cache.unpin("pin"))
+        running.loop.submit([running.order("b")])
+        assert isinstance(running.ends(1)["b"], Piece)
+    assert "a step has failed" in caplog.text
+
+
 def test_a_dead_engine_answers_everybody(caplog: pytest.LogCaptureFixture) -> None:
     with world() as running:
 
@@ -170,6 +192,39 @@ def test_a_dead_engine_answers_everybody(caplog: pytest.LogCaptureFixture) -> No
         assert told(running.ends(1)["late"]).startswith("500")
         assert running.loop.dead == "ZeroDivisionError: in the control plane"
     assert "the engine has died" in caplog.text
+
+
+def test_a_fault_of_the_language_fails_one_order_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mute:
+        def add(self, token: int) -> str:
+            raise OverflowError("no such token")
+
+        def end(self) -> str:
+            return ""
+
+    with world() as running:
+        good = running.language.detokenizer
+        made = iter([Mute(), good(), good(), good()])
+        monkeypatch.setattr(running.language, "detokenizer", lambda: next(made))
+        running.loop.submit([running.order("a"), running.order("b")])
+        ends = running.ends(2)
+        assert told(ends["a"]).startswith("500 the model failed: OverflowError")
+        assert isinstance(ends["b"], Piece)
+
+        def begin(*_: object) -> None:
+            raise KeyError("a fault")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(running.language, "begin", begin)
+            running.loop.submit([running.order("c")])
+            assert told(running.ends(1)["c"]).startswith("500")
+        running.loop.submit([running.order("d")])
+        assert isinstance(running.ends(1)["d"], Piece)
+        assert running.held() == 0
+        assert not running.loop.dead
+    assert "an answer cannot be written" in caplog.text
 
 
 def test_cancelled_orders_tell_nothing_more_and_hold_nothing() -> None:
@@ -202,3 +257,23 @@ def test_stopping_ends_what_is_under_way() -> None:
         assert running.engine.cache.usage().held == 0
         running.loop = EngineLoop(running.engine, running.language, running._take)
         running.loop.start()
+
+
+def counted(*kinds: type) -> int:
+    gc.collect()
+    return sum(type(each) in kinds for each in gc.get_objects())
+
+
+def test_nothing_is_kept_of_requests_that_have_ended() -> None:
+    kinds = (Served, Answer, Writer, Order)
+    before = counted(*kinds)
+    with world() as running:
+        for turn in range(20):
+            names = [f"{turn} {index}" for index in range(20)]
+            running.loop.submit([running.order(name, name * 2, most=9) for name in names])
+            running.loop.cancel(names[::3])
+            running.ends(20 - len(names[::3]))
+        running.loop.submit([running.order("last")])
+        running.ends(1)
+        assert running.engine.scheduler.decisions == []
+        assert running.between_steps(lambda: counted(*kinds)) == before

@@ -25,6 +25,16 @@ class Planted(NamedTuple):
     """What every configuration has, so that the bug shows before something breaks down."""
 
 
+FULL = {"kind": "full", "block_size": 2}
+TIERS: dict[str, object] = {
+    "groups": [FULL],
+    "num_blocks": 20,
+    "prefix_caching": True,
+    "decode_interval": 0,
+    "tiers": {"host": 100_000, "disk": 0, "patience": 2},
+}
+"""An engine that finds again whatever it has lost."""
+
 FAULTS = (
     Planted(
         "hits",
@@ -156,7 +166,7 @@ FAULTS = (
         "decisions_repeat",
         "return request.last_step, request.rank",
         "return request.last_step, id(request) * 7919 % 1009",
-        {"twin": True, "max_batch_tokens": 2},
+        {"twin": True, "max_batch_tokens": 2, "max_requests": 5, "tiers": None},
     ),
     Planted(
         "scheduler",
@@ -194,6 +204,111 @@ FAULTS = (
         "the_pool_is_empty_in_the_end",
         "        self.cache.release(request.id)\n",
         "        if request.status != 'finished':\n            self.cache.release(request.id)\n",
+    ),
+    Planted(
+        "tiers",
+        "what is evicted is copied out when others have its blocks",
+        "what_comes_back_is_what_was_computed",
+        "        content = self._mover.save(",
+        "        moved, self.late = getattr(self, 'late', []), moved\n"
+        "        content = self._mover.save(",
+        TIERS,
+    ),
+    Planted(
+        "object_key",
+        "a key does not depend on the namespace",
+        "what_comes_back_is_what_was_computed",
+        "encode(self._fixed, *self._epoch, *namespace)",
+        "encode(self._fixed, *self._epoch)",
+        TIERS,
+    ),
+    Planted(
+        "object_key",
+        "a key does not depend on the epoch, and the disk outlives a reset",
+        "what_comes_back_is_what_was_computed",
+        "encode(self._fixed, *self._epoch, *namespace)",
+        "encode(self._fixed, *namespace)",
+        TIERS | {"tiers": {"host": 64, "disk": 100_000, "patience": 2}},
+    ),
+    Planted(
+        "object_key",
+        "a key does not depend on media",
+        "what_comes_back_is_what_was_computed",
+        "encode(before, little_endian(tokens), *fields)",
+        "encode(before, little_endian(tokens))",
+        TIERS | {"media": True},
+    ),
+    Planted(
+        "tier_nodes",
+        "a state is stored as that after one unit less",
+        "what_comes_back_is_what_was_computed",
+        "yield self._named(links[mark - 1], object_key.STATE, checkpoint.ids)",
+        "yield self._named(links[mark - 2], object_key.STATE, checkpoint.ids)",
+        TIERS | {"groups": [FULL, {"kind": "state", "block_size": 2}]},
+    ),
+    Planted(
+        "tier_runs",
+        "blocks of a window come back in the wrong order",
+        "what_comes_back_is_what_was_computed",
+        "for unit in range(begin, run.lo):",
+        "for unit in reversed(range(begin, run.lo)):",
+        TIERS | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
+    ),
+    Planted(
+        "tier_nodes",
+        "all units of a node are stored with the expert rows of its first",
+        "expert_rows_equal_a_fresh_run",
+        "data = rows[number * unit : (number + 1) * unit].tobytes()",
+        "data = rows[:unit].tobytes()",
+        TIERS | {"experts": True},
+    ),
+    Planted(
+        "tier_waiting",
+        "an object that did not come is taken for zeros",
+        "late_or_failed_loads_cost_no_correctness",
+        "views = {n.key: v for n, v in came if v is not None and v.nbytes == size(n.part)}",
+        "views = {n.key: v or memoryview(bytes(size(n.part))) for n, v in came}",
+        TIERS,
+    ),
+    Planted(
+        "tiers",
+        "room is made before everything is here",
+        "waiting_for_objects_changes_nothing",
+        "                return Refusal(LOADING,",
+        "                self._residency.evict(1)\n                return Refusal(LOADING,",
+        TIERS,
+    ),
+    Planted(
+        "tier_load",
+        "what comes back takes the room of the first step",
+        "what_comes_back_is_hit_by_who_asked",
+        "return loaded + self._first_step(request, plan, compute) <= available",
+        "return loaded <= available",
+        TIERS | {"num_blocks": 9, "max_batch_tokens": 30},
+    ),
+    Planted(
+        "tier_plan",
+        "the first unit of a window does not come back with the others",
+        "what_comes_back_is_hit_by_who_asked",
+        "        return first, length\n",
+        "        return min(first + 1, length), length\n",
+        TIERS | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
+    ),
+    Planted(
+        "tiers",
+        "a request waits for its objects as long as it takes",
+        "waits_are_bounded",
+        "if failed is None and waiting.polls <= self.patience:",
+        "if failed is None and not setattr(waiting, 'polls', 0):",
+        TIERS | {"tiers": {"host": 100_000, "disk": 0, "patience": 2}},
+    ),
+    Planted(
+        "tier_waiting",
+        "leases are not released",
+        "the_pool_is_empty_in_the_end",
+        "            lease.release()\n",
+        "            lease.views\n",
+        TIERS,
     ),
 )
 

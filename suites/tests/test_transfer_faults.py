@@ -240,7 +240,7 @@ FAULTS = (
 
 @pytest.fixture(autouse=True)
 def _compiled_only(monkeypatch):
-    """Other tests of this process may have chosen Triton's interpreter, which takes minutes here."""
+    """Other tests of this process may have chosen Triton's interpreter, which is slow."""
     monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
 
 

@@ -92,10 +92,11 @@ class Model:
         self.disk = Shelf(disk, [size + HEADER for size in sizes])
 
     def store(self, numbers: Sequence[int]) -> None:
-        """Keep objects in host memory; those who leave it go to the disk, all at once."""
+        """Keep objects in host memory; who leaves it or finds no room goes to the disk at once."""
         gone: list[int] = []
         for number in dict.fromkeys(numbers):
-            gone += self.host.put(number, numbers) or []
+            left = self.host.put(number, numbers)
+            gone += [number] if left is None else left
         self._spill(gone)
 
     def _spill(self, numbers: Sequence[int]) -> None:

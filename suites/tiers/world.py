@@ -88,7 +88,8 @@ class World:
         saw = self._recorder.saw
         before = self.host.keys(), self.disk.keys()
         kept = self.host.store({key(number): self.content(number) for number in numbers})
-        resident = {key(number) for number in numbers} & {*self.host.keys()}
+        known = {*self.host.keys(), *self.disk.keys()}
+        resident = {key(number) for number in numbers} & known
         self._recorder.check(
             "a_store_says_what_it_keeps",
             kept == resident,
@@ -108,7 +109,7 @@ class World:
         pinned = [entry.number for entry in self.model.host.order if entry.pins]
         saw(seen.PASSED_OVER, host and pinned and before[0] and key(pinned[0]) == before[0][0])
         fits = [n for n in numbers if self.sizes[n] <= self.config["host"]]
-        saw(seen.LEFT_OUT, any(key(n) not in after[0] for n in fits))
+        saw(seen.LEFT_OUT, any(key(n) not in {*after[0], *after[1]} for n in fits))
 
     def _read(self, numbers: list[int]) -> object:
         here, doubtful = {*self.host.keys()}, self._doubtful
@@ -123,13 +124,13 @@ class World:
         if self.disk.counts.errors != errors:
             expected = self._believe_read(expected, got, here)
         self.reading[self._opened] = reading = _Reading(lease, numbers, expected)
-        self._judge_views(reading, "objects_come_back_as_they_were_stored")
         torn = [n for n in got if n in doubtful and key(n) not in here]
         self._recorder.check(
             "torn_or_damaged_files_are_never_served",
             not torn,
             lambda: f"the files of {torn} are not what was stored, and are served",
         )
+        self._judge_views(reading, "objects_come_back_as_they_were_stored")
         lost = [n for n in numbers if n not in got and key(n) in here | there]
         self._recorder.check(
             "objects_come_back_as_they_were_stored",

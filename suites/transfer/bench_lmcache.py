@@ -43,8 +43,9 @@ def works(
     for each in wrapped:
         atexit.register(shm_unlink, each.shm_name)
     context = create_cache_context(
-        wrapped, chunk, {"kv_layout": "NHD"}, (), EngineType.VLLM, False, False
-    )
+        wrapped, chunk, {"kv_layout": "NHD"}, (), EngineType.VLLM,
+        *(False, False),  # one group of objects, windows are cut
+    )  # fmt: skip
     layout = get_layout_desc(context, chunk, 0)
     nbytes = 2 * chunks * chunk * len(layers) * layers[0][..., 0].nbytes  # more than enough
     allocator = HostMemoryAllocator(max(64 << 20, nbytes))

@@ -12,8 +12,8 @@ class Node:
 
     def __init__(self, work: Callable[[], None], before: Collection[Node]) -> None:
         self.work = work
+        self.done: bool = False
         self.before = [node for node in before if not node.done]
-        self.done = False
 
 
 class Delayed:

@@ -169,7 +169,7 @@ class Slot(NamedTuple):
 
     offset: int
     layers: int
-    index: int
+    layer: int
 
 
 @lru_cache(maxsize=256)
@@ -177,7 +177,7 @@ def object_places(cache: Cache, slot: Slot, count: int) -> Index:
     """Return the number of every byte of a cache in a chunk, [kv, tokens, row]."""
     sizes = (cache.kv, count, cache.row)
     plane, token, byte = np.ix_(*(np.arange(size) for size in sizes))
-    return slot.offset + ((plane * slot.layers + slot.index) * count + token) * cache.row + byte
+    return slot.offset + ((plane * slot.layers + slot.layer) * count + token) * cache.row + byte
 
 
 def move(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from math import gcd
 from typing import TYPE_CHECKING
@@ -123,7 +124,7 @@ def _read(_: World, draw: Draw) -> Arguments:
 
 _AXES_WITH_HEADS = {name: ("heads",) if name.endswith(("nhd", "hnd")) else () for name in LAYOUTS}
 
-_ARGUMENTS = {
+_ARGUMENTS: dict[str, Callable[[World, Draw], Arguments]] = {
     "store": _store,
     "retrieve": _retrieve,
     "write": _write,

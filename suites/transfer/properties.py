@@ -52,7 +52,7 @@ PROPERTIES = (
     Property(
         "side_caches_have_the_blocks_of_their_table",
         ("K5", "G1"),
-        "caches that one table addresses have equally many blocks, or are refused with both numbers",
+        "caches of one table have equally many blocks, or are refused with both numbers",
         (SIDE,),
     ),
     Property(
@@ -64,7 +64,7 @@ PROPERTIES = (
     Property(
         "slots_have_views_of_every_group",
         ("G3",),
-        "typed views of slots are the bytes of their group; a wrong index is refused with both numbers",
+        "typed views of slots are the bytes of their group, and wrong indices are refused",
         (SEVERAL,),
     ),
     Property(
