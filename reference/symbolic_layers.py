@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import mul
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.groups import GroupConfig
@@ -33,6 +35,11 @@ def first_visible(group: GroupConfig, position: int) -> int:
     return position // group.size * group.size if group.kind == "chunk" else 0
 
 
+def total(entries: Sequence[int], first: int) -> int:
+    """Sum up entries of positions from `first` on; the same ones in another order differ."""
+    return sum(map(mul, entries, range(2 * first + 1, 2 * (first + len(entries)) + 1, 2)))
+
+
 class Attention:
     """One group in one pass: what it sees, and the entries it writes."""
 
@@ -42,7 +49,7 @@ class Attention:
         slots = memory.slots(index, work.tables[index], self._low, work.stop)
         self._slots, self._memory, self._all = slots, memory, group.kind == "full"
         self._entries = memory.read(slots[: self._read])
-        self._seen = sum(self._entries)
+        self._seen = total(self._entries, self._low)
 
     def at(self, position: int, hidden: int) -> int:
         """Append the entry of `position`; returns what the layer passes on."""
@@ -50,11 +57,12 @@ class Attention:
             self._forget(first_visible(self._group, position))
         entry = mix(hidden, self._seen)
         self._entries.append(entry)
-        self._seen += entry
+        self._seen += entry * (2 * position + 1)
         return mix(entry, self._seen)
 
     def _forget(self, first: int) -> None:
-        self._seen -= sum(self._entries[self._low - self._base : first - self._base])
+        gone = self._entries[self._low - self._base : first - self._base]
+        self._seen -= total(gone, self._low)
         self._low = first
 
     def store(self) -> None:
@@ -90,17 +98,17 @@ class Recurrence:
 
     def at(self, position: int, hidden: int) -> int:
         """Fold one position into the state, and keep it where it is asked for."""
-        total = hidden
+        passed = hidden
         for index, word in enumerate(self._words):
             self._words[index] = word = mix(word + index, hidden)
-            total += word
+            passed += word
         ids = self._wanted.get(position + 1)
         if ids is not None:
             self._memory.write_state(ids, self._words)
         saved = self._checkpoints.get(position + 1)
         if saved is not None:
             self._saved.append((saved, [*self._words]))
-        return mix(total, hidden)
+        return mix(passed, hidden)
 
     def store(self) -> None:
         """Write the checkpoints of this step (S4)."""

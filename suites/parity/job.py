@@ -13,7 +13,8 @@ import transformers
 from kvproof.reference.model_runner.self_check import self_check
 from kvproof.reference.model_runner.specs import probe
 from kvproof.suites.parity.cells import Cell
-from kvproof.suites.parity.levels import LEVELS, Outcome, Subject
+from kvproof.suites.parity.compare import Outcome, Subject
+from kvproof.suites.parity.levels import LEVELS
 from kvproof.suites.parity.power import BUGS, seen
 from kvproof.suites.parity.zoo import FAMILIES, build
 

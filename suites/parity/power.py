@@ -16,7 +16,7 @@ import torch
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import Field
 from kvproof.reference.work import Work
-from kvproof.suites.parity.levels import TOLERANCE, Outcome, Subject, against, spliced
+from kvproof.suites.parity.compare import TOLERANCE, Outcome, Subject, against, spliced
 from kvproof.suites.parity.prompts import Writer, longer
 from kvproof.suites.parity.run import BLOCK, Asked, Run
 from kvproof.suites.parity.zoo import FAMILIES

@@ -11,8 +11,8 @@ import torch
 from kvproof.reference.identity import Span
 from kvproof.reference.media_hash import content_hash
 from kvproof.reference.model_runner.oracle import Picture
+from kvproof.suites.parity.fields import IMAGE, IMAGE_END, IMAGE_START, TEXT
 from kvproof.suites.parity.run import Asked
-from kvproof.suites.parity.zoo import IMAGE, IMAGE_END, IMAGE_START, TEXT
 
 GRID = (1, 8, 8)
 """Frames, rows and columns of patches; four patches are one token."""

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.arena import ArenaLost
 from kvproof.reference.cache_server.client import CacheClient
 from kvproof.reference.cache_server.core import CacheServer, Settings, Witness
 from kvproof.reference.cache_server.process import this_process
@@ -72,7 +73,8 @@ class LocalLink:
 
     def attach(self, welcome: m.Welcome, generation: int) -> memoryview:
         """See Link."""
-        assert generation == self._server.core.generation
+        if generation != self._server.core.generation:
+            raise ArenaLost("the cache server was restarted")
         return memoryview(self._server.arena)[: welcome.size]
 
     def close(self) -> None:

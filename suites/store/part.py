@@ -18,7 +18,7 @@ SPACES = ("a", "b", "a")
 OFTEN = ("theme", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "theme",
          "acquire", "release", "lookup", "theme")  # fmt: skip
 THEMES = {
-    "ends": ("die", "stop", "wait", "reserve", "copy"),
+    "ends": ("wait", "die", "stop", "reserve", "copy"),
     "pins": ("pin", "pin", "unpin", "leave", "flip"),
     "losses": ("restart", "noise", "strange", "lose", "abort"),
     "drops": ("drop", "clear", "reserve", "leave", "join"),
@@ -108,10 +108,12 @@ def _arguments(world: World, actor: int, verb: str, draw: Draw) -> Arguments:
 
 
 def _keys(world: World, actor: int, draw: Draw) -> st.SearchStrategy[list[int]]:
-    """Half of the time, objects that are there or being written."""
+    """Half of the time, objects that are there or being written, by a silent client if any is."""
     space = world.actors[actor].space
-    known = {*world.model.of(space), *(copy.number for copy in world.copies(space))}
-    some = sorted(known) if known and draw(st.booleans()) else range(NUMBERS)
+    copies = world.copies(space)
+    silent = sorted({copy.number for copy in copies if copy.silent})
+    known = sorted({*world.model.of(space), *(copy.number for copy in copies)})
+    some = (silent or known or range(NUMBERS)) if draw(st.booleans()) else range(NUMBERS)
     return st.lists(st.sampled_from(some), min_size=1, max_size=4)
 
 

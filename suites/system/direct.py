@@ -87,10 +87,12 @@ class Direct:
 def attend(group: GroupConfig, entries: list[int], hidden: int) -> int:
     """Add the entry of the next position, which sees what its kind of group sees."""
     here = len(entries)
-    seen = sum(entry for there, entry in enumerate(entries) if sees(group, here, there))
+    seen = sum(
+        entry * (2 * there + 1) for there, entry in enumerate(entries) if sees(group, here, there)
+    )
     entry = mix(hidden, seen)
     entries.append(entry)
-    return mix(entry, seen + entry)
+    return mix(entry, seen + entry * (2 * here + 1))
 
 
 def sees(group: GroupConfig, here: int, there: int) -> bool:

@@ -10,9 +10,11 @@ from kvproof.suites.tests.model_kit import shared, torch
 from kvproof.suites.parity import table  # isort: skip
 from kvproof.suites.parity.cells import Cell, Report, Versions, versions  # isort: skip
 from kvproof.suites.parity.job import SELF_CHECK, Job, run  # isort: skip
-from kvproof.suites.parity.levels import LEVELS, Outcome, hits  # isort: skip
+from kvproof.suites.parity.compare import Outcome  # isort: skip
+from kvproof.suites.parity.levels import LEVELS, hits  # isort: skip
 from kvproof.suites.parity.prompts import Writer  # isort: skip
-from kvproof.suites.parity.zoo import FAMILIES, TEXT, build  # isort: skip
+from kvproof.suites.parity.fields import TEXT  # isort: skip
+from kvproof.suites.parity.zoo import FAMILIES, build  # isort: skip
 
 THOROUGH = ("gemma4_moe", "deepseek_v32", "falcon_h1", "qwen3_5_moe_vl")
 """Windows and experts; latent with indexer; states beside attention; images, states, experts."""

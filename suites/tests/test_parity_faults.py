@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.suites.tests.model_kit import shared
 
-from kvproof.suites.parity.levels import TOLERANCE  # isort: skip
+from kvproof.suites.parity.compare import TOLERANCE  # isort: skip
 from kvproof.suites.parity.power import BUGS, seen  # isort: skip
 
 SUBJECTS = ("gemma3", "deepseek_v32", "falcon_h1")

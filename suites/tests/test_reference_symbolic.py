@@ -96,6 +96,19 @@ def _two(model):
     return work(model, 0, 10), work(model, 10, tokens=TOKENS[:13])
 
 
+@pytest.mark.parametrize("groups", [GROUPS["full"], GROUPS["window"]], ids=["full", "window"])
+def test_the_right_blocks_in_a_wrong_order_change_the_answer(groups):
+    def says(table):
+        model = model_of(groups)
+        model.launch(1, [work(model, stop=16)])
+        model.finish(1)
+        ids = np.array(table, np.int32)
+        model.launch(2, [work(model, start=16, tables=(ids,))])
+        return model.finish(2)["a"].token
+
+    assert says([1, 2, 3, 4, 5]) == says([1, 2, 3, 4, 5]) != says([1, 2, 4, 3, 5])
+
+
 def test_what_no_window_sees_may_be_anything():
     model = model_of(GROUPS["window"])
     first, second = _two(model)

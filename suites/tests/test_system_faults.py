@@ -37,6 +37,14 @@ TIERS: dict[str, object] = {
 
 FAULTS = (
     Planted(
+        "holdings",
+        "the right blocks of a hit in the wrong order",
+        "cached_equals_uncached",
+        "        request.table = node.table()\n",
+        "        request.table = node.table()[::-1]\n",
+        {"groups": [FULL], "num_blocks": 20, "prefix_caching": True, "tiers": None},
+    ),
+    Planted(
         "hits",
         "a prompt is looked up without its salt (vLLM #3263, #44701)",
         "cached_equals_uncached",
