@@ -21,7 +21,7 @@ THEMES = {
     "ends": ("wait", "die", "stop", "reserve", "copy"),
     "pins": ("pin", "pin", "unpin", "leave", "flip"),
     "losses": ("restart", "noise", "strange", "lose", "abort"),
-    "drops": ("drop", "clear", "reserve", "leave", "join"),
+    "drops": ("drop", "reserve", "copy", "commit", "clear", "leave"),
 }
 """What happens beside, by theme."""
 
@@ -97,7 +97,7 @@ def _arguments(world: World, actor: int, verb: str, draw: Draw) -> Arguments:
         rooms = [len(room.copies) for room in world.actors[actor].rooms] or [1]
         room = draw(st.integers(0, len(rooms) - 1))
         at = draw(st.integers(0, max(0, rooms[room] - 1)))
-        return {"room": room, "at": at, "half": draw(st.booleans())}
+        return {"room": room, "at": at, "half": world.theme == "ends" and draw(st.booleans())}
     if verb in ("commit", "abort"):
         return {"room": draw(st.integers(0, 1))}
     if verb == "release":

@@ -131,7 +131,7 @@ def stress(
             try:
                 while (done := crew.operations) < operations and not stuck:
                     time.sleep(draw.uniform(0, LONGEST_PAUSE))
-                    if done >= (kills + 1) * kill_every:
+                    while done >= (kills + 1) * kill_every:  # they go on during a restart
                         crew.kill(draw.randrange(clients))
                         kills += 1
                     if done >= (restarts + 1) * operations // (server_kills + 1):

@@ -18,6 +18,8 @@ from kvproof.reference.planner import make_plan
 from kvproof.reports.chunk_drawing import chunk_chart
 from kvproof.reports.plan import render_plan
 from kvproof.reports.svg import Box
+from kvproof.suites.part_suite import part_suite
+from kvproof.suites.transfer.part import PART
 
 LATENT = Geometry(names=("0.latent", "1.latent"), dtype="bfloat16", heads=1, width=576, block=64)
 INDEXER = Geometry(names=("0.indexer", "1.indexer"), dtype="uint8", heads=1, width=132, block=64)
@@ -156,6 +158,15 @@ def test_the_page_of_a_plan_shows_the_chunk_and_escapes_names():
     assert "A chunk of 256 tokens takes 32.00 KiB" in page
     assert "0: &lt;b&gt;x.k" in page
     assert "<b>x" not in page
+
+
+def test_without_torch_the_part_is_unsupported(monkeypatch):
+    monkeypatch.setattr("kvproof.suites.transfer.part.find_spec", lambda _: None)
+    suite = part_suite(PART, "reference")
+    assert suite.judged == []
+    assert {suite.why_not(prop) for prop in suite.properties} == {
+        "needs torch: pip install 'kvproof[gpu]'"
+    }
 
 
 def test_a_group_that_is_not_there_is_answered_with_those_that_are():

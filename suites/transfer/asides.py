@@ -94,7 +94,8 @@ def views(world: World, *, slot: int, group: int, count: int) -> object:
         return "refused"
     placed, base = layout.groups[group], staging.buffer.data_ptr() + slot * layout.nbytes
     cache = next(each for each in world.caches if each.name == placed.geometry.names[0])
-    right = right and found.data_ptr() == base + placed.offset and found.is_contiguous()
+    there = found.data_ptr() == base + placed.offset or not placed.nbytes  # nothing is nowhere
+    right = right and there and found.is_contiguous()
     right = right and tuple(found.shape) == placed.shape and found.dtype == ELEMENTS[cache.item]
     _views(world, right, f"view {group} of slot {slot} is {found.dtype} {list(found.shape)}")
     return _batch(world, staging, group, count)

@@ -10,11 +10,13 @@ from kvproof.suites.part import Config, Draw
 from kvproof.suites.transfer.properties import LAYOUTS
 
 CHUNK = 8
-KINDS = ("full", "full", "window", "chunk", "state")
+KINDS = ("full", "window", "window", "chunk", "state")
 WIDTHS = (1, 2, 3, 7, 8, 16, 24, 33, 66)
 """Bytes of a head; now and then any up to `WIDEST`."""
 WIDEST = 1200
 SEEDS = st.integers(0, 2**16)
+_SIZES = st.integers(1, CHUNK + 1) | st.integers(1, 20)
+"""Mostly windows and chunks that keep a part of what is stored together."""
 
 
 def draw_random(draw: Draw) -> Config:
@@ -47,7 +49,7 @@ def _table(draw: Draw, table: int, kind: str, *, first: int) -> list[Config]:
     block = draw(st.sampled_from((1, 2, 4, 8)))
     shared = {
         "kind": kind,
-        "size": draw(st.integers(1, 20)) if kind in ("window", "chunk") else 0,
+        "size": draw(_SIZES) if kind in ("window", "chunk") else 0,
         "table": table,
         "blocks": draw(st.integers(5, 7)) if kind == "state" else CHUNK // block * 3 + 1,
     }
