@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from kvproof.suites.tests.model_kit import shared, torch
 
+from kvproof.harness.errors import UsageError  # isort: skip
 from kvproof.suites.parity import table  # isort: skip
+from kvproof.suites.parity.__main__ import main  # isort: skip
 from kvproof.suites.parity.cells import Cell, Report, Versions, versions  # isort: skip
 from kvproof.suites.parity.job import SELF_CHECK, Job, run  # isort: skip
 from kvproof.suites.parity.compare import Outcome  # isort: skip
@@ -121,6 +125,21 @@ transformers 5.23, torch 2.13, cpu; optional kernels: none; 61 s
 def test_a_report_is_written_and_read_again():
     report = Report(versions("cpu"), cells(), 1.0)
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+@pytest.mark.parametrize(
+    ("families", "options", "message"),
+    [
+        (["lama"], {}, "family 'lama' is unknown"),
+        (["llama"], {"level": ("fast",)}, "level 'fast' is unknown"),
+        (["llama"], {"dtype": ("int8",)}, "dtype 'int8' is unknown"),
+        (["llama"], {"output": (Path("table.csv"),)}, "output '.csv' is unknown"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_runs(families, options, message):
+    with pytest.raises(UsageError, match=message) as raised:
+        main(*families, **options)
+    assert raised.value.hint.startswith("one of ")
 
 
 def test_a_difference_that_is_no_number_passes_nothing():

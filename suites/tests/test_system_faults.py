@@ -89,7 +89,7 @@ FAULTS = (
         "preempted_equals_undisturbed",
         "return self.request.status == RUNNING and self.request.admissions == self.admission",
         "return self.request.status == RUNNING",
-        {"num_drafts": 0},
+        {"num_drafts": 0, "steps_in_flight": 3, "tiers": None},
     ),
     Planted(
         "symbolic",
