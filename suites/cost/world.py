@@ -20,7 +20,7 @@ from kvproof.suites.part import Config, Recorder
 BLOCK = 4
 FEW, MANY = 20, 200
 """Blocks that are cached beside: half as many prompts of two blocks."""
-ROOM = 1_000
+ROOM = 30_000
 """Blocks beside these: nothing is evicted but on request."""
 MOST_BLOCKS = 6
 SLACK = 60

@@ -65,7 +65,14 @@ def _verbs(world: StatesWorld, fitting: dict[str, Values]) -> list[str]:
     verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
     verbs += ["keep"] * 6 if world.model.drafts else []
     restoring = [request for request in world.model.restoring if request in world.model.running]
-    return verbs + (["batch", "batch", "reserve", "release"] * 2 if restoring else [])
+    verbs += ["batch", "batch", "reserve", "release"] * 2 if restoring else []
+    return verbs + ["saved"] * 4 * bool(_orphans(world))
+
+
+def _orphans(world: StatesWorld) -> list[int]:
+    """Return the checkpoints whose copy is in flight while its producer is gone."""
+    records, running = enumerate(world.model.records), world.model.running
+    return [n for n, each in records if "save" in each.pins and each.request not in running]
 
 
 def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
@@ -79,11 +86,12 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
     pinned = [number for number, record in records if record.pins]
     hung = [number for number, record in records if record.stage == HUNG]
     running = sorted(model.running)
+    copying = sorted({each.request for _, each in records if "save" in each.pins} & {*running})
     waiting = [request for request in REQUESTS if request not in model.running]
     return {
         "publish": reserved,
         "discard": reserved,
-        "saved": [number for number in pinned if "save" in model.records[number].pins],
+        "saved": [n for n in pinned if "save" in model.records[n].pins] + _orphans(world) * 3,
         "detach": pinned,
         "drop": model.order,
         "touch": model.order,
@@ -97,7 +105,7 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
         "resume": waiting if model.order else (),
         "remember": REQUESTS,
         "batch": running,
-        "release": [*model.restoring] * 3 + running,
+        "release": [*model.restoring] * 3 + copying * 2 + running,
         **dict.fromkeys(("verify", "step", "reserve", "drafts_of"), running),
     }
 
