@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check gpu parity docs clean
+.PHONY: help install gate bench test check gpu hf parity docs clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -39,6 +39,8 @@ check: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/mypy examples
 
 gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the kernels too
+
+hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.parity $(ARGS)
