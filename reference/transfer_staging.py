@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kvproof.reference.chunk_layout import ChunkLayout, LayoutError
+from kvproof.reference.chunk_layout import ALIGNMENT, ChunkLayout, LayoutError
 from kvproof.reference.host_object import rows, typed
 from kvproof.reference.transfer_streams import Event, Streams, streams_of
 
@@ -30,7 +30,8 @@ class Staging:
             raise LayoutError(f"a staging of {slots} slots, expected at least 1")
         self.layout = layout
         self.slots = slots
-        self.buffer = torch.empty((slots, layout.nbytes), dtype=torch.uint8, device=device)
+        size = max(layout.nbytes, ALIGNMENT)  # slots of nothing are aligned too
+        self.buffer = torch.empty((slots, size), dtype=torch.uint8, device=device)
         self.streams = streams or streams_of(self.buffer.device)
         self._released: list[Event] = [None] * slots
 
@@ -43,7 +44,7 @@ class Staging:
         """Return uint8 [chunk bytes]. Raises LayoutError with both numbers."""
         if not 0 <= index < self.slots:
             raise LayoutError(f"slot {index}, expected 0 to {self.slots - 1}")
-        return self.buffer[index]
+        return self.buffer[index, : self.layout.nbytes]
 
     def view(self, index: int, group: int) -> torch.Tensor:
         """Return one group of one slot, as `HostObject.get_tensor` does."""

@@ -93,7 +93,11 @@ def _write(world: World, draw: Draw) -> Arguments:
 
 
 def _views(_: World, draw: Draw) -> Arguments:
-    return {name: draw(st.integers(0, 6)) for name in ("slot", "group", "count")}
+    return {
+        "slot": draw(st.integers(0, 4)),
+        "group": draw(st.integers(0, 2)),
+        "count": draw(st.integers(1, 6)),
+    }
 
 
 def _cut(_: World, draw: Draw) -> Arguments:
@@ -146,6 +150,6 @@ PART = Part(
     draw_random,
     world,
     propose,
-    (draw_delayed, draw_random, draw_model),
+    (draw_random, draw_delayed, draw_model),
     missing,
 )

@@ -101,7 +101,9 @@ class Subject:
     def _staging(self, slots: int) -> Staging | None:
         if not slots:
             return None
-        return Staging(self.layout, slots=slots, streams=self.streams)
+        staging = Staging(self.layout, slots=slots, streams=self.streams)
+        staging.buffer.fill_(POISON)  # equal histories must give equal outcomes
+        return staging
 
     def bytes_of(self, index: int) -> Bytes:
         """Return the bytes of an object."""
