@@ -19,9 +19,9 @@ from kvproof.reference.identity import (
 from kvproof.reference.request_queue import Prompt
 from kvproof.reference.requests import Refusal
 from kvproof.reference.scheduler import Decision, Scheduler
-from kvproof.reference.tier_config import read_size
-from kvproof.reference.tiered import Tiered
-from kvproof.reference.tiers import Tiers
+from kvproof.reference.tiers.config import read_size
+from kvproof.reference.tiers.tiered import Tiered
+from kvproof.reference.tiers.tiers import Tiers
 from kvproof.reference.work import Model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproof.reference.config import CacheConfig, ConfigError
-from kvproof.reference.tier_config import DiskTierOption, Size, check_tiers
+from kvproof.reference.tiers.config import DiskTierOption, Size, check_tiers
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import groupby
 from math import lcm
 
-from kvproof.reference.chunk_layout import DEFAULT_TOKENS, ChunkLayout
 from kvproof.reference.plan import Need, Plan, PlannedGroup
 from kvproof.reference.plan_sizes import Capacity, capacity, need, useful_bytes
-from kvproof.reference.transfer_plan import planned_layout
+from kvproof.reference.transfer.chunk_layout import DEFAULT_TOKENS, ChunkLayout
+from kvproof.reference.transfer.plan import planned_layout
 
 
 @dataclass(frozen=True)

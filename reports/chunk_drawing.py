@@ -10,7 +10,7 @@ from kvproof.reports.svg import Box, Chart, Drawing, Label, Line, Shape, Table, 
 from kvproof.reports.text import clean, plural
 
 if TYPE_CHECKING:
-    from kvproof.reference.chunk_layout import ChunkGroup, ChunkLayout
+    from kvproof.reference.transfer.chunk_layout import ChunkGroup, ChunkLayout
 
 _HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 190, 120
 _STYLES = ("s0", "s1", "s2", "s3", "s4")

@@ -18,7 +18,7 @@ class Place(NamedTuple):
     """A public function, method or property of the reference, and the rules that it cites."""
 
     module: str
-    """Without the package: `block_pool`."""
+    """Below the reference: `block_pool`, `tiers.plan`."""
     name: str
     """`BlockPool.take`."""
     rules: tuple[str, ...]
@@ -39,18 +39,32 @@ def cited(text: str) -> tuple[str, ...]:
 def places(folder: Path | None = None) -> list[Place]:
     """Return all public functions and methods of the reference, by module and line.
 
-    One whose own docstring cites nothing has the rules of its class, else those of its module.
+    One whose own docstring cites nothing has the rules of its class, else those of its module,
+    else those of its package.
     """
     folder = folder or Path(kvproof.reference.__path__[0])
     return [
         place
-        for path in sorted(folder.glob("*.py"))
-        for place in _of_module(path.stem, ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(folder.rglob("*.py"))
+        for place in _of_module(_dotted(path, folder), _tree(path), _of_package(path, folder))
     ]
 
 
-def _of_module(module: str, tree: ast.Module) -> Iterator[Place]:
-    general = _rules(tree, ())
+def _dotted(path: Path, folder: Path) -> str:
+    return ".".join(path.relative_to(folder).with_suffix("").parts)
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _of_package(path: Path, folder: Path) -> tuple[str, ...]:
+    inner = path.parent / "__init__.py"
+    return _rules(_tree(inner), ()) if path.parent != folder and inner.exists() else ()
+
+
+def _of_module(module: str, tree: ast.Module, package: tuple[str, ...]) -> Iterator[Place]:
+    general = _rules(tree, package)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and _public(node):
             yield Place(module, node.name, _rules(node, general))

@@ -140,5 +140,7 @@ CITES_NOTHING = {
     "transitions": "any life cycle: the tables that use it cite theirs",
     "trie_node": "the record that prefix_trie keeps by rule",
     "engine": "the loop around the scheduler, which cites the rules",
+    "model_runner": "computes models on pages that the control plane hands out by rule",
+    "server": "speaks HTTP; the engine behind it obeys the rules",
 }
 """Module of the reference -> why public code of it may cite no rule."""

@@ -10,7 +10,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.reference.config import CacheConfig, ConfigError
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.tier_config import read_size
+from kvproof.reference.tiers.config import read_size
 
 if TYPE_CHECKING:
     from kvproof.reference.server.language import Language

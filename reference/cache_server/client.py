@@ -25,7 +25,7 @@ from kvproof.reference.cache_server.process import this_process
 from kvproof.reference.cache_server.report import Report
 from kvproof.reference.cache_server.reservation import HeldLease, HeldLeases, Reservation
 from kvproof.reference.cache_server.windows import Window, window
-from kvproof.reference.object_store import Bytes, Lease, StoreStatus
+from kvproof.reference.stores.object_store import Bytes, Lease, StoreStatus
 
 if TYPE_CHECKING:
     from kvproof.reference.cache_server.link import Link

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from kvproof.reference.cache_server.report import Report
-from kvproof.reference.object_store import KEY_BYTES
+from kvproof.reference.stores.object_store import KEY_BYTES
 
 VERSION = 1
 MOST_KEYS = 4096

@@ -10,7 +10,7 @@ from typing import Self
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.connection import Connection, Session
 from kvproof.reference.cache_server.windows import Window, end, window
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 
 
 class Reservation:

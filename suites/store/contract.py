@@ -44,7 +44,7 @@ from typing import NamedTuple, Protocol
 
 from hypothesis import strategies as st
 
-from kvproof.reference.object_store import ObjectStore
+from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.suites.exploration import Exploration
 from kvproof.suites.part import Arguments, Config, Draw, Part
 from kvproof.suites.store import contract_properties as seen

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.store import contract_properties as seen
 from kvproof.suites.store.contents import content, key

@@ -10,7 +10,7 @@ import msgspec
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.allocator import rounded
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.part import Recorder
 from kvproof.suites.store import properties as seen
 from kvproof.suites.store.actor import Actor

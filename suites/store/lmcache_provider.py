@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kvproof.reference.object_store import Bytes, Lease, StoreStatus
+from kvproof.reference.stores.object_store import Bytes, Lease, StoreStatus
 from kvproof.suites.store.contract import Traits
 
 os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kvproof.reference.cache_server.allocator import rounded
 from kvproof.reference.cache_server.reservation import Reservation
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.reference.cache_server.client import CacheClient, connect
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.store.contents import content, key
 
 KEYS = 200

@@ -18,8 +18,8 @@ import pytest
 
 redis = pytest.importorskip("redis", reason="pip install 'kvproof[redis]'")
 
-from kvproof.reference.remote_config import RemoteConfig  # noqa: E402 - redis-py may be missing
-from kvproof.reference.remote_store import RemoteStore, connect  # noqa: E402 - redis-py may be missing
+from kvproof.reference.stores.remote_config import RemoteConfig  # noqa: E402 - redis-py may be missing
+from kvproof.reference.stores.remote_store import RemoteStore, connect  # noqa: E402 - redis-py may be missing
 
 BINARY = os.environ.get("KVPROOF_REDIS") or next(
     filter(None, map(shutil.which, ("redis-server", "valkey-server"))), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 
-from kvproof.reference.object_store import Lease, StoreStatus
+from kvproof.reference.stores.object_store import Lease, StoreStatus
 from kvproof.suites.store.contract import Traits
 
 

@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from kvproof.reference.chunk_layout import (
+from kvproof.reference.layer_spec import LayerSpec, ModelSpec, Part
+from kvproof.reference.plan import PlanSettings
+from kvproof.reference.plan_summary import summary
+from kvproof.reference.planner import make_plan
+from kvproof.reference.transfer.chunk_layout import (
     ChunkLayout,
     Geometry,
     LayoutError,
     byte_ranges,
     stored_blocks,
 )
-from kvproof.reference.layer_spec import LayerSpec, ModelSpec, Part
-from kvproof.reference.plan import PlanSettings
-from kvproof.reference.plan_summary import summary
-from kvproof.reference.planner import make_plan
 from kvproof.reports.chunk_drawing import chunk_chart
 from kvproof.reports.plan import render_plan
 from kvproof.reports.svg import Box

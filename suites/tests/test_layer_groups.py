@@ -10,15 +10,15 @@ pytest.importorskip("torch", reason="the extra gpu is not installed")
 
 import torch
 
-from kvproof.reference.chunk_layout import LayoutError
-from kvproof.reference.layer_groups import layer_groups
 from kvproof.reference.model_config import read_model
 from kvproof.reference.plan import GIB, PlanSettings
 from kvproof.reference.plan_views import byte_range
 from kvproof.reference.planner import make_plan
-from kvproof.reference.transfer_layouts import AmbiguousLayout, Hint
-from kvproof.reference.transfer_plan import planned_layout
-from kvproof.reference.transfer_planned import planned_groups
+from kvproof.reference.transfer.chunk_layout import LayoutError
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import AmbiguousLayout, Hint
+from kvproof.reference.transfer.plan import planned_layout
+from kvproof.reference.transfer.planned import planned_groups
 
 CONFIGS = Path(__file__).parent / "model_configs"
 

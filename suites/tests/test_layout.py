@@ -49,11 +49,9 @@ MOST_LINES = 300
 
 
 DATA_PLANE = (
-    "reference/host_object.py",
-    "reference/layer_groups.py",
     "reference/model_runner/",
     "reference/server/hugging_face",
-    "reference/transfer",
+    "reference/transfer/",
 )
 """Moves or computes bytes of tensors, so it may need torch."""
 

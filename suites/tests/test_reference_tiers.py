@@ -15,14 +15,14 @@ from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.explain import Explainer
 from kvproof.reference.groups import GroupConfig
-from kvproof.reference.host_tier import HostTier
 from kvproof.reference.identity import Namespace, segments, token_bytes
-from kvproof.reference.object_key import ObjectKeys
-from kvproof.reference.object_store import Lease, StoreStatus
 from kvproof.reference.requests import Refusal
+from kvproof.reference.stores.object_store import Lease, StoreStatus
 from kvproof.reference.symbolic import SymbolicModel
-from kvproof.reference.tiered import Tiered
-from kvproof.reference.tiers import Tiers
+from kvproof.reference.tiers.host_tier import HostTier
+from kvproof.reference.tiers.object_key import ObjectKeys
+from kvproof.reference.tiers.tiered import Tiered
+from kvproof.reference.tiers.tiers import Tiers
 
 FULL = GroupConfig("full", 4)
 MIXES = {

@@ -11,19 +11,19 @@ import time
 import pytest
 
 from kvproof.reference.config import CacheConfig
-from kvproof.reference.disk_tier import DiskTier
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.host_tier import HostTier
-from kvproof.reference.object_format import HEADER_BYTES
+from kvproof.reference.stores.object_format import HEADER_BYTES
 from kvproof.reference.symbolic import SymbolicModel
-from kvproof.reference.tier_files import Folder
+from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.files import Folder
+from kvproof.reference.tiers.host_tier import HostTier
 
 WRITER = """
 import sys
 from pathlib import Path
-from kvproof.reference.disk_tier import DiskTier
-from kvproof.reference.tier_files import Folder
+from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.files import Folder
 tier = DiskTier(Folder(Path(sys.argv[1])), 2_000_000)
 for number in range(10**9):
     tier.store({number.to_bytes(32, "big"): number.to_bytes(4, "big") * 25_000})
@@ -136,7 +136,7 @@ def test_a_view_outlives_the_removal_of_its_file(tmp_path):
 
 def test_metrics_of_all_tiers_are_read_when_asked(tmp_path):
     prometheus = pytest.importorskip("prometheus_client", reason="the extra metrics")
-    from kvproof.reference.tier_metrics import TierCollector  # needs the extra
+    from kvproof.reference.tiers.metrics import TierCollector  # needs the extra
 
     cache = CacheConfig(12, 4)
     options = EngineConfig(cache, host_tier=64, disk_tier=(tmp_path, "1MiB"), weights="w")

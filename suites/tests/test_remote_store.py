@@ -8,10 +8,10 @@ import zlib
 
 import pytest
 
-from kvproof.reference import object_format
-from kvproof.reference.object_format import HEADER_BYTES, header
-from kvproof.reference.remote_config import RemoteConfig
-from kvproof.reference.remote_store import RemoteStore, connect
+from kvproof.reference.stores import object_format
+from kvproof.reference.stores.object_format import HEADER_BYTES, header
+from kvproof.reference.stores.remote_config import RemoteConfig
+from kvproof.reference.stores.remote_store import RemoteStore, connect
 from kvproof.suites.tests.remote_kit import (
     content,
     host,

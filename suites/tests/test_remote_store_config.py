@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from kvproof.reference.checks import ConfigError
-from kvproof.reference.remote_address import Address, parse, password
-from kvproof.reference.remote_config import RemoteConfig
+from kvproof.reference.stores.remote_address import Address, parse, password
+from kvproof.reference.stores.remote_config import RemoteConfig
 
 ADDRESSES = {
     "redis://localhost": Address("redis", "localhost"),
@@ -124,7 +124,7 @@ def test_unusable_options_are_refused_with_a_legal_example(option, value):
 def test_without_redis_py_the_extra_is_named_and_nothing_else_breaks():
     text = (
         "import sys; sys.modules['redis'] = None\n"
-        "from kvproof.reference.remote_store import connect\n"
+        "from kvproof.reference.stores.remote_store import connect\n"
         "from kvproof.reference.checks import ConfigError\n"
         "try: connect('redis://127.0.0.1')\n"
         "except ConfigError as error: print(error)"

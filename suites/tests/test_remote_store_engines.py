@@ -11,7 +11,7 @@ import pytest
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.remote_store import connect
+from kvproof.reference.stores.remote_store import connect
 from kvproof.reference.symbolic import SymbolicModel
 from kvproof.suites.tests.remote_kit import host, needs_server, patient, serving
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import pytest
 
-from kvproof.reference.remote_breaker import Breaker
-from kvproof.reference.remote_config import RemoteConfig
-from kvproof.reference.remote_store import RemoteUnusable, connect
+from kvproof.reference.stores.remote_breaker import Breaker
+from kvproof.reference.stores.remote_config import RemoteConfig
+from kvproof.reference.stores.remote_store import RemoteUnusable, connect
 from kvproof.suites.tests.remote_kit import (
     content,
     free_port,

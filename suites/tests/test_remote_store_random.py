@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from kvproof.reference.remote_counts import Held
-from kvproof.reference.remote_store import RemoteStore, connect
+from kvproof.reference.stores.remote_counts import Held
+from kvproof.reference.stores.remote_store import RemoteStore, connect
 from kvproof.suites.part_machine import explore
 from kvproof.suites.store.contract import Traits, contract_part, judge
 from kvproof.suites.tests.part_faults import UNSHRUNK
@@ -190,8 +190,8 @@ class Redis:
         self.traits = Traits(largest=4096, restart=self._restart)
 
     def fresh(self, clients: int) -> tuple[Together, ...]:
-        from kvproof.reference.remote_address import parse
-        from kvproof.reference.remote_redis import RedisBackend
+        from kvproof.reference.stores.remote_address import parse
+        from kvproof.reference.stores.remote_redis import RedisBackend
 
         self._close()
         with self._server.client() as client:

@@ -214,7 +214,7 @@ FAULTS = (
         "        if request.status != 'finished':\n            self.cache.release(request.id)\n",
     ),
     Planted(
-        "tiers",
+        "tiers.tiers",
         "what is evicted is copied out when others have its blocks",
         "what_comes_back_is_what_was_computed",
         "        content = self._mover.save(",
@@ -223,7 +223,7 @@ FAULTS = (
         TIERS,
     ),
     Planted(
-        "object_key",
+        "tiers.object_key",
         "a key does not depend on the namespace",
         "what_comes_back_is_what_was_computed",
         "encode(self._fixed, *self._epoch, *namespace)",
@@ -231,7 +231,7 @@ FAULTS = (
         TIERS,
     ),
     Planted(
-        "object_key",
+        "tiers.object_key",
         "a key does not depend on the epoch, and the disk outlives a reset",
         "what_comes_back_is_what_was_computed",
         "encode(self._fixed, *self._epoch, *namespace)",
@@ -239,7 +239,7 @@ FAULTS = (
         TIERS | {"tiers": {"host": 64, "disk": 100_000, "patience": 2}},
     ),
     Planted(
-        "object_key",
+        "tiers.object_key",
         "a key does not depend on media",
         "what_comes_back_is_what_was_computed",
         "encode(before, little_endian(tokens), *fields)",
@@ -247,7 +247,7 @@ FAULTS = (
         TIERS | {"media": True},
     ),
     Planted(
-        "tier_nodes",
+        "tiers.nodes",
         "a state is stored as that after one unit less",
         "what_comes_back_is_what_was_computed",
         "yield self._named(links[mark - 1], object_key.STATE, checkpoint.ids)",
@@ -255,7 +255,7 @@ FAULTS = (
         TIERS | {"groups": [FULL, {"kind": "state", "block_size": 2}]},
     ),
     Planted(
-        "tier_runs",
+        "tiers.runs",
         "blocks of a window come back in the wrong order",
         "what_comes_back_is_what_was_computed",
         "for unit in range(begin, run.lo):",
@@ -263,7 +263,7 @@ FAULTS = (
         TIERS | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
     ),
     Planted(
-        "tier_nodes",
+        "tiers.nodes",
         "all units of a node are stored with the expert rows of its first",
         "expert_rows_equal_a_fresh_run",
         "data = rows[number * unit : (number + 1) * unit].tobytes()",
@@ -271,7 +271,7 @@ FAULTS = (
         TIERS | {"experts": True},
     ),
     Planted(
-        "tier_waiting",
+        "tiers.waiting",
         "an object that did not come is taken for zeros",
         "late_or_failed_loads_cost_no_correctness",
         "views = {n.key: v for n, v in came if v is not None and v.nbytes == size(n.part)}",
@@ -279,7 +279,7 @@ FAULTS = (
         TIERS,
     ),
     Planted(
-        "tiers",
+        "tiers.tiers",
         "room is made before everything is here",
         "waiting_for_objects_changes_nothing",
         "                return Refusal(LOADING,",
@@ -287,7 +287,7 @@ FAULTS = (
         TIERS,
     ),
     Planted(
-        "tier_load",
+        "tiers.load",
         "what comes back takes the room of the first step",
         "what_comes_back_is_hit_by_who_asked",
         "return loaded + self._first_step(request, plan, compute) <= available",
@@ -295,7 +295,7 @@ FAULTS = (
         TIERS | {"num_blocks": 9, "max_batch_tokens": 30},
     ),
     Planted(
-        "tier_plan",
+        "tiers.plan",
         "the first unit of a window does not come back with the others",
         "what_comes_back_is_hit_by_who_asked",
         "        return first, length\n",
@@ -303,7 +303,7 @@ FAULTS = (
         TIERS | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
     ),
     Planted(
-        "tiers",
+        "tiers.tiers",
         "a request waits for its objects as long as it takes",
         "waits_are_bounded",
         "if failed is None and waiting.polls <= self.patience:",
@@ -311,7 +311,7 @@ FAULTS = (
         TIERS | {"tiers": {"host": 100_000, "disk": 0, "patience": 2}},
     ),
     Planted(
-        "tier_waiting",
+        "tiers.waiting",
         "leases are not released",
         "the_pool_is_empty_in_the_end",
         "            lease.release()\n",

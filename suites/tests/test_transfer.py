@@ -7,13 +7,13 @@ from kvproof.suites.tests.kernel_kit import DEVICE, torch
 # Kernels come after the interpreter is chosen, or the test is skipped.
 # isort: split
 from kvproof.kernels.backend import runs_triton
-from kvproof.reference.chunk_layout import ChunkLayout, Geometry, LayoutError
-from kvproof.reference.host_object import HostObject, Piece, copy_bytes, pieces
-from kvproof.reference.layer_groups import layer_groups
-from kvproof.reference.transfer import LARGE_PAGE, Transfer
-from kvproof.reference.transfer_blocks import Part, TransferError, needed_blocks, pages, parts_of
-from kvproof.reference.transfer_layouts import Hint
-from kvproof.reference.transfer_staging import Staging
+from kvproof.reference.transfer.blocks import Part, TransferError, needed_blocks, pages, parts_of
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, Geometry, LayoutError
+from kvproof.reference.transfer.grouped import LARGE_PAGE, Transfer
+from kvproof.reference.transfer.host_object import HostObject, Piece, copy_bytes, pieces
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import Hint
+from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.part import Recorder
 from kvproof.suites.transfer.draws import MODELS, model
 from kvproof.suites.transfer.oracle import NUMBERS

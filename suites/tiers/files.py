@@ -1,6 +1,6 @@
 """A folder in memory whose operations can fail, stop halfway, or be the last of a process.
 
-It has the semantics of `kvproof.reference.tier_files.Files`: what is written is durable when
+It has the semantics of `kvproof.reference.tiers.files.Files`: what is written is durable when
 `write` returns, and a rename happens at once. A process that is killed inside `write` leaves any
 part of the file.
 """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.groups import GroupConfig
 from kvproof.reference.identity import Namespace, Span, segments, token_bytes
-from kvproof.reference.object_key import ObjectKeys
+from kvproof.reference.tiers.object_key import ObjectKeys
 
 UNIT = 4
 

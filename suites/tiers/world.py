@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from kvproof.reference.disk_tier import DiskTier
-from kvproof.reference.host_tier import HostTier
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
+from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.tiers import properties as seen
 from kvproof.suites.tiers.damage import damaged

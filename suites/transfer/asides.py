@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvproof.reference.chunk_layout import ChunkLayout, LayoutError
-from kvproof.reference.host_object import HostObject, copy_bytes, pieces
-from kvproof.reference.layer_groups import layer_groups
-from kvproof.reference.transfer import Transfer
-from kvproof.reference.transfer_blocks import needed_blocks
-from kvproof.reference.transfer_layouts import AmbiguousLayout, Hint
-from kvproof.reference.transfer_staging import Staging
+from kvproof.reference.transfer.blocks import needed_blocks
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError
+from kvproof.reference.transfer.grouped import Transfer
+from kvproof.reference.transfer.host_object import HostObject, copy_bytes, pieces
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import AmbiguousLayout, Hint
+from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.transfer import oracle
 from kvproof.suites.transfer import properties as seen
 from kvproof.suites.transfer.oracle import Cache, Slot

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.reference.host_object import HostObject
-from kvproof.reference.layer_groups import layer_groups
-from kvproof.reference.transfer import Transfer
-from kvproof.reference.transfer_layouts import Hint
+from kvproof.reference.transfer.grouped import Transfer
+from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import Hint
 from kvproof.suites.transfer import bench_lmcache
 
 CHUNK = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kvproof.reference.chunk_layout import ChunkLayout
-from kvproof.reference.host_object import HostObject
+from kvproof.reference.transfer.chunk_layout import ChunkLayout
+from kvproof.reference.transfer.host_object import HostObject
 from kvproof.suites.transfer import properties as seen
 
 if TYPE_CHECKING:

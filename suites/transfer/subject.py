@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvproof.reference.host_object import HostObject
-from kvproof.reference.layer_groups import Layer, LayerGroups, layer_groups
-from kvproof.reference.transfer import Transfer
-from kvproof.reference.transfer_layouts import Hint
-from kvproof.reference.transfer_staging import Staging
+from kvproof.reference.transfer.grouped import Transfer
+from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import Layer, LayerGroups, layer_groups
+from kvproof.reference.transfer.layouts import Hint
+from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.part import Config
 from kvproof.suites.transfer.delays import DelayedStreams
 from kvproof.suites.transfer.oracle import POISON, Bytes, Cache

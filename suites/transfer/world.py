@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvproof.reference.transfer_blocks import needed_blocks
+from kvproof.reference.transfer.blocks import needed_blocks
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.transfer import asides, oracle
 from kvproof.suites.transfer import properties as seen

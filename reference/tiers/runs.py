@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kvproof.reference.block_pool import NULL_BLOCK, Ids
 from kvproof.reference.local_blocks import LocalBlocks, Run
-from kvproof.reference.object_key import local
+from kvproof.reference.tiers.object_key import local
 from kvproof.reference.trie_node import Node
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Self
 
 from kvproof.reference.checks import ConfigError
-from kvproof.reference.object_format import HEADER_BYTES, header, payload_of
-from kvproof.reference.object_store import KEY_BYTES, Bytes, Lease, StoreStatus
-from kvproof.reference.remote_address import parse, password
-from kvproof.reference.remote_backend import Backend, BackendDown
-from kvproof.reference.remote_breaker import Breaker
-from kvproof.reference.remote_config import RemoteConfig
-from kvproof.reference.remote_counts import Copies, Held, RemoteCounts, Tally
+from kvproof.reference.stores.object_format import HEADER_BYTES, header, payload_of
+from kvproof.reference.stores.object_store import KEY_BYTES, Bytes, Lease, StoreStatus
+from kvproof.reference.stores.remote_address import parse, password
+from kvproof.reference.stores.remote_backend import Backend, BackendDown
+from kvproof.reference.stores.remote_breaker import Breaker
+from kvproof.reference.stores.remote_config import RemoteConfig
+from kvproof.reference.stores.remote_counts import Copies, Held, RemoteCounts, Tally
 
 LOG = logging.getLogger("kvproof.reference")
 NAMES = 1024
@@ -257,7 +257,7 @@ def connect(
     """
     address, config = parse(url), config or RemoteConfig()
     try:
-        from kvproof.reference.remote_redis import RedisBackend
+        from kvproof.reference.stores.remote_redis import RedisBackend
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'kvproof[redis]'") from None
     secret = password(password_file)

@@ -33,9 +33,9 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-from kvproof.reference.object_store import Bytes
-from kvproof.reference.remote_address import PASSWORD_VARIABLE, Address
-from kvproof.reference.remote_backend import BackendDown, Kept
+from kvproof.reference.stores.object_store import Bytes
+from kvproof.reference.stores.remote_address import PASSWORD_VARIABLE, Address
+from kvproof.reference.stores.remote_backend import BackendDown, Kept
 
 READ_BYTES = 1 << 20
 """Asked of the socket at once: values are large."""

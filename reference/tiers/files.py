@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvproof.reference.checks import ConfigError
-from kvproof.reference.object_store import Bytes
+from kvproof.reference.stores.object_store import Bytes
 
 
 class Files(Protocol):

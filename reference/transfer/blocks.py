@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from kvproof.reference.chunk_layout import ChunkGroup, ChunkLayout, LayoutError, first_needed
+from kvproof.reference.transfer.chunk_layout import (
+    ChunkGroup,
+    ChunkLayout,
+    LayoutError,
+    first_needed,
+)
 
 Valid: TypeAlias = Sequence[Sequence[range]]
 """Per group and chunk: the positions of blocks, counted within the chunk, that may move."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvproof.reference.object_store import Lease
-from kvproof.reference.tier_fetch import Fetch, Source
-from kvproof.reference.tier_plan import Need
+from kvproof.reference.stores.object_store import Lease
+from kvproof.reference.tiers.fetch import Fetch, Source
+from kvproof.reference.tiers.plan import Need
 
 
 class Waiting:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kvproof.reference import object_key
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.groups import BlockClass
 from kvproof.reference.hit_length import Floor, ahead, longest, outside
 from kvproof.reference.hits import HitLength
 from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
+from kvproof.reference.tiers import object_key
 from kvproof.reference.trie_node import Match, Node
 
 

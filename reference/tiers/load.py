@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.reference import object_key
 from kvproof.reference.block_pool import NULL_BLOCK, Ids
 from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.media import chunk_stop
 from kvproof.reference.requests import Live
 from kvproof.reference.residency import Residency
-from kvproof.reference.tier_plan import Plan, visible
-from kvproof.reference.tier_runs import Seen, add_empty_runs
+from kvproof.reference.tiers import object_key
+from kvproof.reference.tiers.plan import Plan, visible
+from kvproof.reference.tiers.runs import Seen, add_empty_runs
 from kvproof.reference.trie_node import Node
 from kvproof.reference.work import Mover, Stored
 

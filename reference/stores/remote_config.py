@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kvproof.reference.checks import require, whole
-from kvproof.reference.object_format import HEADER_BYTES
+from kvproof.reference.stores.object_format import HEADER_BYTES
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from kvproof.reference.access import ALLOWED, Access
 from kvproof.reference.cache_manager import NO_SPANS, CacheManager
 from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
 from kvproof.reference.requests import Admission, Live, Refusal
-from kvproof.reference.tiers import Tiers
+from kvproof.reference.tiers.tiers import Tiers
 
 
 class Tiered:

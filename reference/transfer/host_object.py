@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.reference.chunk_layout import ChunkLayout, LayoutError
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError
 
 
 class Piece(NamedTuple):

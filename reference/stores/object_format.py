@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from kvproof.reference.object_store import KEY_BYTES, Bytes
+from kvproof.reference.stores.object_store import KEY_BYTES, Bytes
 
 MAGIC = b"kvproof1"
 """Also the version: another format gets another one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from kvproof.reference.object_store import Bytes
+from kvproof.reference.stores.object_store import Bytes
 
 
 class BackendDown(Exception):

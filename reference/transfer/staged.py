@@ -12,13 +12,13 @@ from typing import TypeAlias
 import torch
 
 from kvproof.kernels.block_transfer.launch import Direction, gather, scatter
-from kvproof.reference.chunk_layout import ChunkLayout, byte_ranges
-from kvproof.reference.host_object import HostObject, copy_bytes
-from kvproof.reference.layer_groups import LayerGroup
-from kvproof.reference.transfer_blocks import Part, pages
-from kvproof.reference.transfer_pages import page_bytes
-from kvproof.reference.transfer_staging import Staging
-from kvproof.reference.transfer_streams import Event
+from kvproof.reference.transfer.blocks import Part, pages
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, byte_ranges
+from kvproof.reference.transfer.host_object import HostObject, copy_bytes
+from kvproof.reference.transfer.layer_groups import LayerGroup
+from kvproof.reference.transfer.pages import page_bytes
+from kvproof.reference.transfer.staging import Staging
+from kvproof.reference.transfer.streams import Event
 
 Work: TypeAlias = Callable[[], None]
 

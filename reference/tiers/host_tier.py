@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kvproof.reference.object_store import Bytes, Lease, ObjectStore, StoreStatus
-from kvproof.reference.tier_counts import TierCounts
+from kvproof.reference.stores.object_store import Bytes, Lease, ObjectStore, StoreStatus
+from kvproof.reference.tiers.counts import TierCounts
 
 HOST, BELOW = "host", "disk"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 
 
 class Fetch(Protocol):

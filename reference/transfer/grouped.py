@@ -18,10 +18,7 @@ from collections.abc import Sequence
 from kvproof.kernels.block_transfer.host_memory import copy_in_host_memory
 from kvproof.kernels.block_transfer.launch import Direction
 from kvproof.kernels.block_transfer.layouts import TOKENS
-from kvproof.reference.chunk_layout import ChunkLayout, LayoutError
-from kvproof.reference.host_object import HostObject
-from kvproof.reference.layer_groups import LayerGroup, LayerGroups
-from kvproof.reference.transfer_blocks import (
+from kvproof.reference.transfer.blocks import (
     Part,
     TransferError,
     Valid,
@@ -29,9 +26,12 @@ from kvproof.reference.transfer_blocks import (
     pages,
     parts_of,
 )
-from kvproof.reference.transfer_staged import Staged
-from kvproof.reference.transfer_staging import Staging
-from kvproof.reference.transfer_streams import Event
+from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError
+from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import LayerGroup, LayerGroups
+from kvproof.reference.transfer.staged import Staged
+from kvproof.reference.transfer.staging import Staging
+from kvproof.reference.transfer.streams import Event
 
 LARGE_PAGE = 512 << 10
 """Bytes of a page from which on the copy engine moves it by itself: enqueueing one copy takes the

@@ -16,19 +16,19 @@ from collections.abc import Iterable
 
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.checkpoints import Checkpoint
-from kvproof.reference.disk_tier import LOG, DiskTier
 from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.host_tier import HOST, HostTier
 from kvproof.reference.local_blocks import Run
-from kvproof.reference.object_key import EXPERTS, ObjectKeys
 from kvproof.reference.requests import LOADING, Live, Refusal
-from kvproof.reference.tier_config import read_disk, read_size
-from kvproof.reference.tier_fetch import Direct, Source
-from kvproof.reference.tier_files import Folder
-from kvproof.reference.tier_load import Loader
-from kvproof.reference.tier_nodes import Inventory, Leaving, NodeKeys
-from kvproof.reference.tier_plan import Plan, Planner
-from kvproof.reference.tier_waiting import Waiting
+from kvproof.reference.tiers.config import read_disk, read_size
+from kvproof.reference.tiers.disk_tier import LOG, DiskTier
+from kvproof.reference.tiers.fetch import Direct, Source
+from kvproof.reference.tiers.files import Folder
+from kvproof.reference.tiers.host_tier import HOST, HostTier
+from kvproof.reference.tiers.load import Loader
+from kvproof.reference.tiers.nodes import Inventory, Leaving, NodeKeys
+from kvproof.reference.tiers.object_key import EXPERTS, ObjectKeys
+from kvproof.reference.tiers.plan import Plan, Planner
+from kvproof.reference.tiers.waiting import Waiting
 from kvproof.reference.trie_node import Node
 from kvproof.reference.work import Mover, Stored
 

@@ -13,12 +13,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kvproof.reference.object_format import HEADER_BYTES, declared_size, header, payload_of
-from kvproof.reference.object_store import KEY_BYTES, Bytes, Lease, StoreStatus
-from kvproof.reference.tier_counts import TierCounts
-from kvproof.reference.tier_files import Files
+from kvproof.reference.stores.object_format import HEADER_BYTES, declared_size, header, payload_of
+from kvproof.reference.stores.object_store import KEY_BYTES, Bytes, Lease, StoreStatus
+from kvproof.reference.tiers.counts import TierCounts
+from kvproof.reference.tiers.files import Files
 
-LOG = logging.getLogger("kvproof.reference.tiers")
+LOG = logging.getLogger("kvproof.reference.tiers.tiers")
 TEMPORARY = ".tmp"
 """Ends the name of a file that is being written."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from kvproof.reference.disk_tier import DiskTier
-from kvproof.reference.host_tier import BELOW, HOST, HostTier
-from kvproof.reference.tiers import Tiers
+from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.host_tier import BELOW, HOST, HostTier
+from kvproof.reference.tiers.tiers import Tiers
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

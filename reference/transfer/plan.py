@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvproof.reference.chunk_layout import (
+from kvproof.reference.plan import Plan, PlannedGroup, View, Worker
+from kvproof.reference.transfer.chunk_layout import (
     DEFAULT_TOKENS,
     ITEM_BYTES,
     ChunkLayout,
     Geometry,
     LayoutError,
 )
-from kvproof.reference.plan import Plan, PlannedGroup, View, Worker
 
 ELEMENTS = {"fp8": "float8_e4m3fn"}
 """Element types of plans that torch calls otherwise."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from kvproof.reference.chunk_layout import LayoutError
-from kvproof.reference.layer_groups import LayerGroups, layer_groups
 from kvproof.reference.plan import Plan
-from kvproof.reference.transfer_layouts import STATE, Hint
-from kvproof.reference.transfer_plan import PlannedCache, planned_caches
+from kvproof.reference.transfer.chunk_layout import LayoutError
+from kvproof.reference.transfer.layer_groups import LayerGroups, layer_groups
+from kvproof.reference.transfer.layouts import STATE, Hint
+from kvproof.reference.transfer.plan import PlannedCache, planned_caches
 
 
 def planned_groups(

@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.reference import object_key
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.identity import TOKEN_BYTES, Namespace, Span
 from kvproof.reference.local_blocks import Run
-from kvproof.reference.object_key import ObjectKeys
 from kvproof.reference.residency import Residency
+from kvproof.reference.tiers import object_key
+from kvproof.reference.tiers.object_key import ObjectKeys
 from kvproof.reference.trie_node import Node
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from kvproof.reference.chunk_layout import ALIGNMENT, ChunkLayout, LayoutError
-from kvproof.reference.host_object import rows, typed
-from kvproof.reference.transfer_streams import Event, Streams, streams_of
+from kvproof.reference.transfer.chunk_layout import ALIGNMENT, ChunkLayout, LayoutError
+from kvproof.reference.transfer.host_object import rows, typed
+from kvproof.reference.transfer.streams import Event, Streams, streams_of
 
 
 class Staging:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kvproof.reference.object_store import Lease
+from kvproof.reference.stores.object_store import Lease
 
 
 class RemoteCounts(NamedTuple):

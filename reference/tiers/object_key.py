@@ -24,7 +24,7 @@ from kvproof.reference.identity import (
     hash_algorithm,
     little_endian,
 )
-from kvproof.reference.object_store import KEY_BYTES
+from kvproof.reference.stores.object_store import KEY_BYTES
 
 FULL, STATE, EXPERTS = "full", "state", "experts"
 

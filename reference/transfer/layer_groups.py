@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from kvproof.kernels.block_transfer.layouts import PagedLayers, paged_layers
-from kvproof.reference.chunk_layout import (
+from kvproof.reference.groups import Kind
+from kvproof.reference.transfer.chunk_layout import (
     DEFAULT_TOKENS,
     ChunkLayout,
     Geometry,
     LayoutError,
 )
-from kvproof.reference.groups import Kind
-from kvproof.reference.transfer_layouts import STATE, Hint, Reading, read
+from kvproof.reference.transfer.layouts import STATE, Hint, Reading, read
 
 Layer: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor] | Mapping[str, torch.Tensor]
 """One tensor; K and V apart; or several caches by name, for example latent and indexer."""

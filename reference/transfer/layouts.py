@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 
 from kvproof.kernels.block_transfer.layouts import LAYOUTS
-from kvproof.reference.chunk_layout import LayoutError
 from kvproof.reference.groups import Kind
+from kvproof.reference.transfer.chunk_layout import LayoutError
 
 STATE = "state"
 """The layout of recurrent states: [rows, ...], bytes that nobody looks into."""

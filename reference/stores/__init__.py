@@ -1,0 +1,4 @@
+"""Objects by content, wherever they lie (H6, G7).
+
+`object_store` is what all stores have in common; `remote_store` is one in Redis or Valkey.
+"""

@@ -1,0 +1,4 @@
+"""Bytes between pages and flat chunks, for layers of any geometry (G1-G6, G9, G10, K5).
+
+`layer_groups` and `chunk_layout` say what lies where, `grouped` moves it. Needs torch.
+"""
