@@ -123,9 +123,10 @@ def side_doubts(
     one: Configuration, phase: Phase, samples: Sequence[SampleRecord], judge: Judge
 ) -> Iterator[str]:
     """Why the samples of one side do not show what they are meant to."""
-    lost = sum(each.outcome != "answered" for each in samples)
-    if lost > judge.max_errors * len(samples):
-        yield f"{one.name}: {lost} of {len(samples)} samples without an answer"
+    lost = [each for each in samples if each.outcome != "answered"]
+    if len(lost) > judge.max_errors * len(samples):
+        why = next((f", for example: {each.faults[-1]:.160}" for each in lost if each.faults), "")
+        yield f"{one.name}: {len(lost)} of {len(samples)} samples without an answer{why}"
     shares = [share for each in samples if (share := each.cached_share) is not None]
     hits = sum(share >= judge.min_cached for share in shares)
     if not one.prefix_cache:

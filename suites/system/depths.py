@@ -138,6 +138,10 @@ class Depths:
             tier.status().objects for tier in (tiers.host, tiers.disk) if tier
         )
 
+    def leaves(self, name: str) -> None:
+        """A request is taken out: where it goes on, it waits anew."""
+        self._waits.pop(name, None)
+
     def resets(self) -> None:
         """The cache is about to be reset."""
         self._waits.clear()

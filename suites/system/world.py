@@ -224,6 +224,7 @@ class World:
         if moved[0] is None:
             return None
         self._recorder.saw(seen.MOVED, running)
+        self._depths.leaves(name)
         self.outside[name] = moved
         return "out"
 
