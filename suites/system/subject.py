@@ -26,7 +26,7 @@ class Subject:
         self.identity = module("identity")
         self.migration = module("migration")
         self.model = module("symbolic")
-        self.disk_tier = module("disk_tier")
+        self.disk_tier = module("tiers.disk_tier")
 
     def build(self, config: Config, **changes: Any) -> Any:
         """Return an engine with its symbolic model; `changes` go before the configuration."""
