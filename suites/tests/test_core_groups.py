@@ -156,7 +156,7 @@ LIES = {
         lambda answer: replace(answer, saves=((1, 1, 8),)),
     ),
     "a_mismatch_destroys_no_checkpoint": Lie(
-        ROWS, (*whole(A), ops.Lookup(FORK)), "inspect", -1, dropped((), (2,))
+        ROWS, (*whole(A), ops.Lookup(FORK)), "inspect", -1, dropped((), (1,))
     ),
     "junctions_are_checkpointed": Lie(
         STATE, (*whole(A), ops.Admit(FORK)), "admit", 1, without_checkpoints

