@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import ceil, comb, log, sqrt
+from math import ceil, comb, exp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -65,7 +65,12 @@ def upper_bound(successes: int, total: int, confidence: float = 0.95) -> float:
 
 
 def _at_most(successes: int, total: int, share: float) -> float:
-    return sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(successes + 1))
+    """Sum over logarithms: `comb` of some thousand samples is no float any more."""
+    odds, none, all_ways = log(share) - log1p(-share), total * log1p(-share), lgamma(total + 1)
+    return sum(
+        exp(all_ways - lgamma(k + 1) - lgamma(total - k + 1) + k * odds + none)
+        for k in range(successes + 1)
+    )
 
 
 def smallest_loss(tests: int, alpha: float) -> int:

@@ -102,7 +102,7 @@ class Server:
         body = frames[-1].bytes if len(frames) == 1 else b""
         try:
             return self.core.handle(body, _peer(frames[-1]) if frames else None)
-        except Exception:
+        except Exception:  # a fault of ours must not take every client's cache with it
             LOG.exception("a message broke the cache server's core: %s", body[:64].hex())
             refused = m.Refused("internal", "the cache server has a fault; see its log")
             return m.answer(0, self.core.generation, refused)

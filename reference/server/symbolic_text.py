@@ -96,7 +96,7 @@ class SymbolicText:
         return [Score(token, 0.0, ((token, 0.0),)) for token in tokens]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
-        """Prompts have no probabilities here."""
+        """Never asked: `abilities` says so, and such a request is refused when it arrives."""
         raise NotImplementedError(f"the symbolic model scores no prompt, asked by {request_id!r}")
 
     def end(self, request_id: str) -> None:

@@ -38,7 +38,7 @@ def run(address: str, seed: int, place: int, counts: Any, stop: Any, complaint: 
                 user.step()
                 counts[place] += 1
             user.end()
-    except Exception:
+    except Exception:  # whatever it is, the driver has to read it; it goes on from here
         Path(complaint).write_text(traceback.format_exc(), encoding="utf-8")
         raise
 

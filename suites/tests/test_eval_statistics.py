@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import comb
 
 import pytest
@@ -80,6 +81,12 @@ def test_holm_as_in_the_textbook_example() -> None:
 )
 def test_upper_bound(successes: int, total: int, bound: float) -> None:
     assert upper_bound(successes, total) == pytest.approx(bound, abs=5e-5)
+
+
+def test_upper_bound_of_more_samples_than_a_float_can_count_ways():
+    bound = Fraction(upper_bound(600, 1200))
+    ways = (comb(1200, k) * bound**k * (1 - bound) ** (1200 - k) for k in range(601))
+    assert float(sum(ways)) == pytest.approx(0.05, rel=1e-6)
 
 
 @pytest.mark.parametrize("tests", [1, 2, 6, 12])
