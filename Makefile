@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check gpu hf parity docs clean
+.PHONY: help install gate bench test check gpu hf parity eval docs clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -44,6 +44,11 @@ hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
 	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.parity $(ARGS)
+
+eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
+	$(BIN)/kvproof eval install
+	$(BIN)/kvproof eval longbench-v2 --through opencompass --config eval/configs/probe.toml \
+	  --model eval/probe_model/checkpoint --output runs/eval $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs docs
@@ -81,6 +86,10 @@ $(VENV)/.gpu: requirements/gpu.txt $(VENV)/.core
 $(VENV)/.hf: requirements/hf.txt $(VENV)/.core
 	@echo "installing torch and transformers (a minute or two)"
 	@$(PIP) -r requirements/hf.txt
+	@touch $@
+
+$(VENV)/.eval: requirements/eval.txt requirements/serve.txt $(VENV)/.hf
+	@$(PIP) -r requirements/serve.txt -r requirements/eval.txt
 	@touch $@
 
 # mypy finds kvproof.<folder> through links, because the folders are not below a kvproof/.

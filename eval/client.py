@@ -38,6 +38,20 @@ class Reply(NamedTuple):
     faults: tuple[str, ...] = ()
     logprobs: tuple[float, ...] = ()
     """Of the answer's tokens, where they are asked for and told."""
+    thought: str = ""
+    """The answer of the turn before."""
+
+
+def joined(first: Reply, second: Reply) -> Reply:
+    """Two turns as one: the answer of the second, the counts of the first, all of the time."""
+    return second._replace(
+        usage=first.usage,
+        seconds=first.seconds + second.seconds,
+        first_token=first.first_token,
+        tries=max(first.tries, second.tries),
+        faults=first.faults + second.faults,
+        thought=first.text,
+    )
 
 
 class _Failed(Exception):
@@ -85,9 +99,9 @@ class Client:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def ask(self, prompt: str) -> Reply:
-        """Send one user message. Never raises for what a server does."""
-        body = self._body(prompt)
+    def ask(self, prompt: str, **fields: Any) -> Reply:
+        """Send one user message. `fields` go before common ones. Never raises for a server."""
+        body = self._body(prompt, fields)
         faults: list[str] = []
         for attempt in range(1, self._retries + 2):
             begun = time.monotonic()
@@ -103,8 +117,8 @@ class Client:
             return reply._replace(tries=attempt, faults=(*faults,))
         raise AssertionError("the last try returns")
 
-    def _body(self, prompt: str) -> bytes:
-        body = {**self._fields, "messages": [{"role": "user", "content": prompt}]}
+    def _body(self, prompt: str, fields: Mapping[str, Any]) -> bytes:
+        body = {**self._fields, **fields, "messages": [{"role": "user", "content": prompt}]}
         if self._stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return msgspec.json.encode(body)

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from kvproof.eval.config import Configuration, EvalConfig, Judge
 from kvproof.eval.pairs import Row, Sides, Verdict, make_row, more_flips, one_each
 from kvproof.eval.records import Conditions, Phase, SampleRecord
-from kvproof.eval.statistics import holm, smallest_loss
+from kvproof.eval.statistics import smallest_loss
+from kvproof.harness.compare_statistics import holm
 from kvproof.harness.errors import UsageError
 from kvproof.reports.text import plural
 
@@ -145,7 +146,7 @@ def check_comparable(first: Conditions, second: Conditions) -> None:
     """Refuse to compare what was asked differently. Raises UsageError with both values."""
     one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
-        if name.startswith(("data.name", "data.notes")):
+        if name.startswith(("data.name", "data.notes", "runner")):
             continue
         if one.get(name) != other.get(name):
             raise UsageError(

@@ -34,6 +34,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     temperature: Annotated[float, Meta(ge=0)] = 0.0
     max_tokens: Positive = 128
     """Of an answer."""
+    thought_tokens: Positive = 1024
+    """Of the first answer, where the prompts are a pair."""
     sampling: dict[str, Any] = {}
     """Further fields of every request, for example seed or chat_template_kwargs."""
     max_prompt_tokens: Annotated[int, Meta(ge=0)] = 0

@@ -123,7 +123,7 @@ def _logprob(pairs: Sequence[tuple[SampleRecord, SampleRecord]]) -> float | None
 
 
 def _texts_differ(a: SampleRecord, b: SampleRecord) -> bool:
-    return (a.outcome, a.text) != (b.outcome, b.text)
+    return (a.outcome, a.thought, a.text) != (b.outcome, b.thought, b.text)
 
 
 def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:

@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kvproof.eval.client import Client, Reply
+import msgspec
+
+from kvproof.eval.client import Client, Reply, joined
 from kvproof.eval.config import Protocol
-from kvproof.eval.data import DataSet, Sample
+from kvproof.eval.data import DataSet, Letter, Sample
 from kvproof.eval.extract import extract
 from kvproof.eval.prompts import PromptSet, rotated
 from kvproof.eval.records import Done, Phase, SampleRecord
-from kvproof.eval.truncate import Truncation
+from kvproof.eval.truncate import Prompt, Truncation
 
 ROTATED = "choices rotated by one"
 """How pass C differs where there are no other questions about the documents."""
@@ -46,6 +48,11 @@ class Material:
     truncation: Truncation
     shared: DataSet | None = None
     """Other questions about the same documents in the same order."""
+
+    def prompt(self, request: Request, sample: Sample) -> Prompt:
+        """Return what is sent for a sample."""
+        del request  # of the same sample in another pass nothing differs
+        return self.truncation.apply(self.prompts.render(sample))
 
     def sample(self, request: Request) -> Sample:
         """What a request asks."""
@@ -79,6 +86,8 @@ class Asking:
     """The cache holds nothing of what earlier parts have asked."""
     check: Callable[[], None] = lambda: None
     """Raises if the server is gone, so that the rest is not recorded as its answers."""
+    extract: Callable[[str], Letter | None] = extract
+    """Finds the letter in an answer."""
     begun: float = field(default_factory=time.monotonic)
     warmed: int = 0
     _seen: set[int] = field(default_factory=set)
@@ -88,13 +97,14 @@ class Asking:
     def run(self) -> None:
         """Ask what is not recorded yet. Raises whatever a worker raised, after all have ended."""
         for stage in stages(self.protocol, len(self.material.data.cards)):
-            self._stage([job for job in stage if any(not self._has(each) for each in job)])
+            self.stage(stage)
 
     def _has(self, request: Request) -> bool:
         return (self.configuration, self.repeat, request.phase, request.number) in self.done
 
-    def _stage(self, jobs: Sequence[Job]) -> None:
-        """Workers take jobs in order."""
+    def stage(self, stage: Sequence[Job]) -> None:
+        """Do what is missing of one stage; workers take jobs in order."""
+        jobs = [job for job in stage if any(not self._has(each) for each in job)]
         if not jobs:
             return
         self._warm_up(jobs)
@@ -162,10 +172,21 @@ class Asking:
 
     def _reply(self, request: Request) -> tuple[Sample, str, Reply, bool]:
         sample = self.material.sample(request)
-        prompt, cut = self.material.truncation.apply(self.material.prompts.render(sample))
-        reply = self.client.ask(prompt)
+        prompt, cut = self.material.prompt(request, sample)
+        reply = self._turns(sample, prompt)
         self._seen.add(request.number)
         return sample, prompt, reply, cut
+
+    def _turns(self, sample: Sample, prompt: str) -> Reply:
+        """Ask, and where the prompts are a pair ask for the letter, given the first answer."""
+        prompts = self.material.prompts
+        if not prompts.second:
+            return self.client.ask(prompt)
+        first = self.client.ask(prompt, max_tokens=self.protocol.thought_tokens)
+        if first.outcome != "answered":
+            return first
+        second = self.client.ask(prompts.render_second(sample, first.text))
+        return joined(first, second)
 
     def _record(
         self, request: Request, sample: Sample, prompt: str, reply: Reply, at: float, *, cut: bool
@@ -184,7 +205,7 @@ class Asking:
             expected=sample.answer,
             outcome=reply.outcome,
             text=reply.text,
-            answer=extract(reply.text) if answered else None,
+            answer=self.extract(reply.text) if answered else None,
             finish_reason=reply.finish_reason,
             usage=reply.usage,
             seconds=round(reply.seconds, 6),
@@ -195,4 +216,13 @@ class Asking:
             prompt_sha256=hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest(),
             cut=cut,
             logprobs=reply.logprobs,
+            thought=reply.thought,
         )
+
+
+def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
+    """Return what every request has beside its prompt."""
+    named = {"model": model} if model else {}
+    fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
+    logprobs = {"logprobs": True} if protocol.logprobs else {}
+    return {**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)}

@@ -48,6 +48,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     concurrency: int
     repeats: int
+    runner: str = "kvproof"
+    """What asked: the client of kvproof itself, or OpenCompass with it."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,8 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     cut: bool
     logprobs: tuple[float, ...] = ()
     """Of the answer's tokens; empty where the server does not tell."""
+    thought: str = ""
+    """The first answer of a prompt pair. Usage and first token are of that turn, the document's."""
 
     @property
     def correct(self) -> bool:
@@ -141,7 +145,17 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_fi
     """Prompts that were asked again, unrecorded, because a restart had emptied the cache."""
 
 
-Record = SampleRecord | ServerRecord | ServerDied | Finished
+class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field="record"):
+    """What OpenCompass made of one of its data sets, in percent, as its tables show it."""
+
+    configuration: str
+    repeat: int
+    data: str
+    """Its name in the tables of OpenCompass."""
+    metrics: dict[str, float]
+
+
+Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
@@ -159,7 +173,7 @@ class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def samples(self) -> list[SampleRecord]:
         """All samples, in the order in which they ended."""
-        return [each for each in self.records if isinstance(each, SampleRecord)]
+        return samples_of(self.records)
 
 
 class Writer:
@@ -241,6 +255,16 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 Done = tuple[str, int, Phase, int]
 """Configuration, repeat, pass, number of the sample."""
+
+
+def samples_of(records: Iterable[Record]) -> list[SampleRecord]:
+    """Return the samples among records, in the order in which they ended."""
+    return [each for each in records if isinstance(each, SampleRecord)]
+
+
+def finished(records: Iterable[Record]) -> set[tuple[str, int]]:
+    """Configuration and repeat of what need not be begun again."""
+    return {(e.configuration, e.repeat) for e in records if isinstance(e, Finished)}
 
 
 def done(records: Iterable[Record]) -> set[Done]:

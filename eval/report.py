@@ -83,7 +83,8 @@ def sentence(summary: Summary) -> str:
     sampling = f"temperature {asked.temperature:g}, at most {asked.max_tokens} tokens"
     order = f"order {asked.order}, {asked.concurrency} at once, {plural(asked.repeats, 'repeat')}"
     cut_by = "" if asked.truncation == "none" else f"; {clean(asked.truncation)}"
-    return f"{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}"
+    by = "" if asked.runner == "kvproof" else f"; asked by {clean(asked.runner)}"
+    return f"{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
 
 
 def print_summary(summary: Summary, console: Console) -> None:

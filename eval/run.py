@@ -6,26 +6,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from kvproof.eval.client import Client
-from kvproof.eval.config import Configuration, EvalConfig, Protocol
+from kvproof.eval.config import Configuration, EvalConfig
 from kvproof.eval.data import DataSet
 from kvproof.eval.extract import RULE
 from kvproof.eval.generator import VERSION, write_generated
-from kvproof.eval.prompts import own_prompts, read_prompts
-from kvproof.eval.protocol import ROTATED, Asking, Material
+from kvproof.eval.prompts import PromptSet, own_prompts
+from kvproof.eval.protocol import ROTATED, Asking, Material, request_fields
 from kvproof.eval.records import (
     Conditions,
     Done,
     Finished,
     Record,
     SampleRecord,
+    Scored,
     ServerDied,
     ServerRecord,
     done,
+    finished,
+    samples_of,
 )
 from kvproof.eval.server import Died, Serving, key_of, serving
 from kvproof.eval.truncate import Truncation
@@ -45,7 +46,9 @@ class Turn(NamedTuple):
     model: str
     material: Material
     done: set[Done]
-    write: Callable[[SampleRecord], None]
+    earlier: Sequence[SampleRecord]
+    """Its samples that are done."""
+    write: Callable[[SampleRecord | Scored], None]
 
 
 Runner = Callable[[Turn], int]
@@ -58,7 +61,7 @@ class Sources(NamedTuple):
 
     data: Path | None = None
     shared: Path | None = None
-    prompts: Path | None = None
+    prompts: PromptSet | None = None
 
 
 @contextmanager
@@ -73,7 +76,7 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Materi
             )
         data, shared = write_generated(own)
         name = f"generator {VERSION}"
-    prompts = read_prompts(sources.prompts) if sources.prompts else own_prompts()
+    prompts = sources.prompts or own_prompts()
     truncation = Truncation(config.protocol.tokenizer, config.protocol.max_prompt_tokens)
     with DataSet(data, sha256=config.data_sha256, own=name) as first:
         if shared is None:
@@ -98,7 +101,9 @@ def _check_shared(first: DataSet, second: DataSet) -> None:
 _ALIKE = "--shared holds one more question for every row of --data, about the same document"
 
 
-def conditions(config: EvalConfig, found: Material) -> Conditions:
+def conditions(
+    config: EvalConfig, found: Material, *, runner: str = "kvproof", extraction: str = RULE
+) -> Conditions:
     """Return what another run must have in common with this one to be compared with it."""
     protocol = config.protocol
     return Conditions(
@@ -107,7 +112,7 @@ def conditions(config: EvalConfig, found: Material) -> Conditions:
         prompt=found.prompts.name,
         prompt_sha256=found.prompts.sha256,
         truncation=found.truncation.rule,
-        extraction=RULE,
+        extraction=extraction,
         model=config.model,
         temperature=protocol.temperature,
         max_tokens=protocol.max_tokens,
@@ -116,6 +121,7 @@ def conditions(config: EvalConfig, found: Material) -> Conditions:
         order=protocol.order,
         concurrency=protocol.concurrency,
         repeats=protocol.repeats,
+        runner=runner,
     )
 
 
@@ -141,11 +147,13 @@ def evaluate(
     A server that we started and that dies is recorded; the next configuration follows. Raises
     UsageError if a running server does not answer, or serves another model than the first.
     """
-    finished, models = done(earlier), set[str]()
+    whole, models = finished(earlier), set[str]()
     for one in config.configuration:
         try:
             for repeat in range(config.protocol.repeats):
-                _turn(_Plan(config, one, repeat, found, finished, runner or direct), outlet, models)
+                if (one.name, repeat) not in whole:
+                    plan = _Plan(config, one, repeat, found, earlier, runner or direct)
+                    _turn(plan, outlet, models)
         except Died as death:
             outlet.write(ServerDied(configuration=one.name, message=str(death), log=death.log))
 
@@ -155,24 +163,23 @@ class _Plan(NamedTuple):
     one: Configuration
     repeat: int
     found: Material
-    done: set[Done]
+    earlier: Sequence[Record]
     runner: Runner
 
 
 def _turn(plan: _Plan, outlet: Outlet, models: set[str]) -> None:
     total = len(plan.found.data.cards) * len(plan.config.protocol.phases)
-    have = sum(key[:2] == (plan.one.name, plan.repeat) for key in plan.done)
-    if have == total:
-        return
+    own = (plan.one.name, plan.repeat)
+    have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
     begun = time.monotonic()
-    outlet.progress(f"{plan.one.name}: waiting for the server", have, total)
+    outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
     log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
     with serving(plan.config, plan.one, log) as server:
         model = _model(plan, server, models)
         outlet.write(_server_record(plan, server))
-        counted = _Counted(outlet, plan.one.name, have, total)
-        turn = Turn(plan.config, plan.one, plan.repeat, server, model, plan.found, plan.done,
-                    counted.write)  # fmt: skip
+        counted = _Counted(outlet, plan.one.name, len(have), total)
+        turn = Turn(plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
+                    have, counted.write)  # fmt: skip
         warmed = plan.runner(turn)
     seconds = round(time.monotonic() - begun, 3)
     name, repeat = plan.one.name, plan.repeat
@@ -196,9 +203,9 @@ class _Counted:
     def __init__(self, outlet: Outlet, name: str, have: int, total: int) -> None:
         self._outlet, self._name, self._have, self._total = outlet, name, have, total
 
-    def write(self, record: SampleRecord) -> None:
+    def write(self, record: SampleRecord | Scored) -> None:
         self._outlet.write(record)
-        self._have += 1
+        self._have += isinstance(record, SampleRecord)
         self._outlet.progress(self._name, self._have, self._total)
 
 
@@ -238,11 +245,3 @@ def direct(turn: Turn) -> int:
     )
     asking.run()
     return asking.warmed
-
-
-def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
-    """Return what every request has beside its prompt."""
-    named = {"model": model} if model else {}
-    fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
-    logprobs = {"logprobs": True} if protocol.logprobs else {}
-    return {**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)}

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
     line = command(config, one, port=port)
     url = f"http://127.0.0.1:{port}/v1"
     root = _Root(url, server.health, key_of(server))
-    process = _launch(line, server.environment, log)
+    process = launch(line, server.environment, log)
 
     def check(patience: float = 0.0) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -125,8 +125,10 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
         stop(process)
 
 
-def _launch(line: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a server below its keeper, which ends it if we cannot."""
+def launch(
+    line: Sequence[str], environment: Mapping[str, str], log: Path, *, folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command below its keeper, which ends it if we cannot. Raises UsageError."""
     if shutil.which(line[0], path=environment.get("PATH")) is None:
         raise UsageError(f"cannot start {line[0]!r}: there is no such command", _INSTALLED)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +138,7 @@ def _launch(line: list[str], environment: dict[str, str], log: Path) -> subproce
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
+            cwd=folder,
             env={**os.environ, **environment},
             start_new_session=True,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, comb, exp, lgamma, log, log1p, sqrt
 from statistics import NormalDist
@@ -38,16 +37,6 @@ def at_least(successes: int, total: int) -> float:
 def mcnemar(lost: int, won: int) -> float:
     """Exact two-sided McNemar test of the pairs that changed one way and the other."""
     return min(1.0, 2 * at_least(max(lost, won), lost + won))
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Adjust p-values of one table by Holm's step-down method, in their order."""
-    adjusted = [0.0] * len(values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
-        adjusted[index] = highest
-    return adjusted
 
 
 def upper_bound(successes: int, total: int, confidence: float = 0.95) -> float:

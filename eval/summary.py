@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproof.eval.compare import Comparison, check_comparable, compare
 from kvproof.eval.config import EvalConfig
-from kvproof.eval.records import Conditions, EvalRun, Phase, SampleRecord, ServerDied
+from kvproof.eval.records import Conditions, EvalRun, Phase, SampleRecord, Scored, ServerDied
 from kvproof.eval.score import Score, score
 from kvproof.harness.errors import Exit, UsageError, worst
 
@@ -27,6 +27,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     deaths: tuple[ServerDied, ...]
     """Servers that ended and whose samples are still missing."""
     torn: int
+    scored: tuple[Scored, ...] = ()
+    """What OpenCompass says, where it asked."""
 
     @property
     def exit(self) -> Exit:
@@ -72,7 +74,13 @@ def summarise(run: EvalRun) -> Summary:
         comparison=compare(config, samples, found.data.samples),
         deaths=tuple(_deaths(run, config, found, samples)),
         torn=run.torn,
+        scored=_last([each for each in run.records if isinstance(each, Scored)]),
     )
+
+
+def _last(found: list[Scored]) -> tuple[Scored, ...]:
+    """A run that was killed while it scored has scored twice."""
+    return tuple({(e.configuration, e.repeat, e.data): e for e in found}.values())
 
 
 def _scores(config: EvalConfig, samples: list[SampleRecord]) -> tuple[Score, ...]:

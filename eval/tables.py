@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvproof.eval.pairs import Row
+from kvproof.eval.records import Scored
 from kvproof.eval.score import Accuracy, Score
 from kvproof.eval.summary import Summary
 from kvproof.reports.text import MARKS, duration, percent, plural, significant
@@ -23,7 +24,32 @@ class Table(NamedTuple):
 
 def tables(summary: Summary) -> list[Table]:
     """Figures, groups and comparison, the same in every format."""
-    return [_scores(summary), _groups(summary), _comparison(summary)]
+    found = [_scores(summary), _groups(summary), _comparison(summary)]
+    return [*found, _opencompass(summary)] if summary.scored else found
+
+
+def _opencompass(summary: Summary) -> Table:
+    head = ("configuration", "data set", *(_said(name) for name in _METRICS))
+    rows = tuple(
+        (each.configuration, each.data, *(_metric(each, name) for name in _METRICS))
+        for each in summary.scored
+    )
+    note = "As in its own tables; its predictions and details are in opencompass/ of the run."
+    return Table("What OpenCompass says, in percent", head, rows, 2, note)
+
+
+_METRICS = (
+    "accuracy", "accuracy_easy", "accuracy_hard", "accuracy_short", "accuracy_medium",
+    "accuracy_long",
+)  # fmt: skip
+
+
+def _said(metric: str) -> str:
+    return metric.removeprefix("accuracy_")
+
+
+def _metric(each: Scored, name: str) -> str:
+    return f"{each.metrics[name]:.1f}" if name in each.metrics else "-"
 
 
 def _scores(summary: Summary) -> Table:

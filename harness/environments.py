@@ -18,8 +18,9 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -31,6 +32,11 @@ _LOCKS = Path(__file__).parent / "locks"
 
 _MARKER = "kvproof.json"
 
+_KEPT = {
+    "sglang": ("sglang/kernels/jit/*", "sglang/srt/mem_cache/rust_tree_core/*.so"),
+}
+"""Engine -> patterns of what it needs of its wheel beside Python files."""
+
 _FREE_BYTES = 3 << 30
 """Free disk space that a build needs: packages of about 1.5 GB and the wheels beside them."""
 
@@ -38,6 +44,14 @@ _INDEX_HINT = (
     "pip uses your own configuration; the CPU build of torch is on an index of its own, chosen by "
     "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
 )
+
+
+class Place(Protocol):
+    """An environment, and in words what it is for."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is, or will be."""
 
 
 class EngineVersion(NamedTuple):
@@ -122,13 +136,13 @@ def install(spec: str, *, progress: Callable[[str], None]) -> Path:
     nothing half-made is left behind.
     """
     wanted = parse(spec)
-    with _exclusive(wanted):
+    with exclusive(wanted):
         if state(wanted) == "installed":
             progress(f"{wanted} is installed in {wanted.directory}")
             return wanted.directory
-        with _scratch(wanted) as scratch:
+        with building(wanted) as scratch:
             _build(wanted, scratch, progress)
-            _replace(wanted.directory, scratch)
+            put_in_place(wanted.directory, scratch)
     progress(f"{wanted} is ready in {wanted.directory}")
     return wanted.directory
 
@@ -136,7 +150,7 @@ def install(spec: str, *, progress: Callable[[str], None]) -> Path:
 def remove(spec: str) -> bool:
     """Delete the environment of `engine==version`; False if there was none."""
     wanted = parse(spec)
-    with _exclusive(wanted):
+    with exclusive(wanted):
         if not wanted.directory.exists():
             return False
         shutil.rmtree(wanted.directory)
@@ -144,7 +158,7 @@ def remove(spec: str) -> bool:
 
 
 @contextmanager
-def _exclusive(wanted: EngineVersion) -> Iterator[None]:
+def exclusive(wanted: Place) -> Iterator[None]:
     """One build or removal at a time, between processes too."""
     folder = wanted.directory.parent
     try:
@@ -161,7 +175,7 @@ def _exclusive(wanted: EngineVersion) -> Iterator[None]:
 
 
 @contextmanager
-def _scratch(wanted: EngineVersion) -> Iterator[Path]:
+def building(wanted: Place) -> Iterator[Path]:
     """A sibling of the environment to build in, gone afterwards; also removes a killed build's."""
     scratch = wanted.directory.with_name(f".{wanted.directory.name}.building")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -186,15 +200,18 @@ def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]
         place = str(wanted.directory.parent)
         raise UsageError(f"{free / 2**30:.1f} GiB are free at {place!r}", _space_hint())
     progress(f"building {wanted} in {wanted.directory} (1 to 5 minutes)")
-    _run([sys.executable, "-m", "venv", str(scratch)], "the virtual environment", hint="")
+    run_quietly([sys.executable, "-m", "venv", str(scratch)], "the virtual environment", hint="")
     python = scratch / "bin" / "python"
     pip = [str(python), "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
     progress(f"installing {sum(1 for _ in _requirements(wanted))} locked packages")
-    _run([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
+    run_quietly([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
     progress(f"fetching the wheel of {wanted}, for its Python files")
     downloads = scratch / "downloads"
-    _run([*pip, "download", *_EXACT, "--dest", str(downloads), str(wanted)], "the engine's wheel")
-    _unpack_python(next(downloads.glob("*.whl")), _site_packages(scratch))
+    run_quietly(
+        [*pip, "download", *_EXACT, "--dest", str(downloads), str(wanted)], "the engine's wheel"
+    )
+    kept = _KEPT.get(wanted.engine, ())
+    _unpack(next(downloads.glob("*.whl")), _site_packages(scratch), kept)
     shutil.rmtree(downloads)
     progress("starting the engine and comparing its signatures with the adapter's")
     _verify(wanted, python)
@@ -215,7 +232,7 @@ def _site_packages(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
 
 
-def _run(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
+def run_quietly(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
     """Run a command quietly. Raises UsageError with the last lines that it wrote."""
     done = subprocess.run(  # noqa: S603 - arguments are a lock file and names checked against it
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -228,12 +245,11 @@ def _run(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
     raise UsageError(message, _space_hint() if full else hint)
 
 
-def _unpack_python(wheel: Path, destination: Path) -> None:
-    """Only `*.py` and the metadata: the cache manager needs no compiled part."""
+def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:
+    """Only `*.py`, the metadata, and what the cache manager needs beside them."""
+    patterns = ("*.py", "*.dist-info/*", *kept)
     with zipfile.ZipFile(wheel) as archive:
-        names = [
-            name for name in archive.namelist() if name.endswith(".py") or ".dist-info/" in name
-        ]
+        names = [name for name in archive.namelist() if any(fnmatch(name, p) for p in patterns)]
         archive.extractall(destination, names)
 
 
@@ -250,7 +266,7 @@ def _verify(wanted: EngineVersion, python: Path) -> None:
         ) from death
 
 
-def _replace(directory: Path, scratch: Path) -> None:
+def put_in_place(directory: Path, scratch: Path) -> None:
     """Put a finished build in place, also of an outdated one."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)

@@ -12,6 +12,7 @@ import msgspec
 
 from kvproof.harness.errors import Exit, FailureKind
 from kvproof.harness.event import Event
+from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.harness.sweep_events import (
     Ceilings,
     Cell,
@@ -316,6 +317,9 @@ AnyEvent: TypeAlias = (
     | Cell
     | Slower
     | SweepConcluded
+    | FaultsStarted
+    | FaultJudged
+    | FaultsConcluded
 )
 
 _VERDICT_CODES = {

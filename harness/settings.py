@@ -76,11 +76,34 @@ class GateSettings(_Table, frozen=True, kw_only=True):
     threshold: tuple[Limit, ...] = ()
 
 
+class Thresholds(_Table, frozen=True, kw_only=True):
+    """`[compare.threshold]`: the largest change of a cost that counts as none, as a fraction."""
+
+    cpu_per_token: float = 0.05
+    p50: float = 0.1
+    p99: float = 0.25
+    growth: float = 0.1
+    kernel: float = 0.05
+    bytes_per_block: float = 0.02
+    misses: float = 0.01
+
+
+class CompareSettings(_Table, frozen=True, kw_only=True):
+    """`[compare]`: when `compare` calls two runs different."""
+
+    alpha: float = 0.05
+    """Probability that a table of equal runs has any row called slower or faster."""
+    baselines: str = ".kvproof/baselines"
+    """Folder of `kvproof baseline save`, relative to the settings file."""
+    threshold: Thresholds = Thresholds()
+
+
 class Settings(_Table, frozen=True, kw_only=True):
     """The whole file."""
 
     run: RunSettings = RunSettings()
     gate: GateSettings = GateSettings()
+    compare: CompareSettings = CompareSettings()
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -99,6 +122,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except msgspec.ValidationError as error:
         raise _wrong_value(path, data, str(error)) from error
     _check_limits(path, settings.gate)
+    _check_compare(path, settings.compare)
     return _beside(path, settings)
 
 
@@ -178,9 +202,23 @@ def _check_limits(path: Path, gate: GateSettings) -> None:
             )
 
 
+def _check_compare(path: Path, compare: CompareSettings) -> None:
+    fractions = {"alpha": compare.alpha}
+    fractions |= {f"threshold.{k}": v for k, v in msgspec.structs.asdict(compare.threshold).items()}
+    for key, value in fractions.items():
+        if not 0 < value < 1:
+            raise UsageError(
+                f"{str(path)!r}: compare.{key} = {value!r} is not between 0 and 1",
+                "0.05 is five percent",
+            )
+
+
 def _beside(path: Path, settings: Settings) -> Settings:
-    """The baseline lies relative to the file that names it."""
+    """Baselines lie relative to the file that names them."""
     baseline = str(path.parent / settings.gate.baseline)
+    baselines = str(path.parent / settings.compare.baselines)
     return msgspec.structs.replace(
-        settings, gate=msgspec.structs.replace(settings.gate, baseline=baseline)
+        settings,
+        gate=msgspec.structs.replace(settings.gate, baseline=baseline),
+        compare=msgspec.structs.replace(settings.compare, baselines=baselines),
     )

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from kvproof.harness.bench_cases import Ratio
+from kvproof.harness.compare_statistics import medians
 from kvproof.harness.events import AnyEvent
 from kvproof.harness.sweep_events import (
     CaseValue,
@@ -26,8 +26,6 @@ from kvproof.harness.sweep_events import (
 
 CellKey: TypeAlias = tuple[str, str, str]
 """Kernel, provider, case in one line."""
-
-_RESAMPLES = 2_000
 
 
 class Row(NamedTuple):
@@ -131,15 +129,9 @@ def ratio(own: Sequence[float], other: Sequence[float], *, sure: float = 95.0) -
     The two were not measured in pairs, so each is resampled on its own.
     """
     rng = np.random.Generator(np.random.PCG64(0))
-    mine, theirs = (_medians(np.asarray(samples), rng) for samples in (own, other))
+    mine, theirs = (medians(np.asarray(samples), rng) for samples in (own, other))
     low, high = np.percentile(theirs / mine, [50 - sure / 2, 50 + sure / 2])
     return Ratio(float(np.median(other) / np.median(own)), float(low), float(high))
-
-
-def _medians(samples: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    drawn = rng.integers(len(samples), size=(_RESAMPLES, len(samples)))
-    found: npt.NDArray[np.float64] = np.median(samples[drawn], axis=1)
-    return found
 
 
 def speedups(found: Sequence[Row], provider: str) -> dict[tuple[str, str], dict[str, Ratio]]:

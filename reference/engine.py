@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kvproof.reference.access import decide
 from kvproof.reference.cache_manager import CacheManager
+from kvproof.reference.checks import require
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.expert_history import Recorded
 from kvproof.reference.identity import (
@@ -19,9 +20,9 @@ from kvproof.reference.identity import (
 from kvproof.reference.request_queue import Prompt
 from kvproof.reference.requests import Refusal
 from kvproof.reference.scheduler import Decision, Scheduler
+from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.config import read_size
-from kvproof.reference.tiers.tiered import Tiered
-from kvproof.reference.tiers.tiers import Tiers
+from kvproof.reference.tiers.tiered import TieredManager
 from kvproof.reference.work import Model
 
 
@@ -40,16 +41,31 @@ class Stuck(RuntimeError):
     """Requests wait and nothing can run, because blocks are held from outside, by pins."""
 
 
-class Engine:
-    """Continuous batching over one cache manager and one model. Single-threaded."""
+def _tiered(config: EngineConfig, model: Model, remote: ObjectStore | None) -> TieredManager | None:
+    """Return a manager with the tiers of a configuration, if it has any."""
+    if read_size(config.host_tier):
+        return TieredManager(config, model, remote=remote)
+    rule = "above 0 if there is a remote store: what it has comes through host memory"
+    require(remote is None, "host_tier", config.host_tier, rule, "4GiB")
+    return None
 
-    def __init__(self, config: EngineConfig, model: Model) -> None:
+
+class Engine:
+    """Continuous batching over one cache manager and one model. Single-threaded.
+
+    `remote` keeps what host memory and disk evict, also for other engines of equal weights; it
+    needs `host_tier` and `weights`. Raises ConfigError if they are missing.
+    """
+
+    def __init__(
+        self, config: EngineConfig, model: Model, *, remote: ObjectStore | None = None
+    ) -> None:
         self.config = config
         self.model = model
-        self.cache = CacheManager(config.cache)
-        self.tiers = Tiers(config, self.cache, model) if read_size(config.host_tier) else None
-        front = Tiered(self.cache, self.tiers).as_manager if self.tiers else self.cache
-        self.scheduler = Scheduler(front, config)
+        tiered = _tiered(config, model, remote)
+        self.cache = tiered or CacheManager(config.cache)
+        self.tiers = tiered.tiers if tiered else None
+        self.scheduler = Scheduler(self.cache, config)
         self.stuck = False
         """Whether requests are left, and yet the last step found nothing to do."""
 

@@ -7,6 +7,7 @@ through the expanded tables, and the recurrent state. A request that finds no ro
 from __future__ import annotations
 
 from array import array
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from numpy.typing import ArrayLike
@@ -87,15 +88,16 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
 def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusal | None:
     """Admit all that was computed; its content is put there instead of being computed."""
     prompt, step = moved.prompt, engine.cache.begin_step()
-    answer = engine.cache.admit(  # not through the tiers: what is missing is at hand
-        prompt.id,
-        moved.tokens,
-        namespace=prompt.namespace,
-        spans=prompt.spans,
-        compute=missing,
-        access=access,
-        resumed=True,
-    )
+    with engine.tiers.aside() if engine.tiers else nullcontext():  # what is missing is at hand
+        answer = engine.cache.admit(
+            prompt.id,
+            moved.tokens,
+            namespace=prompt.namespace,
+            spans=prompt.spans,
+            compute=missing,
+            access=access,
+            resumed=True,
+        )
     if isinstance(answer, Refusal):
         engine.cache.end_step(step)
         return answer

@@ -14,6 +14,9 @@ SHADES = 10
 _HEIGHT = 19
 _TOP = 34
 _MOST_LABEL = 190
+"""Of a row, if the tiles need the rest; where tiles are few, labels may be longer."""
+
+_LEAST_TILE = 52
 
 
 class Tile(NamedTuple):
@@ -36,7 +39,8 @@ def heatmap(
     column_title: str,
 ) -> Drawing:
     """Tiles at (row, column); places without one stay empty."""
-    left = min(_MOST_LABEL, max((len(row) for row in (*rows, row_title)), default=0) * CHAR_WIDTH)
+    room = max(_MOST_LABEL, WIDTH - 8 - _LEAST_TILE * len(columns))
+    left = min(room, max((len(row) for row in (*rows, row_title)), default=0) * CHAR_WIDTH)
     width = (WIDTH - left - 8) / max(1, len(columns))
     shapes: list[Shape] = [
         Label(left, 12, row_title, "axis", "end"),

@@ -19,6 +19,9 @@ from kvproof.reports.text import microseconds, percent, plural, scaled, signific
 MOST_ROWS = 48
 """Rows of a heat map; the table of numbers has all cells."""
 
+_NEARLY_ALL = 0.75
+"""A value that this share of the cells has goes without saying."""
+
 MOST_CELLS = 400
 """Lines of a table of cells."""
 
@@ -138,7 +141,11 @@ class Names:
         axes = list(cases[0]) if cases else []
         counts = {axis: Counter(case.get(axis, "") for case in cases) for axis in axes}
         self._usual = {axis: found.most_common(1)[0][0] for axis, found in counts.items()}
-        self._always = {axis for axis, found in counts.items() if len(found) > 2}
+        self._always = {
+            axis
+            for axis, found in counts.items()
+            if len(found) > 2 and max(found.values()) < _NEARLY_ALL * len(cases)
+        }
 
     def __call__(self, case: Mapping[str, CaseValue]) -> str:
         """Axes of many values, and others where the value is not the usual one."""

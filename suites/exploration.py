@@ -56,6 +56,8 @@ class Exploration(Counts):
     """By Ctrl-C; what was seen until then stands."""
     broken: Exception | None = None
     """A fault of the harness, also one that shows only now and then."""
+    first_case: int = 0
+    """The first test case that failed, counted from one; 0: none did."""
 
 
 class Stop(KeyboardInterrupt):
@@ -119,12 +121,14 @@ class Watch:
         if best and violation.property != best.property:
             reject()  # shrinking must not slip from one bug to another
         self._first = self._first or time.monotonic()
+        self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(violation) <= self.size(best):
             self.seen.violation = violation
 
     def lose(self, died: TargetDied) -> None:
         """Keep the death of the target; end here if its process is gone."""
         self.seen.died = died
+        self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if died.fatal:
             raise Stop from died
 

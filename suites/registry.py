@@ -13,6 +13,7 @@ from kvproof.suites.hits import part as hits
 from kvproof.suites.keys import part as keys
 from kvproof.suites.media import part as media
 from kvproof.suites.metrics import part as metrics
+from kvproof.suites.parity import part as parity
 from kvproof.suites.part import Part
 from kvproof.suites.plan import part as plan
 from kvproof.suites.settings import part as settings
@@ -38,6 +39,7 @@ PARTS: tuple[Part, ...] = (
     tiers.PART,
     store.PART,
     system.PART,
+    parity.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""
 

@@ -116,10 +116,7 @@ RULES = {
 }
 """Rule -> its title."""
 
-_DATA_PLANE = "moves bytes: comes with the data plane"
-
 WITHOUT_PROPERTY = {
-    "R4": _DATA_PLANE,
     **{f"E{number}": "evaluation: comes with LongBench v2" for number in range(1, 4)},
 }
 """Rule -> why no property of a suite is about it."""

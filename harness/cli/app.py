@@ -19,10 +19,13 @@ from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
 from kvproof.harness.cli import cache_server, conformance, interrupts
+from kvproof.harness.cli import compare as compare_verb
 from kvproof.harness.cli import eval as eval_verb
 from kvproof.harness.cli import explain as explain_verb
+from kvproof.harness.cli import faults as faults_verb
 from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
+from kvproof.harness.cli import merge as merge_verb
 from kvproof.harness.cli import plan as plan_verb
 from kvproof.harness.cli import serve as serve_verb
 from kvproof.harness.cli import sweep as sweep_verb
@@ -51,9 +54,13 @@ app.command(targets_app)
 app.command(cache_server.app)
 app.command(plan_verb.plan)
 app.command(explain_verb.explain)
+app.command(faults_verb.faults)
 app.command(sweep_verb.sweep)
 app.command(eval_verb.eval_app)
 app.command(serve_verb.serve)
+app.command(compare_verb.compare)
+app.command(compare_verb.baseline_app)
+app.command(merge_verb.merge)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
@@ -14,11 +14,14 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kvproof.eval.config import check_servers, read_config, with_urls
+from kvproof.eval import environment, opencompass
+from kvproof.eval.config import EvalConfig, check_servers, read_config, with_urls
 from kvproof.eval.generator import GeneratorOptions, write_generated
-from kvproof.eval.records import EvalRun, Record, Writer, read_eval
+from kvproof.eval.prompts import PromptSet, opencompass_prompts, read_prompts
+from kvproof.eval.protocol import Material
+from kvproof.eval.records import Conditions, EvalRun, Record, Writer, read_eval
 from kvproof.eval.report import print_summary, render, write_reports
-from kvproof.eval.run import Outlet, Sources, conditions, evaluate, material
+from kvproof.eval.run import Outlet, Runner, Sources, conditions, evaluate, material
 from kvproof.eval.run import Progress as Shown
 from kvproof.eval.summary import Summary, across, stored
 from kvproof.harness.cli.output import standard_output
@@ -28,6 +31,8 @@ from kvproof.harness.errors import UsageError
 eval_app = App(
     name="eval", help="LongBench v2 for two or more configurations of an engine, paired."
 )
+
+Through = Literal["kvproof", "opencompass", "stock"]
 
 Urls = Annotated[
     list[str] | None, Parameter(("--url", "--urls"), consume_multiple=True, negative="")
@@ -41,6 +46,8 @@ def longbench_v2(
     data: Path | None = None,
     shared: Path | None = None,
     prompts: Path | None = None,
+    cot: bool = False,
+    through: Through = "kvproof",
     model: str = "",
     url: Urls = None,
     output: Path | None = None,
@@ -57,7 +64,13 @@ def longbench_v2(
     shared
         One more question about each document of --data; its choices rotated by default.
     prompts
-        A checkout of THUDM/LongBench, whose 0-shot prompt is used instead of our own.
+        A checkout of THUDM/LongBench, whose 0-shot prompt is used instead of our own, or the word
+        opencompass for the one that comes with OpenCompass.
+    cot
+        The checkout's chain of thought, in two turns.
+    through
+        What asks: kvproof alone; opencompass, with our data set, prompt and strict rule; or stock,
+        OpenCompass with everything of its own. The latter two need kvproof eval install.
     model
         Name in requests and launch commands; what the server serves by default.
     url
@@ -70,20 +83,30 @@ def longbench_v2(
     asked = replace(asked, model=model or asked.model)
     check_servers(asked)
     directory = output or new_directory("eval")
-    sources = Sources(data, shared, prompts)
+    runner = chosen(through, directory)
+    sources = Sources(data, shared, prompts_of(prompts, cot=cot, stock=through == "stock"))
     console = standard_output()
     with material(asked, sources, directory / "data") as found:
-        kept = stored(asked, conditions(asked, found))
+        kept = stored(asked, conditions_of(asked, found, through))
         earlier = _earlier(directory, kept)
         writer = Writer(directory, new_manifest("eval", directory, kept))
         with closing(writer), _shown(console) as progress:
             outlet = Outlet(writer.write, progress, directory / "servers")
             try:
-                evaluate(asked, found, outlet, earlier=earlier)
+                evaluate(asked, found, outlet, earlier=earlier, runner=runner)
             except (KeyboardInterrupt, UsageError):
                 _resumable(console, directory)
                 raise
     raise SystemExit(publish(directory, console).exit)
+
+
+@eval_app.command
+def install() -> None:
+    """Build the environment of OpenCompass, apart from every other one; at once if it is there."""
+    console = standard_output()
+    environment.install(
+        progress=lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+    )
 
 
 @eval_app.command
@@ -130,6 +153,40 @@ def generate(
     options = GeneratorOptions(samples=samples, max_tokens=max_tokens, seed=seed)
     for path in write_generated(directory, options):
         standard_output().print(f"written: {path}", highlight=False, soft_wrap=True)
+
+
+def chosen(through: Through, directory: Path) -> Runner | None:
+    """Return what asks; None for our own client. Raises UsageError without OpenCompass."""
+    if through == "kvproof":
+        return None
+    folder = directory / "opencompass"
+    return opencompass.Runner(environment.require(), folder, stock=through == "stock")
+
+
+def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | None:
+    """Return the prompts to use; None for our own. Raises UsageError."""
+    if stock or given == Path("opencompass"):
+        if cot or (stock and given not in (None, Path("opencompass"))):
+            raise UsageError(
+                "OpenCompass has one prompt of its own", "leave --prompts and --cot out"
+            )
+        return opencompass_prompts(environment.require().prompts)
+    if given is None:
+        if cot:
+            raise UsageError("--cot without --prompts", "give a checkout of THUDM/LongBench")
+        return None
+    return read_prompts(given, cot=cot)
+
+
+def conditions_of(asked: EvalConfig, found: Material, through: Through) -> Conditions:
+    """Return the conditions of the run; those of the stock configuration say what it is."""
+    if through == "kvproof":
+        return conditions(asked, found)
+    if through == "opencompass":
+        return conditions(asked, found, runner=opencompass.NAME)
+    made = conditions(asked, found, runner=opencompass.STOCK, extraction=opencompass.GUESSED)
+    notes = (*made.data.notes, opencompass.STOCK_NOTE)
+    return replace(made, data=replace(made.data, notes=notes))
 
 
 def publish(directory: Path, console: Console) -> Summary:

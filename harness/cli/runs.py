@@ -36,6 +36,7 @@ from kvproof.harness.events import (
     Threshold,
     exit_code,
 )
+from kvproof.harness.fault_events import FaultsConcluded
 from kvproof.harness.records import Manifest, RunWriter, read_run
 from kvproof.harness.sweep_events import Slower, SweepConcluded
 from kvproof.reports.markdown import append_step_summary, render_markdown
@@ -99,6 +100,8 @@ class ActiveRun:
         if isinstance(event, (PropertyVerdict, Replayed)):
             kind = event.verdict if isinstance(event, PropertyVerdict) else event.outcome
             self._counts[kind] = self._counts.get(kind, 0) + 1
+        if isinstance(event, FaultsConcluded):
+            self._counts |= event.outcomes
         if isinstance(event, SweepConcluded):
             for outcomes in event.outcomes.values():
                 for outcome, cells in outcomes.items():
@@ -137,7 +140,7 @@ def _what_is_wrong(event: AnyEvent) -> str:
             return f"{event.target}: {event.message}"
         case Threshold(verdict="fail"):
             return f"{event.name} is {event.measured:g}"
-        case SweepConcluded(verdict="fail" | "inconclusive"):
+        case SweepConcluded() | FaultsConcluded() if event.verdict != "pass":
             return event.reason
         case Slower():
             return f"{event.kernel} of {event.provider} takes {event.ratio:.2f} times the baseline"

@@ -34,6 +34,7 @@ def serve(
     device: str = "cpu",
     dtype: str = "auto",
     mode: Literal["exact", "batched"] = "exact",
+    attention: Literal["gather", "paged"] = "gather",
     max_model_len: int = 0,
     memory: str = DEFAULT_MEMORY,
     num_blocks: int = 0,
@@ -82,6 +83,9 @@ def serve(
         auto (that of the checkpoint), float32, float64, bfloat16.
     mode
         exact: one request per forward, so that answers do not depend on what else runs.
+    attention
+        gather: the model's own. paged: by the kernel that reads pages, where a step computes one
+        token of a request; in 16 bits.
     max_model_len
         Tokens of the longest prompt with its answer; what the model states by default.
     memory

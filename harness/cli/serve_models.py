@@ -80,7 +80,12 @@ def hugging_face(given: dict[str, Any]) -> Built:
         size = served.block_bytes(loaded.model, cache)
         cache = replace(cache, num_blocks=_blocks(given["memory"], size))
     language = served.HuggingFaceText(
-        loaded, cache, Path(given["model"]), mode=given["mode"], max_len=given["max_model_len"]
+        loaded,
+        cache,
+        Path(given["model"]),
+        mode=given["mode"],
+        attention=given["attention"],
+        max_len=given["max_model_len"],
     )
     return Built(Engine(pick(EngineConfig, given, cache=cache), language.model), language)
 

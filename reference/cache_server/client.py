@@ -12,7 +12,7 @@ Threads may share a client; a child of a fork makes its own.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from types import TracebackType
@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.arena import ArenaLost
-from kvproof.reference.cache_server.connection import CacheServerRefused, Connection, Session
+from kvproof.reference.cache_server.connection import (
+    CacheServerRefused,
+    Connection,
+    Session,
+    as_mapped,
+)
 from kvproof.reference.cache_server.process import this_process
 from kvproof.reference.cache_server.report import Report
 from kvproof.reference.cache_server.reservation import HeldLease, HeldLeases, Reservation
@@ -41,19 +46,23 @@ def connect(
     layout: bytes = b"",
     timeout: float = 5.0,
     verify: bool = False,
+    on_map: Callable[[memoryview], object] = as_mapped,
 ) -> CacheClient:
     """Return a client of the server at an address; nothing is sent before its first call.
 
     `namespace` and `layout`: see `Hello`. `timeout`: seconds without an answer after which the
     server counts as gone. `verify`: write checksums, and read nothing whose checksum is wrong.
+    `on_map`: called with all memory of a server as soon as it is mapped; what it returns is kept
+    as long as views into it are (`transfer.pinned.Pinned`, for a GPU).
     Raises ImportError without the extra `server`, ValueError for what is no address.
     """
     from kvproof.reference.cache_server.link import ZmqLink
 
     link = ZmqLink(address)
     return CacheClient(
-        link, token=token, namespace=namespace, layout=layout, timeout=timeout, verify=verify
-    )
+        link, token=token, namespace=namespace, layout=layout, timeout=timeout, verify=verify,
+        on_map=on_map,
+    )  # fmt: skip
 
 
 class CacheClient:
@@ -72,9 +81,10 @@ class CacheClient:
         layout: bytes = b"",
         timeout: float = 5.0,
         verify: bool = False,
+        on_map: Callable[[memoryview], object] = as_mapped,
     ) -> None:
         hello = m.Hello(token, this_process(), namespace, layout)
-        self._connection = Connection(link, hello, timeout=timeout)
+        self._connection = Connection(link, hello, timeout=timeout, on_map=on_map)
         self._verify = verify
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,11 @@ class CacheServerRefused(RuntimeError):
         self.reason = refused.reason
 
 
+def as_mapped(_: memoryview) -> object:
+    """Leave the memory of a server as it was mapped."""
+    return None
+
+
 class Held(Protocol):
     """A lease or a reservation."""
 
@@ -51,6 +57,8 @@ class Session:
     open: dict[int, Held] = field(default_factory=dict)
     """Number -> lease or reservation."""
     arena: memoryview | None = None
+    prepared: object = None
+    """What `on_map` made of the arena; it lives as long as something of the session does."""
     late: list[m.Request] = field(default_factory=list)
     """What is to be given back as soon as the server answers again."""
 
@@ -58,8 +66,10 @@ class Session:
 class Connection:
     """Calls of one client, one at a time; threads may share it, a fork may not."""
 
-    def __init__(self, link: Link, hello: m.Hello, *, timeout: float) -> None:
-        self._link, self._hello, self._timeout = link, hello, timeout
+    def __init__(
+        self, link: Link, hello: m.Hello, *, timeout: float, on_map: Callable[[memoryview], object]
+    ) -> None:
+        self._link, self._hello, self._timeout, self._on_map = link, hello, timeout, on_map
         self._lock = threading.RLock()
         self._pid, self._closed = os.getpid(), False
         self._number = 0
@@ -121,7 +131,9 @@ class Connection:
             return session.arena
 
     def _attach(self, session: Session) -> memoryview:
-        return self._link.attach(session.welcome, session.generation)
+        arena = self._link.attach(session.welcome, session.generation)
+        session.prepared = self._on_map(arena)
+        return arena
 
     def close(self) -> None:
         """Release all that is open and say goodbye.

@@ -15,6 +15,7 @@ from transformers import cache_utils
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
 
 from kvproof.reference.model_runner.batch import Batch
+from kvproof.reference.model_runner.decoding import Decoding
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import ALIGNMENT, Field
 from kvproof.reference.model_runner.specs import STATES, CachedLayer
@@ -24,6 +25,8 @@ class _Current:
     """The batch that the layers of one cache work on."""
 
     batch: Batch
+    reader: Decoding | None = None
+    """Of a step in which a kernel reads the pages."""
 
 
 class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no types here
@@ -54,9 +57,14 @@ class PagedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write and read [rows, heads, tokens, width] of keys and of values."""
-        old = self._exchange("keys", keys.transpose(1, 2)).transpose(1, 2)
-        return old, self._exchange("values", values.transpose(1, 2)).transpose(1, 2)
+        """Write and read [rows, heads, tokens, width] of keys and of values.
+
+        They are contiguous, as those of a `DynamicCache` are: a GPU chooses its kernels by strides.
+        """
+        if self._current.reader is not None:
+            return self._current.reader.take(self._group, self._pages, keys, values)
+        old = self._exchange("keys", keys.transpose(1, 2)).transpose(1, 2).contiguous()
+        return old, self._exchange("values", values.transpose(1, 2)).transpose(1, 2).contiguous()
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many columns attention sees, and the column of the first."""
@@ -140,9 +148,9 @@ class PagedCache(Cache):  # type: ignore[misc]  # transformers has no types here
             ]
         )
 
-    def bind(self, batch: Batch) -> None:
-        """Let the layers work on a batch."""
-        self._current.batch = batch
+    def bind(self, batch: Batch, reader: Decoding | None = None) -> None:
+        """Let the layers work on a batch; with a `reader`, they only write."""
+        self._current.batch, self._current.reader = batch, reader
         if not self._states:
             return
         tensors = {} if batch.fresh else _unpacked(self._states, batch.states())
@@ -188,7 +196,8 @@ def _unpacked(
     """Cut [rows, bytes] into tensors [rows, *shape] of their own memory."""
     tensors = {}
     for layer, part, offset in fields:
-        data = states[:, offset : offset + part.nbytes].contiguous()
+        data = states[:, offset : offset + part.nbytes]
+        data = data.clone(memory_format=torch.contiguous_format)  # also where one row is a view
         shape = (len(states), *part.shape)
         tensors[layer, part.name, part.place] = data.view(part.dtype).view(shape)
     return tensors

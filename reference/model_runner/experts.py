@@ -147,7 +147,7 @@ def replayed(model: Any, rows: torch.Tensor) -> Iterator[None]:
 
 def _told(block: Block, rows: torch.Tensor) -> Any:
     original = block.router.forward
-    ids = rows.reshape(-1, rows.shape[-1])
+    ids = rows.reshape(-1, rows.shape[-1]).to(next(block.module.parameters()).device)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         with _Choose(ids, block.choices) as mode:

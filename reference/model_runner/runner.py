@@ -13,7 +13,7 @@ from kvproof.reference.config import CacheConfig, ConfigError
 from kvproof.reference.model_runner.batch import Batch, Row
 from kvproof.reference.model_runner.content import Content, put, take
 from kvproof.reference.model_runner.experts import replayed
-from kvproof.reference.model_runner.forward import Forward
+from kvproof.reference.model_runner.forward import Attention, Forward
 from kvproof.reference.model_runner.images import Images, spans_inside
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import group_configs, layer_groups, page_map
@@ -66,12 +66,14 @@ class HuggingFaceModel:
         config: CacheConfig,
         *,
         mode: Mode = "exact",
+        attention: Attention = "gather",
         on_logits: OnLogits | None = None,
         choose: Choose | None = None,
     ) -> None:
         """`choose` samples, the likeliest token without it.
 
-        Raises ConfigError if the groups of `config` are not those of the model.
+        Raises ConfigError if the groups of `config` are not those of the model, and for an
+        attention that cannot serve it.
         """
         if mode not in MODES:
             raise ConfigError(f"mode {mode!r} must be one of {', '.join(MODES)}")
@@ -80,7 +82,8 @@ class HuggingFaceModel:
         self.choose = choose or likeliest
         device = next(model.parameters()).device
         self.memory = PagedMemory(page_map(found.layers, config), config, device)
-        self.forward = Forward(model, found, self.memory, experts=config.return_routed_experts)
+        experts = config.return_routed_experts
+        self.forward = Forward(model, found, self.memory, experts=experts, attention=attention)
         self.replays: dict[str, torch.Tensor] = {}
         """By request: expert ids [tokens, layers, ranks] by which its first tokens are routed (R4).
         Ids that the model would not choose make other entries: such a request needs a namespace
@@ -134,8 +137,9 @@ class HuggingFaceModel:
     def _run(self, rows: Sequence[Row], answers: Mapping[str, _Answer]) -> None:
         """Compute the next segment of each row."""
         batch = Batch(self.memory, rows)
+        plain = rows[0].work.request_id not in self.replays
         with self._told(rows[0]):
-            result = self.forward(batch, everywhere=self.on_logits is not None)
+            result = self.forward(batch, everywhere=self.on_logits is not None, plain=plain)
         self.forwards += 1
         self.computed += len(rows) * batch.tokens
         for index, row in enumerate(rows):

@@ -71,7 +71,8 @@ def self_check(model: Any) -> SelfCheck:
     """Compare transformers with itself, and the runner with transformers."""
     tokens = _tokens(model)
     whole = truth(model, tokens).logits
-    findings = []
+    again = truth(model, tokens, CHUNKS).logits
+    findings = [_upstream("the same prompt twice", again, truth(model, tokens, CHUNKS).logits, 0)]
     if next(model.parameters()).dtype in (torch.float32, torch.float64):
         limit = TOLERANCE * float(whole.abs().max())
         named: Sequence[tuple[str, Schedule]] = (
@@ -79,7 +80,8 @@ def self_check(model: Any) -> SelfCheck:
             ("a prompt token by token", ONE_BY_ONE),
         )
         for name, schedule in named:
-            findings.append(_upstream(name, whole, truth(model, tokens, schedule).logits, limit))
+            pieces = again if schedule is CHUNKS else truth(model, tokens, schedule).logits
+            findings.append(_upstream(name, whole, pieces, limit))
     findings.append(_reproduced(model, tokens))
     return SelfCheck(model.config.model_type, tuple(findings))
 

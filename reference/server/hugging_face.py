@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kvproof.reference.config import CacheConfig, ConfigError
+from kvproof.reference.model_runner.forward import Attention
 from kvproof.reference.model_runner.loading import Loaded
 from kvproof.reference.model_runner.page_map import page_map
 from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode
@@ -41,11 +42,20 @@ class HuggingFaceText:
     """See `Language`."""
 
     def __init__(
-        self, loaded: Loaded, config: CacheConfig, folder: Path, *, mode: Mode, max_len: int = 0
+        self,
+        loaded: Loaded,
+        config: CacheConfig,
+        folder: Path,
+        *,
+        mode: Mode,
+        attention: Attention = "gather",
+        max_len: int = 0,
     ) -> None:
-        """Raises ConfigError if the model is shorter than `max_len`."""
+        """Raises ConfigError if the model is shorter than `max_len`, or not for `attention`."""
         self._loaded, self.name = loaded, folder.resolve().name
-        self.model = HuggingFaceModel(loaded.model, config, mode=mode, choose=self._choose)
+        self.model = HuggingFaceModel(
+            loaded.model, config, mode=mode, attention=attention, choose=self._choose
+        )
         text = loaded.model.config.get_text_config()
         self.vocabulary = int(text.vocab_size)
         self.max_len = _length(max_len, getattr(text, "max_position_embeddings", None))

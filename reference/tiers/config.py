@@ -51,6 +51,13 @@ def read_disk(value: object) -> DiskPlace | None:
     return DiskPlace(Path(path), size)
 
 
+def check_remote(remote: object, *, weights: str) -> None:
+    """Refuse a store that others share without a name for the weights (H6). Raises ConfigError."""
+    rule = "the name of the weights if there is a remote store: others find objects by it"
+    example = "org/model@revision bf16"
+    require(remote is None or bool(weights), "weights", weights, rule, example)
+
+
 def check_tiers(
     host: object, disk: object, *, weights: object, caching: bool, algorithm: str
 ) -> None:

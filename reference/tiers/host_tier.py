@@ -1,6 +1,6 @@
 """Objects in host memory: bounded, least recently used first, fixed while they are read (G7, H6).
 
-    store --> resident --evict--> the store below, if there is one
+    store --> resident --evict--> the stores below, if there are any
                  ^                    |
                  +------ acquire -----+
 
@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kvproof.reference.stores.object_store import Bytes, Lease, ObjectStore, StoreStatus
+from kvproof.reference.tiers.below import HOST, Below
 from kvproof.reference.tiers.counts import TierCounts
 
-HOST, BELOW = "host", "disk"
+NOTHING: Mapping[str, ObjectStore] = {}
 
 
 class _Object:
@@ -40,7 +41,7 @@ class HostLease(Lease):
         tier: HostTier,
         views: Sequence[memoryview | None],
         pinned: Sequence[_Object],
-        below: Lease | None,
+        below: Lease,
     ) -> None:
         super().__init__(views)
         self._tier, self._pinned, self._below = tier, pinned, below
@@ -50,12 +51,11 @@ class HostLease(Lease):
         super().release()
         pinned, self._pinned = self._pinned, ()
         self._tier.unpin(pinned)
-        if self._below is not None:
-            self._below.release()
+        self._below.release()
 
 
 class HostTier:
-    """An `ObjectStore` of at most `capacity` bytes, above `below`, if there is one.
+    """An `ObjectStore` of at most `capacity` bytes, above those of `below`, by their names.
 
     `allocate` gives the memory of an object: pinned memory is the data plane's to hand out.
     """
@@ -64,11 +64,11 @@ class HostTier:
         self,
         capacity: int,
         *,
-        below: ObjectStore | None = None,
+        below: Mapping[str, ObjectStore] = NOTHING,
         allocate: Callable[[int], bytearray | memoryview] = bytearray,
     ) -> None:
         self.capacity = capacity
-        self.below = below
+        self.below = Below(below)
         self._allocate = allocate
         self._objects: OrderedDict[bytes, _Object] = OrderedDict()
         """Least recently used first."""
@@ -149,7 +149,7 @@ class HostTier:
         return gone
 
     def _spill(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        return self.below.store(objects) if objects and self.below is not None else frozenset()
+        return self.below.store(objects)
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
         """See `ObjectStore`."""
@@ -158,9 +158,8 @@ class HostTier:
     def where(self, keys: Sequence[bytes]) -> list[str | None]:
         """Tell in which tier each object is found first, None if in none (V1)."""
         missing = [key for key in keys if key not in self._objects]
-        found = self.below.lookup(missing) if self.below is not None and missing else ()
-        below = {key for key, there in zip(missing, found, strict=False) if there}
-        return [HOST if key in self._objects else BELOW if key in below else None for key in keys]
+        below = self.below.where(missing)
+        return [HOST if key in self._objects else below.get(key) for key in keys]
 
     def holds(self, key: bytes) -> bool:
         """Tell whether an object is in host memory itself."""
@@ -172,14 +171,11 @@ class HostTier:
         pinned = {key: self._pin(key) for key in dict.fromkeys(keys) if key in self._objects}
         missing = [key for key in dict.fromkeys(keys) if key not in pinned]
         self.counts.hits += len(pinned)
-        views: dict[bytes, memoryview | None] = {}
-        below = None
-        if self.below is not None and missing:
-            below = self.below.acquire(missing)
-            views = dict(zip(missing, below.views, strict=True))
-            for key, view in views.items():
-                if view is not None and self._put(key, view, dict.fromkeys(keys), spilled):
-                    pinned[key] = self._pin(key)
+        below = self.below.acquire(missing)
+        views = dict(zip(missing, below.views, strict=True))
+        for key, view in views.items():
+            if view is not None and self._put(key, view, dict.fromkeys(keys), spilled):
+                pinned[key] = self._pin(key)
         self.counts.misses += len(missing)
         lease = self._lease(keys, pinned, views, below)
         self._spill(spilled)
@@ -190,7 +186,7 @@ class HostTier:
         keys: Sequence[bytes],
         pinned: Mapping[bytes, _Object],
         below: Mapping[bytes, memoryview | None],
-        lease: Lease | None,
+        lease: Lease,
     ) -> HostLease:
         views = [
             memoryview(pinned[key].data).cast("B").toreadonly() if key in pinned else below.get(key)
@@ -218,11 +214,9 @@ class HostTier:
         here = [key for key in dropped if key in self._objects]
         for key in here:
             self._forget(key)
-        if self.below is None:
-            return len(here)
-        there = sum(self.below.lookup([key for key in dropped if key not in here]))
-        self.below.drop(dropped)
-        return len(here) + there
+        below = {*self.below.where([*dropped])}
+        self.below.drop([*dropped])
+        return len(below.union(here))
 
     def clear(self) -> int:
         """Forget all objects in host memory; those below are another store's (H6)."""
@@ -236,7 +230,7 @@ class HostTier:
         return [*self._objects]
 
     def flush(self) -> None:
-        """Let the store below have everything, too: nobody will evict it any more."""
+        """Let the stores below have everything, too: nobody will evict it any more."""
         self._spill({key: each.data for key, each in self._objects.items()})
 
     def status(self) -> StoreStatus:

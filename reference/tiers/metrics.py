@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from kvproof.reference.tiers.below import DISK, HOST
 from kvproof.reference.tiers.disk_tier import DiskTier
-from kvproof.reference.tiers.host_tier import BELOW, HOST, HostTier
+from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.reference.tiers.tiers import Tiers
 
 try:
@@ -58,7 +59,7 @@ class TierCollector(Collector):
 
     def _levels(self) -> dict[str, HostTier | DiskTier]:
         host, disk = self._tiers.host, self._tiers.disk
-        return {HOST: host} if disk is None else {HOST: host, BELOW: disk}
+        return {HOST: host} if disk is None else {HOST: host, DISK: disk}
 
     def _counts(self) -> Iterator[Metric]:
         levels = {name: asdict(tier.counts) for name, tier in self._levels().items()}
@@ -90,6 +91,6 @@ class TierCollector(Collector):
             ("new", self._tiers.loaded),
             ("resumed", self._tiers.loaded_again),
         ):
-            for name in self._levels():
+            for name in (HOST, *self._tiers.host.below.stores):
                 family.add_metric([name, request], loaded[name])
         return family

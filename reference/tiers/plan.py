@@ -6,8 +6,8 @@ hit is: by floors (`hit_length`). What that takes from the tiers are its *needs*
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.groups import BlockClass
@@ -46,8 +46,21 @@ class Plan(NamedTuple):
         return any(need.part == object_key.STATE for need in self.needs)
 
 
-Has = Callable[[bytes], bool]
-"""Whether a tier holds the object of a key."""
+WINDOW = 64
+"""Objects that a plan asks a far store for at once: more than one, and not all of a long prompt."""
+
+
+class Found(Protocol):
+    """What the tiers hold."""
+
+    far: bool
+    """Whether each question may go to another machine."""
+
+    def expect(self, keys: list[bytes]) -> None:
+        """Ask for many objects at once."""
+
+    def there(self, key: bytes) -> bool:
+        """Tell whether a tier holds an object."""
 
 
 class Planner:
@@ -63,10 +76,10 @@ class Planner:
         self.strict = config.require_cached_experts
 
     def plan(
-        self, request: Live, links: list[bytes], key: Callable[[bytes, str], bytes], has: Has
+        self, request: Live, links: list[bytes], key: Callable[[bytes, str], bytes], found: Found
     ) -> Plan | None:
         """Return the longest hit that needs the tiers, None if they would not help."""
-        union = _Union(self, request, links, key, has)
+        union = _Union(self, request, links, key, found)
         length = union.longest()
         before = self.hits.find(request, request.prompt - 1).tokens(self.unit)
         if length * self.unit <= before:
@@ -97,10 +110,10 @@ class _Union:
         request: Live,
         links: list[bytes],
         key: Callable[[bytes, str], bytes],
-        has: Has,
+        found: Found,
     ) -> None:
         self._planner, self._request, self._residency = planner, request, planner.residency
-        self._links, self._key, self._has_key = links, key, has
+        self._links, self._key, self._found = links, key, found
         self.match = self._residency.trie.match(
             request.namespace, request.tokens, request.segments, len(links)
         )
@@ -112,7 +125,7 @@ class _Union:
     def _known(self) -> int:
         """Return the leading units whose blocks of full attention are somewhere."""
         units = self.match.units
-        while units < len(self._links) and self._has(object_key.FULL, units):
+        while units < len(self._links) and self._next(object_key.FULL, units, self.match.units):
             units += 1
         return units
 
@@ -125,7 +138,17 @@ class _Union:
         return next(proven, self.match.units)
 
     def _has(self, part: str, unit: int) -> bool:
-        return self._has_key(self._key(self._links[unit], part))
+        return self._found.there(self._key(self._links[unit], part))
+
+    def _next(self, part: str, unit: int, first: int) -> bool:
+        """Tell the same of one unit after the other, from `first` on."""
+        if (unit - first) % WINDOW == 0:
+            self._expect(part, range(unit, min(unit + WINDOW, len(self._links))))
+        return self._has(part, unit)
+
+    def _expect(self, part: str, units: Iterable[int]) -> None:
+        if self._found.far:
+            self._found.expect([self._key(self._links[unit], part) for unit in units])
 
     def longest(self) -> int:
         """Return the longest valid length, in units (X2)."""
@@ -156,6 +179,7 @@ class _Union:
             stop = length // unit
             while stop:
                 seen = range(stop - 1, rule.first_unit(stop * unit) - 1, -1)
+                self._expect(object_key.local(index), seen)
                 hole = next((each for each in seen if not self._there(index, each)), None)
                 if hole is None:
                     break
@@ -179,6 +203,8 @@ class _Union:
     def _state(self, length: int) -> int:
         unit, resident = self._planner.unit, self._checkpoint(length)
         for units in range(length // unit, resident // unit, -1):
+            if (length // unit - units) % WINDOW == 0:
+                self._expect(object_key.STATE, range(max(0, units - WINDOW), units))
             if self._has(object_key.STATE, units - 1):
                 return units * unit
         return resident
@@ -188,7 +214,7 @@ class _Union:
         known = self._rows()
         count = 0
         while count < self._units and (
-            (count < len(known) and known[count]) or self._has(object_key.EXPERTS, count)
+            (count < len(known) and known[count]) or self._next(object_key.EXPERTS, count, 0)
         ):
             count += 1
         return count
@@ -222,6 +248,7 @@ class _Union:
     def _experts(self, reach: int) -> Iterator[Need]:
         """Rows travel with their blocks; for those that are here they are not fetched alone."""
         known = self._rows() if self._planner.strict else [True] * self.match.units
+        self._expect(object_key.EXPERTS, range(reach))
         for unit in range(reach):
             missing = unit >= self.match.units or not known[unit]
             if missing and self._has(object_key.EXPERTS, unit):

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from kvproof.reference.access import ALLOWED, Access
 from kvproof.reference.cache_manager import NO_SPANS, CacheManager
+from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
 from kvproof.reference.requests import Admission, Live, Refusal
+from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.tiers import Tiers
 
 
-class Tiered:
-    """Answers like the manager behind it; a manager without tiers pays nothing."""
+class TieredManager(CacheManager):
+    """A manager whose hits are those of index and tiers together.
 
-    def __init__(self, manager: CacheManager, tiers: Tiers) -> None:
-        self.manager = manager
-        self.tiers = tiers
+    A subclass, because everything but admission is the manager's own, at its own cost; a manager
+    without tiers is none of these and pays nothing.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        """Everything but admission is the manager's own."""
-        return getattr(self.manager, name)
-
-    @property
-    def as_manager(self) -> CacheManager:
-        """The same object, for those who ask for a manager and call what a manager has."""
-        return cast("CacheManager", self)
+    def __init__(
+        self, config: EngineConfig, mover: object, *, remote: ObjectStore | None = None
+    ) -> None:
+        """See `Tiers`."""
+        super().__init__(config.cache)
+        self.tiers = Tiers(config, self, mover, remote=remote)
 
     def admit(
         self,
@@ -40,12 +39,12 @@ class Tiered:
         resumed: bool = False,
     ) -> Admission | Refusal:
         """See `CacheManager.admit`; refused with `loading` while objects are on their way."""
-        request = Live(request_id, tokens, namespace, spans, self.manager.config.layout.unit)
+        request = Live(request_id, tokens, namespace, spans, self.config.layout.unit)
         request.access = access
         sources = self.tiers.prepare(request, compute)
         if isinstance(sources, Refusal):
             return sources
-        answer = self.manager.admit(
+        answer = super().admit(
             request_id,
             request.tokens,
             namespace=namespace,

@@ -1,6 +1,6 @@
 """The tiers below the pool: what is evicted goes there, and comes back instead of being computed.
 
-    eviction    blocks and states --save--> host --spill--> disk
+    eviction    blocks and states --save--> host --spill--> disk, remote
     admission   plan -> room? -> fetch -> load -> index; then the request hits as ever
 
 Parts of a unit come and go on their own, and a hit is what is valid for every group over index
@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.checkpoints import Checkpoint
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.local_blocks import Run
 from kvproof.reference.requests import LOADING, Live, Refusal
-from kvproof.reference.tiers.config import read_disk, read_size
+from kvproof.reference.stores.object_store import ObjectStore
+from kvproof.reference.tiers.below import DISK, HOST, REMOTE, TIERS
+from kvproof.reference.tiers.config import check_remote, read_disk, read_size
 from kvproof.reference.tiers.disk_tier import LOG, DiskTier
 from kvproof.reference.tiers.fetch import Direct, Source
 from kvproof.reference.tiers.files import Folder
-from kvproof.reference.tiers.host_tier import HOST, HostTier
+from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.reference.tiers.load import Loader
 from kvproof.reference.tiers.nodes import Inventory, Leaving, NodeKeys
 from kvproof.reference.tiers.object_key import EXPERTS, ObjectKeys
@@ -42,8 +45,19 @@ Sources = dict[str, int]
 class Tiers:
     """All tiers of one cache. Single-threaded; deterministic as long as its source is (C7)."""
 
-    def __init__(self, config: EngineConfig, cache: CacheManager, mover: object) -> None:
-        """`mover` moves the bytes. Raises ValueError for a model that cannot."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        cache: CacheManager,
+        mover: object,
+        *,
+        remote: ObjectStore | None = None,
+    ) -> None:
+        """`mover` moves the bytes, `remote` is below the disk and may be shared by hosts.
+
+        Raises ValueError for a model that cannot move bytes, ConfigError for weights without a
+        name where other processes find objects by it.
+        """
         if not isinstance(mover, Mover):
             raise ValueError(
                 f"host_tier {config.host_tier!r} needs a model that moves blocks; "
@@ -52,7 +66,12 @@ class Tiers:
         place = read_disk(config.disk_tier)
         self._folder = Folder(place.path) if place else None
         self.disk = DiskTier(self._folder, place.size) if place and self._folder else None
-        self.host = HostTier(read_size(config.host_tier), below=self.disk)
+        check_remote(remote, weights=config.weights)
+        below = {DISK: self.disk, REMOTE: remote}
+        self.host = HostTier(
+            read_size(config.host_tier),
+            below={name: store for name, store in below.items() if store is not None},
+        )
         self.source: Source = Direct(self.host)
         self.patience = PATIENCE
         self.loaded: Counter[str] = Counter()
@@ -69,6 +88,7 @@ class Tiers:
         self._inventory = Inventory(cache.residency, self._nodes, self._keys)
         self._waiting: dict[str, Waiting] = {}
         self._nonce, self._epoch = os.urandom(16), 0
+        self._closed = self._aside = False
         cache.trie.attached = [*cache.trie.attached, self._nodes]
         cache.residency.tiers = self
 
@@ -102,11 +122,12 @@ class Tiers:
         Returns which tokens of the hit came from which tier. A refusal says that objects are on
         their way, how many, and how many are here; nothing has changed then (B4, C8).
         """
-        if not request.access.read:
+        if self._aside or not request.access.read:
             return {}
         waiting = self._waiting.get(request.id) or self._wait(request)
         while waiting.polls <= self.patience:
-            plan = self._planner.plan(request, waiting.links, self._keys.key, waiting.there)
+            waiting.look_again()
+            plan = self._planner.plan(request, waiting.links, self._keys.key, waiting)
             if plan is None or not self._loader.fits(request, plan, compute):
                 break
             if all(need.key in waiting.views for need in plan.needs):
@@ -121,10 +142,20 @@ class Tiers:
         waiting.release()
         return {}
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Bring nothing back for what is admitted meanwhile: its content is at hand (C5)."""
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+
     def _wait(self, request: Live) -> Waiting:
         units = (request.prompt - 1) // self._residency.unit
         links = self._keys.chain(request.namespace, request.tokens, request.segments, units)
-        waiting = self._waiting[request.id] = Waiting(self.source, links)
+        far = REMOTE in self.host.below.stores
+        waiting = self._waiting[request.id] = Waiting(self.source, links, far=far)
         return waiting
 
     def _size(self, part: str) -> int:
@@ -141,9 +172,9 @@ class Tiers:
         """
         slow: dict[int, str] = {}
         for need in plan.needs:
-            if slow.get(need.unit, HOST) == HOST:
-                slow[need.unit] = places[need.key] or HOST
-        slowest = next((place for place in slow.values() if place != HOST), HOST)
+            found = slow.get(need.unit, HOST), places[need.key] or HOST
+            slow[need.unit] = max(found, key=TIERS.index)
+        slowest = max(slow.values(), key=TIERS.index, default=HOST)
         counts, unit = Counter[str](), self._residency.unit
         for number in range(plan.before // unit, plan.length):
             known = max(0, plan.before - number * unit)
@@ -169,9 +200,14 @@ class Tiers:
         return sum(waiting.loading for waiting in self._waiting.values())
 
     def close(self) -> None:
-        """Write what host memory has to the disk, and let other processes use the folder."""
-        if self._folder is not None and not self._folder.closed:
+        """Give what host memory has to the tiers below, and let others use the folder.
+
+        Idempotent; a remote store stays open, it is its owner's.
+        """
+        if not self._closed:
+            self._closed = True
             self.host.flush()
+        if self._folder is not None and not self._folder.closed:
             self._folder.close()
 
     def clear(self) -> None:

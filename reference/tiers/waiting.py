@@ -12,8 +12,8 @@ from kvproof.reference.tiers.plan import Need
 class Waiting:
     """What one request has got from the tiers so far; it holds leases until `release`."""
 
-    def __init__(self, source: Source, links: list[bytes]) -> None:
-        self.links = links
+    def __init__(self, source: Source, links: list[bytes], *, far: bool) -> None:
+        self.links, self.far = links, far
         self.views: dict[bytes, memoryview] = {}
         self.places: dict[bytes, str | None] = {}
         """Where each object was found when it was asked for (V1)."""
@@ -24,6 +24,7 @@ class Waiting:
         self._source = source
         self._fetch: Fetch | None = None
         self._asked: list[Need] = []
+        self._expected: dict[bytes, bool] = {}
         self._leases: list[Lease] = []
 
     @property
@@ -31,11 +32,23 @@ class Waiting:
         """Tell whether something is on its way."""
         return self._fetch is not None
 
+    def expect(self, keys: list[bytes]) -> None:
+        """Ask for many objects at once."""
+        places = self._source.where(keys)
+        self._expected |= {key: place is not None for key, place in zip(keys, places, strict=True)}
+
+    def look_again(self) -> None:
+        """Believe no answer to `expect` any longer: objects come and go."""
+        self._expected.clear()
+
     def there(self, key: bytes) -> bool:
         """Tell whether a plan may count on an object."""
         if key in self.views:
             return True
-        return key not in self.failed and self._source.where([key])[0] is not None
+        if key in self.failed:
+            return False
+        expected = self._expected.get(key)
+        return self._source.where([key])[0] is not None if expected is None else expected
 
     def ask(self, needs: Sequence[Need]) -> None:
         """Begin to read what is not here, unless a fetch is under way."""

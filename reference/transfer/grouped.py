@@ -142,7 +142,7 @@ class Transfer:
         ).run()  # fmt: skip
 
     def _check_objects(self, objects: Sequence[HostObject]) -> None:
-        pinned = self.groups.device.type != "cpu"
+        pinned = self.groups.device.type != "cpu" and self.layout.nbytes
         for index, each in enumerate(objects):
             if each.layout.fingerprint != self.layout.fingerprint:
                 raise TransferError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from kvproof.reference.transfer.chunk_layout import ChunkLayout, LayoutError
@@ -70,6 +72,9 @@ class HostObject:
         self.layout = layout
         self.raw = raw
         """All bytes, those between groups too."""
+        self.lent = False
+        """Whether somebody else keeps the memory; who moves it waits for the event before giving
+        it back."""
         self._origin, self._segment = origin, segment
 
     @classmethod
@@ -79,8 +84,17 @@ class HostObject:
 
     @classmethod
     def over(cls, layout: ChunkLayout, buffer: memoryview | bytearray) -> HostObject:
-        """Return views of somebody's writable memory, for example of a shared segment."""
-        return cls(layout, torch.frombuffer(buffer, dtype=torch.uint8))
+        """Return views of somebody's memory, for example of a shared segment.
+
+        They keep `buffer` from being released. Out of one that is read-only nothing but a
+        retrieve is allowed. A GPU needs it to be `Pinned`.
+        """
+        array = np.frombuffer(buffer, np.uint8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch knows no read-only tensors
+            made = cls(layout, torch.from_numpy(array))
+        made.lent = True
+        return made
 
     def get_tensor(self, group: int) -> torch.Tensor:
         """Return [planes of K and V, layers, tokens, heads, width] of one group, in its dtype."""

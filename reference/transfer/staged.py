@@ -56,7 +56,9 @@ class Staged:
             self._batch(whole[first : first + size], start)
         self._cut([at for at in chunks if at not in whole])
         self._pages()
-        return self._end()
+        event = self._end()
+        self._staging.keep(self._objects, event)
+        return event
 
     def _batch(self, chunks: Sequence[int], first: int) -> None:
         """Move whole chunks through as many slots."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from kvproof.reference.transfer.chunk_layout import ALIGNMENT, ChunkLayout, LayoutError
-from kvproof.reference.transfer.host_object import rows, typed
+from kvproof.reference.transfer.host_object import HostObject, rows, typed
 from kvproof.reference.transfer.streams import Event, Streams, streams_of
 
 
@@ -33,7 +33,15 @@ class Staging:
         size = max(layout.nbytes, ALIGNMENT)  # slots of nothing are aligned too
         self.buffer = torch.empty((slots, size), dtype=torch.uint8, device=device)
         self.streams = streams or streams_of(self.buffer.device)
-        self._released: list[Event] = [None] * slots
+        # Memory of the buffer may have had another use, of which this stream alone knows the end.
+        self._released: list[Event] = [self.streams.compute.record()] * slots
+        self._kept: list[tuple[Event, Sequence[HostObject]]] = []
+        if self.buffer.is_cuda:
+            self.streams.copies.run(self._use)
+
+    def _use(self) -> None:
+        """Tell torch that the slots are not free while copies still run."""
+        self.buffer.record_stream(torch.cuda.current_stream(self.buffer.device))
 
     @property
     def batch_slots(self) -> int:
@@ -75,6 +83,15 @@ class Staging:
     def released(self, slots: Sequence[int]) -> list[Event]:
         """Return the events after which the slots may be overwritten."""
         return [self._released[slot] for slot in slots]
+
+    def keep(self, objects: Sequence[HostObject], event: Event) -> None:
+        """Keep the memory of objects until an event: torch knows of copies, but not of kernels.
+
+        Not that which is lent: its owner is told when the event has happened.
+        """
+        mine = [each for each in objects if not each.lent]
+        done = self.streams.copies.done
+        self._kept = [each for each in (*self._kept, (event, mine)) if not done(each[0])]
 
     def release(self, slots: Sequence[int], event: Event) -> None:
         """Say that the slots are in use until an event."""

@@ -23,6 +23,9 @@ class Stream(Protocol):
     def wait(self, event: Event) -> None:
         """Let no later work begin before the event."""
 
+    def done(self, event: Event) -> bool:
+        """Tell whether an event of any stream has happened, without waiting."""
+
 
 class Inline:
     """Work is done when it is enqueued."""
@@ -37,6 +40,10 @@ class Inline:
 
     def wait(self, event: Event) -> None:
         """Go on: there is nothing to wait for."""
+
+    def done(self, event: Event) -> bool:
+        """Everything has happened already."""
+        return event is None
 
 
 class CudaStream:
@@ -58,6 +65,10 @@ class CudaStream:
         """Wait on the GPU, not on the host."""
         if event is not None:
             self._stream.wait_event(event)
+
+    def done(self, event: Event) -> bool:
+        """Ask the GPU."""
+        return event is None or bool(event.query())
 
 
 class Streams(Protocol):

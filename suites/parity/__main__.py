@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +17,9 @@ from rich.console import Console
 from kvproof.harness.errors import UsageError
 from kvproof.suites.parity import table
 from kvproof.suites.parity.cells import Cell, Report, versions
-from kvproof.suites.parity.job import Job, run
+from kvproof.suites.parity.job import Job
 from kvproof.suites.parity.levels import LEVELS
+from kvproof.suites.parity.pool import compute
 from kvproof.suites.parity.zoo import FAMILIES
 
 DTYPES = ("float32", "float64", "bfloat16")
@@ -38,6 +37,7 @@ def main(  # the signature is the command line
     device: str = "cpu",
     bugs: bool = True,
     jobs: int = 0,
+    seconds: float = 0,
     output: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
 ) -> int:
     """Run the zoo, or some families of it.
@@ -55,29 +55,33 @@ def main(  # the signature is the command line
     bugs
         Also plant bugs, in float32, and demand that each is seen.
     jobs
-        Processes; 0: one for each core, at most one for each family.
+        Processes; 0: one for each core, on a GPU at most eight, at most one for each family.
+    seconds
+        Give up what is not finished by then; 0: never.
     output
-        Files to write, .json or .md; may be repeated.
+        Files to write, .json or .md; may be repeated. They are written anew whenever a family is
+        finished.
 
     """
     _known("family", families, tuple(FAMILIES))
     _known("level", level, tuple(each.name for each in LEVELS))
     _known("dtype", dtype, DTYPES)
     _known("output", [path.suffix for path in output], (".json", ".md"))
-    started = time.monotonic()
     todo = [
         Job(family, each, device, level, bugs and each == "float32")
-        for family in families or FAMILIES
-        for each in dtype
+        for family in dict.fromkeys(families or FAMILIES)
+        for each in dict.fromkeys(dtype)
     ]
-    cells = list(_run(todo, jobs or _cores(device)))
-    order = {(job.family, job.dtype): place for place, job in enumerate(todo)}
-    cells.sort(key=lambda cell: order[cell.family, cell.dtype])
-    report = Report(versions(device), cells, time.monotonic() - started)
+    run = _Run(todo, Report(versions(device), [], 0), output)
+    for news in compute(todo, processes=jobs or _cores(device), seconds=seconds):
+        if news.cell is not None:
+            run.cells.append(news.cell)
+        if news.done:
+            run.finish(news.job)
+    report = run.report()
     _show(report)
-    for path in output:
-        _write(path, report)
-    return 1 if report.failed else 0
+    run.write()
+    return 1 if report.failed or report.unfinished else 0
 
 
 def _known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -87,19 +91,51 @@ def _known(what: str, given: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _cores(device: str) -> int:
-    """Return how many processes: one on a GPU, whose order of kernels is then its own."""
-    return 1 if device != "cpu" else len(os.sched_getaffinity(0))
+    """Return how many processes: each of those on a GPU takes half a gigabyte of it."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if device == "cpu" else min(8, cores)
 
 
-def _run(todo: Sequence[Job], jobs: int) -> Iterator[Cell]:
-    """Compute jobs in processes of their own; a console that is a terminal shows how far it is."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # inherited: torch reads it when a process begins
-    with ProcessPoolExecutor(min(jobs, len(todo)), mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(run, job) for job in todo]
-        for count, done in enumerate(as_completed(waiting), 1):
-            if sys.stderr.isatty():
-                sys.stderr.write(f"\r{count} of {len(todo)}\033[K" + "\n" * (count == len(todo)))
-            yield from done.result()
+class _Run:
+    """What is known so far."""
+
+    def __init__(self, todo: Sequence[Job], empty: Report, output: Sequence[Path]) -> None:
+        self.cells: list[Cell] = []
+        self._todo, self._empty, self._output = todo, empty, output
+        self._order = {(job.family, job.dtype): place for place, job in enumerate(todo)}
+        self._left = dict.fromkeys(todo)
+        self._started = time.monotonic()
+
+    def finish(self, job: Job) -> None:
+        """Tell how a job went, and write everything that is known."""
+        del self._left[job]
+        own = [cell for cell in self.cells if (cell.family, cell.dtype) == (job.family, job.dtype)]
+        failed = sum(not cell.passed for cell in own)
+        line = f"[{len(self._todo) - len(self._left)}/{len(self._todo)}] {job.family} {job.dtype}: "
+        line += f"{len(own)} cells, {failed} failed, {sum(cell.seconds for cell in own):.0f} s"
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+        self.write()
+
+    def report(self) -> Report:
+        """Return the cells in the order of the zoo."""
+        cells = sorted(self.cells, key=lambda cell: self._order[cell.family, cell.dtype])
+        left = tuple(f"{job.family} {job.dtype}" for job in self._left)
+        seconds = time.monotonic() - self._started
+        return msgspec.structs.replace(self._empty, cells=cells, seconds=seconds, unfinished=left)
+
+    def write(self) -> None:
+        """Write the files, each at once: a reader never sees half of one."""
+        report = self.report()
+        for path in self._output:
+            text = table.markdown(report) if path.suffix == ".md" else _json(report)
+            part = path.with_name(f".{path.name}.part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+
+
+def _json(report: Report) -> str:
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode()
 
 
 def _show(report: Report) -> None:
@@ -112,13 +148,6 @@ def _show(report: Report) -> None:
         f"transformers {about.transformers}, torch {about.torch}, {about.device}: "
         f"{len(report.cells)} cells, {len(report.failed)} failed, {report.seconds:.0f} s"
     )
-
-
-def _write(path: Path, report: Report) -> None:
-    if path.suffix == ".md":
-        path.write_text(table.markdown(report), encoding="utf-8")
-    else:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions
 from typing import TypeAlias
 
 import msgspec
 import torch
 import transformers
+
+from kvproof.harness.errors import UsageError
 
 KERNELS = ("causal_conv1d", "fla", "kernels", "mamba_ssm")
 """Packages that change, unasked, how transformers computes recurrences."""
@@ -28,6 +30,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     bug: bool = False
     """A planted bug, which passes if it is seen."""
+    crashed: bool = False
+    """Something was raised; `wrong` says what."""
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -46,6 +50,8 @@ class Report(msgspec.Struct, frozen=True):
     versions: Versions
     cells: list[Cell]
     seconds: float
+    unfinished: tuple[str, ...] = ()
+    """Families, with their types, that were given up."""
 
     @property
     def failed(self) -> list[Cell]:
@@ -58,7 +64,11 @@ Row: TypeAlias = tuple[str, str]
 
 
 def versions(device: str) -> Versions:
-    """Return what is installed here."""
+    """Return what is installed here. Raises UsageError for a device that is not there."""
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        hint = f"torch {torch.__version__} sees no GPU here; --device cpu"
+        raise UsageError(f"device {device!r} cannot be used", hint)
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-    installed = tuple(package for package in KERNELS if find_spec(package))
+    packages = packages_distributions()  # a folder of such a name in the way is none of them
+    installed = tuple(package for package in KERNELS if package in packages)
     return Versions(str(torch.__version__), transformers.__version__, name, installed)

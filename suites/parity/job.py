@@ -1,9 +1,10 @@
-"""One family in one process."""
+"""One family in one type, on one device."""
 
 from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ SELF_CHECK = "self"
 
 
 class Job(NamedTuple):
-    """What one process computes."""
+    """What one process computes at a time."""
 
     family: str
     dtype: str
@@ -39,45 +40,66 @@ def subject(family: str, dtype: str = "float32", device: str = "cpu") -> Subject
     return Subject(family, model, probe(model), FAMILIES[family].image)
 
 
-def run(job: Job) -> list[Cell]:
+def run(job: Job) -> Iterator[Cell]:
     """Compute all cells of a job, on one thread: more are slower on models so small."""
     torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False  # timing would choose the algorithm
     transformers.logging.set_verbosity_error()
-    return list(_cells(job, subject(job.family, job.dtype, job.device)))
+    try:
+        on = subject(job.family, job.dtype, job.device)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other families go on
+        yield crashed(job, _spelled(error))
+        return
+    yield from _cells(job, on)
+
+
+def crashed(job: Job, wrong: str, *, level: str = SELF_CHECK) -> Cell:
+    """Say what kept a cell from being computed."""
+    return Cell(
+        family=job.family, dtype=job.dtype, level=level, passed=False, wrong=wrong, crashed=True
+    )
+
+
+def _spelled(error: Exception) -> str:
+    """Say what was raised and where, innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__}: {str(error).strip()[:500]} ({where})"
 
 
 def _cells(job: Job, on: Subject) -> Iterator[Cell]:
-    def cell(name: str, check: Callable[[], Outcome], *, bug: bool = False) -> Cell:
-        started = time.monotonic()
-        outcome = check()
-        return Cell(
-            family=job.family,
-            dtype=job.dtype,
-            level=name,
-            passed=outcome.passed is not bug,
-            difference=outcome.difference if math.isfinite(outcome.difference) else None,
-            limit=outcome.limit,
-            wrong=outcome.wrong,
-            detail=outcome.detail,
-            seconds=time.monotonic() - started,
-            bug=bug,
-        )
-
-    upstream = cell(SELF_CHECK, lambda: _self_check(on))
+    upstream = _cell(job, SELF_CHECK, lambda: _self_check(on))
     yield upstream
     if not upstream.passed:
         return
     for level in LEVELS:
-        if (
-            level.applies(on)
-            and level.fits(job.dtype)
-            and level.name in (job.levels or [level.name])
-        ):
-            yield cell(level.name, lambda level=level: level.check(on))  # type: ignore[misc] # bound per iteration
+        wanted = level.name in (job.levels or [level.name])
+        if wanted and level.applies(on) and level.fits(job.dtype):
+            yield _cell(job, level.name, lambda level=level: level.check(on))  # type: ignore[misc] # bound per iteration
     for each in BUGS if job.bugs else ():
         if each.visible(on):
-            yield cell(each.name, lambda each=each: seen(on, each), bug=True)  # type: ignore[misc] # bound per iteration
+            yield _cell(job, each.name, lambda each=each: seen(on, each), bug=True)  # type: ignore[misc] # bound per iteration
+
+
+def _cell(job: Job, name: str, check: Callable[[], Outcome], *, bug: bool = False) -> Cell:
+    started = time.monotonic()
+    try:
+        outcome = check()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other levels go on
+        return crashed(job, _spelled(error), level=name)
+    return Cell(
+        family=job.family,
+        dtype=job.dtype,
+        level=name,
+        passed=outcome.passed is not bug,
+        difference=outcome.difference if math.isfinite(outcome.difference) else None,
+        limit=outcome.limit,
+        wrong=outcome.wrong,
+        detail=outcome.detail,
+        seconds=time.monotonic() - started,
+        bug=bug,
+    )
 
 
 def _self_check(on: Subject) -> Outcome:

@@ -32,6 +32,8 @@ def rows(cells: Sequence[Cell]) -> Iterator[tuple[str, str, list[str]]]:
 
 def spell(cell: Cell) -> str:
     """Write the largest difference; a failure says so in words."""
+    if cell.crashed:
+        return "CRASHED"
     if cell.difference is None:
         size = "inf"
     else:
@@ -89,7 +91,7 @@ def _size(cell: Cell) -> float:
 
 
 def _coloured(text: str) -> str:
-    return f"[bold red]{text}[/]" if text.startswith("FAILS") else text
+    return f"[bold red]{text}[/]" if text.startswith(("FAILS", "CRASHED")) else text
 
 
 def markdown(report: Report) -> str:
@@ -115,6 +117,8 @@ def _line(texts: Iterable[str]) -> str:
 
 def reasons(report: Report) -> Iterator[str]:
     """Say what each failure is about."""
+    if report.unfinished:
+        yield f"given up: {', '.join(report.unfinished)}"
     for cell in report.failed:
         where = f"{cell.family} {cell.dtype}, {cell.level}"
         limit = f"{spell(cell)}, limit {cell.limit:.0e}"

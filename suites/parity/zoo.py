@@ -33,10 +33,19 @@ def _random(seed: int) -> Iterator[None]:
 
 
 def build(
-    name: str, dtype: torch.dtype = torch.float32, *, device: str = "cpu", seed: int = 0
+    name: str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    **changes: Any,
 ) -> Any:
-    """Make a tiny model, ready for inference. Equal for equal seeds."""
+    """Make a tiny model, ready for inference. Equal for equal seeds.
+
+    `changes` are fields of its config.
+    """
     family = FAMILIES[name]
+    family = family._replace(fields={**family.fields, **changes})
     with torch.no_grad(), _random(seed):
         model = _attending(family)
         for parameter, values in model.named_parameters():

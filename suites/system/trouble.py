@@ -58,7 +58,7 @@ def give_tiers(engine: Any, config: Config, modules: Any) -> None:
     tiers, given = engine.tiers, config["tiers"]
     if given["disk"]:
         tiers.disk = modules.disk_tier.DiskTier(MemoryFiles(), given["disk"])
-        tiers.host.below = tiers.disk
+        tiers.host.below.stores["disk"] = tiers.disk
     tiers.patience = given["patience"]
     tiers.source = Slow(tiers.source)
 

@@ -44,10 +44,12 @@ FACTS = {
 
 
 _PROMPT = re.compile(
-    r"<document>\n(.*)\n</document>\n\nQuestion: (.*)\n"
-    r"\(A\) (.*)\n\(B\) (.*)\n\(C\) (.*)\n\(D\) ([^\n]*)\n",
+    r"<(?:document|text)>(?: ?\n)(.*?) ?\n ?</(?:document|text)>.*"
+    r"\n ?(?:Question|What is the correct answer to this question): (.*?) ?\n(?:.*?Choices: ?\n)?"
+    r" ?\(A\) (.*?) ?\n ?\(B\) (.*?) ?\n ?\(C\) (.*?) ?\n ?\(D\) ([^\n]*?) ?\n",
     re.DOTALL,
 )
+"""Of our own prompt set, of the official ones, and of OpenCompass."""
 
 
 class Asked(NamedTuple):

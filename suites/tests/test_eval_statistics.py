@@ -7,7 +7,8 @@ from math import comb
 
 import pytest
 
-from kvproof.eval.statistics import at_least, holm, mcnemar, smallest_loss, upper_bound, wilson
+from kvproof.eval.statistics import at_least, mcnemar, smallest_loss, upper_bound, wilson
+from kvproof.harness.compare_statistics import holm
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from kvproof.reference.access import decide
-from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
@@ -21,8 +20,7 @@ from kvproof.reference.stores.object_store import Lease, StoreStatus
 from kvproof.reference.symbolic import SymbolicModel
 from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.reference.tiers.object_key import ObjectKeys
-from kvproof.reference.tiers.tiered import Tiered
-from kvproof.reference.tiers.tiers import Tiers
+from kvproof.reference.tiers.tiered import TieredManager
 
 FULL = GroupConfig("full", 4)
 MIXES = {
@@ -37,10 +35,12 @@ MIXES = {
 }
 
 
-def engine(num_blocks, groups=(FULL,), *, host=0, **options):
+def engine(num_blocks, groups=(FULL,), *, host=0, remote=None, disk=None, **options):
     cache = CacheConfig(num_blocks, groups=groups, **options)
-    built = EngineConfig(cache, max_batch_tokens=64, host_tier=host, poison_freed=True)
-    return Engine(built, SymbolicModel(cache))
+    built = EngineConfig(
+        cache, max_batch_tokens=64, host_tier=host, disk_tier=disk, weights="w", poison_freed=True
+    )
+    return Engine(built, SymbolicModel(cache), remote=remote)
 
 
 def served(subject, tokens):
@@ -213,12 +213,15 @@ class Shared:
 
     def __init__(self):
         self.objects = {}
+        self.asked = []
+        """How many objects each call of `lookup` asked for."""
 
     def store(self, objects):
         self.objects |= {key: bytes(data) for key, data in objects.items()}
         return frozenset(objects)
 
     def lookup(self, keys):
+        self.asked.append(len(keys))
         return [key in self.objects for key in keys]
 
     def acquire(self, keys):
@@ -239,13 +242,12 @@ class Shared:
 def test_any_object_store_may_be_the_tier_below_and_two_engines_share_it():
     shared, tokens, answers = Shared(), [0, 1, 2] * 7, []
     for _ in range(2):
-        subject = engine(40, host=40)  # one object
-        subject.tiers.host.below = shared
+        subject = engine(40, host=40, remote=shared)  # one object
         answers.append(served(subject, tokens))
         subject.cache.evict(100)
         subject.tiers.host.flush()
     assert answers == [(answers[0][0], 0), (answers[0][0], 20)]
-    assert sum(subject.tiers.loaded.values()) == 20
+    assert subject.tiers.loaded["remote"] == sum(subject.tiers.loaded.values()) == 20
     subject.reset()
     assert shared.status().objects >= 5, "other hosts' entries stay (H6)"
     assert served(subject, tokens)[1] == 0
@@ -253,8 +255,7 @@ def test_any_object_store_may_be_the_tier_below_and_two_engines_share_it():
 
 def test_an_object_of_the_wrong_size_is_dropped_and_computed():
     shared, tokens = Shared(), [0, 1, 2] * 7
-    subject = engine(40, host=40)
-    subject.tiers.host.below = shared
+    subject = engine(40, host=40, remote=shared)
     answer, _ = served(subject, tokens)
     subject.cache.evict(100)
     subject.tiers.host.flush()
@@ -263,6 +264,34 @@ def test_an_object_of_the_wrong_size_is_dropped_and_computed():
     shared.objects[key] += b"\0"
     answer_again, hit = served(subject, tokens)
     assert (answer_again, hit < 20, key in shared.objects) == (answer, True, False)
+
+
+def test_a_hit_is_told_of_the_slowest_tier_that_it_needed(tmp_path):
+    """Host memory takes one object, the disk two; the remote store takes everything."""
+    shared, tokens, object_bytes = Shared(), [0, 1, 2] * 7, 32
+    disk = (tmp_path, 2 * (object_bytes + 64))
+    first = engine(40, host=40, disk=disk, remote=shared)
+    answer, _ = served(first, tokens)
+    first.cache.evict(100)
+    assert first.tiers.host.status().objects == 1
+    assert first.tiers.disk.status().objects == 2
+    assert served(first, tokens) == (answer, 20)
+    assert first.tiers.loaded == {"remote": 8, "disk": 8, "host": 4}
+    first.close()
+    assert len(shared.objects) == 5, "what was in host memory is shared as well"
+
+
+def test_a_far_store_is_asked_for_many_objects_at_once():
+    shared, tokens = Shared(), [*range(3)] * 200
+    for _ in range(2):
+        subject = engine(400, host=40, remote=shared)
+        shared.asked.clear()
+        served(subject, tokens)
+        subject.cache.evict(1000)
+        subject.close()
+    assert subject.tiers.loaded == {"remote": 596}
+    assert max(shared.asked) == 149
+    assert len(shared.asked) < 10, "149 units, asked for 64 at a time"
 
 
 def test_memory_that_cannot_be_had_is_counted():
@@ -301,10 +330,8 @@ def test_links_are_extended_as_a_request_grows():
 
 def test_causes_of_a_hit_add_up_with_tiers():
     cache = CacheConfig(40, groups=(FULL,))
-    manager = CacheManager(cache)
     options = EngineConfig(cache, host_tier="1GiB")
-    explainer = Explainer(manager)
-    front = Tiered(explainer, Tiers(options, manager, SymbolicModel(cache)))
+    front = Explainer(TieredManager(options, SymbolicModel(cache)))
     tokens = list(range(30))
     for evicted in (0, 100, 3):
         step = front.begin_step()
@@ -313,7 +340,7 @@ def test_causes_of_a_hit_add_up_with_tiers():
         front.end_step(step)
         front.release("r")
         front.evict(evicted)
-        said = explainer.explain("r")
+        said = front.explain("r")
         assert said.hit == answer.hit
         assert said.optimum - said.hit == sum(said.lost.values())
     assert answer.hit == 28

@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_computed_and_counted(tmp_path):
     path = tmp_path / key(1).hex()
     path.unlink()
     path.mkdir()
-    host = HostTier(1_000_000, below=tier)
+    host = HostTier(1_000_000, below={"disk": tier})
     with host.acquire([key(1)]) as lease:
         assert lease.views == (None,)
     assert tier.counts.errors >= 1

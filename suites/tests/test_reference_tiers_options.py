@@ -10,6 +10,7 @@ from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.groups import GroupConfig
 from kvproof.reference.symbolic import SymbolicModel
+from kvproof.reference.tiers.host_tier import HostTier
 
 CACHE = CacheConfig(12, 4)
 
@@ -55,6 +56,18 @@ def test_weights_name_what_a_later_process_finds(tmp_path):
         return dict(engine.tiers.loaded)
 
     assert [hit(name) for name in ("one", "one", "two", "two")] == [{}, {"disk": 16}] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": "w"}, "host_tier 0 must be above 0 if there is a remote store"),
+        ({"host_tier": 100}, "weights '' must be the name of the weights if there is a remote"),
+    ],
+)
+def test_a_remote_store_needs_host_memory_and_a_name(options, words):
+    with pytest.raises(ConfigError, match=words):
+        Engine(EngineConfig(CACHE, **options), SymbolicModel(CACHE), remote=HostTier(100))
 
 
 REFUSED = [

@@ -35,10 +35,7 @@ def engine(store=None, *, weights="a"):
     cache = CacheConfig(14 if store else 200, block_size=4)
     tier = 100 if store else 0
     config = EngineConfig(cache, max_batch_tokens=16, host_tier=tier, weights=weights)
-    made = Engine(config, SymbolicModel(cache))
-    if store:
-        made.tiers.host.below = store
-    return made
+    return Engine(config, SymbolicModel(cache), remote=store)
 
 
 def answers(made, prompts=PROMPTS):

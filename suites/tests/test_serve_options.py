@@ -107,6 +107,7 @@ ELSEWHERE = {
     "device": "of Hugging Face models",
     "dtype": "of Hugging Face models",
     "mode": "of Hugging Face models",
+    "attention": "of Hugging Face models",
     "memory": "of Hugging Face models",
     "disk_tier": "needs a folder: see below",
 }

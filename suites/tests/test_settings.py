@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.settings import GateSettings, Limit, RunSettings, Settings, load_settings
+from kvproof.harness.settings import (
+    CompareSettings,
+    GateSettings,
+    Limit,
+    RunSettings,
+    Settings,
+    load_settings,
+)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -78,6 +85,7 @@ def test_everything_can_be_set(tmp_path: Path) -> None:
             max_regression=0.1,
             threshold=(limit,),
         ),
+        compare=CompareSettings(baselines=str(tmp_path / ".kvproof/baselines")),
     )
 
 

@@ -163,7 +163,7 @@ def test_a_disk_that_fills_up_is_one_message(monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(environments, "_unpack_python", full)
+    monkeypatch.setattr(environments, "_unpack", full)
     with pytest.raises(UsageError, match="No space left on device") as error:
         install(TOY, progress=lambda _: None)
     assert error.value.hint.startswith("free 3 GiB")

@@ -125,8 +125,22 @@ FAULTS = (
         "what is dropped in host memory comes back from the disk",
         "what_is_forgotten_is_not_found",
         "tiers.host_tier",
-        "        self.below.drop(dropped)\n",
+        "        self.below.drop([*dropped])\n",
         "",
+    ),
+    Planted(
+        "a hit of a draft group brings back one unit too few",
+        "tiers_hit_what_a_pool_without_end_hits",
+        "tiers.plan",
+        "reach = length + 1 if self.any_draft else length",
+        "reach = length",
+    ),
+    Planted(
+        "the links of the first chain are kept and given to everybody",
+        "keys_differ_where_content_may",
+        "tiers.object_key",
+        "        return links\n",
+        "        self._kept = getattr(self, '_kept', links)\n        return self._kept\n",
     ),
     Planted(
         "a key does not depend on the epoch",

@@ -9,7 +9,7 @@ from kvproof.suites.tests.kernel_kit import DEVICE, torch
 from kvproof.kernels.backend import runs_triton
 from kvproof.reference.transfer.blocks import Part, TransferError, needed_blocks, pages, parts_of
 from kvproof.reference.transfer.chunk_layout import ChunkLayout, Geometry, LayoutError
-from kvproof.reference.transfer.grouped import LARGE_PAGE, Transfer
+from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject, Piece, copy_bytes, pieces
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
@@ -18,6 +18,7 @@ from kvproof.suites.part import Recorder
 from kvproof.suites.transfer.draws import MODELS, model
 from kvproof.suites.transfer.oracle import NUMBERS
 from kvproof.suites.transfer.properties import PROPERTIES
+from kvproof.suites.transfer.round_trip import every_width, mix, round_trip
 from kvproof.suites.transfer.world import World
 
 
@@ -27,26 +28,8 @@ def compiled_only(monkeypatch):
     monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
 
 
-def ids_of(world, chunks, first):
-    return {
-        str(table): [1 + (first + at) % (blocks - 1) for at in range(each * chunks)]
-        for table, (each, blocks) in world.rooms.items()
-    }
-
-
-def round_trip(config):
-    """Two chunks go out and come back to other blocks, once with the first one skipped and a part
-    of the second; the world compares every byte.
-    """
-    recorder = Recorder(PROPERTIES)
-    world = World(config, recorder)
-    world.store(ids=ids_of(world, 2, 0), objects=[3, 1], skip=0)
-    world.write(seed=7)
-    skip = config["chunk"] * 5 // 4 + 1
-    world.retrieve(ids=ids_of(world, 2, 2), objects=[3, 1], skip=skip)
-    world.write(seed=8)
-    length = 2 * config["chunk"]
-    world.retrieve(ids=ids_of(world, 2, 1), objects=[3, 1], skip=0, length=length)
+def comes_back(config):
+    recorder = round_trip(config)
     assert recorder.checks["stored_bytes_equal_the_pages"] == 1
     assert recorder.checks["retrieved_bytes_reach_their_blocks"] == 2
     assert recorder.checks["skipped_tokens_stay_untouched"] == 1
@@ -56,7 +39,7 @@ def round_trip(config):
 @pytest.mark.parametrize("slots", [0, 3], ids=["straight", "staged"])
 @pytest.mark.parametrize("name", MODELS)
 def test_real_models_go_out_and_come_back(name, slots):
-    round_trip(model(name, slots))
+    comes_back(model(name, slots))
 
 
 def test_enough_real_models_are_there():
@@ -65,38 +48,21 @@ def test_enough_real_models_are_there():
     assert {"kv-nhd", "kv-hnd", "page-kv-nhd", "nhd", "latent", "indexer", "state"} <= layouts
 
 
-def mix(layouts, widths):
-    """One layer for each pair of a layout and a width, all of one table."""
-    caches = []
-    for number, (layout, width) in enumerate(zip(layouts, widths, strict=True)):
-        state = layout == "state"
-        name, packed = f"l{number}", layout == "indexer"
-        caches.append(
-            {"name": name, "layer": name, "layout": layout, "kind": "state" if state else "full",
-             "size": 0, "table": int(state), "blocks": 9, "ratio": 1, "page": 1 if state else 2,
-             "heads": 1 + number % 3, "head": width + 4 * packed, "item": 1, "pad": number % 4 * 3,
-             "scales": 4 * packed}
-        )  # fmt: skip
-    return {"caches": caches, "chunk": 4, "reader": False, "slots": 0, "large": LARGE_PAGE,
-            "delay": None, "seed": 3}  # fmt: skip
-
-
 @pytest.mark.usefixtures("compiled_only")
 @pytest.mark.parametrize("slots", [0, 2], ids=["straight", "staged"])
-@pytest.mark.parametrize("first", range(1, 1201, 100))
-def test_heads_of_every_width_move_in_every_layout(first, slots):
+@pytest.mark.parametrize(
+    "config", list(every_width(turns=2)), ids=lambda config: config["caches"][0]["head"]
+)
+def test_heads_of_every_width_move_in_every_layout(config, slots):
     """Each width from 1 to 1,200 bytes meets two layouts, each layout all kinds of widths."""
-    names = list(NUMBERS)
-    widths = [*range(first, first + 100)] * 2
-    layouts = [names[(at + at // 100) % len(names)] for at in range(200)]
-    round_trip({**mix(layouts, widths), "slots": slots})
+    comes_back({**config, "slots": slots})
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="on a GPU the interpreter is not chosen")
 @pytest.mark.parametrize("layout", sorted(NUMBERS))
 def test_the_kernel_moves_the_same_in_the_interpreter(layout):
     assert runs_triton(torch.zeros(1))
-    round_trip({**mix([layout], [33]), "slots": 2})
+    comes_back({**mix([layout], [33]), "slots": 2})
 
 
 def small(**more):
@@ -262,4 +228,4 @@ def test_a_copy_counts_every_byte_of_its_memory():
     """The oracle's bytes are those of the tensors: no view is a copy."""
     world = World(model("DeepSeek-V3.2 and GLM-5", 0), Recorder(PROPERTIES))
     for name, tensor in world.subject.tensors.items():
-        assert tensor.data_ptr() == world.subject.pages[name].ctypes.data
+        assert tensor.data_ptr() == world.subject.pages[name].read().ctypes.data

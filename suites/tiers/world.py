@@ -12,6 +12,7 @@ from kvproof.suites.part import Config, Recorder
 from kvproof.suites.tiers import properties as seen
 from kvproof.suites.tiers.damage import damaged
 from kvproof.suites.tiers.files import Killed, MemoryFiles, Trouble
+from kvproof.suites.tiers.hits import serve
 from kvproof.suites.tiers.keys import Content, changed
 from kvproof.suites.tiers.model import HEADER, Entry, Model, Shelf
 
@@ -47,7 +48,7 @@ class World:
 
     def _open(self) -> None:
         self.disk = DiskTier(self.files, self.capacity)
-        self.host = HostTier(self.config["host"], below=self.disk)
+        self.host = HostTier(self.config["host"], below={"disk": self.disk})
         self.model = Model(self.config["host"], self.capacity, self.sizes)
         self.reading.clear()
 
@@ -292,6 +293,7 @@ class World:
         one = Content(tuple(tokens), unit=unit, part=part, epoch=epoch)
         other = changed(one, what) if what else one
         self._recorder.saw(seen.DIFFERENT[what] if what else seen.EQUAL)
+        self._recorder.saw(seen.EXTENDED)
         same = one.key() == other.key()
         self._recorder.check(
             "keys_differ_where_content_may",
@@ -299,6 +301,9 @@ class World:
             lambda: f"{one} and {other} have {'equal' if same else 'different'} keys",
         )
         return same
+
+    def _serve(self, mix: str, prompts: list[tuple[int, int, list[int]]]) -> object:
+        return serve(self._recorder, mix=mix, prompts=prompts)
 
     # --- what always holds ---
 

@@ -1,10 +1,13 @@
-"""Store and retrieve on a CPU beside `memcpy` and LMCache's CPU path, in one run.
+"""Store and retrieve beside `memcpy`, on a CPU also beside LMCache's CPU path, in one run.
 
     python -m kvproof.suites.transfer.bench [--mib 512] [--repeats 9]
+    python -m kvproof.suites.transfer.bench --device cuda [--slots 4]
 
 Every turn measures everything once, in an order that rotates, so that load on the machine meets
 all of them. Objects and pages are larger than any cache; pages are a random permutation. LMCache
-is measured where it is installed.
+is measured where it is installed. With `--device cuda`: grouped transfers of real models between
+pages and pinned memory beside a copy of the same bytes, and pages of 16 KiB to 4 MiB by the kernel
+and by the copy engine (`bench_device`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
-from kvproof.suites.transfer import bench_lmcache
+from kvproof.suites.transfer import bench_device, bench_lmcache
 
 CHUNK = 256
 Work = Callable[[], None]
@@ -66,7 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvproof.suites.transfer.bench")
     parser.add_argument("--mib", type=int, default=512, help="bytes of the objects, at least")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 (default: cpu)")
+    parser.add_argument("--slots", type=int, default=4, help="of the staging on a GPU")
     asked = parser.parse_args(arguments)
+    if asked.device != "cpu":
+        lines = bench_device.report(
+            asked.device, mib=asked.mib, repeats=asked.repeats, slots=asked.slots
+        )
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+        return 0
     sys.stdout.write(f"GB/s, median (lowest to highest) of {asked.repeats}; {_machine()}\n")
     for case in CASES:
         sys.stdout.write(f"\n{case.name}\n")

@@ -38,6 +38,10 @@ class Delayed:
         """Let later work wait for what an event stands for."""
         self._waits += event or ()
 
+    def done(self, event: Any) -> bool:
+        """Tell whether all work of an event has happened."""
+        return all(node.done for node in event or ())
+
 
 class DelayedStreams:
     """A stream for the caller and one for copies; nothing runs before it is asked for."""
@@ -47,6 +51,11 @@ class DelayedStreams:
         self.compute: Any = Delayed(self)
         self.copies: Any = Delayed(self)
         self._random = random.Random(seed)  # noqa: S311 - an order, not a secret
+
+    @property
+    def enqueued(self) -> int:
+        """Works so far that nobody has waited for with `finish`."""
+        return len(self.nodes)
 
     def happen(self, event: Any) -> None:
         """Run what an event waits for, and nothing more."""

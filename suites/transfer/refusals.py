@@ -26,14 +26,14 @@ def refuse(
     }
     if not _SPOILT[kind](world, call):
         return None
-    before = len(subject.streams.nodes) if subject.streams else 0
+    before = subject.streams.enqueued if subject.streams else 0
     way = subject.transfer.retrieve if written or kind == "twice" else subject.transfer.store
     try:
         way(call.pop("block_ids"), call.pop("objects"), **call)
         answer = ""
     except ValueError as error:
         answer = str(error)
-    after = len(subject.streams.nodes) if subject.streams else 0
+    after = subject.streams.enqueued if subject.streams else 0
     world.recorder.saw(seen.REFUSED[kind])
     world.recorder.check(
         "wrong_arguments_move_nothing",

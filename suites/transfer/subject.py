@@ -15,7 +15,9 @@ from kvproof.reference.transfer.layouts import Hint
 from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.part import Config
 from kvproof.suites.transfer.delays import DelayedStreams
+from kvproof.suites.transfer.memory import PageMemory
 from kvproof.suites.transfer.oracle import POISON, Bytes, Cache
+from kvproof.suites.transfer.slow_streams import SlowStreams
 
 ELEMENTS = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
 """Bytes of an element -> a type of that size."""
@@ -67,16 +69,19 @@ def _layer(layer: str, parts: dict[str, torch.Tensor]) -> Layer:
 
 
 class Subject:
-    """Pages, objects, groups and the transfer between them."""
+    """Pages, objects, groups and the transfer between them.
+
+    On the `device` of the configuration, a CPU if it names none. `delay`: work happens late; on a
+    GPU, where it does so anyway, streams pause, and with `deaf` they do not wait for each other.
+    """
 
     def __init__(self, config: Config) -> None:
         self.caches = caches_of(config)
-        flat = {
-            cache.name: torch.full((cache.nbytes,), POISON, dtype=torch.uint8)
-            for cache in self.caches
+        self.device = torch.device(config.get("device", "cpu"))
+        self.pages = {cache.name: PageMemory(cache.nbytes, self.device) for cache in self.caches}
+        self.tensors = {
+            cache.name: tensor_of(cache, self.pages[cache.name].flat) for cache in self.caches
         }
-        self.pages: dict[str, Bytes] = {name: each.numpy() for name, each in flat.items()}
-        self.tensors = {cache.name: tensor_of(cache, flat[cache.name]) for cache in self.caches}
         layers = registered(self.caches, self.tensors)
         excluded = {}
         if config["reader"]:
@@ -86,7 +91,7 @@ class Subject:
             layers, hints={cache.name: hint_of(cache) for cache in self.caches}, excluded=excluded
         )
         self.layout = self.groups.layout(tokens=config["chunk"])
-        self.streams = None if config["delay"] is None else DelayedStreams(config["delay"])
+        self.streams = self._streams(config)
         self.staging = self._staging(config["slots"])
         self.transfer = Transfer(
             self.groups, self.layout, staging=self.staging, large_page=config["large"]
@@ -96,13 +101,21 @@ class Subject:
     def object(self) -> HostObject:
         """Return a new object that nobody has written."""
         raw = torch.full((self.layout.nbytes,), POISON, dtype=torch.uint8)
-        return HostObject(self.layout, raw)
+        return HostObject(self.layout, raw if self.device.type == "cpu" else raw.pin_memory())
+
+    def _streams(self, config: Config) -> DelayedStreams | SlowStreams | None:
+        if config["delay"] is None:
+            return None
+        if self.device.type == "cpu":
+            return DelayedStreams(config["delay"])
+        return SlowStreams(self.device, config["delay"], deaf=config.get("deaf", False))
 
     def _staging(self, slots: int) -> Staging | None:
         if not slots:
             return None
-        staging = Staging(self.layout, slots=slots, streams=self.streams)
+        staging = Staging(self.layout, slots=slots, device=self.device, streams=self.streams)
         staging.buffer.fill_(POISON)  # equal histories must give equal outcomes
+        self.settle()
         return staging
 
     def bytes_of(self, index: int) -> Bytes:
@@ -121,6 +134,8 @@ class Subject:
         """Let everything happen that was enqueued."""
         if self.streams is not None:
             self.streams.finish()
+        elif self.device.type != "cpu":
+            torch.cuda.synchronize(self.device)
 
 
 def random_bytes(seed: int, count: int) -> Bytes:

@@ -65,7 +65,7 @@ def _blank(data: Bytes) -> Bytes:
 def judge(world: World, marks: Marks | None) -> None:
     """Compare all bytes of the subject with the model; the first wrong one says what is broken."""
     for name, expected in world.pages.items():
-        wrong = np.flatnonzero(world.subject.pages[name] != expected)
+        wrong = np.flatnonzero(world.subject.pages[name].read() != expected)
         if len(wrong):
             _broken(world, marks, int(wrong[0]), cache=name)
     for at, expected in enumerate(world.objects):
@@ -94,7 +94,7 @@ def _broken(
         name = marks.property_of(int(marks.of_pages[cache][byte]), null_page=null)
     else:
         name = marks.property_of(int(marks.of_objects[item][byte]), null_page=False)
-    have = world.subject.pages[cache] if cache else world.subject.bytes_of(item)
+    have = world.subject.pages[cache].read() if cache else world.subject.bytes_of(item)
     want = world.pages[cache] if cache else world.objects[item]
     where = _in_pages(world, cache, byte) if cache else _in_object(world, item, byte)
     world.recorder.check(

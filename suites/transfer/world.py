@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from kvproof.reference.transfer.blocks import needed_blocks
 from kvproof.suites.part import Config, Recorder
@@ -17,6 +18,10 @@ from kvproof.suites.transfer.subject import OBJECTS, Subject, random_bytes
 from kvproof.suites.transfer.verdict import Marks, judge, saw_geometry
 
 Places = dict[str, oracle.Index]
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
 
 
 class Pending(NamedTuple):
@@ -44,7 +49,7 @@ class World:
         self.gaps = self._gaps()
         """Bytes of a chunk that belong to no token."""
         self._pending: list[Pending] = []
-        self._reads: list[tuple[Bytes, Bytes]] = []
+        self._reads: list[tuple[torch.Tensor, Bytes]] = []
         self._touched = [0] * OBJECTS
         self._stamp = 0
         self.write(seed=config["seed"])
@@ -108,21 +113,14 @@ class World:
 
     def _enqueue_write(self, name: str, where: oracle.Index, data: Bytes) -> None:
         pages = self.subject.pages[name]
-
-        def work() -> None:
-            pages[where] = data
-
-        self.subject.enqueue(work)
+        self.subject.enqueue(lambda: pages.write(where, data))
 
     def look(self, *, cache: int) -> object:
         """Let the engine read all pages of one cache."""
         name = self.caches[cache % len(self.caches)].name
-        pages, found = self.subject.pages[name], oracle.poisoned(len(self.pages[name]))
-
-        def work() -> None:
-            found[:] = pages
-
-        self.subject.enqueue(work)
+        pages = self.subject.pages[name].flat
+        found = torch.full_like(pages, oracle.POISON)
+        self.subject.enqueue(lambda: _copy(found, pages))
         self._reads.append((found, self.pages[name].copy()))
         if not self.delayed:
             self._compare(None)
@@ -207,8 +205,9 @@ class World:
 
     def unchanged(self) -> bool:
         """Tell whether the subject holds what it must."""
+        self.subject.settle()
         return all(
-            np.array_equal(self.subject.pages[name], expected)
+            np.array_equal(self.subject.pages[name].read(), expected)
             for name, expected in self.pages.items()
         ) and all(
             np.array_equal(self.subject.bytes_of(at), expected)
@@ -216,9 +215,11 @@ class World:
         )
 
     def _compare(self, marks: Marks | None) -> None:
+        self.subject.settle()
         judge(self, marks)
         for found, expected in self._reads:
-            self._check_late(np.array_equal(found, expected), "a read of the engine")
+            same = np.array_equal(found.cpu().numpy(), expected)
+            self._check_late(same, "a read of the engine")
         self._reads.clear()
 
     def happen(self, *, call: int, seed: int) -> object:
@@ -240,7 +241,6 @@ class World:
 
     def settle(self) -> object:
         """Let everything happen, and compare all bytes."""
-        self.subject.settle()
         self._pending.clear()
         self._compare(None)
         return None

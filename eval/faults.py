@@ -1,0 +1,204 @@
+"""`kvproof serve` with a cache fault, to see that an evaluation finds it.
+
+    python -m kvproof.eval.faults stale-state serve --model FOLDER ...
+
+Nothing in the engine knows of this: a few lines of one module are others when it is imported.
+`none` changes nothing. `tenant` changes nothing either, but has another tenant ask about the same
+documents first, whose adapter reads every word as another one; only the namespace keeps the two
+apart. `namespace` is that with the namespace ignored.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kvproof.eval.generator import generate
+from kvproof.eval.prompts import own_prompts
+from kvproof.harness.errors import UsageError
+
+
+class Edit(NamedTuple):
+    """In this module of kvproof, `new` stands for `old`, which must be there once."""
+
+    module: str
+    old: str
+    new: str
+
+
+class Fault(NamedTuple):
+    """What is wrong, in words and in code."""
+
+    what: str
+    edits: tuple[Edit, ...] = ()
+    tenant: bool = False
+    """Another tenant asks first."""
+
+
+FAULTS = {
+    "none": Fault("nothing"),
+    "tenant": Fault("nothing, with another tenant's entries in the cache", tenant=True),
+    "wrong-block": Fault(
+        "a hit reads the blocks of the request that hit before it",
+        (
+            Edit(
+                "reference.holdings",
+                "request.table = node.table()\n",
+                "request.table = own = node.table()\n"
+                "        if own:\n"
+                "            other, self.other = getattr(self, 'other', own), list(own)\n"
+                "            own[: len(other)] = other[: len(own)]\n",
+            ),
+        ),
+    ),
+    "stale-state": Fault(
+        "a hit goes on from the recurrent state that was restored before",
+        (
+            Edit(
+                "reference.model_runner.runner",
+                "source, target = work.state.restore\n",
+                "source, target = work.state.restore\n"
+                "            source, self.stale = getattr(self, 'stale', source), source\n",
+            ),
+        ),
+    ),
+    "namespace": Fault(
+        "requests of another namespace, with another adapter, are hit",
+        (
+            Edit(
+                "reference.cache_manager",
+                "request = Live(request_id, tokens, namespace, spans, self._unit)\n"
+                "        if not request.prompt",
+                "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
+                "        if not request.prompt",
+            ),
+        ),
+        tenant=True,
+    ),
+    "position": Fault(
+        "what is computed behind a hit begins one position too late",
+        (
+            Edit(
+                "reference.cache_manager",
+                "        start = request.computed\n        self.holdings.hold",
+                "        start = request.computed + bool(request.computed)\n"
+                "        self.holdings.hold",
+            ),
+        ),
+    ),
+    "kernel-block": Fault(
+        "all kernel blocks of a block are its first one",
+        (
+            Edit(
+                "reference.block_table",
+                "np.arange(ratio, dtype=np.int32)",
+                "np.zeros(ratio, dtype=np.int32)",
+            ),
+        ),
+    ),
+}
+
+
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads one module of kvproof, as an edit changes it."""
+
+    def __init__(self, edit: Edit) -> None:
+        self.edit, self.name = edit, f"kvproof.{edit.module}"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `MetaPathFinder`."""
+        del path, target  # where it really is, the other finders know
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        found = importlib.util.find_spec(fullname)
+        assert found is not None
+        assert found.origin is not None
+        return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See `Loader`. Raises ImportError if the edit does not fit the module any more."""
+        path = Path(str(module.__file__))
+        source = path.read_text(encoding="utf-8")
+        if source.count(self.edit.old) != 1:
+            raise ImportError(f"{self.name} has not once {self.edit.old!r}")
+        changed = source.replace(self.edit.old, self.edit.new)
+        exec(compile(changed, str(path), "exec"), vars(module))  # noqa: S102 - our own source
+
+
+def plant(edits: Sequence[Edit]) -> None:
+    """Have modules imported with these changes; none of them is imported yet."""
+    for edit in edits:
+        assert f"kvproof.{edit.module}" not in sys.modules, edit.module
+        sys.meta_path.insert(0, Changed(edit))
+
+
+def tenant_first() -> None:
+    """Have the server ask for another tenant before it is ready."""
+    from kvproof.harness.cli import serve
+
+    run = serve._run
+
+    def after_tenant(built: Any, *rest: Any) -> None:
+        _ask_for_tenant(built)
+        run(built, *rest)
+
+    setattr(serve, "_run", after_tenant)  # noqa: B010 - a function in the place of another one
+
+
+def _ask_for_tenant(built: Any) -> None:
+    """Compute the documents of the generated set in a namespace of its own."""
+    from kvproof.reference.identity import Namespace
+    from kvproof.reference.server.language import Message, Part
+
+    prompts, engine = own_prompts(), built.engine
+    with _adapted(built.language):
+        for number, sample in enumerate(generate().samples):
+            message = Message("user", (Part(prompts.render(sample)),))
+            tokens = built.language.prepare_chat([message]).tokens
+            engine.add_request(
+                str(number), tokens, max_new_tokens=1, namespace=Namespace(adapter="tenant")
+            )
+            while engine.busy:
+                engine.step()
+
+
+@contextmanager
+def _adapted(language: Any) -> Iterator[None]:
+    """Every word is read as the one before it in the vocabulary. Raises UsageError."""
+    network = getattr(language.model, "_model", None)
+    if network is None:
+        raise UsageError("a tenant needs a model with weights", "give --model FOLDER")
+    weight = network.get_input_embeddings().weight
+    kept = weight.data.clone()
+    weight.data.copy_(kept.roll(1, 0))
+    try:
+        yield
+    finally:
+        weight.data.copy_(kept)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Plant a fault and run the command line."""
+    name, *rest = arguments or [""]
+    if name not in FAULTS:
+        sys.exit(f"there is no fault {name!r}: one of {', '.join(FAULTS)}")
+    plant(FAULTS[name].edits)
+    if FAULTS[name].tenant:
+        tenant_first()
+    from kvproof.harness.cli import main as run
+
+    run(rest)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,70 @@
+"""Batches of lessons, drawn by processes of their own while the model learns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from kvproof.eval.probe_model.lessons import LEVELS, lesson
+
+_CURRENT = 0.6
+"""Share of batches of the level that is being learned; the others repeat earlier ones."""
+
+
+class Batch(NamedTuple):
+    """Sequences of one level: [B, T] each."""
+
+    level: int
+    tokens: Tensor
+    targets: Tensor
+    kinds: Tensor
+
+
+class Lessons(IterableDataset[Batch]):
+    """An endless stream of batches; `level` may be raised while it runs."""
+
+    def __init__(self, *, seed: int, batch_tokens: int) -> None:
+        self.seed = seed
+        self.batch_tokens = batch_tokens
+        self._level = multiprocessing.Value("i", 0)
+
+    @property
+    def level(self) -> int:
+        """Number of the level that is being learned."""
+        return int(self._level.value)
+
+    @level.setter
+    def level(self, number: int) -> None:
+        self._level.value = number
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        rng = random.Random(f"kvproof lessons {self.seed} {worker.id if worker else 0}")  # noqa: S311 - drawn to be repeated
+        while True:
+            yield self.draw(rng)
+
+    def draw(self, rng: random.Random) -> Batch:
+        """One batch of the level, or of an earlier one."""
+        level = self.level
+        if level and rng.random() > _CURRENT:
+            level = rng.randrange(level)
+        size = max(1, self.batch_tokens // LEVELS[level].tokens)
+        made = [lesson(rng, LEVELS[level]) for _ in range(size)]
+        tokens, targets, kinds = (np.stack(each) for each in zip(*made, strict=True))
+        return Batch(level, *(torch.from_numpy(each) for each in (tokens, targets, kinds)))
+
+
+def loader(lessons: Lessons, workers: int) -> Iterator[Batch]:
+    """Batches from so many processes; 0 draws them here."""
+    options: dict[str, Any] = {"prefetch_factor": 2, "multiprocessing_context": "fork"}
+    made: DataLoader[Batch] = DataLoader(
+        lessons, batch_size=None, num_workers=workers, **(options if workers else {})
+    )
+    return iter(made)

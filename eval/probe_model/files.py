@@ -1,0 +1,58 @@
+"""Files of a run: the state to go on from, and the checkpoint that is shipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvproof.eval.probe_model.vocabulary import tokenizer_of
+
+
+def save_state(path: Path, course: Any) -> None:
+    """Write what a run needs to go on; a file that is cut off never takes the place of the last."""
+    state = {
+        "model": course.model.state_dict(),
+        "optimizer": course.optimizer.state_dict(),
+        "steps": course.steps,
+        "tokens": course.tokens,
+        "seconds": course.seconds,
+        "level": course.lessons.level,
+    }
+    torch.save(state, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
+
+
+def load_state(path: Path, course: Any) -> None:
+    """Go on from a state, if there is one."""
+    if not path.exists():
+        return
+    state = torch.load(path, map_location=course.device, weights_only=True)
+    course.model.load_state_dict(state["model"])
+    course.optimizer.load_state_dict(state["optimizer"])
+    course.steps, course.tokens, course.seconds = (
+        state[name] for name in ("steps", "tokens", "seconds")
+    )
+    course.lessons.level = state["level"]
+
+
+def save_checkpoint(folder: Path, model: Any) -> None:
+    """Write weights in bfloat16 that are computed in float32, and the tokenizer."""
+    stored = type(model)(model.config).to(torch.bfloat16)
+    stored.load_state_dict(model.state_dict())
+    stored.generation_config.do_sample = False
+    stored.save_pretrained(folder)
+    tokenizer_of(folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"dtype": "float32"}, indent=2) + "\n")
+
+
+def read_weights(folder: Path, model: Any) -> None:
+    """Take over the weights of a checkpoint of the same shape."""
+    from transformers import AutoModelForCausalLM
+
+    stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.load_state_dict(stored.state_dict())

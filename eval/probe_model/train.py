@@ -1,0 +1,263 @@
+"""Train the probe model: `python -m kvproof.eval.probe_model.train --output DIR --minutes N`.
+
+Sequences begin short and grow once the model answers them. On one H200 some minutes suffice; a
+run that was cut off goes on with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional
+
+from kvproof.eval.probe_model.batches import Batch, Lessons, loader
+from kvproof.eval.probe_model.exam import exam
+from kvproof.eval.probe_model.files import load_state, read_weights, save_checkpoint, save_state
+from kvproof.eval.probe_model.lessons import EASY, HARD, KINDS, LEVELS, NONE
+from kvproof.eval.probe_model.network import configuration, make_trainable, network
+
+_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.02)
+"""Of the kinds of targets in the loss."""
+
+_BALANCE = 0.01
+"""Weight of the loss that keeps the experts equally busy."""
+
+_LATEST = (0.0, 0.35, 0.50, 0.60, 0.70)
+"""Share of the time after which a level begins at the latest."""
+
+_MASTERED = 0.85
+"""Share of right letters that ends a level."""
+
+_LOG_STEPS = 20
+_SAVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How is trained."""
+
+    minutes: float
+    """Of training in all; levels and learning rate follow the share that has passed."""
+    seed: int = 0
+    learning_rate: float = 2e-3
+    batch_tokens: int = 32768
+    workers: int = 12
+    layers: str = "GAGAGA"
+    hidden: int = 192
+    last_level: int = len(LEVELS) - 1
+    first_level: int = 0
+
+
+class Course:
+    """A model while it learns."""
+
+    def __init__(self, options: Options, device: str) -> None:
+        self.options = options
+        self.device = device
+        self.model = network(configuration(options.layers, options.hidden), options.seed).to(device)
+        make_trainable(self.model)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=0.01,
+            fused=device == "cuda",
+        )  # fmt: skip
+        self.lessons = Lessons(seed=options.seed, batch_tokens=options.batch_tokens)
+        self.lessons.level = options.first_level
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0
+        self._routed: list[tuple[Tensor, Tensor]] = []
+        for layer in self.model.model.layers:
+            layer.mlp.gate.register_forward_hook(self._saw)
+
+    def _saw(self, _: Any, __: Any, routed: tuple[Tensor, Tensor, Tensor]) -> None:
+        self._routed.append((routed[0], routed[2]))
+
+    @property
+    def share(self) -> float:
+        """Share of the time that has passed."""
+        return min(1.0, self.seconds / (60 * self.options.minutes))
+
+    def step(self, batch: Batch) -> Tensor:
+        """Learn from a batch; return, by kind: targets, right ones, sum of losses."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.learning_rate * self._rate()
+        loss, counts = self._loss(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.steps += 1
+        self.tokens += batch.tokens.numel()
+        return counts
+
+    def _rate(self) -> float:
+        """Warm up over a hundred steps, hold, fall in the last third."""
+        return min(1.0, (self.steps + 1) / 100, 0.02 + 3 * (1 - self.share))
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        tokens, targets, kinds = (
+            each.to(self.device, non_blocking=True).long() for each in batch[1:]
+        )
+        self._routed.clear()
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+            hidden = self.model.model(tokens, use_cache=False).last_hidden_state
+            asked = targets != NONE
+            logits = self.model.lm_head(hidden[asked]).float()
+        losses = functional.cross_entropy(logits, targets[asked], reduction="none")
+        kinds = kinds[asked]
+        weights = torch.tensor(_WEIGHTS, device=self.device)[kinds]
+        right = (logits.argmax(-1) == targets[asked]).float()
+        counts = torch.zeros(len(KINDS), 3, device=self.device)
+        counts.index_add_(
+            0, kinds, torch.stack([torch.ones_like(right), right, losses.detach()], 1)
+        )
+        return (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance(), counts
+
+    def _imbalance(self) -> Tensor:
+        """1 if all experts are equally busy, more otherwise; mean over the layers."""
+        found = []
+        for logits, chosen in self._routed:
+            count = logits.shape[-1]
+            busy = torch.bincount(chosen.flatten(), minlength=count) / chosen.numel()
+            found.append(count * (busy * logits.float().softmax(-1).mean(0)).sum())
+        return torch.stack(found).mean()
+
+
+class Journal:
+    """What was measured since the last line, by level and kind."""
+
+    def __init__(self, path: Path, device: str) -> None:
+        self.path = path
+        self.counts = torch.zeros(len(LEVELS), len(KINDS), 3, device=device)
+        self.seen = torch.zeros(len(LEVELS), 2)
+
+    def add(self, level: int, counts: Tensor) -> None:
+        """Count a batch of a level."""
+        self.counts[level] += counts
+
+    def letters(self, level: int) -> float:
+        """Share of right letters at a level, over the recent past; forgets slowly."""
+        recent = self.counts[level, [EASY, HARD]].sum(0).cpu()
+        self.seen[level] = 0.5 * self.seen[level] + recent[:2]
+        return float(self.seen[level, 1] / max(1.0, float(self.seen[level, 0])))
+
+    def write(self, course: Course) -> None:
+        """Write what was counted, and begin anew."""
+        line = {
+            "seconds": round(course.seconds, 1), "step": course.steps, "tokens": course.tokens,
+            "level": course.lessons.level, "loss": self._shares(2), "right": self._shares(1),
+        }  # fmt: skip
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+        self.counts.zero_()
+
+    def _shares(self, column: int) -> dict[str, dict[str, float]]:
+        counts = self.counts.cpu()
+        return {
+            str(level): {
+                kind: round(float(counts[level, n, column] / counts[level, n, 0]), 3)
+                for n, kind in enumerate(KINDS)
+                if counts[level, n, 0]
+            }
+            for level in range(len(LEVELS))
+            if counts[level].any()
+        }
+
+
+def train(course: Course, output: Path, pause: float = math.inf) -> None:
+    """Learn until the time or `pause` seconds are over; the state is saved every minute."""
+    journal = Journal(output / "log.jsonl", course.device)
+    batches = loader(course.lessons, course.options.workers)
+    began, saved = time.monotonic() - course.seconds, course.seconds
+    end = course.seconds + pause
+    while course.share < 1 and course.seconds < end:
+        batch = next(batches)
+        journal.add(batch.level, course.step(batch))
+        course.seconds = time.monotonic() - began
+        if course.steps % _LOG_STEPS == 0:
+            _advance(course, journal)
+            journal.write(course)
+        if course.seconds > saved + _SAVE_SECONDS:
+            saved = course.seconds
+            save_state(output / "state.pt", course)
+
+
+def _advance(course: Course, journal: Journal) -> None:
+    """Go on to the next level when this one is mastered, or its time is over."""
+    level = course.lessons.level
+    mastered = journal.letters(level) >= _MASTERED
+    late = level + 1 < len(LEVELS) and course.share >= _LATEST[level + 1]
+    if level < course.options.last_level and (mastered or late):
+        course.lessons.level = level + 1
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, save, examine."""
+    given = vars(_parser().parse_args(arguments))
+    output, start, samples, pause = (
+        given.pop(name) for name in ("output", "start", "samples", "pause")
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    course = Course(Options(**given), "cuda" if torch.cuda.is_available() else "cpu")
+    if start:
+        read_weights(start, course.model)
+    load_state(output / "state.pt", course)
+    train(course, output, 60 * pause)
+    save_state(output / "state.pt", course)
+    if course.share < 1:
+        return
+    save_checkpoint(output / "checkpoint", course.model)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    numbers = _numbers(course, samples)
+    (output / "card.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    sys.stdout.write(json.dumps(numbers) + "\n")
+
+
+def _numbers(course: Course, samples: int) -> dict[str, Any]:
+    """Measure the checkpoint as it is stored: rounded to bfloat16, computed in float32."""
+    course.model.to(torch.bfloat16).float().eval()
+    wide = exam(course.model, samples=samples, seed=1_000_003 + course.options.seed)
+    default = exam(course.model, samples=48, seed=0)
+    return {
+        "options": asdict(course.options), "steps": course.steps, "tokens": course.tokens,
+        "seconds": round(course.seconds, 1), "level": course.lessons.level,
+        "parameters": sum(each.numel() for each in course.model.parameters()),
+        "device": torch.cuda.get_device_name() if course.device == "cuda" else "cpu",
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "exam": {name: marks._asdict() for name, marks in wide.items()},
+        "default set": {name: marks._asdict() for name, marks in default.items()},
+    }  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Train the probe model.")
+    parser.add_argument("--output", type=Path, required=True, help="log, state, checkpoint, card")
+    parser.add_argument("--start", type=Path, help="begin with the weights of this checkpoint")
+    parser.add_argument("--samples", type=int, default=240, help="of the exam at the end")
+    parser.add_argument("--minutes", type=float, required=True, help="of training")
+    parser.add_argument(
+        "--pause", type=float, default=math.inf, help="minutes after which the same command goes on"
+    )
+    for name in ("seed", "batch_tokens", "workers", "hidden", "first_level", "last_level"):
+        value = getattr(Options, name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--learning-rate", type=float, default=Options.learning_rate)
+    parser.add_argument("--layers", default=Options.layers, help="G recurrent, A attention")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Text of the generated documents <-> token ids: one token per word, bytes for everything else.
+
+Nothing is lost: a word takes the space before it along, as in other byte-level vocabularies. The
+fast encoding here is for training; `tokenizer_of` writes the same as a file for transformers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvproof.eval.prompts import own_prompts
+from kvproof.eval.shapes import SHAPES
+from kvproof.eval.words import FIRST, PEOPLE, PLACES, SECOND, SIDES
+from kvproof.eval.world import make_world
+
+PAD, END, USER, ASSISTANT, SYSTEM = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"
+SPECIAL = (PAD, END, USER, ASSISTANT, SYSTEM)
+"""The first ids, in this order."""
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+_FAST = re.compile(r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
+_UNICODE = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+_DOCUMENTS = 400
+"""So many are read to learn the words and signs around the names."""
+
+ANSWER = "The correct answer is ({letter})"
+
+
+def pieces(text: str) -> list[str]:
+    """Split ASCII text into what becomes one token each if it is in the vocabulary."""
+    return _FAST.findall(text)
+
+
+def byte_letters() -> list[str]:
+    """Return the printable stand-in of every byte, as byte-level tokenizers write it."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [n for n in range(256) if n not in shown]
+    stand_in = {n: chr(n) for n in shown} | {n: chr(256 + k) for k, n in enumerate(hidden)}
+    return [stand_in[n] for n in range(256)]
+
+
+@cache
+def words() -> tuple[str, ...]:
+    """Return the vocabulary: special tokens, single bytes, words of documents and prompts."""
+    letters = byte_letters()
+    known = {_shown(piece) for piece in _seen()}
+    return (*SPECIAL, *letters, *sorted(known - set(letters)))
+
+
+@cache
+def ids() -> dict[str, int]:
+    """Token id by the text that it stands for; single bytes only where they are ASCII."""
+    back = {letter: chr(n) for n, letter in enumerate(byte_letters())}
+    return {
+        word if n < len(SPECIAL) else "".join(back[c] for c in word): n
+        for n, word in enumerate(words())
+    }
+
+
+def encode(text: str) -> list[int]:
+    """Turn generated text into ids. Raises KeyError for a word outside of the vocabulary."""
+    known = ids()
+    return [known[piece] for piece in _FAST.findall(text)]
+
+
+def _shown(piece: str) -> str:
+    letters = byte_letters()
+    return "".join(letters[n] for n in piece.encode())
+
+
+def _seen() -> set[str]:
+    names = [*FIRST, *SECOND, *PLACES, *SIDES, *PEOPLE]
+    known = {form for name in names for form in (name, f" {name}")}
+    for text in _texts():
+        known.update(pieces(text))
+    return known
+
+
+def _texts() -> Iterable[str]:
+    rng = random.Random("kvproof vocabulary")  # noqa: S311 - drawn to be repeated
+    yield re.sub(r"\$\w+\$", "", own_prompts().template)
+    yield ANSWER.format(letter="X")
+    for number in range(_DOCUMENTS):
+        shape = SHAPES[number % len(SHAPES)]
+        world = make_world(rng, 12)
+        yield shape.write(rng, world, 60)
+        for form in (shape.easy, shape.hard):
+            yield f" {form.format(thing=world.things[0])}\n"
+    yield from (f"({letter})" for letter in "ABCD")
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """Write the tokenizer and its chat template into a folder; return it."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(
+        models.BPE(vocab={w: n for n, w in enumerate(words())}, merges=[], ignore_merges=True)
+    )
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_UNICODE), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(list(SPECIAL))
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token=PAD, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.save_pretrained(folder)
+    return fast

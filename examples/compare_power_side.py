@@ -1,0 +1,104 @@
+"""One run of one side of `examples.compare_power`: an index and a kernel, slowed on purpose."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.adapters import reference
+from kvproof.harness.bench_job import run as bench
+from kvproof.harness.events import BenchSample
+from kvproof.harness.records import Manifest, RunWriter
+from kvproof.harness.sweep_events import Cell
+from kvproof.harness.target import Cycle, TargetConfig
+
+LAUNCHES = 2
+"""Samples of the kernel in a run."""
+WORK = {"workload": "shared-heads:requests=100,length=4096,shared=0.75", "block_size": 16,
+        "num_blocks": 20_000}  # fmt: skip
+CASE = {"page": 16, "head_dim": 64, "heads": 8, "dtype": "bf16", "cache": "same", "layout": "NHD",
+        "to": "table", "requests": 16, "tokens": 256, "past": 40, "batch": "even",
+        "rows": "packed", "scales": "tensor"}  # fmt: skip
+_TIMED = 0.02
+"""Seconds of CPU time that one sample of the kernel takes at least."""
+
+factor = 0.0
+"""How much longer index and kernel of this process take."""
+
+
+def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same work, and then nothing for `factor` of the CPU time that it took."""
+    owed = 0.0
+
+    def run(*arguments: Any) -> Any:
+        nonlocal owed
+        began = time.thread_time_ns()
+        found = work(*arguments)
+        now = done = time.thread_time_ns()
+        owed += factor * (done - began)
+        while now - done < owed:
+            now = time.thread_time_ns()
+        owed -= now - done
+        return found
+
+    return run
+
+
+def make_cycle(config: TargetConfig, variant: str) -> Cycle:
+    """The reference's index; equal code on both sides, but for `factor`."""
+    cycle = reference.make_cycle(config, variant)
+    cycle.run = slowed(cycle.run)  # type: ignore[method-assign]  # what is planted here
+    return cycle
+
+
+def index_sample() -> BenchSample:
+    """One repetition of the bench."""
+    found = bench({"factory": "examples.compare_power_side:make_target", **WORK})
+    names = ("requests", "tokens", "hit_tokens", "cpu_seconds", "wall_seconds", "p50_us",
+             "p99_us", "harness_share", "cached_blocks")  # fmt: skip
+    return BenchSample(
+        target="index", workload="shared heads", block_size=16, num_blocks=20_000,
+        case="no_eviction", repetition=0, **{name: found[name] for name in names},
+    )  # fmt: skip
+
+
+def kernel_launch() -> Callable[[], None]:
+    """A launch of torch's `kv_fill` on the CPU, made ready once."""
+    import torch
+
+    from kvproof.kernels.registry import kernel, provider
+    from kvproof.kernels.source import Source
+
+    torch.set_num_threads(1)
+    subject, entry = kernel("kv_fill"), provider("torch").kernels["kv_fill"]
+    problem = subject.make(CASE, Source(seed=0, device="cpu", guarded=False))
+    return slowed(entry.prepare(CASE, problem.arguments))
+
+
+def kernel_cell(launch: Callable[[], None]) -> Cell:
+    """CPU seconds of a launch, several samples of many launches each."""
+    launch()
+    samples = []
+    for _ in range(LAUNCHES):
+        count, began = 0, time.thread_time()
+        while time.thread_time() - began < _TIMED:
+            launch()
+            count += 1
+        samples.append((time.thread_time() - began) / count)
+    return Cell(kernel="kv_fill", provider="torch", case=CASE, outcome="ok", samples=samples)
+
+
+def measure(kind: str, planted: float, directory: Path, made: Manifest) -> None:
+    """One run of one side, in a process of its own."""
+    global factor
+    factor = planted
+    gc.unfreeze = lambda: None  # what was imported is not looked at again before every pass
+    writer = RunWriter(directory, made)
+    writer.write(kernel_cell(kernel_launch()) if kind == "kernel" else index_sample())
+    writer.close()
+
+
+make_target = reference.make_target

@@ -1,0 +1,111 @@
+"""The catalogue of faults: one TOML file for each mechanism, strict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+import tomllib
+
+from kvproof.harness.errors import UsageError
+
+FOLDER = Path(__file__).parent
+
+Kind: TypeAlias = Literal["soundness", "hits", "accounting"]
+"""`soundness`: somebody reads what is not theirs. `hits`: reuse is lost. `accounting`: counts,
+owners, order, refusals or costs are wrong."""
+KERNELS = "kernels"
+"""Stands in place of a suite where `kvproof sweep` has to find a fault."""
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Replace `old` by `new` in `module` below `kvproof`; `old` occurs there exactly once."""
+
+    name: str
+    mechanism: str = ""
+    """As in the file's head."""
+    bugs: tuple[str, ...]
+    """Ids of `suites/known_bugs`: what it is modelled on."""
+    story: str
+    kind: Kind
+    module: str
+    old: str
+    new: str
+    suite: str
+    """The suite that has to find it: `cache`, a part, or `kernels`."""
+    property: str
+    """Finds it alone, whatever other symptoms it has. For `kernels`, the name of a kernel."""
+    unshadowed: str = ""
+    """Soundness: why no shadow memory can see it."""
+    equivalent: str = ""
+    """Why nothing can tell it from the reference: it is not run."""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.bugs:
+            raise ValueError(f"{self.name}: a fault names the bugs that it is modelled on")
+        if self.old == self.new or not self.old:
+            raise ValueError(f"{self.name}: a fault changes something")
+        if self.unshadowed and self.kind != "soundness":
+            raise ValueError(f"{self.name}: only soundness needs a word about the shadow memory")
+
+    @property
+    def shadowed(self) -> bool:
+        """Whether a shadow memory has to find it."""
+        return self.kind == "soundness" and not self.unshadowed
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The faults of one mechanism."""
+
+    mechanism: str
+    fault: tuple[Fault, ...]
+
+
+@cache
+def load() -> Mapping[str, Fault]:
+    """Read all files: name -> fault. Raises msgspec.ValidationError, ValueError for a twin."""
+    found: dict[str, Fault] = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        file = msgspec.convert(tomllib.loads(path.read_text()), _File)
+        for fault in file.fault:
+            if fault.name in found:
+                raise ValueError(f"{path.name}: there is a fault {fault.name!r} already")
+            found[fault.name] = msgspec.structs.replace(fault, mechanism=file.mechanism)
+    return found
+
+
+def find(name: str) -> Fault:
+    """Return a fault by its name. Raises UsageError."""
+    faults = load()
+    if name not in faults:
+        close = get_close_matches(name, faults, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "kvproof faults --list names them"
+        raise UsageError(f"there is no fault {name!r}", hint)
+    return faults[name]
+
+
+def chosen(pattern: str) -> list[Fault]:
+    """Return faults whose name or mechanism matches one of the globs. Raises UsageError."""
+    globs = pattern.replace(",", " ").split() or ["*"]
+    found = [
+        fault
+        for fault in load().values()
+        if any(fnmatchcase(fault.name, g) or fnmatchcase(fault.mechanism, g) for g in globs)
+    ]
+    if not found:
+        raise UsageError(
+            f"no fault matches --only {pattern!r}",
+            "name faults or mechanisms, for example --only 'identity,vllm_*'; --list prints all",
+        )
+    return found
+
+
+def of_suite(suite: str) -> list[Fault]:
+    """Return the faults that a suite has to find."""
+    return [fault for fault in load().values() if fault.suite == suite and not fault.equivalent]

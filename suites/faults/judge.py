@@ -1,0 +1,178 @@
+"""Judge one fault in this process, where it is planted already: who finds it, and how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from hypothesis import settings
+
+from kvproof.harness.errors import ANSWERS
+from kvproof.harness.events import AnyEvent
+from kvproof.harness.fault_events import FaultJudged, Kill
+from kvproof.harness.handles import Handle
+from kvproof.harness.violation import SHADOW
+from kvproof.suites import levels
+from kvproof.suites.cache.suite import NAME as CACHE
+from kvproof.suites.exploration import Exploration
+from kvproof.suites.faults.alone import shadow_alone
+from kvproof.suites.faults.catalogue import Fault
+from kvproof.suites.runner import Files, SuiteRun
+from kvproof.suites.suite import Suite
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Hears the name of a suite and how many test cases of it ran."""
+CRASH = "crash"
+"""The oracle of a reference that raises what it must not."""
+
+
+class Attempt(NamedTuple):
+    """One exploration that is to find the fault."""
+
+    suite: Suite
+    tolerate: frozenset[str] = frozenset()
+    """Properties that do not count."""
+
+
+class Judge:
+    """The suites, against the reference as it is in this process."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        files: Files,
+        *,
+        folder: str = "",
+        budget: settings,
+        seed: int | None = None,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        """Take `folder`, below the run's directory, as the place where `files` go."""
+        self._folder = folder
+        self._budget = budget
+        self._seed = seed
+        self._progress = progress
+        self._cases = 0
+        self._seconds = 0.0
+        self._run = SuiteRun(handle, files, write=_ignore, level="full")
+        core, *_ = levels.suites(handle, "core")
+        self._core, self._suites = core, self._run.suites
+
+    def judge(self, fault: Fault) -> FaultJudged:
+        """Let suites run until one finds the fault, then until a shadow memory does, if it has to.
+
+        The suite that the catalogue names comes first.
+        """
+        begin = time.monotonic()
+        kill = self._first_kill(self._all(fault))
+        shadow = kill if kill and kill.oracle == SHADOW else None
+        if kill and fault.shadowed and not shadow:
+            self._cases, self._seconds = 0, 0.0
+            with shadow_alone():
+                shadow = self._first_kill(self._shadows(fault))
+        ran = ", ".join(dict.fromkeys(each.suite.name for each in self._all(fault)))
+        return judged(
+            fault,
+            kill,
+            shadow=shadow if fault.shadowed else None,
+            reason="" if kill else f"ran: {ran}",
+            cases=self._cases,
+            seconds=time.monotonic() - begin,
+        )
+
+    def _all(self, fault: Fault) -> Iterator[Attempt]:
+        """All suites, those that the catalogue names first; those not installed are left out."""
+        suites = [self._core, *self._suites]
+        suites.sort(key=lambda suite: suite.name != fault.suite)
+        return (Attempt(suite) for suite in suites if suite.judged)
+
+    def _shadows(self, fault: Fault) -> Iterator[Attempt]:
+        """The suites that keep a shadow memory, with all other judges aside."""
+        for suite, _ in self._all(fault):
+            others = {prop.name for prop in suite.properties if prop.oracle != SHADOW}
+            if suite.name in (CACHE, fault.suite) and len(others) < len(suite.properties):
+                yield Attempt(suite, frozenset(others | {ANSWERS}))
+
+    def _first_kill(self, attempts: Iterator[Attempt]) -> Kill | None:
+        return next(filter(None, map(self._explore, attempts)), None)
+
+    def _explore(self, attempt: Attempt) -> Kill | None:
+        """Spend the budget on one suite."""
+        suite, begin, until = attempt.suite, time.monotonic(), {}
+
+        def progress(done: int) -> None:
+            until[done] = time.monotonic()
+            self._progress(suite.name, done)
+
+        seen = suite.explore(
+            self._budget, seed=self._seed, progress=progress, tolerate=attempt.tolerate
+        )
+        if seen.interrupted:
+            raise KeyboardInterrupt
+        first = until.get(seen.first_case, time.monotonic()) - begin
+        kill = self._kill(suite, seen, first)
+        self._cases += seen.first_case if kill else seen.test_cases
+        self._seconds += time.monotonic() - begin
+        return kill
+
+    def _kill(self, suite: Suite, seen: Exploration, first: float) -> Kill | None:
+        cases, seconds = self._cases + seen.first_case, round(self._seconds + first, 3)
+        if seen.violation:
+            failure = self._run.failure(suite, seen.violation, self._seed)
+            return Kill(
+                suite=suite.name,
+                property=failure.property,
+                oracle=failure.oracle,
+                sentence=failure.sentence,
+                cases=cases,
+                seconds=seconds,
+                size=len(failure.history),
+                fingerprint=failure.fingerprint,
+                op_log=self._folder + failure.op_log,
+                script_path=self._folder + failure.script_path,
+            )
+        if seen.died:
+            return Kill(
+                suite=suite.name,
+                property=ANSWERS,
+                oracle=CRASH,
+                sentence=str(seen.died),
+                cases=cases,
+                seconds=seconds,
+                size=0,
+            )
+        return None
+
+
+def judged(
+    fault: Fault,
+    kill: Kill | None,
+    *,
+    shadow: Kill | None = None,
+    reason: str = "",
+    cases: int = 0,
+    seconds: float = 0.0,
+) -> FaultJudged:
+    """Return the event about a fault that `kill` found, or nothing did."""
+    outcome = "killed" if kill else "survived"
+    return FaultJudged(
+        fault=fault.name,
+        mechanism=fault.mechanism,
+        kind=fault.kind,
+        bugs=list(fault.bugs),
+        story=fault.story,
+        module=fault.module,
+        expected=fault.property,
+        outcome="equivalent" if fault.equivalent else outcome,
+        kill=kill,
+        shadow=shadow,
+        unshadowed=fault.unshadowed,
+        reason=fault.equivalent or reason,
+        cases=cases,
+        seconds=round(seconds, 3),
+    )
+
+
+def _ignore(_: AnyEvent) -> None:
+    """Verdicts about the faulty reference are not those of the run."""

@@ -1,0 +1,29 @@
+"""What the process of a fault is told, and what it says."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from kvproof.harness.fault_events import FaultJudged
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One fault to judge."""
+
+    fault: str
+    budget: str
+    seed: int | None
+    directory: str
+    """Of the run: op logs go below it."""
+
+
+class Said(msgspec.Struct, frozen=True, tag_field="event", tag="said"):
+    """How far a suite is."""
+
+    suite: str
+    done: int
+
+
+Line: TypeAlias = Said | FaultJudged

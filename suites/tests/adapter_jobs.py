@@ -1,0 +1,22 @@
+"""Jobs that tests run where an engine lives; imported in its environment."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def sglang_drift(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Differences of the installed SGLang from a table changed by `arguments`."""
+    return _drift("kvproof.harness.adapters.sglang_api", arguments)
+
+
+def _drift(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """`arguments`: name -> parameters, as in the table of the module."""
+    api: Any = import_module(module)
+    kept = dict(api._SIGNATURES)
+    api._SIGNATURES.update(arguments)
+    try:
+        return {"differences": list(api.drift.__wrapped__())}
+    finally:
+        api._SIGNATURES.update(kept)

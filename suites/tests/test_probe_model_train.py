@@ -1,0 +1,148 @@
+"""Training of the probe model: fast functions are those of transformers, runs go on, files load."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the probe model is a model of torch")
+pytest.importorskip("transformers", reason="the probe model is a model of transformers")
+
+import torch
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen
+
+from kvproof.eval.generator import GeneratorOptions, generate
+from kvproof.eval.probe_model import exam, train
+from kvproof.eval.probe_model.batches import Lessons, loader
+from kvproof.eval.probe_model.lessons import EASY, HARD
+from kvproof.eval.probe_model.network import (
+    configuration,
+    gated_delta_rule,
+    make_trainable,
+    network,
+)
+from kvproof.eval.probe_model.vocabulary import encode, ids, tokenizer_of
+from kvproof.eval.prompts import own_prompts
+from kvproof.reference.model_runner.loading import load
+
+ORIGINAL = qwen.torch_chunk_gated_delta_rule
+SMALL = {"minutes": 1.0, "hidden": 32, "layers": "GA", "batch_tokens": 1024, "workers": 0}
+
+
+@pytest.fixture(autouse=True)
+def stock_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put transformers' function back after each test."""
+    monkeypatch.setattr(qwen, "torch_chunk_gated_delta_rule", ORIGINAL)
+
+
+@pytest.fixture(scope="module")
+def course() -> train.Course:
+    return train.Course(train.Options(**SMALL), "cpu")
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 7])
+def test_the_scan_computes_what_transformers_computes(chunks: int) -> None:
+    torch.manual_seed(chunks)
+    shape = (2, 64 * chunks, 3)
+    query, key, value = (torch.randn(*shape, width) for width in (16, 16, 24))
+    decay, beta = -torch.rand(shape) * 2, torch.rand(shape)
+    expected, _ = ORIGINAL(query, key, value, g=decay, beta=beta, use_qk_l2norm_in_kernel=True)
+    found, _ = gated_delta_rule(query, key, value, decay, beta)
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def test_the_model_that_learns_computes_what_the_stored_one_computes() -> None:
+    model = network(configuration("GA", 32), 0).eval()
+    tokens = torch.randint(5, 2000, (2, 128), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        stock = model(tokens, use_cache=False).logits
+        make_trainable(model)
+        fast = model(tokens, use_cache=False).logits
+    assert (fast - stock).abs().max() < 1e-4 * stock.abs().max()
+    assert (fast - stock).abs().max() > 0
+
+
+def test_a_batch_that_is_repeated_is_learned(course: train.Course) -> None:
+    batch = course.lessons.draw(random.Random(1))
+    course.steps = 100
+    losses = [float(course.step(batch)[:, 2].sum()) for _ in range(20)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_counts_are_those_of_the_batch(course: train.Course) -> None:
+    batch = course.lessons.draw(random.Random(2))
+    counts = course.step(batch)
+    letters = int(counts[[EASY, HARD], 0].sum())
+    assert letters == int((batch.targets == ids()["<|end|>"]).sum())
+
+
+def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path) -> None:
+    journal = train.Journal(tmp_path / "log.jsonl", "cpu")
+    course.lessons.level, course.seconds = 0, 0.0
+    train._advance(course, journal)
+    assert course.lessons.level == 0
+    journal.add(0, torch.tensor([[100.0, 90, 5], [100, 90, 5], *[[1, 0, 1]] * 5]))
+    train._advance(course, journal)
+    assert course.lessons.level == 1
+    course.seconds = 60 * 0.5
+    train._advance(course, journal)
+    assert course.lessons.level == 2
+    journal.write(course)
+    line = json.loads((tmp_path / "log.jsonl").read_text())
+    assert line["right"]["0"]["easy"] == 0.9
+
+
+def test_processes_draw_different_batches_of_the_level() -> None:
+    lessons = Lessons(seed=1, batch_tokens=1024)
+    lessons.level = 1
+    batches = loader(lessons, 2)
+    drawn = [next(batches) for _ in range(6)]
+    assert {each.level for each in drawn} <= {0, 1}
+    assert len({each.tokens.numpy().tobytes() for each in drawn}) == 6
+
+
+def test_a_run_goes_on_and_its_checkpoint_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "_numbers", lambda course, _: {"steps": course.steps})
+    arguments = ["--output", str(tmp_path), "--hidden", "32", "--layers", "GA", "--workers", "0"]
+    size = ["--batch-tokens", "512"]
+    steps = []
+    for minutes in ("0.02", "0.04"):
+        train.main([*arguments, *size, "--minutes", minutes])
+        steps.append(json.loads((tmp_path / "card.json").read_text())["steps"])
+    assert 0 < steps[0] < steps[1]
+    qwen.torch_chunk_gated_delta_rule = ORIGINAL
+    loaded = load(tmp_path / "checkpoint")
+    assert loaded.model.dtype == torch.float32
+    assert loaded.chat([{"role": "user", "content": "Question: lark"}]) == exam.prompted(
+        "Question: lark"
+    )
+
+
+def test_the_stored_tokenizer_splits_as_training_does(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(tmp_path)
+    for sample in generate(GeneratorOptions(samples=6, max_tokens=2000, seed=5)).samples:
+        text = own_prompts().render(sample)
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == encode(text)
+    for text in ("", "naïve  cafés\t\n\n 12,345 €", "The correct answer is (B)\n"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_an_exam_without_knowledge_is_marked_by_kind(course: train.Course) -> None:
+    samples = generate(GeneratorOptions(samples=12, max_tokens=2000, seed=9)).samples
+    marks = exam.marks(course.model.eval(), samples)
+    assert marks.samples == 12
+    assert set(marks.groups) >= {"easy", "hard", "short", "medium", "long"}
+    assert 0 <= marks.accuracy <= 100 - marks.invalid
+
+
+def test_a_foreign_document_is_of_the_same_domain() -> None:
+    samples = generate(GeneratorOptions(samples=12, max_tokens=2000, seed=9)).samples
+    for mine, other in zip(samples, exam.foreign(samples), strict=True):
+        assert mine.question == other.question
+        assert other.context in {each.context for each in samples if each.domain == mine.domain}
+        assert other.context != mine.context
