@@ -4,6 +4,7 @@
 PYTHON ?= python3
 TARGETS ?=
 ARGS ?=
+MODEL ?= eval/probe_model/checkpoint
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench test check gpu hf parity eval docs clean
+.PHONY: help install gate bench matrix test check gpu hf parity eval docs mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -28,6 +29,15 @@ gate: $(VENV)/.core engines  ## is everything right and fast? ends with a report
 
 bench: $(VENV)/.core engines  ## cache managers side by side
 	$(BIN)/kvproof bench $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
+
+# Every engine version with a lock file, unless TARGETS names some.
+matrix: TARGETS := $(or $(TARGETS),reference \
+  $(shell ls harness/locks | sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p'))
+matrix: $(VENV)/.core  ## every property on every engine and version, what is red first
+	@for target in $(filter-out reference,$(TARGETS)); do \
+	  $(BIN)/kvproof targets install $$target || exit 1; done
+	@$(BIN)/kvproof run --targets "$(TARGETS)" $(ARGS); status=$$?; \
+	  $(BIN)/python -m kvproof.reports.matrix runs/latest && exit $$status
 
 test: $(VENV)/.dev  ## the project's own tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
@@ -48,10 +58,14 @@ parity: $(VENV)/.hf  ## does cache reuse change what real model families compute
 eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
 	$(BIN)/kvproof eval install
 	$(BIN)/kvproof eval longbench-v2 --through opencompass --config eval/configs/probe.toml \
-	  --model eval/probe_model/checkpoint --output runs/eval $(ARGS)
+	  --model $(MODEL) --output runs/eval $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs docs
+
+mutants: $(VENV)/.dev  ## mutation testing of FILES="block_pool steps" of the control plane
+	@$(PIP) mutmut==3.8.1
+	$(BIN)/python -m kvproof.suites.faults.mutants $(FILES)
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -118,7 +118,11 @@ def _build(place: OpenCompass, scratch: Path, progress: Callable[[str], None]) -
     (scratch / _MARKER).write_bytes(msgspec.json.encode(_Marker(_lock_hash())))
 
 
-_REPORT = "its lock file does not fit this machine; please report this with the lines above"
+_REPORT = (
+    "if a library of CUDA is missing, the CPU build of torch is needed: "
+    "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu; otherwise the lock file does not "
+    "fit this machine: please report this with the lines above"
+)
 
 
 def _interpreter() -> str:

@@ -53,7 +53,7 @@ FAULTS = {
                 "request.table = node.table()\n",
                 "request.table = own = node.table()\n"
                 "        if own:\n"
-                "            other, self.other = getattr(self, 'other', own), list(own)\n"
+                "            other, self.other = getattr(self, 'other', own), own[:]\n"
                 "            own[: len(other)] = other[: len(own)]\n",
             ),
         ),
@@ -83,13 +83,12 @@ FAULTS = {
         tenant=True,
     ),
     "position": Fault(
-        "what is computed behind a hit begins one position too late",
+        "a hit ends one block too late, behind the position where two texts part",
         (
             Edit(
-                "reference.cache_manager",
-                "        start = request.computed\n        self.holdings.hold",
-                "        start = request.computed + bool(request.computed)\n"
-                "        self.holdings.hold",
+                "reference.trie_match",
+                "return equal * TOKEN_BYTES // stride",
+                "return -(-equal * TOKEN_BYTES // stride)",
             ),
         ),
     ),

@@ -48,6 +48,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     concurrency: int
     repeats: int
+    thought_tokens: int = 0
+    """Of the first answer, where the prompts are a pair."""
     runner: str = "kvproof"
     """What asked: the client of kvproof itself, or OpenCompass with it."""
 

@@ -121,6 +121,7 @@ def conditions(
         order=protocol.order,
         concurrency=protocol.concurrency,
         repeats=protocol.repeats,
+        thought_tokens=protocol.thought_tokens if found.prompts.second else 0,
         runner=runner,
     )
 
@@ -211,7 +212,9 @@ class _Counted:
 
 def _model(plan: _Plan, server: Serving, models: set[str]) -> str:
     """The name to ask for. Answers of different models are not compared."""
-    model = plan.config.model or next(iter(server.models), "")
+    model = plan.config.model
+    if not model or (server.command and server.models and model not in server.models):
+        model = next(iter(server.models), "")  # a command may take a folder, served by its name
     models.add(model)
     if len(models) > 1:
         raise UsageError(

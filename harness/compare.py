@@ -254,7 +254,7 @@ def _why(found: Estimate, margin: float, alpha: float, tested: int) -> str:
         needed = next(n for n in range(2, 100) if 2 * tested * least_p(n, n, found.counted) < alpha)
         return f"{many} cannot show anything among {tested} rows: {needed} on each side can"
     return (
-        f"the interval {found.low:.3f} to {found.high:.3f} reaches over {margin:.0%}: "
+        f"the interval {found.low:.3f} to {found.high:.3f} reaches over {100 * margin:g} %: "
         f"{many} are too few for this noise"
     )
 

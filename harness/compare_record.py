@@ -39,9 +39,6 @@ def _verdict(each: VerdictChange) -> dict[str, Any]:
 def _row(row: Row) -> dict[str, Any]:
     told = row._asdict()
     key, found = told.pop("key"), told.pop("found")
-    return {
-        **key._asdict(),
-        **told,
-        "ratio": row.ratio if row.ratio != float("inf") else None,
-        **(found._asdict() if found else {}),
-    }
+    measured = found._asdict() if found else {}
+    ratio = row.ratio if row.ratio != float("inf") else None
+    return {**key._asdict(), **told, **measured, "ratio": ratio}

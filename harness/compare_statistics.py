@@ -73,18 +73,30 @@ def estimate(base: Side, head: Side, *, margin: float, paired: bool = False) -> 
 
 
 def _of_pairs(ratios: npt.NDArray[np.float64], margin: float) -> Estimate:
-    low, high = np.percentile(medians(ratios, np.random.Generator(np.random.PCG64(0))), [2.5, 97.5])
-    beyond = math.log1p(margin)
+    logs, beyond = np.log(ratios), math.log1p(margin)
+    rng = np.random.Generator(np.random.PCG64(0))
+    drawn = logs[rng.integers(len(logs), size=(_RESAMPLES, len(logs)))]
+    low, high = np.percentile(_centres(drawn), [2.5, 97.5])
     return Estimate(
-        ratio=float(np.median(ratios)),
-        low=float(low),
-        high=float(high),
-        p_slower=above_zero(np.log(ratios) - beyond),
-        p_faster=above_zero(-np.log(ratios) - beyond),
+        ratio=math.exp(_centres(logs[None, :])[0]),
+        low=math.exp(low),
+        high=math.exp(high),
+        p_slower=above_zero(logs - beyond),
+        p_faster=above_zero(-logs - beyond),
         base_n=len(ratios),
         head_n=len(ratios),
         counted="pairs of runs",
     )
+
+
+def _centres(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Median of all pairwise means of each row (Hodges and Lehmann).
+
+    It belongs to signed ranks: little noisier than the mean, and one bad pair hardly moves it.
+    """
+    left, right = np.triu_indices(rows.shape[1])
+    found: npt.NDArray[np.float64] = np.median((rows[:, left] + rows[:, right]) / 2, axis=1)
+    return found
 
 
 def above_zero(values: npt.ArrayLike) -> float:

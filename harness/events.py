@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from kvproof.harness.campaign_events import UnitDone, UnitLost
 from kvproof.harness.errors import Exit, FailureKind
 from kvproof.harness.event import Event
 from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
@@ -320,6 +321,8 @@ AnyEvent: TypeAlias = (
     | FaultsStarted
     | FaultJudged
     | FaultsConcluded
+    | UnitDone
+    | UnitLost
 )
 
 _VERDICT_CODES = {

@@ -7,10 +7,12 @@ invariants for tables. Every method is called by `Session` with the answer just 
 from __future__ import annotations
 
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kvproof.harness.live import NULL_BLOCK
 from kvproof.harness.shadow import BadTableError, Slots
+from kvproof.harness.sharing import is_equal
 from kvproof.harness.target import Batch, Completed, Scheduled, Table
 from kvproof.harness.violation import (
     BRUTE_FORCE,
@@ -257,7 +259,13 @@ class Judge:
     def extension(self, live: Live, answer: Scheduled, before: tuple[Table, ...]) -> None:
         """An extension appends to the table and goes on where the request stopped (T7)."""
         name, count = live.request.id, len(live.request.tokens)
-        kept = all(answer.blocks[g][: len(before[g])] == before[g] for g in self._layout.attention)
+        kept = all(
+            new == old or is_equal(self._session, live, group, index, new)
+            for group in self._layout.attention
+            for index, (old, new) in enumerate(
+                zip_longest(before[group], answer.blocks[group][: len(before[group])])
+            )
+        )
         self._check(
             "table_never_shifts",
             INVARIANT,

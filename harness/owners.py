@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kvproof.harness.ledger import Entry
 from kvproof.harness.live import NULL_BLOCK, Live
+from kvproof.harness.sharing import is_declared, is_equal
 from kvproof.harness.target import Released, Scheduled, Table
 from kvproof.harness.violation import INVARIANT
 
@@ -54,7 +55,8 @@ class Owners:
         } | {block: pin for pin, table in session.pins.items() for block in table}
         if not self._layout.single:
             self._one_group_each(live, answer)
-        self._exclusive("written_blocks_have_one_owner", live, (*fresh, *written), others)
+        mine = self._not_equal(live, (*fresh, *written))
+        self._exclusive("written_blocks_have_one_owner", live, mine, others)
         if session.profile.in_flight_steps:
             running = {
                 block: step.live.request.id
@@ -63,6 +65,18 @@ class Owners:
                 for block in step.blocks
             }
             self._exclusive("a_running_step_keeps_its_blocks", live, (*fresh, *written), running)
+
+    def _not_equal(self, live: Live, blocks: Table) -> Table:
+        """Leave out blocks that are shared before they are computed (`sharing`)."""
+        if not is_declared(self._session.profile):
+            return blocks
+        equal = {
+            block
+            for group in self._layout.attention
+            for index, block in enumerate(live.groups[group])
+            if block in blocks and is_equal(self._session, live, group, index, block)
+        }
+        return tuple(block for block in blocks if block not in equal)
 
     def _present(self, live: Live) -> list[Table]:
         """Tables of the attention groups without nulls."""

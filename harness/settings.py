@@ -98,12 +98,24 @@ class CompareSettings(_Table, frozen=True, kw_only=True):
     threshold: Thresholds = Thresholds()
 
 
+class CampaignSettings(_Table, frozen=True, kw_only=True):
+    """`[campaign]`: what the workers of `fuzz` share."""
+
+    database: str = ".kvproof/examples"
+    """Failing examples: a directory, or redis://host:6379/0 for several machines."""
+    artifact: str = ""
+    """owner/repository whose CI stores examples as an artifact: read, never written."""
+    histories: int = 200
+    """Of a work unit; small enough that a lost worker costs little."""
+
+
 class Settings(_Table, frozen=True, kw_only=True):
     """The whole file."""
 
     run: RunSettings = RunSettings()
     gate: GateSettings = GateSettings()
     compare: CompareSettings = CompareSettings()
+    campaign: CampaignSettings = CampaignSettings()
 
 
 def load_settings(path: Path | None = None) -> Settings:
@@ -123,6 +135,10 @@ def load_settings(path: Path | None = None) -> Settings:
         raise _wrong_value(path, data, str(error)) from error
     _check_limits(path, settings.gate)
     _check_compare(path, settings.compare)
+    if settings.campaign.histories < 1:
+        raise UsageError(
+            f"{str(path)!r}: campaign.histories = {settings.campaign.histories} is not at least 1"
+        )
     return _beside(path, settings)
 
 

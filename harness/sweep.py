@@ -41,6 +41,9 @@ _MOST = {"cpu": 4, "cuda": 8}
 _AFFINITY = hasattr(os, "sched_getaffinity")
 """Not everywhere; it knows of the cores that this process may use."""
 
+MakeProcess = Callable[[Seat, Path], SweepProcess]
+"""A worker for a seat, and the file that it logs to."""
+
 Progress = Callable[[str, int, int], None]
 """What is being done, how many cells are done, of how many."""
 
@@ -74,6 +77,7 @@ def run_sweep(
     progress: Progress,
     logs: Path,
     earlier: Sequence[AnyEvent] = (),
+    make: MakeProcess = SweepProcess,
 ) -> dict[CellKey, Cell]:
     """Run all cells and write the events; the cells as they ended.
 
@@ -81,11 +85,11 @@ def run_sweep(
     folder for what the workers write. Raises UsageError if the options fit no cell, or no worker
     starts.
     """
-    lead = SweepProcess(Seat(options.device, options.devices[0]), logs / "lead-0.log")
+    lead = make(Seat(options.device, options.devices[0]), logs / "lead-0.log")
     try:
         progress("starting", 0, 0)
         plan = make_plan(lead, options)
-        return _Sweep(plan, lead, logs, write, progress, earlier).run()
+        return _Sweep(plan, lead, logs, write, progress, earlier, make).run()
     finally:
         lead.end()
 
@@ -101,7 +105,9 @@ class _Sweep:
         write: Callable[[AnyEvent], None],
         progress: Progress,
         earlier: Sequence[AnyEvent],
+        make: MakeProcess,
     ) -> None:
+        self.make = make
         self.plan, self.options = plan, plan.options
         self.lead, self.logs = lead, logs
         self.write, self.progress = write, progress
@@ -133,7 +139,7 @@ class _Sweep:
         rest = self.options.devices[1:] if self.plan.device == "cuda" else ()
         found = []
         for index in rest:
-            process = SweepProcess(Seat("cuda", index), self.logs / f"lead-{index}.log")
+            process = self.make(Seat("cuda", index), self.logs / f"lead-{index}.log")
             found.append(process)
             process.start()
         return found
@@ -191,7 +197,7 @@ class _Sweep:
         usual = min(_MOST[self.plan.device], cores // len(leads))
         each = self.options.workers or max(1, usual)
         more = [
-            SweepProcess(
+            self.make(
                 Seat(self.plan.device, process.seat.index),
                 self.logs / f"check-{process.seat.index}-{number}.log",
             )

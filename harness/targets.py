@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -64,6 +64,17 @@ def _install_command(each: EngineVersion) -> str:
 
 def _entry_points() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+ALL = "all"
+"""Stands for every target that is ready: those of this process, and installed environments."""
+
+
+def expand(specs: Sequence[str]) -> list[str]:
+    """Put every target that is ready in place of `all`; each target once."""
+    ready = [row.name for row in list_targets() if row.state in ("ready", "installed")]
+    named = [name for spec in specs for name in (ready if spec == ALL else [spec])]
+    return list(dict.fromkeys(named))
 
 
 def open_handle(spec: str, *, log_directory: Path | None = None) -> Handle:

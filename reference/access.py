@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 
-class Access(NamedTuple):
+class Access(Struct, frozen=True, gc=False):
     """A decision; `reason` is stable and appears in metrics and explanations."""
 
     read: bool

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -22,11 +23,11 @@ from kvproof.reference.block_table import BatchTable, expand, pad
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.events import CacheEvent, EventLog
 from kvproof.reference.expert_history import Recorded
+from kvproof.reference.groups import GroupTables
 from kvproof.reference.holdings import Holdings
 from kvproof.reference.identity import (
     DEFAULT_NAMESPACE,
     TOKEN_BYTES,
-    IdentityError,
     Namespace,
     Span,
     Tokens,
@@ -36,7 +37,7 @@ from kvproof.reference.media import to_encode
 from kvproof.reference.metrics import HitStatistics
 from kvproof.reference.needs import Needs
 from kvproof.reference.partial_steps import hit_length
-from kvproof.reference.requests import Admission, Live, Refusal, Usage
+from kvproof.reference.requests import Admission, Live, Refusal, Usage, unfit
 from kvproof.reference.residency import Residency
 from kvproof.reference.steps import Steps
 from kvproof.reference.trie_node import Match
@@ -44,6 +45,7 @@ from kvproof.reference.trie_node import Match
 NO_SPANS: tuple[Span, ...] = ()
 NOTHING: Mapping[str, Any] = {}
 NO_HIT = Match(None, 0, 0)
+_IDS = attrgetter("ids")
 
 
 class CacheManager:
@@ -62,6 +64,8 @@ class CacheManager:
         self.pins: dict[str, Live] = {}
         self._steps = Steps()
         self._unit = self.residency.unit
+        self._caching = config.enable_prefix_caching
+        self._tables = GroupTables(config.layout)
         self.holdings = Holdings(config, self.residency, self._steps)
         self.states = self.holdings.states
         self.experts = self.residency.experts
@@ -102,7 +106,7 @@ class CacheManager:
             if current and request.access.write:
                 self.holdings.index(request, stop // self._unit)
             if self.states:
-                self.states.after(scheduled, current=current)
+                self.states.after(scheduled, request.node if current else None)
             if request.local and not request.released:
                 self.holdings.leave_local(request, stop)
         if self._steps.waiting:
@@ -127,20 +131,21 @@ class CacheManager:
         """
         request = Live(request_id, tokens, namespace, spans, self._unit)
         if not request.prompt or request_id in self.live:
-            raise self._unfit(request)
+            raise unfit(request)
         if compute is not None or not self._steps.open:
             self._check_step(compute)
-        if not self.config.enable_prefix_caching:
+        if not self._caching:
             access = DISABLED
         request.access = access
         hit = self.hits.find(request, request.prompt - 1) if access.read else NO_HIT
         stop = self.needs.place(request, hit, compute)
-        if isinstance(stop, Refusal) and (hit.checkpoint or hit.tail):
-            whole = hit.tail is not None  # its own pin may be what blocks it (C2)
-            hit = self.hits.whole(request, request.prompt - 1) if whole else NO_HIT
-            stop = self.needs.place(request, hit, compute)
         if isinstance(stop, Refusal):
-            return stop
+            if hit.checkpoint or hit.tail:
+                whole = hit.tail is not None  # its own pin may be what blocks it (C2)
+                hit = self.hits.whole(request, request.prompt - 1) if whole else NO_HIT
+                stop = self.needs.place(request, hit, compute)
+            if isinstance(stop, Refusal):
+                return stop
 
         start = request.computed
         self.holdings.hold(request, hit)
@@ -149,11 +154,6 @@ class CacheManager:
             self.statistics.count(request.prompt, start, resumed=resumed)
         admission = self._schedule(request, start, start, stop)
         return admission if hit.tail is None else self.holdings.copying(request, hit, admission)
-
-    @staticmethod
-    def _unfit(request: Live) -> IdentityError:
-        why = "is already admitted; release it first" if request.prompt else "has no tokens"
-        return IdentityError(f"request {request.id!r} {why}")
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()
@@ -280,7 +280,7 @@ class CacheManager:
         """
         request = self.live.get(request_id) or self.pins[request_id]
         state = self.states.ids(request) if self.states else array("i")
-        return self.config.layout.tables(request.table, [own.ids for own in request.local], state)
+        return self._tables.of([request.table, *map(_IDS, request.local), state])
 
     def batch(self, request_ids: Sequence[str]) -> list[BatchTable]:
         """Return the padded kernel-block tables of each group, [requests, width] (K3, K6)."""

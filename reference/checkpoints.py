@@ -69,21 +69,3 @@ class Checkpoint(Struct, eq=False):
     def forget_producer(self) -> None:
         """No next one of its producer replaces it any more."""
         self.replaceable, self.request = False, None
-
-    def end_restore(self) -> bool:
-        """Drop the pin of one restore; tells whether it was the last pin."""
-        if not self.restores:
-            raise CHECKPOINT_LIFE.illegal(self.status, "unpin")
-        self.restores = left = self.restores - 1
-        last = not left and not self.saving
-        self.status = (UNPIN_LAST if last else UNPIN)[self.status]
-        return last
-
-    def end_save(self) -> bool:
-        """Drop the producer's pin; tells whether it was the last pin."""
-        if not self.saving:
-            raise CHECKPOINT_LIFE.illegal(self.status, "unpin")
-        self.saving = False
-        last = not self.restores
-        self.status = (UNPIN_LAST if last else UNPIN)[self.status]
-        return last

@@ -85,4 +85,4 @@ class EventLog:
         if index:
             return self._keys[node.blocks[(index - 1) * self._width]]
         above = node.parent
-        return self._keys[above.blocks[-self._width]] if above is not None and above.units else b""
+        return self._keys[above.blocks[-self._width]] if above.units else b""

@@ -11,10 +11,11 @@ blocks are taken, held and evicted together, and lie interleaved in one flat arr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
+from operator import getitem
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -133,32 +134,9 @@ class Layout:
         """Groups with recurrent state."""
         return tuple(g for g, config in enumerate(self.groups) if config.kind == "state")
 
-    def tables(self, full: Ids, local: Sequence[Ids], state: Ids) -> list[Ids]:
-        """Return the ids of each group out of those of the classes and of one whole state."""
-        classes = (full, *local, state)
-        if self._parts is not None and len(state) == self.state_blocks:
-            return [classes[place][part] for place, part in self._parts]
-        tables = self.state_tables(state)
-        for rule, ids in zip((self.full, *self.local), classes, strict=False):
-            tables |= {member.group: rule.table(member, ids) for member in rule.members}
-        return [tables[group] for group in range(len(self.groups))]
-
     @cached_property
-    def _parts(self) -> list[tuple[int, slice]] | None:
-        """Where the ids of each group lie in those of which class, if a slice can say that."""
-        parts: dict[int, tuple[int, slice]] = {}
-        for place, rule in enumerate((self.full, *self.local)):
-            for member in rule.members:
-                if member.ratio not in (1, rule.width):
-                    return None
-                step = rule.width // member.ratio
-                parts[member.group] = place, slice(member.offset, None, step)
-        last = 1 + len(self.local)
-        parts |= {group: (last, part) for group, part in self._state_parts.items()}
-        return [parts[group] for group in range(len(self.groups))]
-
-    @cached_property
-    def _state_parts(self) -> dict[int, slice]:
+    def state_parts(self) -> dict[int, slice]:
+        """Where the ids of each state group lie in those of one whole state."""
         parts, first = {}, 0
         for group in self.states:
             width = self.groups[group].state_blocks
@@ -169,7 +147,7 @@ class Layout:
         """Return the ids of each state group out of those of one whole state, or its row."""
         if len(ids) != self.state_blocks:
             return dict.fromkeys(self.states, ids)
-        return {group: ids[part] for group, part in self._state_parts.items()}
+        return {group: ids[part] for group, part in self.state_parts.items()}
 
     @cached_property
     def state_blocks(self) -> int:
@@ -188,3 +166,34 @@ class Layout:
             members.append(Member(group, width, ratio))
             width += ratio
         return BlockClass(*rule, self.unit, width, tuple(members))
+
+
+class GroupTables:
+    """Takes tables of classes apart into those of the groups."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._rules = rules = (layout.full, *layout.local)
+        self._state_blocks = layout.state_blocks
+        members = [(rule, place, m) for place, rule in enumerate(rules) for m in rule.members]
+        self._sliced = all(m.ratio in (1, rule.width) for rule, _, m in members)
+        """Whether the ids of each group are a slice of those of its class."""
+        places = {m.group: place for _, place, m in members}
+        parts = {m.group: slice(m.offset, None, rule.width // m.ratio) for rule, _, m in members}
+        parts |= layout.state_parts
+        groups = range(len(layout.groups))
+        self._places = [places.get(group, len(rules)) for group in groups]
+        self._parts = [parts[group] for group in groups]
+
+    def of(self, classes: Sequence[Ids]) -> list[Ids]:
+        """Return the ids of each group out of those of full attention, local classes and state."""
+        state = classes[-1]
+        if self._sliced and len(state) == self._state_blocks:
+            return [*map(_cut, map(classes.__getitem__, self._places), self._parts)]
+        tables = self._layout.state_tables(state)
+        for rule, ids in zip(self._rules, classes, strict=False):
+            tables |= {member.group: rule.table(member, ids) for member in rule.members}
+        return [tables[group] for group in range(len(self._places))]
+
+
+_cut: Callable[[Ids, slice], Ids] = getitem  # type: ignore[assignment]  # arrays give arrays

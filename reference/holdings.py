@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from functools import partial
 
@@ -30,6 +31,7 @@ class Holdings:
         self._steps = steps
         self._width = config.layout.full.width
         self._row_width = residency.row_width
+        self._rows = residency.states
         self.states = StateSteps(config, residency) if residency.states else None
         self.partial = PartialSteps(config, residency, steps) if residency.tails else None
         self._experts = residency.experts
@@ -44,13 +46,15 @@ class Holdings:
         request.epoch = self.epoch
         request.node = node = self._trie.hold(hit, request.namespace)
         request.table = node.table()
-        request.indexed = hit.units
+        request.units = request.indexed = hit.units
         if hit.tail and self.partial:
             self.partial.hold(hit.tail.tail)
         if self._local:
-            request.local = [local.hold(node) for local in self._local]
-        if self.states and hit.checkpoint:
-            self.states.hold(hit.checkpoint, request)
+            request.local = []
+            for local in self._local:
+                request.local.append(local.hold(node))
+        if self._rows and hit.checkpoint:
+            self._rows.pin_restore(hit.checkpoint, request)
         if self._experts:
             self._experts.start(request)
 
@@ -139,13 +143,23 @@ class Holdings:
         self.retired.remove(ids)
         self._pool.give(ids)
 
-    def leave_local(self, request: Live, tokens: int | None = None) -> None:
-        """Give back what no later step of the request sees (X4), or all."""
-        node, indexed, orphan = request.node, request.indexed, request.epoch != self.epoch
+    def leave_local(self, request: Live, tokens: int) -> None:
+        """Give back what no step of the request from position `tokens` on sees (X4)."""
         for own in request.local:
-            freed = own.blocks.leave(own, node, indexed, tokens, orphan=orphan)
-            if freed:
-                self._pool.give(freed)
+            blocks, before = own.blocks, own.first
+            first = blocks.rule.first_unit(tokens)
+            if first > before:
+                freed = blocks.leave(own, request.node, request.indexed, first)
+                own.hide(before)
+                if freed:
+                    self._pool.give(freed)
+        if request.epoch != self.epoch:
+            self._forget_local(request)
+
+    def _forget_local(self, request: Live) -> None:
+        """Give back what nobody sees any more of a path that a reset has orphaned (H6)."""
+        for local in self._local:
+            self._pool.give(local.forget(request.node))
 
     def release(self, request: Live) -> None:
         """Let go of everything, once the last step of the request is done (B2, B6)."""
@@ -156,13 +170,16 @@ class Holdings:
         elif self.partial:
             self._drop(request, self.partial.leave(request, self._scratch(request), self.epoch))
         else:
-            self._drop(request, request.table[request.indexed * self._width :])
+            self._drop(request, self._scratch(request))
 
     def _leave(self, request: Live) -> None:
         self.leaving.remove(request)
         self._drop(request, self._scratch(request))
 
     def _scratch(self, request: Live) -> Ids:
+        """Return its own blocks of full attention, which are not in the index."""
+        if request.units == request.indexed:
+            return _NO_IDS
         return request.table[request.indexed * self._width :]
 
     def _drop(self, request: Live, scratch: Ids) -> None:
@@ -173,11 +190,19 @@ class Holdings:
             self._pool.give(self._trie.abandon(request.node))
         if scratch:
             self._pool.give(scratch)
-        if request.local:
-            self.leave_local(request)
-        if self.states:
-            self.states.release(request)
+        for own in request.local:
+            blocks = own.blocks
+            unseen = blocks.leave(own, request.node, request.indexed, len(own.ids) // blocks.width)
+            if unseen:
+                self._pool.give(unseen)
+        if request.epoch != self.epoch:
+            self._forget_local(request)
+        if self._rows:
+            self._rows.release(request)
             if not self._row_width:
                 self._residency.prune(request.node)
         if self._experts:
             self._experts.release(request)
+
+
+_NO_IDS: Ids = array("i")

@@ -46,6 +46,11 @@ class LocalTable:
         self.first = first
         self.ids = ids
 
+    def hide(self, before: int) -> None:
+        """Put the null block where it has seen nothing since `first` was `before` (X4)."""
+        width, first = self.blocks.width, self.first
+        self.ids[before * width : first * width] = _NULL * ((first - before) * width)
+
 
 class LocalBlocks:
     """All blocks of one class, on the nodes of a trie and in the tables of requests."""
@@ -66,8 +71,10 @@ class LocalBlocks:
 
         `tokens` is a whole number of units that end in `node` or above.
         """
-        unit = self.rule.unit
+        unit, first = self.rule.unit, self.rule.first_unit(tokens)
         units = tokens // unit
+        if node.start <= first < units and not node.runs[self._index].lo:
+            return tokens  # all that is seen lies in one node, which has no hole
         while units:
             hole = self._hole(node, self.rule.first_unit(units * unit), units)
             if hole is None:
@@ -85,7 +92,6 @@ class LocalBlocks:
                 if lo and start + lo > first:
                     return start, min(start + lo, units) - 1
                 units = start
-            assert node.parent is not None
             node = node.parent
         return None
 
@@ -94,7 +100,6 @@ class LocalBlocks:
         first, idle = self.rule.first_unit(units * self.rule.unit), 0
         while units > first:
             while node.start >= units:
-                assert node.parent is not None
                 node = node.parent
             run = node.runs[self._index]
             idle += max(0, min(node.start + run.held, units) - max(first, node.start))
@@ -119,7 +124,6 @@ class LocalBlocks:
             self._add(run, start)
             own = run.ids[start * width :]
             ids = own + ids if ids else own
-            assert node.parent is not None
             node = node.parent
         return LocalTable(self, first, _NULL * (first * width) + ids)
 
@@ -156,36 +160,22 @@ class LocalBlocks:
         run.lo = 0
         return own
 
-    def leave(
-        self, table: LocalTable, node: Node, indexed: int, tokens: int | None, *, orphan: bool
-    ) -> Ids:
-        """Let go of what computing position `tokens` no longer sees (X4), or of all (B2).
+    def leave(self, table: LocalTable, node: Node, indexed: int, first: int) -> Ids:
+        """Let go of the units before `first`; returns ids for the pool (B2, X4).
 
-        Units below `indexed` hang on the path of `node`, which a reset has thrown out of the index
-        if it is an `orphan`. Returns ids for the pool.
+        Units below `indexed` hang on the path of `node`.
         """
-        before, width = table.first, self.width
-        first = len(table.ids) // width if tokens is None else self.rule.first_unit(tokens)
-        if first <= before:
-            return _NO_IDS
+        before, end = table.first, indexed
         table.first = first
-        freed = _NO_IDS
-        if first > indexed:
-            freed = table.ids[max(before, indexed) * width : first * width]
-        end = indexed
         while end > before:
             start = node.start
             if start < first:
-                run = node.runs[self._index]
                 old = before - start if before > start else 0
-                self._let_go(run, old, first - start, end - start)
-                if orphan and run.lo < run.held:
-                    freed = freed + self._forget(run)
-            assert node.parent is not None
+                self._let_go(node.runs[self._index], old, first - start, end - start)
             node, end = node.parent, start
-        if tokens is not None:
-            table.ids[before * width : first * width] = _NULL * ((first - before) * width)
-        return freed
+        if first <= indexed:
+            return _NO_IDS
+        return table.ids[max(before, indexed) * self.width : first * self.width]
 
     def _let_go(self, run: Run, old: int, new: int, units: int) -> None:
         """Move the start of one holder forward; a run with more idle units is the last victim."""
@@ -204,11 +194,17 @@ class LocalBlocks:
             if before > run.lo:
                 self._idle.move_to_end(run)
 
-    def _forget(self, run: Run) -> Ids:
-        """Make all idle units of a run absent; returns their ids."""
-        self.num_idle -= (run.held - run.lo) * self.width
-        del self._idle[run]
-        return self._cut(run, run.held)
+    def forget(self, node: Node) -> Ids:
+        """Make idle units on the path of `node` absent, which a reset has orphaned (H6)."""
+        freed = array("i")
+        while node.units:
+            run = node.runs[self._index]
+            if run in self._idle:
+                self.num_idle -= (run.held - run.lo) * self.width
+                del self._idle[run]
+                freed += self._cut(run, run.held)
+            node = node.parent
+        return freed
 
     def _add(self, run: Run, start: int) -> None:
         starts, held = run.starts, run.held

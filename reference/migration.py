@@ -7,7 +7,7 @@ through the expanded tables, and the recurrent state. A request that finds no ro
 from __future__ import annotations
 
 from array import array
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from numpy.typing import ArrayLike
@@ -76,7 +76,9 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
     if refusal:
         return refusal
     namespace, spans = prompt.namespace, prompt.spans
-    hit = engine.cache.lookup(moved.tokens, namespace=namespace, spans=spans) if access.read else 0
+    with _at_hand(engine):
+        hit = engine.cache.lookup(moved.tokens, namespace=namespace, spans=spans)
+    hit = hit if access.read else 0
     if moved.computed <= hit:
         engine.scheduler.wait(_served(engine, moved))  # all that it had is here
         return None
@@ -88,7 +90,7 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
 def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusal | None:
     """Admit all that was computed; its content is put there instead of being computed."""
     prompt, step = moved.prompt, engine.cache.begin_step()
-    with engine.tiers.aside() if engine.tiers else nullcontext():  # what is missing is at hand
+    with _at_hand(engine):
         answer = engine.cache.admit(
             prompt.id,
             moved.tokens,
@@ -106,6 +108,11 @@ def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusa
     engine.scheduler.join(_running(engine, moved), step, _rows(moved, answer.hit))
     engine.model.launch(step, ())
     return None
+
+
+def _at_hand(engine: Engine) -> AbstractContextManager[None]:
+    """Let tiers bring nothing back: what the index lacks is moved in."""
+    return engine.tiers.aside() if engine.tiers else nullcontext()
 
 
 def _rows(moved: Moved, hit: int) -> ArrayLike | None:

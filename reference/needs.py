@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from kvproof.reference.config import CacheConfig
@@ -23,6 +24,9 @@ class Needs:
         self._full_width = config.layout.full.width
         self._row_width = residency.row_width
         self._state_blocks = residency.state_blocks
+        spare, width = self._capacity - self._state_blocks, self._row_width
+        self._surely = spare // width * self._unit if width else sys.maxsize if spare >= 0 else -1
+        """Tokens of a request that the empty pool could hold even if no window let go."""
         self._rows = residency.states is not None and not residency.state_blocks
         self._rules = config.layout.local
         self._chunks = sorted({rule.size for rule in self._rules if rule.kind == "chunk"})
@@ -33,14 +37,14 @@ class Needs:
         What it hits itself is no room for it (B5).
         """
         unit, count = self._unit, request.prompt
-        request.units = units = hit.units
+        units = hit.units
         request.computed = start = units * unit + hit.tail.tokens if hit.tail else units * unit
         request.junction = hit.junction
         stop = count if compute is None else min(count, start + compute)
         if request.spans and stop > start:
             stop = chunk_stop(start, stop, request.spans)
         refusal = None
-        if -(-count // unit) * self._row_width + self._state_blocks > self._capacity:
+        if count > self._surely:
             refusal = self.fits(count, request.spans)
         if self._rows and not refusal:
             refusal = self._refuse_rows(1, hit)
@@ -98,14 +102,13 @@ class Needs:
 
         It may be computed token by token, but for its spans.
         """
-        states = self._residency.state_blocks
-        if -(-count // self._unit) * self._residency.row_width + states <= self._capacity:
-            return None  # even if it kept what no window sees
+        if count <= self._surely:
+            return None
         last = (count - 1) // self._unit * self._unit
         needed = self._step(last, last + 1)
         if self._chunks or spans:
             needed = max([needed, *(self._step(*step) for step in self._peaks(count, spans))])
-        needed += states
+        needed += self._state_blocks
         return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
 
     def _peaks(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:

@@ -23,8 +23,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from kvproof.reference.block_pool import Ids
-from kvproof.reference.identity import TOKEN_BYTES, Segment
-from kvproof.reference.trie_match import equal_units, longest_match
+from kvproof.reference.identity import PLAIN, TOKEN_BYTES, Segment
+from kvproof.reference.trie_match import equal_units, longest_match, walk
 from kvproof.reference.trie_node import Attached, Match, Node, Piece, join
 
 
@@ -70,12 +70,16 @@ class PrefixTrie:
         node = self._forest.children.get(root)
         if node is None:
             return Match(None, 0, 0)
-        return longest_match(node, tokens, segments, limit, self._stride)
+        stride = self._stride
+        if segments is not PLAIN:
+            return longest_match(node, tokens, segments, limit, stride)
+        node, inside, position = walk(node, tokens, 0, limit * stride, (), stride)
+        return Match(node, inside, position // stride)
 
     def idle_blocks(self, match: Match) -> int:
         """Count the matched blocks that nobody holds: taking them makes that many unevictable."""
         idle, inside, node = 0, match.inside, match.node
-        while node is not None and node.parent is not None and not node.holds:
+        while node is not None and node.units and not node.holds:
             idle += inside
             node = node.parent
             inside = node.units
@@ -97,7 +101,6 @@ class PrefixTrie:
                 del self._idle[node]
                 self.num_idle -= len(node.blocks)
             node.holds += 1
-            assert node.parent is not None
             node = node.parent
         return end
 
@@ -110,7 +113,6 @@ class PrefixTrie:
     def _split(self, node: Node, units: int) -> Node:
         """Move the first `units` of `node` into a new parent; `node` keeps its recency."""
         size, ids = units * self._stride, units * self._width
-        assert node.parent is not None
         front = Node(node.parent, node.key, node.tokens[:size], node.blocks[:ids], units)
         del node.tokens[:size], node.blocks[:ids]
         node.units -= units
@@ -134,7 +136,6 @@ class PrefixTrie:
                 self._idle[node] = None
                 node.stamp = clock
                 self.num_idle += len(node.blocks)
-            assert node.parent is not None
             node = node.parent
         if not node.children:
             self._forget_root(node)
@@ -171,7 +172,7 @@ class PrefixTrie:
         pieces: list[Piece] = []
         stride = self._stride
         for start, stop, marks in segments:
-            end = min(stop // stride, last)
+            end = last if last * stride <= stop else stop // stride
             while first < end:
                 key: Hashable = tokens[first * stride : (first + 1) * stride]
                 if marks and first * stride == start:
@@ -259,7 +260,6 @@ class PrefixTrie:
     def _unlink(self, node: Node) -> None:
         assert not node.children, "a node with children left the index before them (T3)"
         above = node.parent
-        assert above is not None
         del above.children[node.key]
         if not above.units and not above.children:
             self._forget_root(above)

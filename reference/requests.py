@@ -12,6 +12,7 @@ from kvproof.reference.block_pool import Ids
 from kvproof.reference.identity import (
     PLAIN,
     TOKEN_BYTES,
+    IdentityError,
     Namespace,
     Segment,
     Span,
@@ -141,3 +142,9 @@ class Live:
 
     def __repr__(self) -> str:
         return f"Live({self.id!r})"
+
+
+def unfit(request: Live) -> IdentityError:
+    """Return why a request cannot be admitted at all (H8)."""
+    why = "is already admitted; release it first" if request.prompt else "has no tokens"
+    return IdentityError(f"request {request.id!r} {why}")

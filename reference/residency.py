@@ -227,7 +227,6 @@ class Residency:
         """Forget tokens that led to checkpoints only, if no unit has a block (T4)."""
         while not self.row_width and self.trie.is_idle(node) and not node.children:
             above = node.parent
-            assert above is not None
             left = max(node.states, default=0) if node.states else 0
             self.trie.trim(node, node.units - left)
             if left:

@@ -27,14 +27,14 @@ class RunningStates:
         self._take = take
         self._give = give
         self._room = room
-        self._most = most or sys.maxsize
+        self.most = most or sys.maxsize
         self.rows: dict[Hashable, Ids] = {}
         self._drafts: dict[Hashable, list[Ids]] = {}
 
     def acquire(self, request: Hashable) -> Ids | None:
         """Return the row of a request, its own if it runs already; None: it waits (S5)."""
         ids = self.rows.get(request)
-        if ids is None and len(self.rows) < self._most:
+        if ids is None and len(self.rows) < self.most:
             ids = self._take()
             if ids is not None:
                 self.rows[request] = ids
@@ -76,11 +76,6 @@ class RunningStates:
         running = self.rows.pop(request, None)
         if running is not None:
             self._give(running)
-
-    @property
-    def num_startable(self) -> int:
-        """Requests that the limit leaves room for."""
-        return self._most - len(self.rows)
 
     def ids(self) -> Iterator[Ids]:
         """Yield the ids of each state."""

@@ -15,8 +15,8 @@ change nothing (S2); a refusal is None and changes nothing (B4).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 from kvproof.reference import checkpoints as life
 from kvproof.reference.block_pool import Ids
@@ -56,11 +56,11 @@ class StateCache:
         self.keep_draft = self._running.keep_draft
         """Makes the state after `accepted` drafts the running one; the other rows go back (X5)."""
         self._reserved: dict[Hashable, list[Checkpoint]] = {}
-        self.running = self._running.rows.get
-        """Returns the row of a running request, or None."""
+        self.running: Mapping[Hashable, Ids] = self._running.rows
+        """The row of each running request."""
         self._restores: dict[Hashable, Checkpoint] = {}
-        self.restores = self._restores.get
-        """Returns the checkpoint that a request restores from, or None."""
+        self.restores: Mapping[Hashable, Checkpoint] = self._restores
+        """What each request restores from."""
         self._replaceable: dict[Hashable, Checkpoint] = {}
         self._pinned: dict[Checkpoint, None] = {}
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
@@ -79,7 +79,7 @@ class StateCache:
         itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
         request does not run; None is nobody, for a state that comes from another tier (C8).
         """
-        if request is not None and self.running(request) is None:
+        if request is not None and request not in self.running:
             raise IllegalMove(f"request {request!r} has no running state to save")
         if self._replaceable:
             self._spared = self._replaceable.get(request)
@@ -96,10 +96,10 @@ class StateCache:
 
         None if they do not all find room without somebody else's: ask one by one.
         """
-        rows = self.home.take_many(len(saves) + 1) if self._running.num_startable else None
-        if rows is None:
+        running = self._running
+        if len(running.rows) >= running.most or not (rows := self.home.take_many(len(saves) + 1)):
             return None
-        self._running.rows[request] = rows.pop()
+        running.rows[request] = rows.pop()
         made = [*map(Checkpoint, repeat(request), saves, rows)]
         if made:
             self._reserved[request] = made
@@ -139,8 +139,10 @@ class StateCache:
 
     def unpin_save(self, checkpoint: Checkpoint) -> None:
         """Drop the producer's pin: the copy into the checkpoint is done."""
-        if checkpoint.end_save():
-            self._settle(checkpoint)
+        if not checkpoint.saving:
+            raise life.CHECKPOINT_LIFE.illegal(checkpoint.status, "unpin")
+        checkpoint.saving = False
+        self._settle(checkpoint)
 
     def pin_restore(self, checkpoint: Checkpoint, request: Hashable) -> None:
         """Keep a restorable checkpoint until `request` has copied from it.
@@ -160,8 +162,8 @@ class StateCache:
         checkpoint = self._restores.pop(request, None)
         if checkpoint is None:
             raise IllegalMove(f"request {request!r} restores from no checkpoint")
-        if checkpoint.end_restore():
-            self._settle(checkpoint)
+        checkpoint.restores -= 1
+        self._settle(checkpoint)
 
     def touch(self, checkpoint: Checkpoint) -> None:
         """Make a ready checkpoint the most recent; nothing changes for others."""
@@ -175,9 +177,8 @@ class StateCache:
         """Free all that a request has: rows, reservations, the pin of its restore. Idempotent."""
         if request in self._restores:
             self.unpin_restore(request)
-        if request in self._reserved:
-            for checkpoint in [*self._reserved[request]]:
-                self.discard(checkpoint)
+        for checkpoint in self._reserved.get(request, ()):
+            self.discard(checkpoint)
         if request in self._replaceable:
             self._replaceable.pop(request).forget_producer()
         self._running.release(request)
@@ -222,7 +223,7 @@ class StateCache:
     @property
     def num_startable(self) -> int:
         """Requests that the limit of running ones leaves room for."""
-        return self._running.num_startable
+        return self._running.most - len(self.running)
 
     @property
     def num_ready(self) -> int:
@@ -231,9 +232,8 @@ class StateCache:
 
     def holders(self) -> Iterator[int]:
         """Yield the ids of everything but ready checkpoints, once for each holder (B2)."""
-        for ids in self._running.ids():
-            yield from ids
-        for checkpoint in (c for reserved in self._reserved.values() for c in reserved):
+        yield from chain.from_iterable(self._running.ids())
+        for checkpoint in chain.from_iterable(self._reserved.values()):
             yield from checkpoint.ids
         for checkpoint in {*self._pinned, *self._restores.values()}:
             for _ in range(checkpoint.restores + checkpoint.saving):
@@ -283,17 +283,17 @@ class StateCache:
 
     def _unreserve(self, checkpoints: Sequence[Checkpoint]) -> None:
         request = checkpoints[0].request
-        mine = self._reserved[request]
-        if len(mine) == len(checkpoints):
-            del self._reserved[request]
-        else:
+        mine = self._reserved.pop(request)
+        if len(mine) > len(checkpoints):
             self._reserved[request] = [each for each in mine if each not in checkpoints]
 
     def _settle(self, checkpoint: Checkpoint) -> None:
-        """Its last pin is gone: evictable from now on, or home if it hangs nowhere any more."""
-        if checkpoint.status == READY:
+        """A pin is gone; with the last it is evictable, or home if it hangs nowhere any more."""
+        last = not (checkpoint.restores or checkpoint.saving)
+        checkpoint.status = (life.UNPIN_LAST if last else life.UNPIN)[checkpoint.status]
+        if last and checkpoint.status == READY:
             del self._pinned[checkpoint]
             self._ready[checkpoint] = None
             checkpoint.stamp = self._clock()
-        else:
+        elif last:
             self.home.give(checkpoint.ids)

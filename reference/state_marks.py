@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.checkpoints import READY, Checkpoint
@@ -32,7 +33,6 @@ class StateMarks:
                 best = max((mark for mark in marks if mark <= inside), default=0)
                 if best:
                     return marks[best]
-            assert node.parent is not None
             node = node.parent
         return None
 
@@ -41,26 +41,27 @@ class StateMarks:
         checkpoint = self.last(node, tokens)
         return checkpoint.tokens if checkpoint else 0
 
-    def hang(self, end: Node, *checkpoints: Checkpoint) -> None:
+    def hang(self, end: Node, checkpoints: Sequence[Checkpoint]) -> None:
         """Publish reserved checkpoints on the path of `end`, but where equal ones are (S2).
 
         They are of one request. The step that saved them has ended: its producer needs no pin.
         """
-        hung = []
+        unit, hung = self._unit, checkpoints
         for checkpoint in checkpoints:
-            node, units = end, checkpoint.tokens // self._unit
+            node, units = end, checkpoint.tokens // unit
             while node.start >= units:
-                assert node.parent is not None
                 node = node.parent
             marks, inside = node.states, units - node.start
             if marks is None:
-                node.states = marks = {}
-            if inside in marks:
+                node.states = {inside: checkpoint}
+            elif inside in marks:
                 self._states.discard(checkpoint)
+                hung = [*hung]
+                hung.remove(checkpoint)
                 continue
-            marks[inside] = checkpoint
+            else:
+                marks[inside] = checkpoint
             checkpoint.owner = node
-            hung.append(checkpoint)
         if hung:
             self._states.publish_saved(hung)
 

@@ -24,7 +24,6 @@ _START = attrgetter("start")
 def saved_after(
     start: int,
     stop: int,
-    *,
     prompt: int,
     unit: int,
     junction: int = 0,

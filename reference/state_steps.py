@@ -12,6 +12,7 @@ from kvproof.reference.requests import Live, StateUse
 from kvproof.reference.residency import Residency
 from kvproof.reference.state_saves import saved_after
 from kvproof.reference.steps import Scheduled
+from kvproof.reference.trie_node import Node
 
 
 class StateSteps:
@@ -24,10 +25,6 @@ class StateSteps:
         self._marks = residency.marks
         self._unit = residency.unit
         self._interval = config.prefix_cache_decode_state_interval
-        self.hold = residency.states.pin_restore
-        """Keeps the checkpoint that a request or pin hits (B2, B5)."""
-        self.release = residency.states.release
-        """Gives back every row of a request, once no step of it is in flight (S2)."""
 
     def before(self, request: Live, start: int, stop: int) -> tuple[StateUse, list[Checkpoint]]:
         """Give the request its row, and a row for each state that it saves if there is room.
@@ -36,12 +33,12 @@ class StateSteps:
         """
         states, restore, saves = self._states, None, None
         due = self.due(request, start, stop)
-        row = states.running(request)
+        row = states.running.get(request)
         if row is None:
             saves = states.begin(request, due)
-            row = states.acquire(request) if saves is None else states.running(request)
+            row = states.acquire(request) if saves is None else states.running[request]
             assert row is not None, f"no row for {request.id!r} although it was admitted"
-            source = states.restores(request)
+            source = states.restores.get(request)
             restore = (source.ids, row) if source else None
         read = row if start else _NO_IDS
         if request.drafts:
@@ -68,23 +65,20 @@ class StateSteps:
         """Return after how many tokens a step saves the state, if there is room (S6, S8)."""
         if request.drafts or not request.access.write:
             return []
-        return saved_after(
-            start,
-            stop,
-            prompt=request.prompt,
-            unit=self._unit,
-            junction=request.junction,
-            interval=self._interval,
-            spans=request.spans,
-        )
+        unit, interval = self._unit, self._interval
+        prompt, junction, spans = request.prompt, request.junction, request.spans
+        return saved_after(start, stop, prompt, unit, junction, interval, spans)
 
-    def after(self, scheduled: Scheduled, *, current: bool) -> None:
-        """Publish what the step has saved, and drop the pin of what it restored."""
+    def after(self, scheduled: Scheduled, end: Node | None) -> None:
+        """Drop the pin of what the step restored, and publish what it saved on the path of `end`.
+
+        None: nobody may have it.
+        """
         request, saves = scheduled.request, scheduled.saves
-        if self._states.restores(request):
+        if request in self._states.restores:
             self._states.unpin_restore(request)
-        if current and saves:
-            self._marks.hang(request.node, *saves)
+        if end is not None and saves:
+            self._marks.hang(end, saves)
             return
         for save in saves:
             self._states.discard(save)
@@ -95,9 +89,9 @@ class StateSteps:
 
     def ids(self, request: Live) -> Ids:
         """Return where the state of a request lies, or the checkpoint that a pin keeps."""
-        row = self._states.running(request)
+        row = self._states.running.get(request)
         if row is None:
-            kept = self._states.restores(request)
+            kept = self._states.restores.get(request)
             row = kept.ids if kept else _NO_IDS
         return row
 

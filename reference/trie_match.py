@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvproof.reference.identity import PLAIN, TOKEN_BYTES, Segment, Span
+from kvproof.reference.identity import TOKEN_BYTES, Segment, Span
 from kvproof.reference.trie_node import Match, Node
 
 
 def longest_match(
     node: Node, tokens: bytes, segments: tuple[Segment, ...], limit: int, stride: int
 ) -> Match:
-    """Return the longest prefix below the root `node`, up to `limit` units of `stride` bytes.
-
-    One dictionary lookup and one comparison of bytes for each node (T1, H3).
-    """
+    """Return the longest prefix below the root `node`, up to `limit` units of `stride` bytes."""
     inside = position = 0
     end = limit * stride
-    if segments is PLAIN:
-        node, inside, position = _walk(node, tokens, 0, end, (), stride)
-        return Match(node, inside, position // stride)
     for start, stop, marks in segments:
         if position < start or inside < node.units:
             break
-        node, inside, position = _walk(node, tokens, position, min(stop, end), marks, stride)
+        node, inside, position = walk(node, tokens, position, min(stop, end), marks, stride)
     return Match(node, inside, position // stride)
 
 
-def _walk(
+def walk(
     node: Node, tokens: bytes, position: int, stop: int, marks: tuple[Span, ...], stride: int
 ) -> tuple[Node, int, int]:
-    """Follow one segment from the end of `node`; returns (node, units inside it, position)."""
+    """Follow one segment from the end of `node`; returns (node, units inside it, position).
+
+    One dictionary lookup and one comparison of bytes for each node (T1, H3).
+    """
     inside = node.units
     while position + stride <= stop:
         first = tokens[position : position + stride]

@@ -24,6 +24,8 @@ class Node:
         "tokens", "units",
     )  # fmt: skip
 
+    parent: Node
+    """Missing only above the forest, where nobody climbs."""
     start: int
     """Units above this node."""
     runs: tuple[Run, ...]
@@ -36,7 +38,7 @@ class Node:
     def __init__(
         self, parent: Node | None, key: Hashable, tokens: bytearray, blocks: Ids, units: int
     ) -> None:
-        self.parent = parent
+        self.parent = parent  # type: ignore[assignment]  # see there
         self.key = key
         self.tokens = tokens
         self.blocks = blocks
@@ -59,7 +61,7 @@ class Node:
         if not self.start:
             return self.blocks[:]
         parts, node = [], self
-        while node.parent is not None:
+        while node.units:
             parts.append(node.blocks)
             node = node.parent
         return join(parts)
@@ -96,7 +98,6 @@ class Match(Struct, frozen=True, gc=False):
         if node is None or units == self.units:
             return self
         while node.start >= units and node.units:
-            assert node.parent is not None
             node = node.parent
         return Match(node, units - node.start, units)
 

@@ -11,7 +11,7 @@ from kvproof.harness.compare_verdicts import VerdictChange
 from kvproof.harness.errors import Exit
 from kvproof.harness.records import Run
 from kvproof.reports.svg import Table
-from kvproof.reports.text import clean, cut, listed, one_line, plural, significant
+from kvproof.reports.text import clean, cut, listed, one_line, percent, plural, significant
 
 METRICS = {
     "cpu_per_token": "CPU time per token",
@@ -79,9 +79,9 @@ def claims(found: Comparison) -> str:
     )
     return (
         f"The chance that any of {plural(len(measured), 'measured figure')} is called slower or "
-        f"faster and lies within its threshold is at most {found.settings.alpha:.0%} "
-        f"(Mann-Whitney, of paired runs Wilcoxon, against the threshold; Holm over the table). The same: its 95 % interval "
-        f"lies within the threshold.{drift}"
+        f"faster and lies within its threshold is at most {percent(found.settings.alpha, 0)} "
+        "(Mann-Whitney, of paired runs Wilcoxon, against the threshold; Holm over the table). "
+        f"The same: its 95 % interval lies within the threshold.{drift}"
     )
 
 
@@ -143,7 +143,7 @@ def _figures(row: Row) -> tuple[str, ...]:
         f"{row.ratio:.3f}",
         f"{seen.low:.3f} to {seen.high:.3f}" if seen else "counted",
         "" if row.p is None else f"{row.p:.1g}",
-        f"{row.threshold:.0%}",
+        percent(row.threshold, 0),
         f"{seen.base_n} + {seen.head_n}" if seen else "",
     )
 

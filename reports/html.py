@@ -15,6 +15,7 @@ import jinja2
 from kvproof.harness.events import Optimum
 from kvproof.harness.records import SCHEMA_VERSION, Run
 from kvproof.reports import blocks, capacity, charts, notes, parts, sweep_charts, text
+from kvproof.reports import faults as faults_tables
 from kvproof.reports.collect import build
 from kvproof.reports.explain import cause_charts
 from kvproof.reports.model import Report, grouped
@@ -74,6 +75,8 @@ def _page(report: Report, most_failures: int) -> str:
         causes=cause_charts(report),
         sweep=sweep_of(report.run.events),
         sweep_charts=sweep_charts,
+        faults=faults_tables.matrix_of(report.run.events),
+        faults_tables=faults_tables,
         schema=SCHEMA_VERSION,
         most_failures=most_failures,
     )

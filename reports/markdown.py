@@ -13,6 +13,7 @@ from kvproof.harness.records import Run
 from kvproof.reports.charts import case_words, ratio_text
 from kvproof.reports.collect import build
 from kvproof.reports.explain import sums
+from kvproof.reports.faults import kills_table, matrix_of, mechanisms_table
 from kvproof.reports.model import Report
 from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
@@ -47,6 +48,7 @@ def render_markdown(run: Run) -> str:
         _bench,
         _causes,
         _sweep,
+        _faults,
         _thresholds,
         _skipped,
         _foot,
@@ -202,6 +204,16 @@ def _sweep(report: Report) -> Iterator[str]:
         yield from ("", "Cells that are not right, or found no room:", "")
         rows = [list(map(escape, row)) for row in data.rows[:_MOST_NOTES]]
         yield from _table(list(data.head), rows)
+
+
+def _faults(report: Report) -> Iterator[str]:
+    matrix = matrix_of(report.run.events)
+    if matrix is None:
+        return
+    yield from ("", "### Planted faults", "", f"{escape(matrix.sentence)}.")
+    for data in (mechanisms_table(matrix), kills_table(matrix)):
+        yield ""
+        yield from _table(list(data.head), [list(map(escape, row)) for row in data.rows])
 
 
 def _thresholds(report: Report) -> Iterator[str]:

@@ -35,6 +35,7 @@ from kvproof.harness.events import (
 )
 from kvproof.harness.sweep_events import Ceilings, Cell, Slower, SweepConcluded, SweepStarted
 from kvproof.harness.sweep_results import case_name
+from kvproof.reports import faults
 from kvproof.reports.charts import ratio_text
 from kvproof.reports.notes import replay_verdict, threshold_text
 from kvproof.reports.screen import STYLES, Screen
@@ -239,4 +240,4 @@ def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
             missing = f", {len(event.missing)} never ran" if event.missing else ""
             return "", f"{plural(event.planned, 'cell')} planned{missing}"
         case _:
-            return "", type(event).__name__
+            return faults.describe(event)

@@ -13,6 +13,7 @@ from kvproof.harness.records import Run
 from kvproof.reports.blocks import describe
 from kvproof.reports.charts import case_words
 from kvproof.reports.collect import build
+from kvproof.reports.faults import matrix_of, mechanisms_table, narrow_kills
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
@@ -55,6 +56,7 @@ def print_run(run: Run, console: Console) -> None:
     _bench(report, screen)
     _optimum(report, screen)
     _sweep(report, screen)
+    _faults(report, screen)
     _thresholds(report, screen)
     _skipped(report, screen)
     _verdict(report, screen)
@@ -251,6 +253,16 @@ def _sweep(report: Report, screen: Screen) -> None:
             f"widest gap between neighbours: {pair.ratio:.2f} along {pair.axis}, "
             f"{pair.slow.cell.kernel} {cell}"
         )
+
+
+def _faults(report: Report, screen: Screen) -> None:
+    matrix = matrix_of(report.run.events)
+    if matrix is None:
+        return
+    screen.heading("Planted faults")
+    screen.show(_figures(narrow_kills(matrix), screen))
+    screen.show(_figures(mechanisms_table(matrix), screen))
+    screen.line(matrix.sentence)
 
 
 def _figures(data: Figures, screen: Screen) -> Table:

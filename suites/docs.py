@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvproof.suites import known_bugs
+from kvproof.suites.faults.markdown import table as faults_table
 from kvproof.suites.life_cycles import life_cycles
 from kvproof.suites.rules_table import rules_table
 from kvproof.suites.table import properties_table
 
 MARK = "<!-- written by `make docs`, from here to the end -->\n"
 GENERATED: dict[str, Callable[[], str]] = {
+    "faults.md": faults_table,
     "known-bugs.md": known_bugs.table,
     "life-cycles.md": life_cycles,
     "properties.md": properties_table,

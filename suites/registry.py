@@ -20,6 +20,7 @@ from kvproof.suites.settings import part as settings
 from kvproof.suites.states import part as states
 from kvproof.suites.store import part as store
 from kvproof.suites.system import part as system
+from kvproof.suites.tiered import part as tiered
 from kvproof.suites.tiers import part as tiers
 from kvproof.suites.transfer import part as transfer
 
@@ -37,6 +38,7 @@ PARTS: tuple[Part, ...] = (
     explain.PART,
     metrics.PART,
     tiers.PART,
+    tiered.PART,
     store.PART,
     system.PART,
     parity.PART,

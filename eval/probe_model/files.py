@@ -15,7 +15,7 @@ def save_state(path: Path, course: Any) -> None:
     """Write what a run needs to go on; a file that is cut off never takes the place of the last."""
     state = {
         "model": course.model.state_dict(),
-        "optimizer": course.optimizer.state_dict(),
+        "optimizers": [each.state_dict() for each in course.optimizers],
         "steps": course.steps,
         "tokens": course.tokens,
         "seconds": course.seconds,
@@ -31,7 +31,8 @@ def load_state(path: Path, course: Any) -> None:
         return
     state = torch.load(path, map_location=course.device, weights_only=True)
     course.model.load_state_dict(state["model"])
-    course.optimizer.load_state_dict(state["optimizer"])
+    for optimizer, kept in zip(course.optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(kept)
     course.steps, course.tokens, course.seconds = (
         state[name] for name in ("steps", "tokens", "seconds")
     )

@@ -2,7 +2,8 @@
 
 Beside the answer's letter, positions inside a question are told what stands in the document: the
 keeper at the end of the question, the answer before the choices, and at each choice whether it is
-the answer. Only these positions and the answers have a target; nothing of a document has.
+the answer. Many documents are followed by a recital: the same facts in another order, every token
+of which is a target. Looking things up is learned from it long before questions are answered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvproof.eval.data import DIFFICULTIES, LETTERS, Difficulty
-from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
+from kvproof.eval.probe_model.vocabulary import ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.shapes import SHAPES, Shape, question
 from kvproof.eval.world import World, make_world
@@ -22,10 +23,12 @@ from kvproof.eval.world import World, make_world
 NONE = -100
 """Target of a position that has none."""
 
-KINDS = ("easy", "hard", "keeper", "easy value", "hard value", "choice", "wording")
+KINDS = (
+    "easy", "hard", "keeper", "easy value", "hard value", "choice", "wording", "recital"
+)  # fmt: skip
 """Kinds of targets: letters of answers, what the document says, whether a choice is right, rest."""
 
-EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, CHOICE, WORDING = range(len(KINDS))
+EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, CHOICE, WORDING, RECITAL = range(len(KINDS))
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42
@@ -45,14 +48,16 @@ class Level(NamedTuple):
     most: int
     questions: int
     """At least so many, as far as there are things."""
+    recitals: float
+    """Share of documents with a recital."""
 
 
 LEVELS = (
-    Level(512, 4, 5, 4),
-    Level(1024, 4, 10, 6),
-    Level(2048, 6, 20, 8),
-    Level(4096, 8, 32, 12),
-    Level(8704, 8, 32, 14),
+    Level(704, 4, 6, 4, 0.8),
+    Level(1280, 4, 10, 6, 0.5),
+    Level(2048, 6, 20, 8, 0.3),
+    Level(4096, 8, 32, 12, 0.2),
+    Level(8704, 8, 32, 14, 0.1),
 )
 
 
@@ -73,6 +78,11 @@ class _Pen:
 
     def write(self, text: str) -> None:
         self.tokens += encode(text)
+
+    def tell(self, text: str, kind: int) -> None:
+        """Write a text that the model shall have said."""
+        for token in encode(text):
+            self.say(token, kind)
 
     def special(self, name: str) -> None:
         self.tokens.append(ids()[name])
@@ -102,21 +112,27 @@ def lesson(rng: random.Random, level: Level) -> Lesson:
     pen = _Pen()
     before, between, instruction = _template()
     pen.special(USER)
-    pen.write(before + shape.write(rng, world, _fill(rng, level, len(world.things))) + between)
+    recited = rng.random() < level.recitals
+    pen.write(before + shape.write(rng, world, _fill(rng, level, len(world.things), recited)))
+    if recited:
+        pen.write("\n")
+        pen.tell(shape.write(rng, world, 0), RECITAL)
+    pen.write(between)
     done = 0
     for asked in _drawn(rng, world):
         if done:
             pen.special(USER)
             pen.write("Question:")
-        _ask(pen, shape, world, asked, instruction if _told(rng, pen) else "")
+        _ask(pen, shape, world, asked, instruction if _told(rng, first=not done) else "")
         if len(pen.tokens) > level.tokens:
             break
         done = len(pen.tokens)
     return _finished(pen, done, level.tokens) if done else lesson(rng, level)
 
 
-def _fill(rng: random.Random, level: Level, things: int) -> int:
-    used = 100 + things * _TOKENS_PER_THING + level.questions * _TOKENS_PER_QUESTION
+def _fill(rng: random.Random, level: Level, things: int, recited: bool) -> int:  # noqa: FBT001 - one caller, above
+    facts = things * _TOKENS_PER_THING * (2 if recited else 1)
+    used = 100 + facts + level.questions * _TOKENS_PER_QUESTION
     room = max(0, level.tokens - used) // _TOKENS_PER_LINE
     return int(room * rng.random() ** 0.5)
 
@@ -127,9 +143,9 @@ def _template() -> tuple[str, str, str]:
     return head, tail.split(" $Q$")[0], tail.split("$C_D$")[1]
 
 
-def _told(rng: random.Random, pen: _Pen) -> bool:
+def _told(rng: random.Random, *, first: bool) -> bool:
     """The first question comes with the instruction of the prompt, later ones now and then."""
-    return not pen.targets or rng.random() < _INSTRUCTIONS
+    return first or rng.random() < _INSTRUCTIONS
 
 
 def _drawn(rng: random.Random, world: World) -> list[Asked]:
@@ -149,31 +165,43 @@ def _asked(rng: random.Random, difficulty: Difficulty, thing: int, count: int) -
 def _ask(pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str) -> None:
     thing = asked.things[asked.right]
     answers = world.answers(asked.difficulty)
-    side, place = encode(f" {answers[thing]}")
-    value = EASY_VALUE if asked.difficulty == "easy" else HARD_VALUE
+    easy = asked.difficulty == "easy"
     pen.write(f" {question(shape, asked.difficulty, world.things[thing])}")
-    if asked.difficulty == "hard":
+    if not easy:
         pen.target(ids()[f" {world.keepers[thing]}"], KEEPER)
     pen.write("\n")
-    pen.target(side, value)
-    pen.write("(")
-    pen.target(place, value)
-    _choices(pen, [answers[n] for n in asked.things], asked.right)
-    pen.write(instruction)
+    choices = "\n".join(
+        f"({letter}) {answers[n]}" for letter, n in zip(LETTERS, asked.things, strict=True)
+    )
+    if easy:
+        side, place = encode(f" {answers[thing]}")
+        pen.target(side, EASY_VALUE)
+        pen.write("(")
+        pen.target(place, EASY_VALUE)
+        choices = choices[1:]
+    pen.write(choices + instruction)
     pen.special(END)
-    _answer(pen, LETTERS[asked.right], EASY if asked.difficulty == "easy" else HARD)
+    _answer(pen, world, asked)
 
 
-def _choices(pen: _Pen, choices: list[str], right: int) -> None:
-    for n, letter in enumerate(LETTERS):
-        pen.write(f"\n({letter}) {choices[n]}" if n else f"{letter}) {choices[n]}")
-        pen.target(ids()[letter if n == right else ")"], CHOICE)
-
-
-def _answer(pen: _Pen, letter: str, kind: int) -> None:
+def _answer(pen: _Pen, world: World, asked: Asked) -> None:
+    """One step of the reasoning after the other, then the choice: each is one thing to look up."""
+    thing, letter = asked.things[asked.right], LETTERS[asked.right]
+    value, kind = (EASY_VALUE, EASY) if asked.difficulty == "easy" else (HARD_VALUE, HARD)
     pen.special(ASSISTANT)
-    for token in encode(ANSWER.format(letter=letter)):
-        pen.say(token, kind if token == ids()[letter] else WORDING)
+    pen.tell(world.things[thing], WORDING)
+    if asked.difficulty == "hard":
+        pen.tell(":", WORDING)
+        pen.tell(f" {world.keepers[thing]}", KEEPER)
+    pen.tell(":", WORDING)
+    pen.tell(f" {world.answers(asked.difficulty)[thing]}", value)
+    pen.tell(" (", WORDING)
+    pen.tell(letter, CHOICE)
+    pen.tell(")", WORDING)
+    pen.tell(".", WORDING)
+    pen.tell(" The correct answer is (", WORDING)
+    pen.tell(letter, kind)
+    pen.tell(")", WORDING)
     pen.say(ids()[END], WORDING)
 
 

@@ -35,7 +35,7 @@ def configuration(layers: str = "GAGAGA", hidden: int = 192) -> Qwen3NextConfig:
         head_dim=64, intermediate_size=2 * hidden, moe_intermediate_size=64, num_experts=8,
         num_experts_per_tok=2, shared_expert_intermediate_size=128, linear_conv_kernel_dim=4,
         linear_key_head_dim=32, linear_value_head_dim=64, linear_num_key_heads=4,
-        linear_num_value_heads=4, max_position_embeddings=16384, tie_word_embeddings=False,
+        linear_num_value_heads=4, max_position_embeddings=16384, tie_word_embeddings=True,
         pad_token_id=ids()[PAD], eos_token_id=ids()[END], bos_token_id=None,
         rope_parameters=_POSITIONS,
     )  # fmt: skip
@@ -45,13 +45,12 @@ def network(config: Qwen3NextConfig, seed: int) -> Qwen3NextForCausalLM:
     """Build a model with weights drawn for training from nothing."""
     torch.manual_seed(seed)
     model = Qwen3NextForCausalLM(config)
-    depth = (2 * config.num_hidden_layers) ** -0.5
+    depth = 0.5 * (2 * config.num_hidden_layers) ** -0.5
     for name, weight in model.named_parameters():
         if weight.dim() > 1 and "conv1d" not in name:
             scale = depth if name.endswith(_OUTPUTS) else 1.0
             nn.init.normal_(weight, std=scale * weight.shape[-1] ** -0.5)
-    nn.init.normal_(model.model.embed_tokens.weight, std=0.5)
-    nn.init.normal_(model.lm_head.weight, std=0.02)
+    nn.init.normal_(model.model.embed_tokens.weight, std=config.hidden_size**-0.5)
     for module in model.modules():
         if isinstance(module, qwen.Qwen3NextGatedDeltaNet):
             module.A_log.data = torch.linspace(-5.0, 0.0, module.num_v_heads)
@@ -61,13 +60,13 @@ def network(config: Qwen3NextConfig, seed: int) -> Qwen3NextForCausalLM:
 
 @torch.no_grad()
 def _pair_spellings(model: Qwen3NextForCausalLM) -> None:
-    """Begin with the same vector for a word with and without a space before it."""
+    """Begin with nearly the same vector for a word with and without a space before it."""
     space = byte_letters()[ord(" ")]
     number = {word: n for n, word in enumerate(words())}
     table = model.model.embed_tokens.weight
     for word, n in number.items():
         if word.startswith(space) and word[1:] in number:
-            table[n] = table[number[word[1:]]]
+            table[n] = 0.8 * table[number[word[1:]]] + 0.6 * table[n]
 
 
 def make_trainable(model: Qwen3NextForCausalLM) -> None:

@@ -26,7 +26,7 @@ from kvproof.eval.probe_model.files import load_state, read_weights, save_checkp
 from kvproof.eval.probe_model.lessons import EASY, HARD, KINDS, LEVELS, NONE
 from kvproof.eval.probe_model.network import configuration, make_trainable, network
 
-_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.02)
+_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.02, 0.1)
 """Of the kinds of targets in the loss."""
 
 _BALANCE = 0.01
@@ -56,6 +56,8 @@ class Options:
     hidden: int = 192
     last_level: int = len(LEVELS) - 1
     first_level: int = 0
+    muon: int = 0
+    """1: matrices are updated by Muon."""
 
 
 class Course:
@@ -66,12 +68,10 @@ class Course:
         self.device = device
         self.model = network(configuration(options.layers, options.hidden), options.seed).to(device)
         make_trainable(self.model)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=0.01,
-            fused=device == "cuda",
-        )  # fmt: skip
+        self.optimizers = _optimizers(self.model, options, fused=device == "cuda")
         self.lessons = Lessons(seed=options.seed, batch_tokens=options.batch_tokens)
         self.lessons.level = options.first_level
+        self.weights = torch.tensor(_WEIGHTS, device=device)
         self.steps = 0
         self.tokens = 0
         self.seconds = 0.0
@@ -89,13 +89,15 @@ class Course:
 
     def step(self, batch: Batch) -> Tensor:
         """Learn from a batch; return, by kind: targets, right ones, sum of losses."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.options.learning_rate * self._rate()
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.options.learning_rate * self._rate()
         loss, counts = self._loss(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.steps += 1
         self.tokens += batch.tokens.numel()
         return counts
@@ -105,32 +107,51 @@ class Course:
         return min(1.0, (self.steps + 1) / 100, 0.02 + 3 * (1 - self.share))
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        tokens, targets, kinds = (
-            each.to(self.device, non_blocking=True).long() for each in batch[1:]
-        )
+        asked = (batch.targets.flatten() != NONE).nonzero().squeeze(1)  # on the host: no waiting
+        tokens, targets, kinds = (self._sent(each) for each in batch[1:])
+        asked = self._sent(asked)
+        targets, kinds = targets.flatten()[asked], kinds.flatten()[asked]
         self._routed.clear()
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             hidden = self.model.model(tokens, use_cache=False).last_hidden_state
-            asked = targets != NONE
-            logits = self.model.lm_head(hidden[asked]).float()
-        losses = functional.cross_entropy(logits, targets[asked], reduction="none")
-        kinds = kinds[asked]
-        weights = torch.tensor(_WEIGHTS, device=self.device)[kinds]
-        right = (logits.argmax(-1) == targets[asked]).float()
+            logits = self.model.lm_head(hidden.flatten(0, 1)[asked]).float()
+        losses = functional.cross_entropy(logits, targets, reduction="none")
+        weights = self.weights[kinds]
+        right = (logits.argmax(-1) == targets).float()
         counts = torch.zeros(len(KINDS), 3, device=self.device)
         counts.index_add_(
             0, kinds, torch.stack([torch.ones_like(right), right, losses.detach()], 1)
         )
         return (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance(), counts
 
+    def _sent(self, each: Tensor) -> Tensor:
+        return each.to(self.device, non_blocking=True).long()
+
     def _imbalance(self) -> Tensor:
         """1 if all experts are equally busy, more otherwise; mean over the layers."""
         found = []
         for logits, chosen in self._routed:
             count = logits.shape[-1]
-            busy = torch.bincount(chosen.flatten(), minlength=count) / chosen.numel()
+            every = torch.arange(count, device=chosen.device)
+            busy = (chosen.unsqueeze(-1) == every).float().mean((0, 1))
             found.append(count * (busy * logits.float().softmax(-1).mean(0)).sum())
         return torch.stack(found).mean()
+
+
+def _optimizers(model: Any, options: Options, *, fused: bool) -> list[torch.optim.Optimizer]:
+    matrices, others = [], []
+    for name, weight in model.named_parameters():
+        inner = weight.dim() == 2 and "embed" not in name
+        (matrices if options.muon and inner else others).append(weight)
+    adam = torch.optim.AdamW(
+        others, lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=fused
+    )
+    if not matrices:
+        return [adam]
+    muon = torch.optim.Muon(
+        matrices, lr=options.learning_rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
+    )
+    return [adam, muon]
 
 
 class Journal:
@@ -191,7 +212,12 @@ def train(course: Course, output: Path, pause: float = math.inf) -> None:
             journal.write(course)
         if course.seconds > saved + _SAVE_SECONDS:
             saved = course.seconds
-            save_state(output / "state.pt", course)
+            _save(course, output)
+
+
+def _save(course: Course, output: Path) -> None:
+    save_state(output / "state.pt", course)
+    save_checkpoint(output / "checkpoint", course.model)
 
 
 def _advance(course: Course, journal: Journal) -> None:
@@ -216,10 +242,9 @@ def main(arguments: list[str] | None = None) -> None:
         read_weights(start, course.model)
     load_state(output / "state.pt", course)
     train(course, output, 60 * pause)
-    save_state(output / "state.pt", course)
+    _save(course, output)
     if course.share < 1:
         return
-    save_checkpoint(output / "checkpoint", course.model)
     torch.backends.cuda.matmul.allow_tf32 = False
     numbers = _numbers(course, samples)
     (output / "card.json").write_text(json.dumps(numbers, indent=1) + "\n")
@@ -251,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pause", type=float, default=math.inf, help="minutes after which the same command goes on"
     )
-    for name in ("seed", "batch_tokens", "workers", "hidden", "first_level", "last_level"):
+    for name in ("seed", "batch_tokens", "workers", "hidden", "first_level", "last_level", "muon"):
         value = getattr(Options, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--learning-rate", type=float, default=Options.learning_rate)

@@ -54,6 +54,7 @@ _UNSUPPORTED = {
     "pins": "no verb holds a cached prefix without a request",
     "statistics": "requests that come back after an eviction are left out, not counted apart",
     "events": "the trie sends no events",
+    "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
     "eviction_order": "the access time of a block is kept in whole seconds, ties go by address",
     "validates": "placeholder ranges come checked from the preprocessor",
     "in_flight_steps": "one stream orders steps and reuse of blocks",
@@ -85,6 +86,7 @@ def _profile() -> Profile:
         state=True,
         reset="idle",
         sharing="when_scheduled",
+        duplicates="kept",
         eviction_order="undeclared",
         unsupported=_UNSUPPORTED,
     )
@@ -113,6 +115,8 @@ class LmdeployTarget:
         self._last_step = self._last_session = 0
         self._known: set[int] = set()
         """Blocks that were in the trie at the last inspection."""
+        self._private: set[int] = set()
+        """Blocks freed since then of which the trie has another copy."""
 
     # --- steps ---
 
@@ -196,7 +200,7 @@ class LmdeployTarget:
         if self._scheduler.reserve_long_context_chunk(native, size, is_last_chunk=last):
             return self._scheduled(request_id, native, 0)
         native.history_cache.resize(known)
-        native.set_step(start)
+        native._num_token_ids = known - start
         return self._no_space(start + size)
 
     def _append(self, native: Any, tokens: Table) -> None:
@@ -224,7 +228,7 @@ class LmdeployTarget:
         if accepted is not None or experts:
             raise UnsupportedVerb("complete with drafts", _UNSUPPORTED["drafts"])
         name, native, stop = self._steps.pop(step)
-        if self._running.get(name) is not native:
+        if name not in self._running or self._running[name] is not native:
             return Completed(step)
         native.set_step(stop)
         return Completed(step, (self._blocks(native),), (self._pages(native),))
@@ -237,6 +241,8 @@ class LmdeployTarget:
         if native is None:
             return Released()
         table = self._blocks(native)
+        copies = native.prefix_cache.recompute_overlap.trie_block_map
+        self._private.update(table[index] for index in copies)
         self._scheduler.end_session(native.session_id)
         return Released((table,))
 
@@ -269,6 +275,7 @@ class LmdeployTarget:
             return Refused("busy", detail=f"{len(self._running)} requests are running")
         self._trie.evict(self._manager.num_gpu_blocks)
         self._known.clear()
+        self._private.clear()
         return Released()
 
     # --- what is there ---
@@ -300,7 +307,8 @@ class LmdeployTarget:
         total, holders = self._manager.num_gpu_blocks - 1, self._references()
         held = {block: count for block, count in holders.items() if count}
         now = {self._physical(node.block_id) for node in self._nodes()}
-        gone, self._known = self._known - now, now
+        gone, self._known = (self._known | self._private) - now, now
+        self._private.clear()
         usage = Usage(
             total,
             int(self._manager.get_num_free_gpu_blocks()),

@@ -76,7 +76,8 @@ _ATTRIBUTES = {
     "scheduler.block_manager": "allocator num_gpu_blocks get_num_free_gpu_blocks",
     "sequence": (
         "num_all_ids num_history_ids num_token_ids kv_token_limit logical_blocks history_cache "
-        "prefix_cache state set_step update_token_ids"
+        "prefix_cache.recompute_overlap.trie_block_map state set_step update_token_ids "
+        "_num_token_ids"
     ),
 }
 """What the adapter reads or sets on the engine's objects."""

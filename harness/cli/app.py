@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,13 +19,13 @@ from rich.table import Table
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import cache_server, conformance, interrupts
+from kvproof.harness.cli import cache_server, conformance, fuzz_units, interrupts
 from kvproof.harness.cli import compare as compare_verb
 from kvproof.harness.cli import eval as eval_verb
 from kvproof.harness.cli import explain as explain_verb
 from kvproof.harness.cli import faults as faults_verb
-from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
+from kvproof.harness.cli import history as history_verb
 from kvproof.harness.cli import merge as merge_verb
 from kvproof.harness.cli import plan as plan_verb
 from kvproof.harness.cli import serve as serve_verb
@@ -34,7 +35,7 @@ from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.settings import load_settings
-from kvproof.harness.targets import list_targets
+from kvproof.harness.targets import expand, list_targets
 from kvproof.suites import known_bugs
 from kvproof.suites.property import Level
 from kvproof.suites.table import properties_table
@@ -61,6 +62,7 @@ app.command(serve_verb.serve)
 app.command(compare_verb.compare)
 app.command(compare_verb.baseline_app)
 app.command(merge_verb.merge)
+app.command(history_verb.history)
 
 Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
 Output = Annotated[Path | None, Parameter("--output")]
@@ -71,7 +73,7 @@ def _split(targets: Sequence[str] | None, default: Sequence[str]) -> list[str]:
     given = [name for item in targets or () for name in item.replace(",", " ").split()]
     if not (given or default):
         raise UsageError("there is no target to judge", "for example --target reference")
-    return list(dict.fromkeys(given or default))
+    return expand(given or default)
 
 
 @app.command
@@ -90,7 +92,8 @@ def run(
     Parameters
     ----------
     target
-        reference, vllm==0.33.0, or your own package.module:make_target; repeatable.
+        reference, vllm==0.33.0, or your own package.module:make_target; repeatable. all: every
+        target that is ready.
     budget
         pr (200 histories of 50 steps), nightly (2000 of 200) or debug.
     level
@@ -130,7 +133,9 @@ def fuzz(
     level: Level = "core",
     seed: int | None = None,
     keep_going: bool = False,
-    database: Path = Path(".kvproof/examples"),
+    database: str = "",
+    ray: str = "",
+    units: int = 0,
     output: Output = None,
     config: Path | None = None,
 ) -> None:
@@ -151,7 +156,12 @@ def fuzz(
     keep_going
         Go on after a failure and group failures by fingerprint.
     database
-        Directory of failing examples, shared by all workers and later runs.
+        Failing examples, shared by all workers and later runs: a directory, or redis://host/0;
+        campaign.database of the settings file by default.
+    ray
+        Spread work units over a Ray cluster: auto, or its address.
+    units
+        End after so many work units (a suite, 200 histories from one seed); also without Ray.
     output
         Directory of the run's records and reports.
     config
@@ -159,14 +169,17 @@ def fuzz(
 
     """
     settings = load_settings(config)
-    fuzz_verb.fuzz(
+    shared = settings.campaign
+    if database:
+        shared = replace(shared, database=database)
+    fuzz_units.chosen(ray=ray, units=units)(
         _split(target, settings.run.targets),
         max_seconds=seconds(max_time),
         workers=workers,
         level=level,
         seed=seed,
         keep_going=keep_going,
-        database=database,
+        shared=shared,
         output=output,
         console=console,
     )

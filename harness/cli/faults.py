@@ -20,7 +20,7 @@ from kvproof.harness.events import HarnessFault, Skipped
 from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
 from kvproof.suites.faults.crew import Broke, Crew, Doing
-from kvproof.suites.faults.judge import judged
+from kvproof.suites.faults.verdict import judged
 from kvproof.suites.registry import find
 
 Budget = Literal["pr", "nightly"]
@@ -106,11 +106,13 @@ def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> 
     with crew:
         for report in crew.reports():
             if isinstance(report, Doing):
-                text = f"{report.fault.name}: {report.suite}, {report.done} cases"
+                text = f"{report.fault.name}, {report.suite}"
                 active.status("faults", text, len(events), len(wanted))
             elif isinstance(report, Broke):
                 where = f"fault {report.fault.name}"
-                active.write(HarnessFault(where=where, message=report.message, traceback=report.log))
+                active.write(
+                    HarnessFault(where=where, message=report.message, traceback=report.log)
+                )
             else:
                 active.write(report)
                 events.append(report)
@@ -118,10 +120,15 @@ def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> 
         active.write(conclude(events, allowed=allowed, expected=len(ran)))
 
 
+def _fault(report: Broke) -> HarnessFault:
+    where = f"fault {report.fault.name}"
+    return HarnessFault(where=where, message=report.message, traceback=report.log)
+
+
 def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> FaultsConcluded:
     """Judge the suites by what they found; `expected` faults should have been judged."""
     latest = {event.fault: event for event in events}
-    outcomes = Counter(event.outcome for event in latest.values())
+    outcomes = Counter[str](event.outcome for event in latest.values())
     survivors = [event.fault for event in latest.values() if event.outcome == "survived"]
     unseen = [event.fault for event in latest.values() if event.unseen]
     told = outcomes["killed"] + outcomes["survived"]

@@ -17,12 +17,14 @@ from typing import Any, TypeAlias, cast
 
 from rich.console import Console
 
+from kvproof.harness.campaign.databases import open_database
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.fuzz_worker import Found, Plan, work
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import AnyEvent, Failure, HarnessFault, TargetFailed
 from kvproof.harness.records import read_run
+from kvproof.harness.settings import CampaignSettings
 from kvproof.harness.targets import open_handle
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.cache.suite import NAME as CACHE
@@ -55,24 +57,24 @@ def fuzz(
     level: Level,
     seed: int | None,
     keep_going: bool,
-    database: Path,
+    shared: CampaignSettings,
     output: Path | None,
     console: Console,
 ) -> None:
-    """`kvproof fuzz`."""
+    """`kvproof fuzz` on processes of this machine, until the time is up."""
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    _check_database(database)
+    open_database(shared.database, shared.artifact)
     with ExitStack() as stack:
         open_all(specs, stack)
-    first = _first_seed(output) if seed is None else seed
+    first = first_seed(output) if seed is None else seed
     config = {
         "targets": list(specs),
         "max_seconds": max_seconds,
         "workers": workers,
         "level": level,
         "keep_going": keep_going,
-        "database": str(database),
+        "database": shared.database,
     }
     with run_directory("fuzz", config=config, output=output, console=console, seed=first) as active:
         plan = Plan(
@@ -80,7 +82,8 @@ def fuzz(
             max_seconds=max_seconds,
             level=level,
             keep_going=keep_going,
-            database=database,
+            database=shared.database,
+            artifact=shared.artifact,
             directory=active.writer.directory,
             seed=first,
             workers=workers,
@@ -88,24 +91,13 @@ def fuzz(
         _explore(active, plan)
 
 
-def _first_seed(output: Path | None) -> int:
+def first_seed(output: Path | None) -> int:
     """Go on with the seed of the run in `output`, if there is one; else draw one."""
     if output and (output / "run.json").exists():
         recorded = read_run(output).manifest
         if recorded.verb == "fuzz" and recorded.seed is not None:
             return recorded.seed
     return secrets.randbits(32)
-
-
-def _check_database(database: Path) -> None:
-    """Hypothesis goes on without a database that it cannot write, and says so once per example."""
-    try:
-        database.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the example database {str(database)!r}: {error.strerror}",
-            "choose another place with --database",
-        ) from error
 
 
 def _explore(active: ActiveRun, plan: Plan) -> None:
@@ -120,7 +112,7 @@ def _explore(active: ActiveRun, plan: Plan) -> None:
         _dismiss(active, crew, tallies)
         for spec, suites in tallies.items():
             if any(tally.test_cases or tally.died for tally in suites.values()) or not cut_short:
-                _conclude(active, plan, spec, suites)
+                conclude(active, plan.level, spec, suites)
 
 
 def _start(plan: Plan) -> dict[Connection, _Worker]:
@@ -212,7 +204,7 @@ def _take(active: ActiveRun, chunk: Found, tallies: Tallies) -> None:
     merged.merge(chunk.tally)
 
 
-def _conclude(active: ActiveRun, plan: Plan, spec: str, suites: Mapping[str, Tally]) -> None:
+def conclude(active: ActiveRun, level: Level, spec: str, suites: Mapping[str, Tally]) -> None:
     """Judge all properties on everything that all workers did."""
 
     def write(event: AnyEvent) -> None:
@@ -220,7 +212,7 @@ def _conclude(active: ActiveRun, plan: Plan, spec: str, suites: Mapping[str, Tal
             active.write(event)
 
     with open_handle(spec) as handle:
-        run = SuiteRun(handle, active.writer, write=write, level=plan.level)
+        run = SuiteRun(handle, active.writer, write=write, level=level)
         with run.guarded():
             run.start()
             run.conclude({suite.name: suites.get(suite.name, Tally()) for suite in run.suites})

@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis.database import DirectoryBasedExampleDatabase
-
+from kvproof.harness.campaign.databases import open_database
 from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.events import AnyEvent
@@ -37,7 +36,8 @@ class Plan:
     max_seconds: float
     level: Level
     keep_going: bool
-    database: Path
+    database: str
+    artifact: str
     directory: Path
     seed: int
     workers: int
@@ -77,7 +77,8 @@ class Explorer:
         self._index = index
         self.deadline = time.monotonic() + plan.max_seconds
         self.plan = plan
-        self._budget = seeded(BUDGETS["pr"], DirectoryBasedExampleDatabase(plan.database))
+        database = open_database(plan.database, plan.artifact)
+        self._budget = seeded(BUDGETS["pr"], database)
         self._known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def chunks(self, handle: Handle) -> Iterator[Found]:

@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from kvproof.harness.campaign.ray_sweep import RaySweep
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import AnyEvent, Skipped
 from kvproof.harness.records import Run, read_run
-from kvproof.harness.sweep import run_sweep
+from kvproof.harness.sweep import MakeProcess, run_sweep
 from kvproof.harness.sweep_crew import Seat, SweepProcess
 from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_messages import KernelFacts, ProviderFacts
@@ -51,6 +52,7 @@ def sweep(
     max_regression: float = 0.1,
     output: Path | None = None,
     json: bool = False,
+    ray: str = "",
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> None:
     """Judge kernels over all their shapes: right first, then how fast.
@@ -87,6 +89,8 @@ def sweep(
         Directory of the run's records and reports; the same command resumes it.
     json
         Print the cells as JSON, and everything else to standard error.
+    ray
+        Spread cells over a Ray cluster: auto, or its address; all its GPUs, else its cores.
     list_
         Print kernels, providers and how many cells there are; exit.
 
@@ -109,6 +113,10 @@ def sweep(
         _list(options, standard_output())
         return
     before = _baseline(baseline)
+    make: MakeProcess = SweepProcess
+    if ray:
+        make = spread = RaySweep(ray)
+        options = spread.options(options)
     console = Console(stderr=True) if json else standard_output()
     config = {
         **asdict(options),
@@ -120,7 +128,7 @@ def sweep(
         run_directory("sweep", config=config, output=output, console=console) as active,
     ):
         told.append(active.writer.directory)
-        found = run_in(active, options)
+        found = run_in(active, options, make)
         if before:
             compare(active, found, before, max_regression)
 
@@ -132,7 +140,7 @@ class Swept(NamedTuple):
     cells: dict[CellKey, Cell]
 
 
-def run_in(active: ActiveRun, options: SweepOptions) -> Swept:
+def run_in(active: ActiveRun, options: SweepOptions, make: MakeProcess = SweepProcess) -> Swept:
     """Sweep as a part of a run that may have been interrupted earlier."""
     events = list(active.earlier)
 
@@ -147,6 +155,7 @@ def run_in(active: ActiveRun, options: SweepOptions) -> Swept:
             progress=lambda text, done, total: active.status("sweep", text, done, total),
             logs=Path(logs),
             earlier=active.earlier,
+            make=make,
         )
     return Swept(events, cells)
 

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer
 from kvproof.reference.model_runner.families import TESTED, check_family
 from kvproof.reference.model_runner.self_check import SelfCheck, require, self_check
 from kvproof.reference.model_runner.specs import UnsupportedModel
+from kvproof.reference.model_runner.still_images import StillImages
 
 
 class Loaded(NamedTuple):
@@ -75,8 +76,7 @@ def load(
     if found:
         require(found)
     tokenizer = _optional(AutoTokenizer, path, "tokenizer_config.json", "tokenizer.json")
-    processor = _optional(AutoProcessor, path, "preprocessor_config.json", "processor_config.json")
-    return Loaded(model, tokenizer, processor, found)
+    return Loaded(model, tokenizer, _processor(path, tokenizer, model.config), found)
 
 
 def _model(path: Path, dtype: torch.dtype | str) -> Any:
@@ -103,3 +103,13 @@ def _optional(make: Any, path: Path, *names: str) -> Any | None:
     if not any((path / name).is_file() for name in names):
         return None
     return make.from_pretrained(path, local_files_only=True)
+
+
+def _processor(path: Path, tokenizer: Any | None, config: Any) -> Any | None:
+    """Load what turns images into pixels, also where only its videos lack a package."""
+    try:
+        return _optional(AutoProcessor, path, "preprocessor_config.json", "processor_config.json")
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        placeholder = getattr(config, "image_token_id", None)
+        return StillImages(str(path), tokenizer, placeholder, reason)

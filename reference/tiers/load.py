@@ -176,7 +176,7 @@ class Loader:
         for each in self._seen(plan):
             each.fill(node, loaded.ids)
         if loaded.state is not None and self._residency.marks is not None:
-            self._residency.marks.hang(node, loaded.state)
+            self._residency.marks.hang(node, [loaded.state])
         for need in plan.needs:
             if need.part == object_key.EXPERTS:
                 self._fill_rows(node, need.unit, views[need.key])

@@ -56,3 +56,15 @@ class TieredManager(CacheManager):
         if isinstance(answer, Admission):
             self.tiers.admitted(request_id, sources, resumed=resumed)
         return answer
+
+    def lookup(
+        self,
+        tokens: Tokens,
+        *,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        spans: Sequence[Span] = NO_SPANS,
+    ) -> int:
+        """See `CacheManager.lookup`; what tiers hold counts as if it found room (T1)."""
+        here = super().lookup(tokens, namespace=namespace, spans=spans)
+        request = Live("", tokens, namespace, spans, self.config.layout.unit)
+        return max(here, self.tiers.reach(request))

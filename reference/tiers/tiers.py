@@ -142,9 +142,17 @@ class Tiers:
         waiting.release()
         return {}
 
+    def reach(self, request: Live) -> int:
+        """Return the tokens that a request could hit with what tiers hold, 0: they add nothing."""
+        if self._aside or not request.prompt:
+            return 0
+        waiting = self._asking(request)
+        plan = self._planner.plan(request, waiting.links, self._keys.key, waiting)
+        return plan.length * self._residency.unit if plan else 0
+
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Bring nothing back for what is admitted meanwhile: its content is at hand (C5)."""
+        """Leave tiers out of what is looked up and admitted meanwhile (C5)."""
         self._aside = True
         try:
             yield
@@ -152,11 +160,13 @@ class Tiers:
             self._aside = False
 
     def _wait(self, request: Live) -> Waiting:
+        waiting = self._waiting[request.id] = self._asking(request)
+        return waiting
+
+    def _asking(self, request: Live) -> Waiting:
         units = (request.prompt - 1) // self._residency.unit
         links = self._keys.chain(request.namespace, request.tokens, request.segments, units)
-        far = REMOTE in self.host.below.stores
-        waiting = self._waiting[request.id] = Waiting(self.source, links, far=far)
-        return waiting
+        return Waiting(self.source, links, far=REMOTE in self.host.below.stores)
 
     def _size(self, part: str) -> int:
         experts = self._residency.experts

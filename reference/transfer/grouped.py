@@ -8,12 +8,15 @@ one copy per chunk moves all groups of it. Two kinds of blocks take another way:
 - chunks of which only some tokens move are moved by the kernel straight from or to pinned memory,
   because a copy of the whole would overwrite the rest.
 
-On a CPU everything moves straight between pages and object.
+On a CPU everything moves straight between pages and object, chunk by chunk, with `threads` several
+chunks at once: one thread does not fill the memory of most machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from kvproof.kernels.block_transfer.host_memory import copy_in_host_memory
 from kvproof.kernels.block_transfer.launch import Direction
@@ -33,9 +36,10 @@ from kvproof.reference.transfer.staged import Staged
 from kvproof.reference.transfer.staging import Staging
 from kvproof.reference.transfer.streams import Event
 
-LARGE_PAGE = 512 << 10
-"""Bytes of a page from which on the copy engine moves it by itself: enqueueing one copy takes the
-host several microseconds, and in that time a link of 55 GB/s moves about as much."""
+LARGE_PAGE = 2 << 20
+"""Bytes of a page from which on the copy engine moves it by itself. Enqueueing one copy takes the
+host 16 microseconds, so smaller pages leave the link idle; from here on both ways are equally fast
+on an H200 within 7 % (docs/transfer.md), and this one needs neither slots nor multiprocessors."""
 
 
 class Transfer:
@@ -46,6 +50,7 @@ class Transfer:
         layout: Of a chunk; by default of 256 tokens.
         staging: On the device of the layers; not needed on a CPU.
         large_page: See `LARGE_PAGE`.
+        threads: On a CPU, how many chunks move at once.
 
     Raises:
         LayoutError: Groups, layout and staging do not belong together.
@@ -59,12 +64,16 @@ class Transfer:
         *,
         staging: Staging | None = None,
         large_page: int = LARGE_PAGE,
+        threads: int = 1,
     ) -> None:
         self.groups = groups
         self.layout = layout or groups.layout()
         self.staging = staging
         self._large_page = large_page
         _check_layout(self.layout, groups, staging)
+        if threads < 1 or (threads > 1 and staging is not None):
+            raise LayoutError(f"threads is {threads}, expected 1, or more without a staging")
+        self._pool = ThreadPoolExecutor(threads, "transfer") if threads > 1 else None
 
     def store(
         self,
@@ -156,12 +165,26 @@ class Transfer:
         self, direction: Direction, parts: Sequence[Sequence[Part]], objects: Sequence[HostObject]
     ) -> None:
         """Copy between pages and objects, both in host memory."""
-        for index, group in enumerate(self.groups.groups):
-            for part, each in zip(parts[index], objects, strict=True):
-                if not part.nothing:
-                    ids = pages(part.ids, group.ratio)
-                    rows = [each.rows(index)]
-                    copy_in_host_memory(direction, group.paged, [ids], rows, skip_tokens=part.skip)
+        works = [
+            partial(_copy, direction, group, index, part, each)
+            for index, group in enumerate(self.groups.groups)
+            for part, each in zip(parts[index], objects, strict=True)
+            if not part.nothing
+        ]
+        if self._pool is None or len(works) < 2:
+            for work in works:
+                work()
+            return
+        for done in [self._pool.submit(work) for work in works]:
+            done.result()
+
+
+def _copy(
+    direction: Direction, group: LayerGroup, index: int, part: Part, each: HostObject
+) -> None:
+    """Move one group of one chunk."""
+    ids, rows = pages(part.ids, group.ratio), [each.rows(index)]
+    copy_in_host_memory(direction, group.paged, [ids], rows, skip_tokens=part.skip)
 
 
 def _check_layout(layout: ChunkLayout, groups: LayerGroups, staging: Staging | None) -> None:

@@ -48,6 +48,7 @@ class Staged:
 
     def run(self) -> Event:
         """Enqueue everything; returns when the objects are done with."""
+        pages = self._pages()  # the link has much to do then, while the host enqueues the rest
         chunks = range(len(self._objects))
         whole = [at for at in chunks if all(self._parts[group][at].whole for group in self._small)]
         size = self._staging.batch_slots
@@ -55,8 +56,7 @@ class Staged:
             start = turn * size % (self._staging.slots // size * size)
             self._batch(whole[first : first + size], start)
         self._cut([at for at in chunks if at not in whole])
-        self._pages()
-        event = self._end()
+        event = self._end(pages)
         self._staging.keep(self._objects, event)
         return event
 
@@ -124,12 +124,13 @@ class Staged:
         device = group.paged.table.device
         return table.pin_memory().to(device, non_blocking=True) if device.type != "cpu" else table
 
-    def _pages(self) -> None:
-        """Let the copy engine move large pages between their places."""
+    def _pages(self) -> Event:
+        """Let the copy engine move large pages between their places; returns when it has."""
         if not self._large:
-            return
+            return None
         self._copies.wait(self._compute.record())
         self._copies.run(self._copy_pages)
+        return self._copies.record()
 
     def _copy_pages(self) -> None:
         to_object = self._direction == "gather"
@@ -140,13 +141,11 @@ class Staged:
                 for at, flat in page_bytes(group.paged, ids, part.tokens, part.skip):
                     copy_bytes(self._objects[chunk], start + at, flat, to_object=to_object)
 
-    def _end(self) -> Event:
+    def _end(self, pages: Event) -> Event:
         """Join the streams, so that both sides may be used as the caller was told."""
         if self._direction == "gather":
             self._copies.wait(self._compute.record())
-            event = self._copies.record()
-            if self._large:
-                self._compute.wait(event)  # the copies read the pages
-            return event
+            self._compute.wait(pages)  # the copies read them
+            return self._copies.record()
         self._compute.wait(self._copies.record())
         return self._compute.record()

@@ -110,7 +110,7 @@ class Prompts:
             lengths = (1, unit, border, border + 1, border + 1, border + 1 + unit, 3 * unit + 1)
             long = self._draw(st.sampled_from(lengths))
             if "length" not in identity:
-                long = 1 + int(content, 16) % (3 * unit)
+                long = 1 + int(content, 16) % (2 * unit)
             if long < 1 or position + long > count:
                 break
             kinds = ("image", "audio") if "kind" in identity else ("image",)

@@ -8,30 +8,38 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import NoReturn
 
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.suites.faults.catalogue import find
-from kvproof.suites.faults.planting import plant
+from kvproof.suites.faults.planting import Unfit, plant
+
+USAGE = "python -m kvproof.suites.faults NAME SCRIPT.py|COMMAND [ARGUMENTS]"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Plant the fault named first, then run the rest."""
+    if len(arguments) < 2:
+        _refuse("a fault and something to run are needed", f"usage: {USAGE}", Exit.USAGE)
+    name, first, *rest = arguments
     try:
-        name, first, *rest = arguments
         plant(find(name))
     except UsageError as error:
-        sys.exit(f"kvproof faults: {error}\n  {error.hint}")
-    except ValueError as error:
-        usage = "python -m kvproof.suites.faults NAME SCRIPT.py|COMMAND [ARGUMENTS]"
-        sys.stderr.write(f"kvproof faults: {error}\n  usage: {usage}\n")
-        sys.exit(Exit.USAGE)
+        _refuse(str(error), error.hint, Exit.USAGE)
+    except Unfit as error:
+        _refuse(str(error), "correct it in suites/faults", Exit.HARNESS)
     if first.endswith(".py"):
         sys.argv = [first, *rest]
         runpy.run_path(first, run_name="__main__")
         return
-    from kvproof.harness.cli import main as command  # after planting: it imports everything
+    (command,) = entry_points(group="console_scripts", name="kvproof")
+    command.load()([first, *rest])
 
-    command([first, *rest])
+
+def _refuse(message: str, hint: str, code: Exit) -> NoReturn:
+    sys.stderr.write(f"kvproof faults: {message}\n  {hint}\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def shadow_alone() -> Iterator[None]:
     Where its own bookkeeping cannot follow a wrong target any further, a history ends with a
     violation of `every_verb_answers`, which is to be tolerated.
     """
-    check, apply, begin = Session.check, Session._apply, Session.__init__
+    check, apply = Session.check, Session._apply
 
     def heard(self: Session, prop: str, oracle: str, ok: bool, *rest: Any, **more: Any) -> None:  # noqa: FBT001 - as in Session
         if oracle == SHADOW:
@@ -32,14 +32,9 @@ def shadow_alone() -> Iterator[None]:
     def followed(self: Session, operation: Any) -> object:
         return _followed(lambda: apply(self, operation))
 
-    def unaudited(self: Session, *arguments: Any, **keywords: Any) -> None:
-        begin(self, *arguments, **keywords)
-        self.audit = None
-
     with (
         patch.object(Session, "check", heard),
         patch.object(Session, "_apply", followed),
-        patch.object(Session, "__init__", unaudited),
     ):
         yield
 

@@ -54,10 +54,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if self.unshadowed and self.kind != "soundness":
             raise ValueError(f"{self.name}: only soundness needs a word about the shadow memory")
 
-    @property
-    def shadowed(self) -> bool:
-        """Whether a shadow memory has to find it."""
-        return self.kind == "soundness" and not self.unshadowed
+
+def shadowed(fault: Fault) -> bool:
+    """Tell whether a shadow memory has to find a fault."""
+    return fault.kind == "soundness" and not fault.unshadowed
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

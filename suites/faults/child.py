@@ -57,11 +57,13 @@ def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     teller, fault = _Teller(), find(job.fault)
     plant(fault)
-    judge = _kernels if fault.suite == KERNELS else _suites
-    judge(fault, job, teller)
+    if fault.suite == KERNELS:
+        _kernels(fault, teller)
+    else:
+        _suites(fault, job, teller)
 
 
-def _kernels(fault: Fault, job: Job, teller: _Teller) -> None:
+def _kernels(fault: Fault, teller: _Teller) -> None:
     from kvproof.suites.faults.kernels import judge
 
     teller.say(judge(fault, progress=lambda done: teller.progress(fault.property, done)))

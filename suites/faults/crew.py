@@ -19,8 +19,8 @@ import msgspec
 from kvproof.harness.fault_events import FaultJudged, Kill
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.faults.catalogue import Fault
-from kvproof.suites.faults.judge import judged
 from kvproof.suites.faults.messages import Job, Line, Said
+from kvproof.suites.faults.verdict import judged
 
 HANG = "hang"
 """The oracle of a fault that does not come to an end."""
@@ -112,18 +112,18 @@ class Crew:
         if process is None:
             return
         late = threading.Event()
-        timer = threading.Timer(self._limit, lambda: (late.set(), _kill(process)))
+        timer = threading.Timer(self._limit, _end, (process, late))
         timer.start()
         log: list[bytes] = []
         assert process.stderr is not None
         listener = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
         listener.start()
         try:
-            told = self._listen(process, fault)
-            process.wait()
+            with process:  # closes its pipes
+                told = self._listen(process, fault)
+                listener.join()
         finally:
             timer.cancel()
-            listener.join()
             with self._lock:
                 self._processes.discard(process)
         if not told and not self._closed:
@@ -173,6 +173,11 @@ def _broke(fault: Fault, process: subprocess.Popen[bytes], log: Sequence[bytes])
     text = b"".join(log).decode(errors="replace").strip()
     last = text.splitlines()[-1] if text else exit_in_words(process.returncode)
     return Broke(fault, last, text[-_TAIL:])
+
+
+def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,8 @@ from kvproof.suites import levels
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.exploration import Exploration
 from kvproof.suites.faults.alone import shadow_alone
-from kvproof.suites.faults.catalogue import Fault
+from kvproof.suites.faults.catalogue import Fault, shadowed
+from kvproof.suites.faults.verdict import judged
 from kvproof.suites.runner import Files, SuiteRun
 from kvproof.suites.suite import Suite
 
@@ -67,7 +68,7 @@ class Judge:
         begin = time.monotonic()
         kill = self._first_kill(self._all(fault))
         shadow = kill if kill and kill.oracle == SHADOW else None
-        if kill and fault.shadowed and not shadow:
+        if kill and shadowed(fault) and not shadow:
             self._cases, self._seconds = 0, 0.0
             with shadow_alone():
                 shadow = self._first_kill(self._shadows(fault))
@@ -75,7 +76,7 @@ class Judge:
         return judged(
             fault,
             kill,
-            shadow=shadow if fault.shadowed else None,
+            shadow=shadow if shadowed(fault) else None,
             reason="" if kill else f"ran: {ran}",
             cases=self._cases,
             seconds=time.monotonic() - begin,
@@ -84,14 +85,15 @@ class Judge:
     def _all(self, fault: Fault) -> Iterator[Attempt]:
         """All suites, those that the catalogue names first; those not installed are left out."""
         suites = [self._core, *self._suites]
-        suites.sort(key=lambda suite: suite.name != fault.suite)
+        suites.sort(key=lambda suite: (suite.name != fault.suite, not _has(suite, fault.property)))
         return (Attempt(suite) for suite in suites if suite.judged)
 
     def _shadows(self, fault: Fault) -> Iterator[Attempt]:
         """The suites that keep a shadow memory, with all other judges aside."""
         for suite, _ in self._all(fault):
-            others = {prop.name for prop in suite.properties if prop.oracle != SHADOW}
-            if suite.name in (CACHE, fault.suite) and len(others) < len(suite.properties):
+            known = (*suite.properties, *suite.beyond)
+            others = {prop.name for prop in known if prop.oracle != SHADOW}
+            if suite.name in (CACHE, fault.suite) and len(others) < len(known):
                 yield Attempt(suite, frozenset(others | {ANSWERS}))
 
     def _first_kill(self, attempts: Iterator[Attempt]) -> Kill | None:
@@ -145,33 +147,8 @@ class Judge:
         return None
 
 
-def judged(
-    fault: Fault,
-    kill: Kill | None,
-    *,
-    shadow: Kill | None = None,
-    reason: str = "",
-    cases: int = 0,
-    seconds: float = 0.0,
-) -> FaultJudged:
-    """Return the event about a fault that `kill` found, or nothing did."""
-    outcome = "killed" if kill else "survived"
-    return FaultJudged(
-        fault=fault.name,
-        mechanism=fault.mechanism,
-        kind=fault.kind,
-        bugs=list(fault.bugs),
-        story=fault.story,
-        module=fault.module,
-        expected=fault.property,
-        outcome="equivalent" if fault.equivalent else outcome,
-        kill=kill,
-        shadow=shadow,
-        unshadowed=fault.unshadowed,
-        reason=fault.equivalent or reason,
-        cases=cases,
-        seconds=round(seconds, 3),
-    )
+def _has(suite: Suite, name: str) -> bool:
+    return any(prop.name == name for prop in suite.properties)
 
 
 def _ignore(_: AnyEvent) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kvproof.suites.faults.catalogue import Fault
 
@@ -49,11 +51,12 @@ def plant(fault: Fault) -> None:
     sys.meta_path.insert(0, _Finder(name, path, changed(fault, path.read_text())))
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module, with a source of its own."""
 
     def __init__(self, name: str, path: Path, source: str) -> None:
-        self._name, self._path, self._source = name, path, source
+        self._name = name
+        self._loader = _Loader(name, path, source)
 
     def find_spec(
         self,
@@ -64,16 +67,27 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         """Find that module, and no other."""
         if fullname != self._name:
             return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
+        return importlib.util.spec_from_file_location(fullname, loader=self._loader)
 
-    def get_filename(self, fullname: str) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return where the original is, which tracebacks then show."""
-        return str(self._path)
 
-    def get_data(self, path: str | bytes) -> bytes:  # noqa: ARG002 - as the protocol has it
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads the changed source as if it stood in the original's file."""
+
+    def __init__(self, name: str, path: Path, source: str) -> None:
+        super().__init__(name, str(path))
+        self._source = source
+        # Triton and tracebacks look source up by file; None: it is not compared with the file's
+        linecache.cache[str(path)] = (
+            len(source),
+            None,
+            source.splitlines(keepends=True),
+            str(path),
+        )
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002 - there is one source
         """Return the changed source."""
         return self._source.encode()
 
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return the changed source: Triton compiles what it reads here."""
-        return self._source
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        """Neither read nor write compiled files: they are the original's. Raises OSError."""
+        raise OSError(path)

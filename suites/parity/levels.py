@@ -13,6 +13,7 @@ import torch
 from kvproof.reference.model_runner.content import Content
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.oracle import truth
+from kvproof.suites.parity.below import tiers
 from kvproof.suites.parity.compare import (
     ANSWER,
     TOLERANCE,
@@ -204,6 +205,7 @@ LEVELS: tuple[Level, ...] = (
     Level("bytes", same_bytes, _always, bitwise=True),
     Level("batched", batched, _always),
     Level("tight", tight, lambda subject: subject.attends),
+    Level("tiers", tiers, _always, bitwise=True),
     Level("experts", experts, _routes),
     Level("replay", replay, _routes, bitwise=True),
     Level("images", images, lambda subject: subject.image, bitwise=True),

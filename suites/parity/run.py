@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -78,8 +78,15 @@ class Watched(HuggingFaceModel):
 class Run:
     """One engine that serves one batch of prompts after the other."""
 
-    def __init__(self, model: Any, *, mode: Mode = "exact", **options: Any) -> None:
-        """`options`: of CacheConfig."""
+    def __init__(
+        self,
+        model: Any,
+        *,
+        mode: Mode = "exact",
+        below: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options`: of CacheConfig; `below`: the tiers, of EngineConfig."""
         routed = bool(expert_blocks(model))
         settings = {"num_blocks": BLOCKS, "return_routed_experts": routed, **options}
         config = cache_config(
@@ -90,7 +97,8 @@ class Run:
             **settings,
         )
         self.model = Watched(model, config, mode=mode)
-        self.engine = Engine(EngineConfig(config, CHUNK, poison_freed=True), self.model)
+        tiers = below or {}
+        self.engine = Engine(EngineConfig(config, CHUNK, poison_freed=True, **tiers), self.model)
         self._count = 0
 
     def serve(self, prompts: Sequence[Asked], *, answer: int) -> list[Served]:

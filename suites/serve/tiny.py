@@ -8,12 +8,18 @@ depend on everything that is cached.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import Gemma3ImageProcessorPil, Gemma3Processor, PreTrainedTokenizerFast
+from transformers import (
+    Gemma3ImageProcessorPil,
+    Gemma3Processor,
+    PreTrainedTokenizerFast,
+    Qwen2VLImageProcessorPil,
+)
 
 from kvproof.reference.server.token_text import BYTE_LETTERS
 from kvproof.suites.parity.zoo import IMAGE, IMAGE_END, IMAGE_START, build
@@ -30,6 +36,12 @@ TEMPLATE = """\
 
 IMAGES = {"image_token": "<image>", "boi_token": "<image-begins>", "eoi_token": "<image-ends>"}
 """Of families with images; their ids are those of the zoo."""
+PATCHES = {
+    "qwen3_vl": "Qwen3VLProcessor",
+    "qwen2_5_vl": "Qwen2_5_VLProcessor",
+    "qwen3_5_moe_vl": "Qwen3VLProcessor",
+}
+"""Family -> its processor, where images are cut into patches as they are."""
 _PLACES = {"<image>": IMAGE, "<image-begins>": IMAGE_START, "<image-ends>": IMAGE_END}
 
 
@@ -55,9 +67,26 @@ def save(family: str, folder: Path, *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     if family == "gemma3_vl":
         _processor(model.config).save_pretrained(folder)
+    elif family in PATCHES:
+        _save_patches(model.config.vision_config, folder, PATCHES[family])
     else:
         tokenizer().save_pretrained(folder)
     return folder
+
+
+def _save_patches(vision: Any, folder: Path, processor: str) -> None:
+    """Write what families need whose images have as many tokens as they are large."""
+    words = tokenizer(images=True)
+    words.chat_template = TEMPLATE.replace("<image-begins>", "<image-begins><image><image-ends>")
+    words.save_pretrained(folder)
+    Qwen2VLImageProcessorPil(
+        patch_size=vision.patch_size,
+        temporal_patch_size=vision.temporal_patch_size,
+        merge_size=vision.spatial_merge_size,
+        size={"shortest_edge": 16 * 16, "longest_edge": 48 * 48},
+    ).save_pretrained(folder)
+    text = json.dumps({"processor_class": processor})
+    (folder / "processor_config.json").write_text(text, encoding="utf-8")
 
 
 def _processor(config: Any) -> Any:

@@ -70,7 +70,7 @@ class Pair:
 
     def row(self, request: str) -> Ids:
         """Return the row of a request."""
-        return list(self.cache.running(request) or ())
+        return list(self.cache.running.get(request) or ())
 
     def state(self, request: str) -> str:
         """Return what a request has read."""

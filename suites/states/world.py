@@ -76,7 +76,7 @@ class StatesWorld(Pair):
         return outcome
 
     def _acquire(self, request: str) -> str:
-        before, heard = self.cache.running(request), len(self.evictions)
+        before, heard = self.cache.running.get(request), len(self.evictions)
         outcome = self.model.acquire(request)
         ids = self.cache.acquire(request)
         self.recorder.saw("a running request evicts a checkpoint", len(self.evictions) > heard)
@@ -279,7 +279,7 @@ class StatesWorld(Pair):
         return batches.check_batch(self.recorder, lines, order, cut, self.rows)
 
     def _line(self, request: str) -> batches.Line:
-        restore = self.cache.restores(request)
+        restore = self.cache.restores.get(request)
         mine = [
             checkpoint.ids
             for record, checkpoint in zip(self.model.records, self.checkpoints, strict=True)

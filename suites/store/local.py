@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.arena import ArenaLost
 from kvproof.reference.cache_server.client import CacheClient
+from kvproof.reference.cache_server.connection import as_mapped
 from kvproof.reference.cache_server.core import CacheServer, Settings, Witness
 from kvproof.reference.cache_server.process import this_process
 from kvproof.suites.store.contract import Traits
@@ -37,11 +38,19 @@ class LocalServer:
         )
 
     def client(
-        self, *, namespace: str = "", layout: bytes = b"", token: str = "", verify: bool = False
+        self,
+        *,
+        namespace: str = "",
+        layout: bytes = b"",
+        token: str = "",
+        verify: bool = False,
+        on_map: Callable[[memoryview], object] = as_mapped,
     ) -> CacheClient:
         """Return one more client."""
-        link = LocalLink(self)
-        return CacheClient(link, namespace=namespace, layout=layout, token=token, verify=verify)
+        return CacheClient(
+            LocalLink(self), namespace=namespace, layout=layout, token=token, verify=verify,
+            on_map=on_map,
+        )  # fmt: skip
 
 
 class LocalLink:

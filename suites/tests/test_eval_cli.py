@@ -256,6 +256,8 @@ def servers_of(folder: Path) -> list[int]:
     [
         (["--data", "none.json"], "cannot read 'none.json'"),
         (["--prompts", "nowhere"], "cannot read the prompt 'nowhere/0shot.txt'"),
+        (["--cot"], "--cot without --prompts"),
+        (["--prompts", "nowhere", "--cot"], "cannot read the prompt 'nowhere/0shot_cot.txt'"),
         (["--url", "on"], "--url 'on' has no name"),
         (["--url", "onn=http://x/v1"], "there is no configuration 'onn'"),
         (["--shared", "few.json"], "11 further questions for 12 samples"),

@@ -9,6 +9,7 @@ from cyclopts import App
 
 from kvproof import eval as eval_package
 from kvproof.eval.config import EvalConfig, check_servers, command, read_config, with_urls
+from kvproof.eval.faults import FAULTS
 from kvproof.harness.cli.serve import serve
 from kvproof.harness.errors import UsageError
 
@@ -128,8 +129,10 @@ def test_running_servers_take_the_place_of_commands(tmp_path: Path) -> None:
 def test_there_are_ready_made_files() -> None:
     assert [path.stem for path in READY_MADE] == [
         "checkpoints",
+        "faults",
         "kernel_block",
         "prefix_cache",
+        "probe",
         "state_pool",
     ]
 
@@ -143,6 +146,10 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
     for each in found.configuration:
         line = command(EvalConfig(model="m", server=found.server,
                                   configuration=found.configuration), each, port=9)  # fmt: skip
+        if path.stem == "faults":
+            assert line[1:3] == ["-m", "kvproof.eval.faults"]
+            assert line[3] in FAULTS
+            line = ["kvproof", *line[4:]]
         assert Path(line[0]).name == "kvproof"
         assert line[1] == "serve"
         _, bound, _ = app.parse_args(line[2:], exit_on_error=False, print_error=False)

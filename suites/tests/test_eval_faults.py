@@ -6,47 +6,29 @@ be lost for with a real one.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from kvproof.eval.config import Configuration, EvalConfig, Judge, Protocol, Server
+from kvproof.eval.faults import FAULTS, Changed, Edit
+from kvproof.eval.records import PHASES
 from kvproof.suites.tests.eval_kit import judged, run_small
 
-
-class Planted(NamedTuple):
-    module: str
-    old: str
-    new: str
-
-
-FAULTS = {
-    "wrong-block-after-a-hit": Planted(
-        "reference.holdings",
-        "request.table = node.table()\n",
-        "request.table = node.table()\n        request.table[:1] = request.table[-1:]\n",
-    ),
-    "position-off-by-one": Planted(
-        "reference.cache_manager",
-        "        start = request.computed\n        self.holdings.hold",
-        "        start = request.computed + bool(request.computed)\n        self.holdings.hold",
-    ),
-    "kernel-block-mapping": Planted(
-        "reference.block_table",
-        "np.arange(ratio, dtype=np.int32)",
-        "np.zeros(ratio, dtype=np.int32)",
-    ),
-}
+VISIBLE = ("wrong-block", "position", "kernel-block")
+"""What a model without states and adapters shows; `eval/configs/faults.toml` has all faults."""
 
 SERVE = ("serve", "--model", "symbolic", "--port", "{port}", "--max-model-len", "20000",
          "--num-blocks", "4000", "--block-size", "64", "--kernel-block-size", "16")  # fmt: skip
 
 
-def launched(name: str, fault: Planted | None = None) -> Configuration:
-    start = ("{python}", "-m", "kvproof.suites.tests.eval_planted", *fault) if fault else None
-    server = Server(launch=(*(start or ("{kvproof}",)), *SERVE), ready_within=60)
-    return Configuration(name=name, server=server)
+def launched(name: str, fault: str = "none") -> Configuration:
+    start = ("{python}", "-m", "kvproof.eval.faults", fault)
+    return Configuration(name=name, server=Server(launch=(*start, *SERVE), ready_within=60))
 
 
 def test_planted_faults_flip_texts_and_a_correct_cache_flips_none(tmp_path: Path) -> None:
@@ -62,17 +44,50 @@ def test_planted_faults_flip_texts_and_a_correct_cache_flips_none(tmp_path: Path
         for name in ("off", "off again")
     )
     config = EvalConfig(
-        protocol=Protocol(phases=("cold", "warm"), max_tokens=4, retries=0),
+        protocol=Protocol(max_tokens=4, retries=0),
         judge=Judge(rule="texts"),
-        configuration=(off, again, launched("on"), *(launched(n, f) for n, f in FAULTS.items())),
+        configuration=(off, again, launched("on"), *(launched(name, name) for name in VISIBLE)),
     )
     kept = run_small(tmp_path, config)
+    assert {each.outcome for each in kept.samples} <= {"answered", "empty"}
     found = {(row.after, row.phase): row for row in judged(config, kept).rows}
-    for phase in ("cold", "warm"):
+    for phase in PHASES:
         assert found["off again", phase].texts == 0
         assert found["on", phase].verdict == "pass", found["on", phase].reasons
         assert found["on", phase].texts == 0
-    verdicts = {name: found[name, "warm"].verdict for name in FAULTS}
-    assert verdicts == dict.fromkeys(FAULTS, "fail")
-    assert found["wrong-block-after-a-hit", "cold"].texts == 0
-    assert found["kernel-block-mapping", "cold"].verdict == "fail"
+    flipped = {name: {p for p in PHASES if found[name, p].verdict == "fail"} for name in VISIBLE}
+    assert flipped == {
+        "wrong-block": {"warm", "shared"},
+        "position": set(PHASES),  # even the common header is longer than a block of bytes
+        "kernel-block": set(PHASES),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.edits])
+def test_the_edits_of_a_fault_fit_the_code_as_it_is(name: str) -> None:
+    for edit in FAULTS[name].edits:
+        found = importlib.util.find_spec(f"kvproof.{edit.module}")
+        assert found is not None
+        assert found.origin is not None
+        source = Path(found.origin).read_text()
+        assert source.count(edit.old) == 1
+        compile(source.replace(edit.old, edit.new), edit.module, "exec")
+
+
+def test_an_edit_that_does_not_fit_stops_the_import() -> None:
+    finder = Changed(Edit("eval.extract", "no such line", ""))
+    sys.meta_path.insert(0, finder)
+    name = "kvproof.eval.extract"
+    kept = sys.modules.pop(name)
+    try:
+        with pytest.raises(ImportError, match="has not once 'no such line'"):
+            importlib.import_module(name)
+    finally:
+        sys.modules[name] = kept
+
+
+def test_an_unknown_fault_is_named_with_the_known_ones() -> None:
+    command = [sys.executable, "-m", "kvproof.eval.faults", "typo", "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "there is no fault 'typo': one of none, tenant, wrong-block" in done.stderr

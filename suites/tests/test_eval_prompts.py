@@ -10,7 +10,7 @@ import pytest
 from kvproof.eval.data import Sample
 from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
-from kvproof.eval.prompts import OWN, own_prompts, read_prompts, rotated
+from kvproof.eval.prompts import OWN, opencompass_prompts, own_prompts, read_prompts, rotated
 from kvproof.eval.truncate import Truncation
 from kvproof.harness.errors import UsageError
 
@@ -82,6 +82,68 @@ def test_official_prompts_are_stripped_own_ones_are_not(tmp_path: Path) -> None:
 def test_a_template_needs_every_placeholder_once(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_prompts(checkout(tmp_path, text))
+
+
+FIRST = TEMPLATE + "\nThink:"
+SECOND = "Q: $Q$\n$C_A$|$C_B$|$C_C$|$C_D$\nThought: $COT$\nLetter?"
+
+
+def pair(folder: Path, second: str = SECOND) -> Path:
+    checkout(folder)
+    (folder / "prompts" / "0shot_cot.txt").write_text(FIRST)
+    (folder / "prompts" / "0shot_cot_ans.txt").write_text(second)
+    return folder
+
+
+def test_a_pair_of_prompts_has_the_first_answer_in_its_second(tmp_path: Path) -> None:
+    prompts = read_prompts(pair(tmp_path), cot=True)
+    each = sample()
+    assert prompts.render(each).endswith("\nThink:")
+    text = prompts.render_second(each, "\n so $Q$, \\1 and $DOC$ \n")
+    assert text == "Q: What is $C_A$?\na1|b2 $DOC$|c3|d4\nThought: so $Q$, \\1 and $DOC$\nLetter?"
+    assert prompts.sha256 not in (read_prompts(tmp_path).sha256, hashlib.sha256(FIRST.encode()))
+    changed = read_prompts(pair(tmp_path / "b", SECOND + " "), cot=True)
+    assert changed.sha256 != prompts.sha256
+
+
+def test_a_second_prompt_needs_the_thought(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ans\.txt' has \$COT\$ 0 times, not once"):
+        read_prompts(pair(tmp_path, SECOND.replace("$COT$", "")), cot=True)
+
+
+CONFIG = """
+from somewhere import Template
+
+infer = dict(template=dict(type=Template, round=[dict(role='HUMAN', prompt='T {context} \\n'
+    'Q {question} {choice_A} {choice_B} {choice_C} {choice_D} {length}')]))
+"""
+
+
+def test_the_prompt_of_opencompass_is_read_out_of_its_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "longbench_gen.py"
+    path.write_text(CONFIG)
+    prompts = opencompass_prompts(path)
+    each = sample(context=" {question} {choice_A} ")
+    assert prompts.name == "OpenCompass longbench_gen"
+    assert prompts.render(each) == (
+        "T  {question} {choice_A}  \nQ What is $C_A$? a1 b2 $DOC$ c3 d4 {length}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", "cannot read"),
+        ("x = dict(other='y')", "has 0 prompts, not one"),
+        (CONFIG.replace("{choice_B}", ""), r"has \$C_B\$ 0 times"),
+    ],
+)
+def test_another_configuration_of_opencompass_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "config.py").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        opencompass_prompts(tmp_path / "config.py")
 
 
 def test_a_missing_checkout_is_named(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof.eval.config import Protocol
+from kvproof.eval.prompts import PromptSet
 from kvproof.eval.records import PHASES, ServerRecord
+from kvproof.eval.run import evaluate
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.eval_kit import SMALL, Kept, configured, run_small, small_material
 from kvproof.suites.tests.eval_server import Server, scripted
@@ -72,9 +75,8 @@ def test_cold_never_hits_warm_hits_all_shared_hits_the_document(tmp_path: Path) 
 
 
 def test_workers_share_the_work(tmp_path: Path) -> None:
-    with scripted() as on, scripted(cache=False) as off:
+    with scripted(together=4) as on, scripted(cache=False) as off:
         kept = run_with(tmp_path, on, off, concurrency=4)
-    assert on.most_active > 1
     assert max(on.most_active, off.most_active) <= 4
     counted = Counter((e.configuration, e.phase, e.number) for e in kept.samples)
     assert set(counted.values()) == {1}
@@ -187,3 +189,29 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"'on': the server .* does not answer"):
             run_small(tmp_path, config, kept)
     assert len(kept.samples) == 2 * 3 * COUNT
+
+
+COT = "<text>\n$DOC$\n</text>\n\nQuestion: $Q$\n(A) $C_A$\n(B) $C_B$\n(C) $C_C$\n(D) $C_D$\nThink:"
+ANSWER = "The text is omitted here.\n$Q$ $C_A$ $C_B$ $C_C$ $C_D$\n$COT$\nThe letter?"
+
+
+def test_a_pair_of_prompts_is_asked_in_two_turns(tmp_path: Path) -> None:
+    prompts = PromptSet(name="pair", sha256="", template=COT, second=ANSWER)
+    config_ = {"max_tokens": 20, "thought_tokens": 300}
+    with scripted(faults={4: "500", 8: "400"}) as on, scripted(cache=False) as off:
+        config = configured(off.url, off.url, on.url, protocol=protocol(**config_))
+        kept = Kept()
+        with small_material(tmp_path) as found:
+            evaluate(config, replace(found, prompts=prompts), kept.outlet(tmp_path))
+    cold = kept.of("on", "cold")
+    assert [each.outcome for each in cold[:4]] == [
+        "answered", "answered", "server_error", "answered"
+    ]  # fmt: skip
+    assert cold[4].outcome == "refused"  # in its second turn
+    assert cold[4].thought
+    assert cold[0].thought == cold[0].text
+    assert [each.correct for each in kept.of("on", "warm")] == [True] * COUNT
+    assert [body["max_tokens"] for body in on.bodies[:2]] == [300, 20]
+    assert "omitted here" in on.prompts[1]
+    shares = [each.cached_share or 0 for each in kept.of("on", "warm")]
+    assert min(share for n, share in enumerate(shares) if n != 2) > 0.9  # that of the document

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.eval.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.records import ServerDied, ServerRecord
-from kvproof.eval.run import evaluate
-from kvproof.eval.server import Died, _launch, free_port, serving, stop
+from kvproof.eval.run import Turn, evaluate
+from kvproof.eval.server import Died, free_port, launch, serving, stop
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.eval_kit import SMALL, Kept, configuration, small_material
 from kvproof.suites.tests.eval_server import scripted
@@ -84,7 +85,7 @@ def test_a_server_has_time_to_end_in_order(tmp_path: Path) -> None:
     ended, log = tmp_path / "ended", tmp_path / "log"
     end = f"sleep 0.3; echo in order > {ended}; exit 0"
     script = f"trap '{end}' TERM; echo ready; while :; do sleep 0.05; done"
-    process = _launch(["sh", "-c", script], {}, log)
+    process = launch(["sh", "-c", script], {}, log)
     while "ready" not in log.read_text():
         assert process.poll() is None
         time.sleep(0.02)
@@ -155,3 +156,28 @@ def test_a_server_that_dies_costs_its_own_samples_only(tmp_path: Path) -> None:
 
 def test_ports_are_free() -> None:
     assert 0 < free_port() < 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"), [("", "m1"), ("m2", "m2"), ("folders/of/m1", "m1"), (None, "m3")]
+)
+def test_a_folder_in_the_command_is_asked_for_by_the_name_it_is_served_under(
+    tmp_path: Path, given: str | None, asked: str
+) -> None:
+    """Only a running server's name is taken as it is given, for it may serve more than it lists."""
+    names: list[str] = []
+
+    def runner(turn: Turn) -> int:
+        names.append(turn.model)
+        return 0
+
+    script = {"models": ["m1", "m2"]}
+    with small_material(tmp_path) as found, scripted(models=("m1",)) as running:
+        config = launched(script, script, script)
+        if given is None:
+            one_by_one = [msgspec.structs.replace(c, server=Server(base_url=running.url))
+                          for c in config.configuration]  # fmt: skip
+            config = msgspec.structs.replace(config, configuration=tuple(one_by_one))
+        config = msgspec.structs.replace(config, model="m3" if given is None else given)
+        evaluate(config, found, Kept().outlet(tmp_path), runner=runner)
+    assert names == [asked] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import pytest
 
@@ -12,9 +13,11 @@ from kvproof.reference.engine import Engine  # isort: skip
 from kvproof.reference.engine_config import EngineConfig  # isort: skip
 from kvproof.reference.model_runner.families import REFUSED, TESTED  # isort: skip
 from kvproof.reference.model_runner.loading import load  # isort: skip
+from kvproof.reference.model_runner.oracle import truth  # isort: skip
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config  # isort: skip
 from kvproof.reference.model_runner.self_check import self_check  # isort: skip
 from kvproof.reference.model_runner.specs import UnsupportedModel, probe  # isort: skip
+from kvproof.reference.model_runner.still_images import StillImages  # isort: skip
 from kvproof.suites.parity.zoo import FAMILIES, build, sharpen  # isort: skip
 
 TEMPLATE = (
@@ -144,9 +147,23 @@ def test_a_fault_of_transformers_is_called_one():
         f"family jamba is wrong in transformers {version}: a prompt in chunks changes logits by "
     )
     assert [finding.name for finding in check.findings if finding.passed] == [
+        "the same prompt twice",
         "a prompt token by token",
         "paging",
     ]
+
+
+def test_a_device_that_says_otherwise_each_time_is_not_blamed_on_paging(monkeypatch):
+    made = count(1)
+
+    def drifting(*args, **kwargs):
+        right = truth(*args, **kwargs)
+        return right._replace(logits=right.logits + 1e-6 * next(made))
+
+    monkeypatch.setattr("kvproof.reference.model_runner.self_check.truth", drifting)
+    problem = self_check(shared("qwen3").model).problem
+    assert problem.startswith("family qwen3 is wrong in transformers ")
+    assert ": the same prompt twice changes logits by " in problem
 
 
 def test_a_fault_of_the_runner_is_called_one(monkeypatch):
@@ -176,3 +193,37 @@ def test_a_cache_of_an_unknown_kind_is_refused(monkeypatch):
     )
     with pytest.raises(UnsupportedModel, match="layer 0 keeps its cache in a OddLayer"):
         probe(model)
+
+
+# --- images without torchvision ---
+
+
+@pytest.fixture
+def seeing(tmp_path):
+    pytest.importorskip("PIL", reason="the extra hf is not installed")
+    from kvproof.suites.serve import tiny
+
+    return tiny.save("qwen3_vl", tmp_path / "tiny")
+
+
+def test_a_placeholder_is_repeated_for_each_token_of_its_image(seeing):
+    from PIL import Image
+
+    words = transformers.AutoTokenizer.from_pretrained(seeing)
+    images = StillImages(str(seeing), words, 370, "no torchvision")
+    shown = [{"type": "image", "image": Image.new("RGB", size)} for size in ((32, 32), (64, 16))]
+    turn = {"role": "user", "content": [*shown, {"type": "text", "text": "hi"}]}
+    made = images.apply_chat_template([turn], tokenize=True, add_generation_prompt=True)
+    (ids,) = made["input_ids"]
+    grids = [
+        images.image_processor(images=[part["image"]], return_tensors="pt")["image_grid_thw"]
+        for part in shown
+    ]
+    assert ids.count(370) == sum(int(grid.prod()) for grid in grids) // 4
+    assert ids.count(372) == ids.count(373) == 2
+
+
+def test_what_does_not_tell_its_tokens_is_refused(seeing):
+    words = transformers.AutoTokenizer.from_pretrained(seeing)
+    with pytest.raises(UnsupportedModel, match="cannot be made: no torchvision"):
+        StillImages(str(seeing), words, None, "no torchvision")

@@ -155,5 +155,5 @@ def test_a_job_begins_with_the_self_check():
 
 def test_16_bits_are_compared_bit_by_bit_only():
     names = [level.name for level in LEVELS if level.fits("bfloat16")]
-    assert names == ["exact", "hits", "bytes", "replay", "images"]
+    assert names == ["exact", "hits", "bytes", "tiers", "replay", "images"]
     assert hits(shared("qwen3")).limit == 0

@@ -6,6 +6,8 @@ import pytest
 
 from kvproof.suites.tests.model_kit import shared
 
+from kvproof.reference.model_runner.memory import PagedMemory  # isort: skip
+from kvproof.suites.parity.below import tiers  # isort: skip
 from kvproof.suites.parity.compare import TOLERANCE  # isort: skip
 from kvproof.suites.parity.power import BUGS, seen  # isort: skip
 
@@ -26,6 +28,21 @@ def test_a_bug_is_seen_wherever_it_is_visible(bug):
         outcome = seen(shared(family), bug)
         assert not outcome.passed, f"{family}: {outcome}"
         assert outcome.difference > TOLERANCE, f"{family}: hardly seen, {outcome}"
+
+
+@pytest.mark.parametrize("family", ["gemma3", "falcon_h1"])
+def test_a_byte_that_a_tier_loses_is_seen(family, monkeypatch):
+    put = PagedMemory.put
+
+    def damaged(self, ids, content, *, row):
+        data = bytearray(content)
+        data[len(data) // 3] ^= 0x40
+        put(self, ids, memoryview(data), row=row)
+
+    monkeypatch.setattr(PagedMemory, "put", damaged)
+    outcome = tiers(shared(family))
+    assert not outcome.passed
+    assert outcome.difference > 0
 
 
 def test_there_are_thirteen():

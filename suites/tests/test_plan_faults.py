@@ -14,18 +14,10 @@ from kvproof.suites.part import Config, PartViolation, Recorder
 from kvproof.suites.part_machine import explore
 from kvproof.suites.plan.part import PART
 from kvproof.suites.plan.world import World
-from kvproof.suites.tests.planted import Fault, load, plant
-
-
-class Planted(NamedTuple):
-    story: str
-    property: str
-    module: str
-    old: str
-    new: str
-
+from kvproof.suites.tests.part_faults import Planted, broken, catalogued
 
 FAULTS = (
+    *catalogued("plan"),
     Planted(
         "the null block is counted as room (vLLM #47272)",
         "the_returned_length_fits_and_one_more_does_not",
@@ -46,13 +38,6 @@ FAULTS = (
         "plan",
         "borders = range(0, min(length, lcm(size, unit)), size)",
         "borders = range(1)",
-    ),
-    Planted(
-        "stated tokens are more than fit (vLLM #40691)",
-        "stated_capacity_is_reached",
-        "plan_sizes",
-        "tokens=whole * length + min(",
-        "tokens=(whole + 1) * length + min(",
     ),
     Planted(
         "the error names the first length that does not fit",
@@ -90,27 +75,6 @@ FAULTS = (
         "planned.size + plan.settings",
     ),
     Planted(
-        "block sizes are raised beyond the bound (vLLM #54458)",
-        "the_unit_keeps_to_its_bound",
-        "plan_search",
-        "settings.unit_bound // settings.block_size + 1",
-        "settings.unit_bound // settings.block_size + 4",
-    ),
-    Planted(
-        "the first worker decides the number of blocks",
-        "workers_agree",
-        "plan_trials",
-        "_room(worker, settings) for worker in workers)",
-        "_room(worker, settings) for worker in workers[:1])",
-    ),
-    Planted(
-        "a layer takes one token's place in a row (vLLM #24486 and its kin)",
-        "live_owners_never_alias",
-        "plan_views",
-        "offset += aligned(tokens * part.nbytes)",
-        "offset += aligned(part.nbytes)",
-    ),
-    Planted(
         "kernel blocks are counted in blocks",
         "live_owners_never_alias",
         "plan_views",
@@ -137,13 +101,6 @@ FAULTS = (
         "plan_views",
         "end = min(stop, (start // row + 1) * row)",
         "end = stop",
-    ),
-    Planted(
-        "a state is given a block too many",
-        "states_fill_their_blocks",
-        "plan_trials",
-        "-(-size // workers[stage].block_bytes) for",
-        "size // workers[stage].block_bytes + 1 for",
     ),
 )
 
@@ -233,11 +190,8 @@ def test_every_situation_occurs() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
-    name = f"plan_{FAULTS.index(fault)}"
-    plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
-    broken = load(name, "suites.plan.part").PART
     others: Counter[str] = Counter()
-    for prop in fallen(broken):
+    for prop in fallen(broken(PART, FAULTS.index(fault), fault)):
         if prop == fault.property:
             return
         others[prop] += 1
@@ -248,10 +202,9 @@ def test_a_fixed_number_of_blocks_names_the_least_memory() -> None:
     recorder = Recorder(PART.properties)
     PART.world(FIXED_BLOCKS, recorder)
     assert recorder.checks[CROWDED_OUT.property]
-    plant("plan_crowded_out", Fault("reference.plan_search", CROWDED_OUT.old, CROWDED_OUT.new))
-    broken = load("plan_crowded_out", "suites.plan.part").PART
+    copy = broken(PART, len(FAULTS), CROWDED_OUT)
     with pytest.raises(PartViolation, match="a byte less does too") as caught:
-        broken.world(FIXED_BLOCKS, Recorder(broken.properties))
+        copy.world(FIXED_BLOCKS, Recorder(copy.properties))
     assert caught.value.property == CROWDED_OUT.property
 
 

@@ -84,7 +84,7 @@ def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path)
     course.lessons.level, course.seconds = 0, 0.0
     train._advance(course, journal)
     assert course.lessons.level == 0
-    journal.add(0, torch.tensor([[100.0, 90, 5], [100, 90, 5], *[[1, 0, 1]] * 5]))
+    journal.add(0, torch.tensor([[100.0, 90, 5], [100, 90, 5], *[[1, 0, 1]] * 6]))
     train._advance(course, journal)
     assert course.lessons.level == 1
     course.seconds = 60 * 0.5

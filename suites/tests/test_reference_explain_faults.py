@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
-from hypothesis import Phase, settings
 
-from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.explain.part import PART
-from kvproof.suites.part_machine import explore
-from kvproof.suites.tests.planted import Fault, load, plant
-
-
-class Planted(NamedTuple):
-    story: str
-    property: str
-    module: str
-    old: str
-    new: str
-
+from kvproof.suites.tests.part_faults import SEEDS, Planted, falls
 
 FAULTS = (
     Planted(
@@ -72,21 +58,11 @@ FAULTS = (
         "min(length, limit)",
     ),
 )
-SEEDS = 4
-"""Most faults are seen with the first."""
-BUDGET = settings(BUDGETS["pr"], phases=[Phase.generate])
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    name = f"explain_{FAULTS.index(fault)}"
-    plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
-    broken = load(name, "suites.explain.part").PART
-    others = {prop.name for prop in PART.properties} - {fault.property}
-    runs = (explore(broken, BUDGET, seed=seed, tolerate=others) for seed in range(SEEDS))
-    seen = next((run for run in runs if run.violation), None)
-    assert seen is not None
-    assert seen.violation.property == fault.property
+    falls(PART, FAULTS.index(fault), fault, seeds=SEEDS)
 
 
 def test_every_property_has_its_fault():

@@ -131,10 +131,10 @@ def test_a_request_begins_with_all_its_rows_or_with_none(shared):
     blocks = Blocks(1, take=take, give=free.extend, room=lambda: len(free))
     cache = StateCache(blocks if shared else Rows(3), most_running=1)
     assert cache.begin("a", [64, 128, 192]) is None
-    assert (cache.running("a"), cache.home.num_free) == (None, 3)
+    assert (cache.running.get("a"), cache.home.num_free) == (None, 3)
     saves = cache.begin("a", [64, 128])
     assert [save.tokens for save in saves] == [64, 128]
-    rows = [cache.running("a"), *(save.ids for save in saves)]
+    rows = [cache.running.get("a"), *(save.ids for save in saves)]
     assert sorted(row for (row,) in rows) == [1, 2, 3] == sorted(cache.holders())
     cache.publish(saves[0], "here", saved=True)
     cache.release("a")
@@ -186,7 +186,7 @@ def test_the_accepted_draft_state_runs_on():
     cache.acquire("a")
     drafts = cache.acquire_drafts("a", 2)
     assert cache.keep_draft("a", 2) == drafts[1]
-    assert cache.running("a") == drafts[1]
+    assert cache.running.get("a") == drafts[1]
     assert cache.home.num_free == 3
 
 

@@ -281,6 +281,20 @@ def test_a_hit_is_told_of_the_slowest_tier_that_it_needed(tmp_path):
     assert len(shared.objects) == 5, "what was in host memory is shared as well"
 
 
+def test_a_lookup_tells_what_tiers_would_bring_back():
+    subject, tokens = engine(40, host="1GiB"), [0, 1, 2] * 7
+    assert subject.cache.lookup(tokens) == 0
+    served(subject, tokens)
+    subject.cache.evict(100)
+    before = subject.tiers.host.keys()
+    assert subject.cache.lookup(tokens) == 20
+    with subject.tiers.aside():
+        assert subject.cache.lookup(tokens) == 0
+    assert subject.tiers.host.keys() == before
+    assert (subject.tiers.num_loading, subject.tiers.host.status().pinned) == (0, 0)
+    assert served(subject, tokens)[1] == 20
+
+
 def test_a_far_store_is_asked_for_many_objects_at_once():
     shared, tokens = Shared(), [*range(3)] * 200
     for _ in range(2):

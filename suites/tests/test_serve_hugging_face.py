@@ -182,13 +182,39 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
     assert next(language.model.forward._model.parameters()).dtype == torch.float64
 
 
+def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.harness.cli import serve
+    from kvproof.harness.errors import UsageError
+
+    seen: list[Any] = []
+
+    def run(built: Any, config: Any, bound: Any, name: str) -> None:
+        bound.close()
+        seen.append(built)
+
+    monkeypatch.setattr(serve, "_run", run)
+    cache: dict[str, Any] = {"num_blocks": 100, "block_size": 8, "kernel_block_size": 4, "port": 0}
+    serve.serve(model=str(folder), dtype="bfloat16", attention="paged", **cache)
+    engine, language = seen[0]
+    assert engine.generate([tokens(PROMPT)], max_new_tokens=4)
+    assert language.model.forward.paged_rows == 3
+    with pytest.raises(UsageError, match=r"entries are torch\.float32"):
+        serve.serve(model=str(folder), attention="paged", **cache)
+
+
 # --- images ---
 
 
-@pytest.fixture(scope="module")
-def eyes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Server]]:
+SEEING = ("gemma3_vl", "qwen3_vl", "qwen2_5_vl")
+"""Images of one size; patches with a deep stack; windows of patches."""
+
+
+@pytest.fixture(scope="module", params=SEEING)
+def eyes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Server]]:
     pytest.importorskip("PIL", reason="the extra hf is not installed")
-    made = tiny.save("gemma3_vl", tmp_path_factory.mktemp("models") / "tiny")
+    made = tiny.save(request.param, tmp_path_factory.mktemp("models") / "tiny")
     with serving("--model", str(made), *CACHE) as running:
         yield made, running
         assert running.end() == 0
@@ -219,19 +245,23 @@ RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
 def test_images_answer_as_in_transformers(eyes: tuple[Path, Server]) -> None:
+    """Pixels and placeholders are the test's own; the answer is that of `generate`."""
     from PIL import Image
 
     folder, server = eyes
     choice = look(server, png(RED), png(BLUE)).json["choices"][0]
-    processor = transformers.AutoProcessor.from_pretrained(folder)
     images = [Image.new("RGB", (50, 40), each) for each in (RED, BLUE)]
-    pixels = processor.image_processor(images=images, return_tensors="pt")["pixel_values"]
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+    shown = dict(processor(images=images, return_tensors="pt"))
+    shown.pop("num_crops", None)
     ids = torch.tensor([choice["prompt_token_ids"]])
-    model = transformers.Gemma3ForConditionalGeneration.from_pretrained(folder).eval()
+    model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     types = (ids == model.config.image_token_id).long()
-    assert types.sum() == 2 * 16
+    grid = shown.get("image_grid_thw")
+    assert types.sum() == (2 * 16 if grid is None else int(grid.prod(-1).sum()) // 4)
+    kind = "token_type_ids" if grid is None else "mm_token_type_ids"
     with torch.no_grad():
-        said = model.generate(ids, pixel_values=pixels, token_type_ids=types, max_new_tokens=8,
+        said = model.generate(ids, **shown, **{kind: types}, max_new_tokens=8,
                               do_sample=False, eos_token_id=None)[0]  # fmt: skip
     assert choice["token_ids"] == said[ids.shape[1] :].tolist()
 
@@ -244,8 +274,9 @@ def test_equal_images_hit_and_others_do_not(eyes: tuple[Path, Server]) -> None:
     ids = [each["choices"][0]["token_ids"] for each in (first, same, other)]
     assert ids[0] == ids[1] != ids[2]
     cached = [each["usage"]["prompt_tokens_details"]["cached_tokens"] for each in (same, other)]
-    place = first["choices"][0]["prompt_token_ids"].index(370)
-    assert cached[0] >= place + 16
+    prompt = first["choices"][0]["prompt_token_ids"]
+    place = prompt.index(370)
+    assert cached[0] >= place + prompt.count(370)
     assert cached[1] <= place
 
 

@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.store.part import PART
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
-    Planted(
-        "a commit publishes all that was reserved, written or not",
-        "readers_see_what_was_written",
-        "cache_server.answers",
-        "there.append(self._shelf.publish(entry, written[at]))\n            else:\n"
-        "                there.append(False)\n                self._shelf.discard(entry)\n",
-        "there.append(self._shelf.publish(entry, written[at]))\n            else:\n"
-        "                there.append(self._shelf.publish(entry, None))\n",
-    ),
+    *catalogued("store"),
     Planted(
         "what is being written is found by its key",
         "nothing_is_found_before_its_commit",
@@ -25,45 +17,11 @@ FAULTS = (
         "        return found\n",
     ),
     Planted(
-        "a lease does not keep its object from being evicted",
-        "held_bytes_stay",
-        "cache_server.shelf",
-        "        entry.space.leased += entry.leases == 1\n        self._hold(entry)\n",
-        "        entry.space.leased += entry.leases == 1\n",
-    ),
-    Planted(
-        "the first of two leases to end takes the bytes of a dropped object",
-        "every_byte_has_one_owner",
-        "cache_server.shelf",
-        "        if entry.leases or entry.pins:\n",
-        "        if (entry.leases and entry.listed) or entry.pins:\n",
-    ),
-    Planted(
-        "what a silent client was writing is given to others",
-        "every_byte_has_one_owner",
-        "cache_server.core",
-        "                for entry in batch.unwritten:\n"
-        "                    self.shelf.unlist(entry)\n",
-        "                for entry in batch.unwritten:\n"
-        "                    if entry.listed:\n"
-        "                        self.shelf.unlist(entry)\n"
-        "                        self.shelf.allocator.give(entry.offset)\n"
-        "                        self.shelf.allocator.taken[entry.offset] = 0\n",
-    ),
-    Planted(
         "the reservations of a dead client stay",
         "the_dead_leave_nothing",
         "cache_server.answers",
         "        for batch in list(session.batches):\n",
         "        for batch in []:\n",
-    ),
-    Planted(
-        "the leases of a dead client stay",
-        "the_dead_leave_nothing",
-        "cache_server.core",
-        "        if session in self.sessions:\n            self._end(self.sessions[session])\n",
-        "        if session in self.sessions and not self.sessions[session].leases:\n"
-        "            self._end(self.sessions[session])\n",
     ),
     Planted(
         "the key that a silent client was writing stays busy",
@@ -121,13 +79,6 @@ FAULTS = (
         "m.Clear: lambda s, _: [self._clear(each) for each in self._server.spaces.values()][0],",
     ),
     Planted(
-        "an object with two pins is counted twice",
-        "the_report_adds_up",
-        "cache_server.shelf",
-        "        if not entry.pins:\n            self.pinned += 1\n",
-        "        if len(entry.pins) < 2:\n            self.pinned += 1\n",
-    ),
-    Planted(
         "a message of another version is done",
         "malformed_messages_change_nothing",
         "cache_server.core",
@@ -172,13 +123,6 @@ FAULTS = (
         "cache_server.answers",
         "<= most)",
         "<= 2 * most)",
-    ),
-    Planted(
-        "checksums are not compared",
-        "changed_bytes_are_not_read",
-        "cache_server.client",
-        "extent.checksum in (None, zlib.crc32(view))",
-        "extent.checksum != -1",
     ),
 )
 

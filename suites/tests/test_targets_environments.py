@@ -80,7 +80,7 @@ def test_only_python_files_of_the_engine_are_unpacked(built: tuple[Path, list[st
 
 @pytest.mark.usefixtures("built")
 def test_a_second_install_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "_run", pytest.fail)
+    monkeypatch.setattr(environments, "run_quietly", pytest.fail)
     lines: list[str] = []
     install(TOY, progress=lines.append)
     assert [line.startswith(f"{TOY} is installed in ") for line in lines] == [True]
@@ -204,7 +204,7 @@ def test_every_shipped_lock_is_pinned_and_has_an_adapter() -> None:
     assert locks
     for lock in locks:
         lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
-        assert len(lines) > 20
+        assert len(lines) >= 9
         assert all(line.count("==") == 1 for line in lines)
         engine = lock.stem.rpartition("-")[0]
         assert (lock.parent.parent / "adapters" / f"{engine}.py").exists()

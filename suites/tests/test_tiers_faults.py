@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 from kvproof.suites.tiers.part import PART
 
 FAULTS = (
+    *catalogued("tiers"),
     Planted(
         "bytes are kept by reference to what the next eviction overwrites",
         "objects_come_back_as_they_were_stored",
@@ -80,20 +81,6 @@ FAULTS = (
         "missing = self._used + size - self.capacity - 1",
     ),
     Planted(
-        "reading an object does not make it recent",
-        "the_least_recently_used_objects_leave_first",
-        "tiers.host_tier",
-        "    def _pin(self, key: bytes) -> _Object:\n        self._objects.move_to_end(key)\n",
-        "    def _pin(self, key: bytes) -> _Object:\n",
-    ),
-    Planted(
-        "an object is evicted while it is read",
-        "the_least_recently_used_objects_leave_first",
-        "tiers.disk_tier",
-        "if not file.pins and key not in call:",
-        "if key not in call:",
-    ),
-    Planted(
         "a new object takes the memory of one that is read",
         "what_is_read_stays_as_it_is",
         "tiers.host_tier",
@@ -129,13 +116,6 @@ FAULTS = (
         "",
     ),
     Planted(
-        "a hit of a draft group brings back one unit too few",
-        "tiers_hit_what_a_pool_without_end_hits",
-        "tiers.plan",
-        "reach = length + 1 if self.any_draft else length",
-        "reach = length",
-    ),
-    Planted(
         "the links of the first chain are kept and given to everybody",
         "keys_differ_where_content_may",
         "tiers.object_key",
@@ -143,39 +123,11 @@ FAULTS = (
         "        self._kept = getattr(self, '_kept', links)\n        return self._kept\n",
     ),
     Planted(
-        "a key does not depend on the epoch",
-        "keys_differ_where_content_may",
-        "tiers.object_key",
-        "encode(self._fixed, *self._epoch, *namespace)",
-        "encode(self._fixed, *namespace)",
-    ),
-    Planted(
-        "a key does not depend on the namespace",
-        "keys_differ_where_content_may",
-        "tiers.object_key",
-        "encode(self._fixed, *self._epoch, *namespace)",
-        "encode(self._fixed, *self._epoch)",
-    ),
-    Planted(
         "a key does not depend on media",
         "keys_differ_where_content_may",
         "tiers.object_key",
         "encode(before, little_endian(tokens), *fields)",
         "encode(before, little_endian(tokens))",
-    ),
-    Planted(
-        "a key depends on the unit alone, not on what is before it",
-        "keys_differ_where_content_may",
-        "tiers.object_key",
-        "encode(before, little_endian(tokens), *fields)",
-        "encode(little_endian(tokens), *fields)",
-    ),
-    Planted(
-        "a key does not depend on the weights",
-        "keys_differ_where_content_may",
-        "tiers.object_key",
-        'encode("kvproof object 1", weights, _layout(config), geometry)',
-        'encode("kvproof object 1", _layout(config), geometry)',
     ),
     Planted(
         "a key does not depend on the sizes of windows",

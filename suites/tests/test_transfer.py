@@ -212,14 +212,14 @@ def test_bytes_beyond_an_object_are_not_copied():
 
 
 def test_large_pages_are_those_of_one_run():
-    sizes = {"l": (3, 64, 8, 1024), "s": (3, 64, 8, 8)}
+    sizes = {"l": (3, 64, 8, 4096), "s": (3, 64, 8, 2048)}
     groups = layer_groups(
         {name: torch.zeros(shape, dtype=torch.uint8) for name, shape in sizes.items()},
         hint=Hint(layout="nhd"),
     )
     found = Transfer(groups, groups.layout(tokens=64))
     assert [found.moved_by_engine(group) for group in groups.groups] == [True, False]
-    turned = layer_groups([torch.zeros((3, 8, 64, 1024))], hint=Hint(layout="hnd"))
+    turned = layer_groups([torch.zeros((3, 8, 64, 4096))], hint=Hint(layout="hnd"))
     transfer = Transfer(turned, turned.layout(tokens=64))
     assert not transfer.moved_by_engine(turned.groups[0])
 

@@ -6,45 +6,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra gpu is not installed")
 
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 from kvproof.suites.transfer.part import PART
 
 FAULTS = (
-    Planted(
-        "the second cache of a layer is left out",
-        "every_tensor_is_in_one_group",
-        "transfer.layer_groups",
-        "for name, tensor in _caches(layer, given).items():\n                yield",
-        "for name, tensor in list(_caches(layer, given).items())[:1]:\n                yield",
-    ),
-    Planted(
-        "layers of equal shape are one group whatever table they have",
-        "every_tensor_is_in_one_group",
-        "transfer.layer_groups",
-        "hint.size, block, hint.table,",
-        "hint.size, block, 0,",
-    ),
-    Planted(
-        "the first of several readings is taken",
-        "tensors_are_read_one_way_or_refused",
-        "transfer.layouts",
-        "if len(found) > 1:",
-        "if len(found) > 9:",
-    ),
-    Planted(
-        "a hint of the tokens of a page is not heeded",
-        "tensors_are_read_one_way_or_refused",
-        "transfer.layouts",
-        '"page": hint.page, ',
-        "",
-    ),
-    Planted(
-        "a side cache may have more blocks than its table",
-        "side_caches_have_the_blocks_of_their_table",
-        "transfer.layer_groups",
-        "if known.blocks != group.blocks:",
-        "if known.blocks > group.blocks:",
-    ),
+    *catalogued("transfer"),
     Planted(
         "groups follow without alignment",
         "a_chunk_is_described_to_the_byte",
@@ -60,25 +26,11 @@ FAULTS = (
         "return max(0, length - geometry.size + 2)",
     ),
     Planted(
-        "every view is of the first slot",
-        "slots_have_views_of_every_group",
-        "transfer.staging",
-        "return typed(self.layout, self.slot(index), group)",
-        "return typed(self.layout, self.slot(0 * index), group)",
-    ),
-    Planted(
         "a batch may have one slot more than there are",
         "slots_have_views_of_every_group",
         "transfer.staging",
         "first + count > self.slots:",
         "first + count > self.slots + 1:",
-    ),
-    Planted(
-        "the first page of a block stands for all of them",
-        "stored_bytes_equal_the_pages",
-        "transfer.blocks",
-        "block and block * ratio + page for",
-        "block and block * ratio for",
     ),
     Planted(
         "of neighbouring groups only the last one is copied",
@@ -88,25 +40,11 @@ FAULTS = (
         "start = found.pop() and group.offset if near else group.offset",
     ),
     Planted(
-        "the copy engine puts every page at the start of its plane",
-        "stored_bytes_equal_the_pages",
-        "transfer.pages",
-        "yield plane * size + at, flat",
-        "yield plane * size, flat",
-    ),
-    Planted(
         "chunks of a batch are unpacked in reverse",
         "retrieved_bytes_reach_their_blocks",
         "transfer.staged",
         "for chunk in chunks]\n        table",
         'for chunk in (chunks[::-1] if self._direction == "scatter" else chunks)]\n        table',
-    ),
-    Planted(
-        "a skip is rounded down to a block",
-        "skipped_tokens_stay_untouched",
-        "transfer.blocks",
-        "skip - (layout.tokens - group.tokens)))",
-        "skip - (layout.tokens - group.tokens)) // group.geometry.block * group.geometry.block)",
     ),
     Planted(
         "a skip is counted from the first stored token",
@@ -186,27 +124,6 @@ FAULTS = (
         "if len(self.layout.groups) > 99:",
     ),
     Planted(
-        "pieces are as long as a segment, wherever they start",
-        "copies_stay_inside_segments",
-        "transfer.host_object",
-        "range((start // segment + 1) * segment, end, segment)",
-        "range(start + segment, end, segment)",
-    ),
-    Planted(
-        "a slot is packed again while it is copied",
-        "every_byte_read_was_written",
-        "transfer.staged",
-        "self._staging.release(slots, self._copies.record())",
-        "pass",
-    ),
-    Planted(
-        "a slot is copied before it is packed",
-        "every_byte_read_was_written",
-        "transfer.staged",
-        "            self._copies.wait(self._compute.record())\n        self._copies.run(lambda",
-        "        self._copies.run(lambda",
-    ),
-    Planted(
         "a slot is unpacked before it is filled",
         "every_byte_read_was_written",
         "transfer.staged",
@@ -217,16 +134,8 @@ FAULTS = (
         "the engine may overwrite pages that the copy engine still reads",
         "every_byte_read_was_written",
         "transfer.staged",
-        "self._compute.wait(event)  # the copies read the pages",
+        "self._compute.wait(pages)  # the copies read them",
         "pass",
-    ),
-    Planted(
-        "large pages are written while the engine still reads them",
-        "every_byte_read_was_written",
-        "transfer.staged",
-        "        self._copies.wait(self._compute.record())\n"
-        "        self._copies.run(self._copy_pages)",
-        "        self._copies.run(self._copy_pages)",
     ),
     Planted(
         "a retrieve is over before its pages are written",

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from kvproof.suites.part import Arguments, Config, Draw, Part
 from kvproof.suites.tiers import properties as seen
-from kvproof.suites.tiers.hits import draw_serve
 from kvproof.suites.tiers.model import HEADER
 from kvproof.suites.tiers.properties import PROPERTIES
 from kvproof.suites.tiers.world import World
@@ -89,13 +88,12 @@ _ARGUMENTS: dict[str, Callable[[World, Draw], Arguments]] = {
     "restart": _restart,
     "drop": _store,
     "key": _key,
-    "serve": lambda _, draw: draw_serve(draw),
     "clear": lambda _, __: {},
     "put_foreign": lambda _, __: {},
 }
 VERBS = (
-    *["store"] * 7, *["read"] * 6, *["end"] * 6, *["trouble"] * 5, *["spoil"] * 4, *["key"] * 3,
-    "serve", "restart", "drop", "clear", "put_foreign",
+    *["store"] * 6, *["read"] * 5, *["end"] * 5, *["trouble"] * 3, *["spoil"] * 3, *["key"] * 3,
+    "restart", "drop", "clear", "put_foreign",
 )  # fmt: skip
 
 

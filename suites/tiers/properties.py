@@ -47,13 +47,6 @@ DIFFERENT = {
 }  # fmt: skip
 EQUAL = "two processes with equal content"
 EXTENDED = "a caller changes the links that it was given"
-MIXED = {
-    mix: f"hits from host memory: {mix}"
-    for mix in (
-        "full", "two sizes", "window", "chunk", "windows only", "state", "draft", "draft window",
-        "draft chunk",
-    )
-}  # fmt: skip
 
 PROPERTIES = (
     Property(
@@ -127,14 +120,6 @@ PROPERTIES = (
         "two keys are equal exactly if weights, epoch, geometry, layout, namespace, tokens, spans, "
         "unit and part are",
         (*DIFFERENT.values(), EQUAL, EXTENDED),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "tiers_hit_what_a_pool_without_end_hits",
-        ("C8", "X2", "X3", "T3"),
-        "prompts one after the other say and hit with a tiny pool and tiers what they do with a "
-        "large pool",
-        (*MIXED.values(),),
         oracle=METAMORPHIC,
     ),
 )

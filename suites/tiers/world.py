@@ -12,7 +12,6 @@ from kvproof.suites.part import Config, Recorder
 from kvproof.suites.tiers import properties as seen
 from kvproof.suites.tiers.damage import damaged
 from kvproof.suites.tiers.files import Killed, MemoryFiles, Trouble
-from kvproof.suites.tiers.hits import serve
 from kvproof.suites.tiers.keys import Content, changed
 from kvproof.suites.tiers.model import HEADER, Entry, Model, Shelf
 
@@ -301,9 +300,6 @@ class World:
             lambda: f"{one} and {other} have {'equal' if same else 'different'} keys",
         )
         return same
-
-    def _serve(self, mix: str, prompts: list[tuple[int, int, list[int]]]) -> object:
-        return serve(self._recorder, mix=mix, prompts=prompts)
 
     # --- what always holds ---
 

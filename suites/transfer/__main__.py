@@ -3,7 +3,8 @@
     python -m kvproof.suites.transfer --device cuda [--seconds 90] [--processes 12] [--seed 0]
 
 Runs, spread over processes: the geometries of all models, at once and with streams that pause;
-the same chunks on the device and on a CPU, and each brought back by the other; heads of 1 to 1,200
+the same chunks on the device and on a CPU, and each brought back by the other; chunks through the
+memory of a cache server, in one process and in two, on a GPU also by CUDA IPC; heads of 1 to 1,200
 bytes, each width in one layout; then random histories until the time is over. On a GPU everything
 goes from pages over slots to pinned memory and back. Exit status: 0 all right; 1 a wrong byte; 2
 the time did not suffice for all but the random histories.
@@ -34,9 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = shuffled(
         list(jobs(asked.device, processes=asked.processes, seed=asked.seed)), asked.seed
     )
-    done = list(_all(found, asked.processes, end))
-    for line in report(found, done):
-        sys.stdout.write(f"{line}\n")
+    context = multiprocessing.get_context("spawn")  # a GPU cannot be used after a fork
+    with ProcessPoolExecutor(asked.processes, mp_context=context) as pool:
+        done = list(_all(pool, found, end))
+        sys.stdout.writelines(f"{line}\n" for line in report(found, done))
+        sys.stdout.flush()  # a worker that hangs keeps this process, and not what it found
     if any(each.wrong for each in done):
         return 1
     return 2 if len(done) < len(found) else 0
@@ -51,19 +54,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _all(found: Sequence[Job], processes: int, end: float) -> Iterator[Done]:
+def _all(pool: ProcessPoolExecutor, found: Sequence[Job], end: float) -> Iterator[Done]:
     """Do jobs until the time is over; what has not begun by then is left out."""
-    context = multiprocessing.get_context("spawn")  # a GPU cannot be used after a fork
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting: list[Future[Done]] = [pool.submit(do, job, end) for job in found]
-        try:
-            for each in as_completed(waiting, timeout=max(0.0, end + GRACE - time.time())):
-                if not each.cancelled():
-                    yield each.result()
-                if time.time() > end:
-                    pool.shutdown(wait=False, cancel_futures=True)
-        except (TimeoutError, BrokenProcessPool):
-            pool.shutdown(wait=False, cancel_futures=True)
+    waiting: list[Future[Done]] = [pool.submit(do, job, end) for job in found]
+    try:
+        for each in as_completed(waiting, timeout=max(0.0, end + GRACE - time.time())):
+            if not each.cancelled():
+                yield each.result()
+            if time.time() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
+    except (TimeoutError, BrokenProcessPool):
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def report(found: Sequence[Job], done: Sequence[Done]) -> Iterator[str]:

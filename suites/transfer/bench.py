@@ -1,8 +1,9 @@
 """Store and retrieve beside `memcpy`, on a CPU also beside LMCache's CPU path, in one run.
 
-    python -m kvproof.suites.transfer.bench [--mib 512] [--repeats 9]
+    python -m kvproof.suites.transfer.bench [--mib 512] [--repeats 9] [--threads 2]
     python -m kvproof.suites.transfer.bench --device cuda [--slots 4]
 
+Store and retrieve through a cache server in another process, messages included, stand beside.
 Every turn measures everything once, in an order that rotates, so that load on the machine meets
 all of them. Objects and pages are larger than any cache; pages are a random permutation. LMCache
 is measured where it is installed. With `--device cuda`: grouped transfers of real models between
@@ -18,7 +19,8 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -27,7 +29,7 @@ from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
-from kvproof.suites.transfer import bench_device, bench_lmcache
+from kvproof.suites.transfer import bench_device, bench_lmcache, bench_served
 
 CHUNK = 256
 Work = Callable[[], None]
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvproof.suites.transfer.bench")
     parser.add_argument("--mib", type=int, default=512, help="bytes of the objects, at least")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2, help="of the second store and retrieve")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 (default: cpu)")
     parser.add_argument("--slots", type=int, default=4, help="of the staging on a GPU")
     asked = parser.parse_args(arguments)
@@ -81,11 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"GB/s, median (lowest to highest) of {asked.repeats}; {_machine()}\n")
     for case in CASES:
         sys.stdout.write(f"\n{case.name}\n")
-        works, nbytes = prepare(case, asked.mib << 20)
-        found = measure(works, nbytes, asked.repeats)
+        with prepare(case, asked.mib << 20, threads=asked.threads) as (works, nbytes):
+            found = measure(works, nbytes, asked.repeats)
         for name, timed in found.items():
-            share = timed.median / found["memcpy per object"].median
-            sys.stdout.write(f"  {name:22}{timed}  {share:6.1%} of memcpy per object\n")
+            each, whole = (
+                f"{timed.median / found[other].median:6.1%} of {other}"
+                for other in ("memcpy per object", "one memcpy of all")
+            )
+            sys.stdout.write(f"  {name:22}{timed}  {each}, {whole}\n")
     return 0
 
 
@@ -105,23 +111,29 @@ def measure(works: dict[str, Work], nbytes: int, repeats: int) -> dict[str, Time
     }
 
 
-def prepare(case: Case, least: int) -> tuple[dict[str, Work], int]:
-    """Return what to time, and the bytes that each moves."""
+@contextmanager
+def prepare(case: Case, least: int, *, threads: int) -> Iterator[tuple[dict[str, Work], int]]:
+    """Yield what to time, and the bytes that each moves."""
     per_token = torch.Size([size for size in case.shape if size]).numel() // case.page * 2
     chunks = max(1, -(-least // (per_token * CHUNK * case.layers)))
     blocks = chunks * CHUNK // case.page
     shape = [size or 2 * blocks + 1 for size in case.shape]
     layers = [torch.ones(shape, dtype=torch.bfloat16) for _ in range(case.layers)]
     ids = random.Random(0).sample(range(1, 2 * blocks + 1), blocks)  # noqa: S311 - no secret
-    works = _own(case, layers, ids, chunks)
-    if bench_lmcache.installed():
-        works |= bench_lmcache.works(layers, ids, chunks=chunks, chunk=CHUNK)
-    return works, per_token * CHUNK * case.layers * chunks
-
-
-def _own(case: Case, layers: list[torch.Tensor], ids: list[int], chunks: int) -> dict[str, Work]:
     groups = layer_groups(layers, hint=Hint(layout=case.layout))
     transfer = Transfer(groups, groups.layout(tokens=CHUNK))
+    works = _own(transfer, ids, chunks, threads)
+    if bench_lmcache.installed():
+        works |= bench_lmcache.works(layers, ids, chunks=chunks, chunk=CHUNK)
+    nbytes = per_token * CHUNK * case.layers * chunks
+    with ExitStack() as stack:
+        if bench_served.installed():
+            works |= stack.enter_context(bench_served.serving(transfer, ids, chunks))
+        yield works, nbytes
+
+
+def _own(transfer: Transfer, ids: list[int], chunks: int, threads: int) -> dict[str, Work]:
+    both = Transfer(transfer.groups, transfer.layout, threads=threads)
     size = transfer.layout.nbytes
     memory, source = (torch.ones(chunks * size, dtype=torch.uint8) for _ in range(2))
     objects = [HostObject(transfer.layout, each) for each in memory.split(size)]
@@ -138,6 +150,8 @@ def _own(case: Case, layers: list[torch.Tensor], ids: list[int], chunks: int) ->
         "one memcpy of all": copy_all,
         "store": lambda: transfer.store([ids], objects),
         "retrieve": lambda: transfer.retrieve([ids], objects),
+        f"store, {threads} threads": lambda: both.store([ids], objects),
+        f"retrieve, {threads} threads": lambda: both.retrieve([ids], objects),
     }
 
 

@@ -32,6 +32,7 @@ def draw_random(draw: Draw) -> Config:
         "reader": draw(st.integers(0, 5)) == 0,
         "slots": slots,
         "large": draw(st.sampled_from((1 << 20, 1, 40, 200))),
+        "threads": draw(st.sampled_from((1, 1, 3))),
         "delay": None,
         "seed": draw(SEEDS),
     }

@@ -94,8 +94,9 @@ class Subject:
         self.streams = self._streams(config)
         self.staging = self._staging(config["slots"])
         self.transfer = Transfer(
-            self.groups, self.layout, staging=self.staging, large_page=config["large"]
-        )
+            self.groups, self.layout, staging=self.staging, large_page=config["large"],
+            threads=1 if self.staging else config.get("threads", 1),
+        )  # fmt: skip
         self.objects = [self.object() for _ in range(OBJECTS)]
 
     def object(self) -> HostObject:

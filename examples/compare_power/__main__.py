@@ -3,7 +3,7 @@
     python -m examples.compare_power --comparisons 50
 
 Compares equal code 50 times, then 50 times a head whose index and whose kernel `kv_fill` really
-take 15 % longer. Both sides have 10 runs of each, in turns, as in docs/compare.md; every run is a
+take 15 % longer. Both sides have 12 runs of each, in turns, as in docs/compare.md; every run is a
 process of its own and an ordinary run directory. The kernel needs torch; without it only the index
 is measured.
 """
@@ -21,14 +21,15 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-from examples.compare_power_side import measure
+from examples.compare_power.side import measure
 from kvproof.harness.cli.runs import hardware, versions
 from kvproof.harness.compare import Comparison, compare
+from kvproof.harness.compare_series import Key
 from kvproof.harness.compare_sides import read_side
 from kvproof.harness.records import Manifest
 from kvproof.harness.settings import CompareSettings
 
-ROUNDS = 10
+ROUNDS = 12
 """Runs of each side."""
 
 
@@ -53,8 +54,9 @@ def compared(planted: float) -> Comparison:
 
 def alone(kind: str, planted: float, directory: Path) -> None:
     """Start the process of a run and wait for it; torch is imported once, in a server of forks."""
-    context = multiprocessing.get_context("forkserver" if kind == "kernel" else "fork")
-    process = context.Process(target=measure, args=(kind, planted, directory, manifest(directory)))
+    how = multiprocessing.get_context("fork"), multiprocessing.get_context("forkserver")
+    start = how[kind == "kernel"].Process
+    process = start(target=measure, args=(kind, planted, directory, manifest(directory)))
     process.start()
     process.join()
     if process.exitcode:
@@ -67,20 +69,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--comparisons", type=int, default=50)
     parser.add_argument("--planted", type=float, default=0.15)
     options = parser.parse_args(arguments)
-    multiprocessing.set_forkserver_preload(["__main__", "torch"])
+    multiprocessing.set_forkserver_preload(["examples.compare_power.side", "torch"])
     say = partial(print, file=sys.stdout, flush=True)
-    for planted in (0.0, options.planted):
-        found = []
-        for number in range(options.comparisons):
-            rows = compared(planted).rows
-            found.append({row.key for row in rows if row.change not in ("same", "inconclusive")})
-            told = ", ".join(f"{r.key.subject} {r.key.metric} {r.ratio:.3f} {r.change}"
-                             for r in rows)  # fmt: skip
-            say(f"planted {planted:.0%}, {number + 1}: {told}")
+    found: dict[float, list[set[Key]]] = {0.0: [], options.planted: []}
+    for number, planted in product(range(options.comparisons), found):
+        rows = compared(planted).rows
+        changed = {row.key for row in rows if row.change not in ("same", "inconclusive")}
+        found[planted].append(changed)
+        told = (f"{r.key.subject} {r.key.metric} {r.ratio:.3f} {r.change}" for r in rows)
+        say(f"planted {planted:.0%}, {number + 1}: {', '.join(told)}")
+    for planted, every in found.items():
         for name in ("index", "torch"):
-            times = sum(any(key.subject == name for key in keys) for keys in found)
-            say(f"planted {planted:.0%}: {name} reported in {times} of {len(found)}")
-        say(f"planted {planted:.0%}: anything reported in {sum(map(bool, found))} of {len(found)}")
+            times = sum(any(key.subject == name for key in keys) for keys in every)
+            say(f"planted {planted:.0%}: {name} reported in {times} of {len(every)}")
+        say(f"planted {planted:.0%}: anything reported in {sum(map(bool, every))} of {len(every)}")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,15 @@ from kvproof.harness.adapters import reference
 from kvproof.harness.bench_job import run as bench
 from kvproof.harness.events import BenchSample
 from kvproof.harness.records import Manifest, RunWriter
-from kvproof.harness.sweep_events import Cell
+from kvproof.harness.sweep_events import CaseValue, Cell
 from kvproof.harness.target import Cycle, TargetConfig
 
 LAUNCHES = 2
 """Samples of the kernel in a run."""
 WORK = {"workload": "shared-heads:requests=100,length=4096,shared=0.75", "block_size": 16,
         "num_blocks": 20_000}  # fmt: skip
-CASE = {"page": 16, "head_dim": 64, "heads": 8, "dtype": "bf16", "cache": "same", "layout": "NHD",
+CASE: dict[str, CaseValue] = {
+        "page": 16, "head_dim": 64, "heads": 8, "dtype": "bf16", "cache": "same", "layout": "NHD",
         "to": "table", "requests": 16, "tokens": 256, "past": 40, "batch": "even",
         "rows": "packed", "scales": "tensor"}  # fmt: skip
 _TIMED = 0.02
@@ -49,14 +50,15 @@ def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_cycle(config: TargetConfig, variant: str) -> Cycle:
     """The reference's index; equal code on both sides, but for `factor`."""
-    cycle = reference.make_cycle(config, variant)
-    cycle.run = slowed(cycle.run)  # type: ignore[method-assign]  # what is planted here
-    return cycle
+    cycle: Any = reference.make_cycle(config, variant)
+    cycle.run = slowed(cycle.run)
+    made: Cycle = cycle
+    return made
 
 
 def index_sample() -> BenchSample:
     """One repetition of the bench."""
-    found = bench({"factory": "examples.compare_power_side:make_target", **WORK})
+    found = bench({"factory": "examples.compare_power.side:make_target", **WORK})
     names = ("requests", "tokens", "hit_tokens", "cpu_seconds", "wall_seconds", "p50_us",
              "p99_us", "harness_share", "cached_blocks")  # fmt: skip
     return BenchSample(

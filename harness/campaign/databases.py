@@ -1,0 +1,123 @@
+"""Example databases of Hypothesis: a directory, Redis or Valkey, and artifacts of CI read-only.
+
+Nothing is stored here. A database that cannot be reached for a while must not look like a failure
+of what is tested: its operations are counted, and left out until it is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from hypothesis.database import (
+    DirectoryBasedExampleDatabase,
+    ExampleDatabase,
+    GitHubArtifactDatabase,
+    MultiplexedDatabase,
+    ReadOnlyDatabase,
+)
+
+from kvproof.harness.errors import UsageError
+
+Answer = TypeVar("Answer")
+
+_PAUSE = 1.0
+"""Seconds for which a database that did not answer is left alone."""
+
+_TIMEOUT = 2.0
+"""Seconds that one operation may take."""
+
+_SCHEMES = ("redis://", "rediss://", "unix://")
+
+
+def open_database(where: str, artifact: str = "") -> WatchedDatabase:
+    """Open the database `where`, a directory or a URL of Redis.
+
+    `artifact` is `owner/repository`: what its CI has found is read too, never written.
+    Raises UsageError for a place that cannot be written, or a package that is missing.
+    """
+    own = _redis(where) if where.startswith(_SCHEMES) else _directory(where)
+    if not artifact:
+        return WatchedDatabase(own)
+    owner, slash, name = artifact.partition("/")
+    if not (owner and slash and name) or "/" in name:
+        raise UsageError(
+            f"campaign.artifact = {artifact!r} is no repository", "for example my-org/my-engine"
+        )
+    theirs = ReadOnlyDatabase(GitHubArtifactDatabase(owner, name))
+    return WatchedDatabase(MultiplexedDatabase(WatchedDatabase(own), theirs))
+
+
+def _directory(where: str) -> ExampleDatabase:
+    """Hypothesis goes on without a directory that it cannot write, and says so per example."""
+    try:
+        Path(where).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the example database {where!r}: {error.strerror}",
+            "choose another place with --database",
+        ) from error
+    return DirectoryBasedExampleDatabase(where)
+
+
+def _redis(url: str) -> ExampleDatabase:
+    if find_spec("redis") is None:
+        raise UsageError(f"--database {url!r} needs redis-py", "pip install 'kvproof[redis]'")
+    import redis
+    from hypothesis.extra.redis import RedisExampleDatabase
+
+    try:
+        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT)
+    except ValueError as error:
+        raise UsageError(
+            f"--database {url!r}: {error}", "for example redis://host:6379/0"
+        ) from error
+    return RedisExampleDatabase(client)
+
+
+def for_workers(where: str) -> str:
+    """The same place for a worker that was started in another folder."""
+    return where if where.startswith(_SCHEMES) else str(Path(where).resolve())
+
+
+class WatchedDatabase(ExampleDatabase):
+    """Counts operations, and survives a server that is away."""
+
+    def __init__(self, inner: ExampleDatabase) -> None:
+        super().__init__()
+        self._inner = inner
+        self._silent = 0.0
+        self.operations: Counter[str] = Counter()
+        """Kind -> how many; `unreachable` counts those that failed or were left out."""
+
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        """All values of a key; none while the database is away."""
+        return self._do("fetch", lambda: list(self._inner.fetch(key)), [])
+
+    def save(self, key: bytes, value: bytes) -> None:
+        """Add a value."""
+        self._do("save", lambda: self._inner.save(key, value), None)
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        """Remove a value."""
+        self._do("delete", lambda: self._inner.delete(key, value), None)
+
+    def move(self, src: bytes, dest: bytes, value: bytes) -> None:
+        """Remove a value from one key and add it to another."""
+        self._do("move", lambda: self._inner.move(src, dest, value), None)
+
+    def _do(self, kind: str, work: Callable[[], Answer], otherwise: Answer) -> Answer:
+        self.operations[kind] += 1
+        if time.monotonic() < self._silent:
+            self.operations["unreachable"] += 1
+            return otherwise
+        try:
+            return work()
+        except Exception:  # noqa: BLE001 - of a client that is not installed everywhere
+            self.operations["unreachable"] += 1
+            self._silent = time.monotonic() + _PAUSE
+            return otherwise

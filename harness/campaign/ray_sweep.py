@@ -1,0 +1,129 @@
+"""Workers of a sweep on a Ray cluster: an actor for each, which asks Ray for a GPU or a core.
+
+In the actor runs the same worker process as on one machine, so that a kernel that crashes is an
+outcome of its cell; a node that goes away is none, and the cell is asked for again elsewhere.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from kvproof.harness.campaign.driver import ATTEMPTS
+from kvproof.harness.campaign.ray_pool import connect
+from kvproof.harness.errors import UsageError
+from kvproof.harness.sweep_crew import Lost, Seat, SweepProcess, WorkerLost
+from kvproof.harness.sweep_events import CaseValue
+from kvproof.harness.sweep_messages import Answer, DeviceKind, Request
+from kvproof.harness.sweep_plan import SweepOptions
+
+_Loss: TypeAlias = tuple[Lost, str, str]
+_Told: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss | None]
+
+
+class _Remote:
+    """A SweepProcess on another node; errors travel as values."""
+
+    def __init__(self, asked: str) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="kvproof-sweep-"))
+        self._process = SweepProcess(Seat(asked, 0), folder / "worker.log")  # type: ignore[arg-type]  # as in Seat
+
+    def ask(self, request: Request | None, timeout: float) -> _Told:
+        answer, lost = None, None
+        try:
+            if request is None:
+                self._process.start()
+            else:
+                answer = self._process.ask(request, timeout)
+        except WorkerLost as error:
+            lost = (error.kind, str(error), error.log)
+        return answer, self._process.device, self._process.facts, lost
+
+    def end(self) -> None:
+        self._process.end()
+
+
+class RaySweepProcess(SweepProcess):
+    """Like SweepProcess, from the outside."""
+
+    def __init__(self, ray: Any, seat: Seat, log: Path) -> None:
+        super().__init__(seat, log)
+        self._ray = ray
+        self._actor: Any = None
+
+    def start(self) -> None:
+        """Start the actor and its worker. Raises WorkerLost."""
+        if self._actor is None:
+            self._tell(None, 0.0)
+
+    def ask(self, request: Request, timeout: float) -> Answer:
+        """The answer to a request, from another node if this one goes away. Raises WorkerLost."""
+        answer = self._tell(request, timeout)
+        assert answer is not None
+        return answer
+
+    def _tell(self, request: Request | None, timeout: float) -> Answer | None:
+        why = ""
+        for _ in range(ATTEMPTS):
+            try:
+                told: _Told = self._ray.get(self._there().ask.remote(request, timeout))
+            except self._ray.exceptions.RayError as error:
+                self._actor, why = None, str(error).strip().partition("\n")[0]
+                continue
+            answer, self.device, self.facts, lost = told
+            if lost:
+                raise WorkerLost(*lost)
+            return answer
+        raise WorkerLost("start", f"Ray lost {ATTEMPTS} workers: {why}", "")
+
+    def _there(self) -> Any:
+        if self._actor is None:
+            if self._killed:
+                raise WorkerLost("start", "the sweep is being stopped", "")
+            gpus = 0 if self.seat.asked == "cpu" else 1
+            remote = self._ray.remote(_Remote).options(num_cpus=1, num_gpus=gpus)
+            self._actor = remote.remote(self.seat.asked)
+        return self._actor
+
+    def end(self) -> None:
+        """End the worker and give its place back to the cluster."""
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.get(actor.end.remote(), timeout=10)
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.kill(actor)
+
+    def kill(self) -> None:
+        """End the actor from another thread, for good."""
+        self._killed = True
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            self._ray.kill(actor)
+
+
+class RaySweep:
+    """Makes the workers of a sweep over a cluster."""
+
+    def __init__(self, address: str) -> None:
+        self._ray = connect(address)
+
+    def __call__(self, seat: Seat, log: Path) -> SweepProcess:
+        """A worker for a seat; Ray chooses the node."""
+        return RaySweepProcess(self._ray, seat, log)
+
+    def options(self, options: SweepOptions) -> SweepOptions:
+        """The same sweep over all GPUs of the cluster, or over its cores.
+
+        Raises UsageError if it is to run on GPUs and there are none.
+        """
+        there = self._ray.cluster_resources()
+        gpus, cores = int(there.get("GPU", 0)), max(1, int(there.get("CPU", 1)))
+        if options.device == "cuda" and not gpus:
+            raise UsageError("the Ray cluster has no GPU", "add a node with one, or --device cpu")
+        if options.device == "cpu" or not gpus:
+            return replace(options, device="cpu", workers=options.workers or cores)
+        return replace(options, device="cuda", devices=tuple(range(gpus)), workers=1)

@@ -1,0 +1,42 @@
+"""What a campaign records of each work unit."""
+
+from __future__ import annotations
+
+from kvproof.harness.event import Event
+
+
+class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
+    """One work unit, recorded once; a campaign that is resumed does not run it again."""
+
+    unit: str
+    target: str
+    suite: str
+    seed: int
+    attempt: int
+    """1 for the first; more after a worker was lost."""
+    where: str
+    """Node and process that did it."""
+    seconds: float
+    cpu_seconds: float
+    test_cases: int = 0
+    operations: dict[str, int] = {}
+    situations: dict[str, int] = {}
+    checks: dict[str, int] = {}
+    hits: dict[str, int] = {}
+    tolerated: dict[str, int] = {}
+    failed: list[str] = []
+    """Properties that failed here, shrunk here or elsewhere."""
+    shrunk: list[str] = []
+    """Those whose smallest history was looked for here."""
+    database: dict[str, int] = {}
+    """Operations on the example database, and `unreachable`: those that failed."""
+    gave_up: str = ""
+    """Why it has no result: every attempt lost its worker."""
+
+
+class UnitLost(Event, tag="unit_lost", frozen=True, kw_only=True):
+    """A worker went away with a unit, which is tried again."""
+
+    unit: str
+    attempt: int
+    reason: str

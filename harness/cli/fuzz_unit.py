@@ -1,0 +1,189 @@
+"""One work unit of a campaign: a suite of a target, 200 histories from one seed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import settings
+
+from kvproof.harness.campaign.claims import Tolerated
+from kvproof.harness.campaign.databases import WatchedDatabase, open_database
+from kvproof.harness.campaign_events import UnitDone
+from kvproof.harness.cli.conformance import open_all
+from kvproof.harness.events import AnyEvent, Failure, TargetFailed, TargetStarted
+from kvproof.harness.handles import Handle
+from kvproof.suites import expected_failures
+from kvproof.suites.cache.budgets import BUDGETS, seeded
+from kvproof.suites.property import Level
+from kvproof.suites.replay import target_failed
+from kvproof.suites.runner import MOST_FAILURES, SuiteRun
+from kvproof.suites.suite import Suite
+from kvproof.suites.verdicts import Tally
+
+_SEPARATOR = " / "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a worker is told; everything that may change the outcome but the database is in it."""
+
+    unit: str
+    attempt: int
+    level: Level
+    keep_going: bool
+    database: str
+    artifact: str
+    histories: int
+    seconds: float
+    known: tuple[str, ...]
+    """Properties that failed already: they are counted, and not shrunk again."""
+    claim: Callable[[str, str], bool]
+
+
+class UnitResult(NamedTuple):
+    """What a worker answers."""
+
+    done: UnitDone
+    failures: list[Failure]
+    files: dict[str, bytes]
+    events: list[AnyEvent]
+    """Faults of the harness, deaths of the target."""
+    died: TargetFailed | None
+
+
+def unit_id(target: str, suite: str, seed: int) -> str:
+    """What identifies a unit in the records."""
+    return _SEPARATOR.join((target, suite, str(seed)))
+
+
+def parse(unit: str) -> tuple[str, str, int]:
+    """Target, suite and seed of a unit."""
+    target, suite, seed = unit.rsplit(_SEPARATOR, 2)
+    return target, suite, int(seed)
+
+
+def explore_unit(order: Order) -> UnitResult:
+    """Do one unit; never raises for the target or for the harness: both are in the result."""
+    target, suite_name, seed = parse(order.unit)
+    began, cpu = time.monotonic(), time.process_time()
+    handle, database = _handle(target), _database(order.database, order.artifact)
+    before = Counter(database.operations)
+    files = _Files()
+    events: list[AnyEvent] = []
+    run = SuiteRun(handle, files, write=events.append, level=order.level)
+    tally, tolerated = Tally(), Tolerated((), lambda _: True)
+    with run.guarded():
+        run.start()
+        tolerated = _tolerated(order, target, handle)
+        suite = next(each for each in run.suites if each.name == suite_name)
+        tally = _explore(run, suite, order, seed, tolerated, database)
+    seen = {name for name in tally.tolerated if name in tolerated.others | set(order.known)}
+    done = UnitDone(
+        unit=order.unit,
+        target=target,
+        suite=suite_name,
+        seed=seed,
+        attempt=order.attempt,
+        where=f"{platform.node()} {os.getpid()}",
+        seconds=round(time.monotonic() - began, 4),
+        cpu_seconds=round(time.process_time() - cpu, 4),
+        test_cases=tally.test_cases,
+        operations=dict(tally.operations),
+        situations=dict(tally.situations),
+        checks=dict(tally.checks),
+        hits=dict(tally.hits),
+        tolerated=dict(tally.tolerated),
+        failed=sorted(seen | set(tally.failures)),
+        shrunk=sorted(tally.failures),
+        database=dict(Counter(database.operations) - before),
+    )
+    told: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
+    return UnitResult(done, list(tally.failures.values()), files.kept, told, tally.died)
+
+
+def _tolerated(order: Order, target: str, handle: Handle) -> Tolerated:
+    profile = handle.profile
+    expected = expected_failures.load(profile.engine, profile.version)
+    claim = partial(_claim, order, target)
+    return Tolerated({*expected, *order.known}, claim)
+
+
+def _claim(order: Order, target: str, name: str) -> bool:
+    return order.claim(f"{target} {name}", order.unit)
+
+
+def _explore(
+    run: SuiteRun,
+    suite: Suite,
+    order: Order,
+    seed: int,
+    tolerated: Tolerated,
+    database: WatchedDatabase,
+) -> Tally:
+    """As SuiteRun.explore, but what another unit shrinks is found out while it runs."""
+    tally, began = Tally(), time.monotonic()
+    budget = seeded(settings(BUDGETS["pr"], max_examples=order.histories), database)
+    deadline = began + order.seconds
+    most = MOST_FAILURES if order.keep_going else 1
+    while len(tally.failures) < most:
+        seen = suite.explore(budget, seed=seed, tolerate=tolerated, deadline=deadline)
+        tally.add(seen)
+        if seen.died and not seen.violation:
+            tally.died = target_failed(parse(order.unit)[0], seen.died)
+        if not seen.violation:
+            break
+        failure = run.failure(suite, seen.violation, seed)
+        tally.failures[failure.property] = failure
+        tolerated.settle(failure.property)
+    tally.seconds = time.monotonic() - began
+    return tally
+
+
+def tally_of(done: UnitDone, failures: Mapping[str, Failure]) -> Tally:
+    """What a recorded unit adds to the counts of its suite."""
+    return Tally(
+        test_cases=done.test_cases,
+        operations=Counter(done.operations),
+        situations=Counter(done.situations),
+        checks=Counter(done.checks),
+        hits=Counter(done.hits),
+        tolerated=Counter(done.tolerated),
+        failures=dict(failures),
+        seconds=done.seconds,
+    )
+
+
+@cache
+def _handle(target: str) -> Handle:
+    """Started once for each process, which serves many units."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    (handle,) = open_all([target], stack)
+    return handle
+
+
+@cache
+def _database(where: str, artifact: str) -> WatchedDatabase:
+    return open_database(where, artifact)
+
+
+class _Files:
+    """Keeps the files of failures for the driver, who has the run's directory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def write_file(self, name: str, data: bytes) -> Path:
+        """Store a file in the answer."""
+        self.kept[name] = data
+        return Path(name)

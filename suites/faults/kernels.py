@@ -1,0 +1,51 @@
+"""Judge one fault of a kernel: its cells, in Triton's interpreter, until one is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+
+from kvproof.harness.fault_events import FaultJudged, Kill
+from kvproof.kernels.spec import Case, cell_name
+from kvproof.suites.faults.catalogue import KERNELS, Fault
+from kvproof.suites.faults.verdict import judged
+
+ORACLE = "reference in float64"
+
+
+def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
+    """Check the cells of the kernel that the fault names, as `kvproof sweep` does on a CPU."""
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    begin = time.monotonic()
+    done, kill = 0, None
+    for case, reason in _wrong(fault.property):
+        done += 1
+        progress(done)
+        if reason:
+            kill = Kill(
+                suite=KERNELS,
+                property=fault.property,
+                oracle=ORACLE,
+                sentence=f"{cell_name(case)}: {reason}",
+                cases=done,
+                seconds=round(time.monotonic() - begin, 3),
+                size=1,
+            )
+            break
+    told = "" if kill else f"all {done} cells are right"
+    return judged(fault, kill, reason=told, cases=done, seconds=time.monotonic() - begin)
+
+
+def _wrong(name: str) -> Iterator[tuple[Case, str]]:
+    """Yield each case, with what is wrong with it."""
+    from kvproof.harness.sweep_check import check
+    from kvproof.kernels.registry import kernel, provider
+
+    subject, entry = kernel(name), provider("kvproof").kernels[name]
+    cells = list(subject.cells["cpu"]())
+    random.Random(0).shuffle(cells)  # noqa: S311 - a reproducible order in which axes are mixed
+    for case in cells:
+        cell = check(subject, entry, case, seeds=(0,), again=False, device="cpu")
+        yield case, "" if cell.outcome in ("ok", "unsupported") else cell.reason or cell.outcome

@@ -1,0 +1,50 @@
+"""The catalogue as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+
+from kvproof.suites import known_bugs
+from kvproof.suites.faults.catalogue import Fault, load
+
+_HEAD = """
+## {mechanism}
+
+| fault | what is wrong | kind | modelled on | in | has to be found by |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def table() -> str:
+    """Counts, then the faults of each mechanism; ends with a newline."""
+    faults = sorted(load().values(), key=lambda fault: fault.mechanism)
+    groups = [(name, list(found)) for name, found in groupby(faults, lambda each: each.mechanism)]
+    kinds = Counter(fault.kind for fault in faults)
+    told = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common())
+    count = f"{len(faults)} faults over {len(groups)} mechanisms: {told}.\n"
+    return count + "".join(_section(name, found) for name, found in groups)
+
+
+def _section(mechanism: str, faults: list[Fault]) -> str:
+    return _HEAD.format(mechanism=mechanism.capitalize()) + "".join(map(_row, faults))
+
+
+def _row(fault: Fault) -> str:
+    links = {bug.id: engine.links(bug)[0].url for engine in known_bugs.load() for bug in engine.bug}
+    bugs = ", ".join(f"[{bug}]({links[bug]})" for bug in fault.bugs)
+    found = f"`{fault.suite}: {fault.property}`"
+    if fault.equivalent:
+        found = f"nothing: {fault.equivalent}"
+    elif fault.unshadowed:
+        found += f"; no shadow memory: {fault.unshadowed}"
+    note = f" {fault.note}" if fault.note else ""
+    cells = (
+        f"`{fault.name}`",
+        f"{fault.story}{note}",
+        fault.kind,
+        bugs,
+        f"`{fault.module}`",
+        found,
+    )
+    return f"| {' | '.join(cells)} |\n"

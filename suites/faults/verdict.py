@@ -1,0 +1,35 @@
+"""The event about one fault."""
+
+from __future__ import annotations
+
+from kvproof.harness.fault_events import FaultJudged, FaultOutcome, Kill
+from kvproof.suites.faults.catalogue import Fault
+
+
+def judged(
+    fault: Fault,
+    kill: Kill | None,
+    *,
+    shadow: Kill | None = None,
+    reason: str = "",
+    cases: int = 0,
+    seconds: float = 0.0,
+) -> FaultJudged:
+    """Return the event about a fault that `kill` found, or nothing did."""
+    outcome: FaultOutcome = "killed" if kill else "survived"
+    return FaultJudged(
+        fault=fault.name,
+        mechanism=fault.mechanism,
+        kind=fault.kind,
+        bugs=list(fault.bugs),
+        story=fault.story,
+        module=fault.module,
+        expected=fault.property,
+        outcome="equivalent" if fault.equivalent else outcome,
+        kill=kill,
+        shadow=shadow,
+        unshadowed=fault.unshadowed,
+        reason=fault.equivalent or reason,
+        cases=cases,
+        seconds=round(seconds, 3),
+    )

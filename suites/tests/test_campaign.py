@@ -1,0 +1,176 @@
+"""Campaigns on processes of this machine: every unit once, every failure shrunk once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis.database import InMemoryExampleDatabase
+
+from kvproof.harness.campaign import databases
+from kvproof.harness.campaign.claims import DirectoryClaims, Tolerated
+from kvproof.harness.campaign.databases import WatchedDatabase, open_database
+from kvproof.harness.campaign.driver import ATTEMPTS, outcomes
+from kvproof.harness.campaign.pool import LocalPool, Lost
+from kvproof.harness.campaign_events import UnitDone, UnitLost
+from kvproof.harness.errors import UsageError
+from kvproof.harness.events import Failure
+from kvproof.harness.records import read_run
+from kvproof.suites.tests import campaign_kit
+from kvproof.suites.tests.cli_kit import (
+    FAULT,
+    closed_run,
+    kvproof,
+    nothing_is_left_of,
+    refused,
+    started,
+    verdicts,
+)
+
+FEW = "[campaign]\nhistories = 15\n"
+
+
+def all_of(work, units, argument, *, workers=2, limit=60.0, seconds=60.0):
+    pool = LocalPool(work, workers, limit=limit)
+    names = [str(unit) for unit in units]
+    deadline = time.monotonic() + seconds
+    with closing(outcomes(pool, names, argument, deadline=deadline)) as found:
+        return list(found)
+
+
+def test_every_unit_is_done_once():
+    found = all_of(campaign_kit.double, range(20), lambda given: int(given.unit))
+    assert sorted(o.result for o in found) == [2 * n for n in range(20)]
+    assert all(o.attempt == 1 for o in found)
+
+
+def test_units_of_dead_workers_are_tried_again(tmp_path):
+    found = all_of(campaign_kit.die_once, range(3), lambda given: (str(tmp_path), int(given.unit)))
+    assert sorted(o.result for o in found if not isinstance(o.result, Lost)) == [0, 1, 2]
+    lost = [o for o in found if isinstance(o.result, Lost)]
+    assert Counter(o.unit for o in lost) == {"0": 1, "1": 1, "2": 1}
+    assert not any(o.last for o in lost)
+
+
+def test_a_unit_that_kills_its_workers_is_given_up():
+    found = all_of(campaign_kit.always_die, range(1), lambda given: None)
+    assert [o.attempt for o in found] == list(range(1, ATTEMPTS + 1))
+    assert [o.last for o in found] == [False, False, True]
+    assert "9" in found[0].result.reason
+
+
+def test_a_unit_that_hangs_is_bounded_in_time():
+    found = all_of(campaign_kit.hang, range(1), lambda given: None, limit=0.5)
+    assert len(found) == ATTEMPTS
+    assert found[-1].result.reason == "no result within 0.5 s"
+
+
+def test_nothing_begins_after_the_deadline():
+    assert all_of(campaign_kit.double, range(5), lambda given: 1, seconds=-1) == []
+
+
+def test_the_first_to_claim_has_it_until_its_worker_is_lost(tmp_path):
+    claims = DirectoryClaims(tmp_path)
+    assert claims.claim("p", "unit 1")
+    assert claims.claim("p", "unit 1")
+    assert not claims.claim("p", "unit 2")
+    claims.release("unit 1")
+    assert claims.claim("p", "unit 2")
+    assert DirectoryClaims(tmp_path).claim("p", "unit 3")  # a new driver
+
+
+def test_what_another_unit_shrinks_is_tolerated():
+    tolerated = Tolerated({"known"}, lambda name: name == "free")
+    assert "known" in tolerated
+    assert "free" not in tolerated
+    assert "taken" in tolerated
+    assert (tolerated.mine, tolerated.others) == ({"free"}, {"taken"})
+    tolerated.settle("free")
+    assert "free" in tolerated
+
+
+class Away(InMemoryExampleDatabase):
+    def save(self, key, value):
+        raise ConnectionError
+
+
+def test_a_database_that_is_away_is_left_out_and_counted():
+    database = WatchedDatabase(Away())
+    database.save(b"k", b"v")
+    assert list(database.fetch(b"k")) == []
+    assert database.operations == {"save": 1, "fetch": 1, "unreachable": 2}
+
+
+def test_a_database_that_is_back_is_used_again(monkeypatch):
+    monkeypatch.setattr(databases, "_PAUSE", 0.0)
+    inner = Away()
+    database = WatchedDatabase(inner)
+    database.save(b"k", b"v")
+    inner.data[b"k"] = {b"w"}
+    assert list(database.fetch(b"k")) == [b"w"]
+
+
+def test_databases_come_from_one_line(tmp_path):
+    database = open_database(str(tmp_path / "examples"))
+    database.save(b"k", b"v")
+    assert list(open_database(str(tmp_path / "examples")).fetch(b"k")) == [b"v"]
+    with pytest.raises(UsageError, match="is no repository"):
+        open_database(str(tmp_path / "examples"), "just-a-name")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        open_database(str(tmp_path / "file" / "below"))
+
+
+def test_a_fault_that_all_workers_meet_is_shrunk_once_and_reproduces(tmp_path):
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    command = ("fuzz", "--target", FAULT, "--units", "4", "--workers", "2", "--keep-going")
+    done = kvproof(*command, "--seed", "1", "--output", "run", cwd=tmp_path)
+    assert done.code == 1, done
+    run = read_run(tmp_path / "run")
+    units = [event for event in run.events if isinstance(event, UnitDone)]
+    assert sorted(event.seed for event in units) == [1, 2, 3, 4]
+    shrunk = Counter(name for event in units for name in event.shrunk)
+    assert set(shrunk.values()) == {1}
+    failures = Counter(event.property for event in run.events if isinstance(event, Failure))
+    assert failures == shrunk
+    assert all(event.failed for event in units)
+    log = next(iter((tmp_path / "run" / "failures").glob("*.json")))
+    assert kvproof("replay", str(log), "--target", FAULT, cwd=tmp_path).code == 1
+
+
+def test_a_killed_driver_goes_on_from_the_records(tmp_path):
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    command = ("fuzz", "--units", "5", "--workers", "1", "--seed", "1")
+    with started(*command, cwd=tmp_path) as running:
+        running.until(lambda: running.has("unit_done"))
+        running.send(signal.SIGKILL)
+    again = kvproof(*command, "--output", "record", cwd=tmp_path)
+    assert again.code in (0, 3), again
+    run = read_run(Path(running.record))
+    units = Counter(event.unit for event in run.events if isinstance(event, UnitDone))
+    assert set(units.values()) == {1}
+    assert len(units) == 5
+    assert not any(isinstance(event, UnitLost) for event in run.events)
+
+
+def test_an_interrupted_campaign_is_judged_on_what_it_has(tmp_path):
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    with started(
+        "fuzz", "--units", "500", "--workers", "1", "--seed", "1", cwd=tmp_path
+    ) as running:
+        running.until(lambda: running.has("unit_done"))
+        done = running.send(signal.SIGINT)
+    assert done.code == 130, done
+    run = closed_run(running.record, 130)
+    assert sum(verdicts(run, "reference").values()) > 20
+    assert nothing_is_left_of(running)
+
+
+def test_bad_options_are_refused(tmp_path):
+    refused(kvproof("fuzz", "--units", "-1", cwd=tmp_path), "--units -1", "--units 100")
+    wrong = kvproof("fuzz", "--units", "1", "--database", "redis://[", cwd=tmp_path)
+    assert wrong.code == 2, wrong

@@ -1,0 +1,81 @@
+"""Every finding has a page and a script, and where its engine is installed the script shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof.harness import adapters, environments, oplog
+from kvproof.harness.environments import EngineVersion
+
+FOLDER = Path(__file__).parents[1] / "findings"
+FINDINGS = {
+    "lmdeploy_refused_admission_evicts": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_clamped_suffix_is_not_cached": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_private_copy_pins_its_original": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
+    "sglang_extra_key_is_an_adapter": EngineVersion("sglang", "0.5.23"),
+}
+
+
+def test_the_list_is_complete() -> None:
+    found = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert found == FINDINGS.keys()
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_is_described_and_listed(name: str) -> None:
+    page = (FOLDER / name / "README.md").read_text()
+    assert page.startswith("# ")
+    assert all(f"| {word} |" in page for word in ("engine", "judged as", "where", "upstream"))
+    assert f"({name}/README.md)" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "history", sorted(FOLDER.glob("*/history.json")), ids=lambda path: path.parent.name
+)
+def test_a_history_can_be_replayed(history: Path) -> None:
+    log = oplog.load(history)
+    page = (history.parent / "README.md").read_text()
+    assert f"`{log.property}`" in page
+
+
+KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
+"""Needs Triton, which environments leave out: it runs in this interpreter."""
+
+
+@pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
+def test_its_script_uses_nothing_of_kvproof_and_shows_it(
+    name: str, engine: EngineVersion, tmp_path: Path
+) -> None:
+    script = FOLDER / name / "script.py"
+    assert "import kvproof" not in script.read_text()
+    assert "from kvproof" not in script.read_text()
+    if environments.state(engine) != "installed":
+        pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
+    if name == KERNELS:
+        pytest.importorskip("triton", reason="the script runs a Triton kernel")
+        python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
+    else:
+        python, more = engine.python, {}
+    stubs = [Path(next(iter(adapters.__path__))) / "sglang_stubs.py"]
+    done = subprocess.run(
+        [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **more},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def with_packages(engine: EngineVersion, folder: Path) -> Path:
+    """Link what this interpreter lacks from the engine's environment; returns the interpreter."""
+    there = next(engine.directory.glob("lib/python*/site-packages"))
+    for name in ("lmdeploy", "pydantic", "pydantic_core", "annotated_types", "typing_inspection",
+                 "psutil"):  # fmt: skip
+        (folder / name).symlink_to(there / name)
+    return Path(sys.executable)

@@ -1,0 +1,1 @@
+"""Tiers below a tiny pool beside a pool without end."""
