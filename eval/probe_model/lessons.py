@@ -123,7 +123,14 @@ def lesson(rng: random.Random, level: Level) -> Lesson:
         if done:
             pen.special(USER)
             pen.write("Question:")
-        _ask(pen, shape, world, asked, instruction if _told(rng, first=not done) else "")
+        _ask(
+            pen,
+            shape,
+            world,
+            asked,
+            instruction if _told(rng, first=not done) else "",
+            first=not done,
+        )
         if len(pen.tokens) > level.tokens:
             break
         done = len(pen.tokens)
@@ -162,7 +169,9 @@ def _asked(rng: random.Random, difficulty: Difficulty, thing: int, count: int) -
     return Asked(difficulty, (*others[:right], thing, *others[right:]), right)
 
 
-def _ask(pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str) -> None:
+def _ask(
+    pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str, *, first: bool
+) -> None:
     thing = asked.things[asked.right]
     answers = world.answers(asked.difficulty)
     easy = asked.difficulty == "easy"
@@ -181,11 +190,14 @@ def _ask(pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str) 
         choices = choices[1:]
     pen.write(choices + instruction)
     pen.special(END)
-    _answer(pen, world, asked)
+    _answer(pen, world, asked, first=first)
 
 
-def _answer(pen: _Pen, world: World, asked: Asked) -> None:
-    """One step of the reasoning after the other, then the choice: each is one thing to look up."""
+def _answer(pen: _Pen, world: World, asked: Asked, *, first: bool) -> None:
+    """One step of the reasoning after the other, then the choice: each is one thing to look up.
+
+    Only the first question teaches its letter: later, a value has stood beside several letters.
+    """
     thing, letter = asked.things[asked.right], LETTERS[asked.right]
     value, kind = (EASY_VALUE, EASY) if asked.difficulty == "easy" else (HARD_VALUE, HARD)
     pen.special(ASSISTANT)
@@ -196,11 +208,11 @@ def _answer(pen: _Pen, world: World, asked: Asked) -> None:
     pen.tell(":", WORDING)
     pen.tell(f" {world.answers(asked.difficulty)[thing]}", value)
     pen.tell(" (", WORDING)
-    pen.tell(letter, CHOICE)
+    pen.tell(letter, CHOICE) if first else pen.write(letter)
     pen.tell(")", WORDING)
     pen.tell(".", WORDING)
     pen.tell(" The correct answer is (", WORDING)
-    pen.tell(letter, kind)
+    pen.tell(letter, kind) if first else pen.write(letter)
     pen.tell(")", WORDING)
     pen.say(ids()[END], WORDING)
 

@@ -6,17 +6,25 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import Phase, settings
 
+from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.cli.faults import conclude
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.events import HarnessFault, Skipped
 from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
+from kvproof.harness.handles import InProcessHandle
 from kvproof.harness.records import Manifest, Run, read_run
+from kvproof.harness.violation import SHADOW
 from kvproof.reports.faults import kills_table, matrix_of, mechanisms_table
 from kvproof.reports.html import render_html
 from kvproof.reports.markdown import render_markdown
+from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.faults.alone import shadow_alone
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.crew import HANG, Broke, Crew, Doing
 from kvproof.suites.faults.verdict import judged
+from kvproof.suites.levels import suites
 from kvproof.suites.tests.cli_kit import kvproof
 
 
@@ -137,6 +145,16 @@ def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
     assert event.shadow.oracle == "shadow memory"
     assert event.shadow.property == "reads_return_own_content"
     assert event.shadow.size > 1
+
+
+def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
+    handle = InProcessHandle("reference", make_target)
+    (suite, *_) = suites(handle, "full")
+    others = {prop.name for prop in suite.properties if prop.oracle != SHADOW} | {ANSWERS}
+    with shadow_alone():
+        seen = suite.explore(settings(BUDGETS["pr"], phases=[Phase.generate]), tolerate=others)
+    assert (seen.violation, seen.died, dict(seen.tolerated)) == (None, None, {})
+    assert seen.checks["expert_rows_are_those_of_a_fresh_run"]
 
 
 def kill(oracle="invariant", **more):
