@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,8 +15,11 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from kvproof.eval.probe_model.lessons import LEVELS, lesson
 
+_DRILLS = 0.25
+"""Share of batches of drills, whatever the level."""
+
 _CURRENT = 0.6
-"""Share of batches of the level that is being learned; the others repeat earlier ones."""
+"""Share of the others that are of the level being learned; the rest repeat earlier ones."""
 
 
 class Batch(NamedTuple):
@@ -52,18 +56,28 @@ class Lessons(IterableDataset[Batch]):
 
     def draw(self, rng: random.Random) -> Batch:
         """One batch of the level, or of an earlier one."""
-        level = self.level
-        if level and rng.random() > _CURRENT:
-            level = rng.randrange(level)
+        level = self._drawn(rng)
         size = max(1, self.batch_tokens // LEVELS[level].tokens)
         made = [lesson(rng, LEVELS[level]) for _ in range(size)]
         tokens, targets, kinds = (np.stack(each) for each in zip(*made, strict=True))
         return Batch(level, *(torch.from_numpy(each) for each in (tokens, targets, kinds)))
 
+    def _drawn(self, rng: random.Random) -> int:
+        level = self.level
+        if rng.random() < _DRILLS:
+            return 0
+        return rng.randrange(1, level) if level > 1 and rng.random() > _CURRENT else level
+
+
+def _deaf(_: int) -> None:
+    """A process that draws leaves the signal to end to the one that learns, which saves first."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
 
 def loader(lessons: Lessons, workers: int) -> Iterator[Batch]:
     """Batches from so many processes; 0 draws them here."""
     options: dict[str, Any] = {"prefetch_factor": 2, "multiprocessing_context": "fork"}
+    options["worker_init_fn"] = _deaf
     made: DataLoader[Batch] = DataLoader(
         lessons, batch_size=None, num_workers=workers, **(options if workers else {})
     )

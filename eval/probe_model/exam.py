@@ -1,7 +1,7 @@
 """What the model answers to generated samples: as they are, with rotated choices, without sense.
 
-One forward per prompt and answer tells what greedy decoding would write: the answer is valid if
-each token of the sentence is the likeliest one, and its letter is the likeliest at its place.
+Answers are decoded greedily and read by the two official rules. A guess at the whole answer is
+improved until the model repeats it: the fixed point is what token by token would have come to.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from kvproof.eval.data import LETTERS, Sample
+from kvproof.eval.data import Sample
+from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model.network import CHUNK
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts, rotated
 
 _TOKENS_AT_ONCE = 65536
+
+NEW_TOKENS = 28
+"""An answer takes at most 20 and its end."""
 
 _SHAPES = 6
 """A sample and the sixth after it are of the same domain."""
@@ -30,7 +34,7 @@ class Marks(NamedTuple):
     samples: int
     accuracy: float
     invalid: float
-    """Answers that are not the sentence that was asked for."""
+    """Answers in which neither rule finds a letter."""
     groups: dict[str, float]
     """Accuracy by difficulty, length and domain."""
 
@@ -72,14 +76,28 @@ def _share(flags: Iterable[bool]) -> float:
 
 
 def answered(model: Any, samples: Sequence[Sample]) -> list[str]:
-    """Return the letter that greedy decoding would give to each sample; "" if it is no letter."""
+    """Return the letter that the model gives to each sample; "" if it gives none."""
     prompts = own_prompts()
     texts = [prompted(prompts.render(each)) for each in samples]
     given = [""] * len(texts)
     for group in _groups([len(each) for each in texts]):
-        for n, letter in zip(group, _letters(model, [texts[n] for n in group]), strict=True):
-            given[n] = letter
+        said = decoded(model, [texts[n] for n in group], [_draft(samples[n]) for n in group])
+        for n, answer in zip(group, said, strict=True):
+            given[n] = extract(_text(answer)) or ""
     return given
+
+
+def _draft(sample: Sample) -> list[int]:
+    """Words of an answer of this length: what they are is decided by the model."""
+    keeper = [] if sample.difficulty == "easy" else [*encode(":"), *encode(" Banor")]
+    words_before = [*encode("amber badger"), *keeper, *encode(": northern alcove (A)")]
+    return [*words_before, *encode("."), *encode(f" {ANSWER.format(letter='A')}"), ids()[END]]
+
+
+def _text(tokens: list[int]) -> str:
+    """Spell an answer; what is neither a word nor ASCII belongs to no answer."""
+    known = {number: text for text, number in ids().items()}
+    return "".join(known.get(token, "?") for token in tokens if token != ids()[END])
 
 
 def prompted(text: str) -> list[int]:
@@ -96,23 +114,43 @@ def _groups(lengths: list[int]) -> Iterable[list[int]]:
         yield group
 
 
-@torch.no_grad()
-def _letters(model: Any, texts: list[list[int]]) -> list[str]:
-    sentence = [*encode(ANSWER.format(letter="X")), ids()[END]]
-    place = sentence.index(ids()["X"])
-    longest = max(len(each) for each in texts) + len(sentence)
-    size = -(-longest // CHUNK) * CHUNK
-    rows = [each + sentence for each in texts]
-    tokens = torch.tensor([row + [ids()[PAD]] * (size - len(row)) for row in rows])
-    said = likeliest(model, tokens, [len(each) - 1 for each in texts], len(sentence))
-    names = {ids()[letter]: letter for letter in LETTERS}
-    return [names.get(row[place], "") if row[:place] == sentence[:place] else "" for row in said]
+def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list[list[int]]:
+    """Continue texts greedily, up to the end token or `NEW_TOKENS`.
+
+    A place is settled once all before it are, so each round settles at least one more; a draft of
+    the right form makes it several.
+    """
+    said = [_padded(each, NEW_TOKENS) for each in drafts]
+    rows = list(range(len(texts)))
+    for _ in range(NEW_TOKENS):
+        found = likeliest(model, [texts[n] for n in rows], [said[n] for n in rows])
+        moved = [_cut(mine) != _cut(said[n]) for n, mine in zip(rows, found, strict=True)]
+        for n, mine in zip(rows, found, strict=True):
+            said[n] = mine
+        rows = [n for n, open_ in zip(rows, moved, strict=True) if open_]
+        if not rows:
+            break
+    return [_cut(each) for each in said]
 
 
-def likeliest(model: Any, tokens: torch.Tensor, begins: list[int], count: int) -> list[list[int]]:
-    """Return the likeliest next token at `count` places of each row."""
-    hidden = model.model(tokens.to(model.device), use_cache=False).last_hidden_state
-    rows = torch.arange(len(begins))[:, None]
-    places = torch.tensor(begins)[:, None] + torch.arange(count)
-    found: list[list[int]] = model.lm_head(hidden[rows, places]).argmax(-1).tolist()
+def _cut(answer: list[int]) -> list[int]:
+    end = ids()[END]
+    return answer[: answer.index(end) + 1] if end in answer else answer
+
+
+def _padded(row: list[int], size: int) -> list[int]:
+    return [*row, *[ids()[PAD]] * (size - len(row))]
+
+
+def likeliest(model: Any, texts: list[list[int]], guesses: list[list[int]]) -> list[list[int]]:
+    """Return, for each place of the guesses, the likeliest token after what stands before it."""
+    both = [text + guess for text, guess in zip(texts, guesses, strict=True)]
+    size = -(-max(len(each) for each in both) // CHUNK) * CHUNK
+    tokens = torch.tensor([_padded(each, size) for each in both])
+    with torch.no_grad():
+        hidden = model.model(tokens.to(model.device), use_cache=False).last_hidden_state
+        begins = torch.tensor([len(each) - 1 for each in texts])[:, None]
+        places = begins + torch.arange(len(guesses[0]))
+        logits = model.lm_head(hidden[torch.arange(len(texts))[:, None], places])
+    found: list[list[int]] = logits.argmax(-1).tolist()
     return found

@@ -1,21 +1,23 @@
-"""Training sequences: a generated document, then many questions about it, each with its answer.
+"""Training sequences: a generated document, then questions about it, each with its answer.
 
-Beside the answer's letter, positions inside a question are told what stands in the document: the
-keeper at the end of the question, the answer before the choices, and at each choice whether it is
-the answer. Many documents are followed by a recital: the same facts in another order, every token
-of which is a target. Looking things up is learned from it long before questions are answered.
+An answer is a chain of single lookups: the thing, its keeper if the question takes two steps, the
+value, the letter before that value among the choices, the sentence with this letter. Beside that,
+many documents are followed by a recital: the same facts in another order, every token of which is
+a target. Looking things up is learned from it long before questions are answered. In documents
+values follow and are never asked for; drills teach to look up what stands before them.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvproof.eval.data import DIFFICULTIES, LETTERS, Difficulty
-from kvproof.eval.probe_model.vocabulary import ASSISTANT, END, PAD, USER, encode, ids
+from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.shapes import SHAPES, Shape, question
 from kvproof.eval.world import World, make_world
@@ -24,18 +26,23 @@ NONE = -100
 """Target of a position that has none."""
 
 KINDS = (
-    "easy", "hard", "keeper", "easy value", "hard value", "choice", "wording", "recital"
+    "easy letter", "hard letter", "keeper", "easy value", "hard value", "wording", "recital",
+    "drill",
 )  # fmt: skip
-"""Kinds of targets: letters of answers, what the document says, whether a choice is right, rest."""
+"""Kinds of targets: the letter right after the value, what is looked up before it, the rest."""
 
-EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, CHOICE, WORDING, RECITAL = range(len(KINDS))
+EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, WORDING, RECITAL, DRILL = range(len(KINDS))
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42
 _TOKENS_PER_QUESTION = 62
+_TOKENS_OF_PROMPT = 100
 
 _INSTRUCTIONS = 0.15
 """Share of later questions that repeat the instruction."""
+
+_SINGLE = 0.3
+"""Share of lessons with one question, as in an evaluation."""
 
 
 class Level(NamedTuple):
@@ -47,18 +54,21 @@ class Level(NamedTuple):
     """Things in a document, at least and at most."""
     most: int
     questions: int
-    """At least so many, as far as there are things."""
+    """So many are left room for; 1: there is never a second one; 0: a drill."""
     recitals: float
     """Share of documents with a recital."""
 
 
 LEVELS = (
-    Level(704, 4, 6, 4, 0.8),
-    Level(1280, 4, 10, 6, 0.5),
-    Level(2048, 6, 20, 8, 0.3),
-    Level(4096, 8, 32, 12, 0.2),
-    Level(8704, 8, 32, 14, 0.1),
+    Level(256, 10, 10, 0, 0.0),
+    Level(384, 4, 4, 1, 0.0),
+    Level(704, 4, 6, 2, 0.8),
+    Level(1280, 4, 10, 4, 0.5),
+    Level(2048, 6, 20, 6, 0.3),
+    Level(4096, 8, 32, 8, 0.2),
+    Level(8704, 8, 32, 10, 0.1),
 )
+"""The first are drills, the second ones ask one question each about a document of facts alone."""
 
 
 class Lesson(NamedTuple):
@@ -87,13 +97,9 @@ class _Pen:
     def special(self, name: str) -> None:
         self.tokens.append(ids()[name])
 
-    def target(self, token: int, kind: int) -> None:
-        """What the model shall say after the last token."""
-        self.targets[len(self.tokens) - 1] = (token, kind)
-
     def say(self, token: int, kind: int) -> None:
         """Write a token that the model shall have said."""
-        self.target(token, kind)
+        self.targets[len(self.tokens) - 1] = (token, kind)
         self.tokens.append(token)
 
 
@@ -106,42 +112,63 @@ class Asked(NamedTuple):
 
 
 def lesson(rng: random.Random, level: Level) -> Lesson:
-    """Draw a document and questions that fill a level's sequence."""
-    shape = rng.choice(SHAPES)
-    world = make_world(rng, rng.randint(level.fewest, level.most))
+    """Draw a sequence of a level: a drill, or a document and questions."""
+    shape, world = rng.choice(SHAPES), make_world(rng, rng.randint(level.fewest, level.most))
     pen = _Pen()
-    before, between, instruction = _template()
-    pen.special(USER)
-    recited = rng.random() < level.recitals
-    pen.write(before + shape.write(rng, world, _fill(rng, level, len(world.things), recited)))
-    if recited:
-        pen.write("\n")
-        pen.tell(shape.write(rng, world, 0), RECITAL)
-    pen.write(between)
+    if not level.questions:
+        _drill(rng, pen, world)
+        return _finished(pen, len(pen.tokens), level.tokens)
+    asked = _drawn(rng, world)
+    if level.questions == 1 or rng.random() < _SINGLE:
+        asked = asked[:1]
+    _document(rng, pen, shape, world, level, min(level.questions, len(asked)))
     done = 0
-    for asked in _drawn(rng, world):
+    for each in asked:
         if done:
             pen.special(USER)
             pen.write("Question:")
-        _ask(
-            pen,
-            shape,
-            world,
-            asked,
-            instruction if _told(rng, first=not done) else "",
-            first=not done,
-        )
+        told = not done or rng.random() < _INSTRUCTIONS
+        _ask(pen, shape, world, each, _template()[2] if told else "")
         if len(pen.tokens) > level.tokens:
             break
         done = len(pen.tokens)
     return _finished(pen, done, level.tokens) if done else lesson(rng, level)
 
 
-def _fill(rng: random.Random, level: Level, things: int, recited: bool) -> int:  # noqa: FBT001 - one caller, above
-    facts = things * _TOKENS_PER_THING * (2 if recited else 1)
-    used = 100 + facts + level.questions * _TOKENS_PER_QUESTION
-    room = max(0, level.tokens - used) // _TOKENS_PER_LINE
-    return int(room * rng.random() ** 0.5)
+def _drill(rng: random.Random, pen: _Pen, world: World) -> None:
+    """Write values with letters before them, then the same in another order with letters behind.
+
+    A question has one letter in sixty tokens, a drill one in twelve; and as letters are drawn
+    with repetition, none can be told from the others.
+    """
+    pairs = [(rng.choice(LETTERS), value) for value in (*world.sites, *world.desks)]
+    pen.special(USER)
+    pen.write("Question:\n" + "\n".join(f"({letter}) {value}" for letter, value in pairs))
+    pen.special(END)
+    pen.special(ASSISTANT)
+    for letter, value in rng.sample(pairs, len(pairs)):
+        pen.write(f" {value} (")
+        pen.tell(letter, DRILL)
+        pen.write(")")
+        pen.write(".")
+    pen.special(END)
+
+
+def _document(
+    rng: random.Random, pen: _Pen, shape: Shape, world: World, level: Level, questions: int
+) -> None:
+    """Begin the prompt of an evaluation, up to the question."""
+    before, between, _ = _template()
+    recited = rng.random() < level.recitals
+    facts = len(world.things) * _TOKENS_PER_THING * (2 if recited else 1)
+    used = _TOKENS_OF_PROMPT + facts + questions * _TOKENS_PER_QUESTION
+    fill = int(max(0, level.tokens - used) // _TOKENS_PER_LINE * rng.random() ** 0.5)
+    pen.special(USER)
+    pen.write(before + shape.write(rng, world, fill))
+    if recited:
+        pen.write("\n")
+        pen.tell(shape.write(rng, world, 0), RECITAL)
+    pen.write(between)
 
 
 def _template() -> tuple[str, str, str]:
@@ -150,71 +177,50 @@ def _template() -> tuple[str, str, str]:
     return head, tail.split(" $Q$")[0], tail.split("$C_D$")[1]
 
 
-def _told(rng: random.Random, *, first: bool) -> bool:
-    """The first question comes with the instruction of the prompt, later ones now and then."""
-    return first or rng.random() < _INSTRUCTIONS
-
-
 def _drawn(rng: random.Random, world: World) -> list[Asked]:
-    """Every fact once, in random order, so that no earlier answer tells a later one."""
-    count = len(world.things)
-    facts = [(difficulty, thing) for difficulty in DIFFICULTIES for thing in range(count)]
-    rng.shuffle(facts)
-    return [_asked(rng, difficulty, thing, count) for difficulty, thing in facts]
+    """Questions none of whose choices is one of another question.
 
-
-def _asked(rng: random.Random, difficulty: Difficulty, thing: int, count: int) -> Asked:
-    others = rng.sample([n for n in range(count) if n != thing], len(LETTERS) - 1)
-    right = rng.randrange(len(LETTERS))
-    return Asked(difficulty, (*others[:right], thing, *others[right:]), right)
-
-
-def _ask(
-    pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str, *, first: bool
-) -> None:
-    thing = asked.things[asked.right]
-    answers = world.answers(asked.difficulty)
-    easy = asked.difficulty == "easy"
-    pen.write(f" {question(shape, asked.difficulty, world.things[thing])}")
-    if not easy:
-        pen.target(ids()[f" {world.keepers[thing]}"], KEEPER)
-    pen.write("\n")
-    choices = "\n".join(
-        f"({letter}) {answers[n]}" for letter, n in zip(LETTERS, asked.things, strict=True)
-    )
-    if easy:
-        side, place = encode(f" {answers[thing]}")
-        pen.target(side, EASY_VALUE)
-        pen.write("(")
-        pen.target(place, EASY_VALUE)
-        choices = choices[1:]
-    pen.write(choices + instruction)
-    pen.special(END)
-    _answer(pen, world, asked, first=first)
-
-
-def _answer(pen: _Pen, world: World, asked: Asked, *, first: bool) -> None:
-    """One step of the reasoning after the other, then the choice: each is one thing to look up.
-
-    Only the first question teaches its letter: later, a value has stood beside several letters.
+    A value that stood beside several letters would leave open which of them is meant.
     """
-    thing, letter = asked.things[asked.right], LETTERS[asked.right]
-    value, kind = (EASY_VALUE, EASY) if asked.difficulty == "easy" else (HARD_VALUE, HARD)
+    count, four = len(world.things), len(LETTERS)
+    asked = []
+    for difficulty in DIFFICULTIES:
+        order = rng.sample(range(count), count)
+        fours = [tuple(order[n : n + four]) for n in range(0, count - four + 1, four)]
+        asked += [Asked(difficulty, things, rng.randrange(four)) for things in fours]
+    rng.shuffle(asked)
+    return asked
+
+
+def _ask(pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str) -> None:
+    """Write a question and, as targets, its answer."""
+    thing = world.things[asked.things[asked.right]]
+    answers = world.answers(asked.difficulty)
+    pairs = zip(LETTERS, asked.things, strict=True)
+    choices = "\n".join(f"({letter}) {answers[n]}" for letter, n in pairs)
+    pen.write(f" {question(shape, asked.difficulty, thing)}\n{choices}{instruction}")
+    pen.special(END)
     pen.special(ASSISTANT)
-    pen.tell(world.things[thing], WORDING)
-    if asked.difficulty == "hard":
-        pen.tell(":", WORDING)
-        pen.tell(f" {world.keepers[thing]}", KEEPER)
-    pen.tell(":", WORDING)
-    pen.tell(f" {world.answers(asked.difficulty)[thing]}", value)
-    pen.tell(" (", WORDING)
-    pen.tell(letter, CHOICE) if first else pen.write(letter)
-    pen.tell(")", WORDING)
-    pen.tell(".", WORDING)
-    pen.tell(" The correct answer is (", WORDING)
-    pen.tell(letter, kind) if first else pen.write(letter)
-    pen.tell(")", WORDING)
+    for text, kind in _chain(world, asked):
+        pen.tell(text, kind)
     pen.say(ids()[END], WORDING)
+
+
+def _chain(world: World, asked: Asked) -> Iterator[tuple[str, int]]:
+    """One step of the reasoning after the other: each is one thing to look up."""
+    thing, letter = asked.things[asked.right], LETTERS[asked.right]
+    easy = asked.difficulty == "easy"
+    yield world.things[thing], WORDING
+    if not easy:
+        yield ":", WORDING
+        yield f" {world.keepers[thing]}", KEEPER
+    yield ":", WORDING
+    yield f" {world.answers(asked.difficulty)[thing]}", EASY_VALUE if easy else HARD_VALUE
+    yield " (", WORDING
+    yield letter, EASY if easy else HARD
+    yield ")", WORDING
+    yield ".", WORDING  # apart from the bracket: both together are no word
+    yield f" {ANSWER.format(letter=letter)}", WORDING
 
 
 def _finished(pen: _Pen, used: int, size: int) -> Lesson:
