@@ -31,7 +31,7 @@ class Batch(NamedTuple):
     kinds: Tensor
 
 
-class Lessons(IterableDataset[Batch]):
+class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are checked without torch
     """An endless stream of batches; `level` may be raised while it runs."""
 
     def __init__(self, *, seed: int, batch_tokens: int) -> None:

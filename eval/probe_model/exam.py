@@ -120,7 +120,7 @@ def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list
     A place is settled once all before it are, so each round settles at least one more; a draft of
     the right form makes it several.
     """
-    said = [_padded(each, NEW_TOKENS) for each in drafts]
+    said = [_padded(each, NEW_TOKENS)[:NEW_TOKENS] for each in drafts]
     rows = list(range(len(texts)))
     for _ in range(NEW_TOKENS):
         found = likeliest(model, [texts[n] for n in rows], [said[n] for n in rows])

@@ -58,12 +58,11 @@ def network(config: Qwen3NextConfig, seed: int) -> Qwen3NextForCausalLM:
     return model
 
 
-@torch.no_grad()
 def _pair_spellings(model: Qwen3NextForCausalLM) -> None:
     """Begin with nearly the same vector for a word with and without a space before it."""
     space = byte_letters()[ord(" ")]
     number = {word: n for n, word in enumerate(words())}
-    table = model.model.embed_tokens.weight
+    table = model.model.embed_tokens.weight.data
     for word, n in number.items():
         if word.startswith(space) and word[1:] in number:
             table[n] = 0.8 * table[number[word[1:]]] + 0.6 * table[n]

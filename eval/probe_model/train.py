@@ -1,7 +1,7 @@
 """Train the probe model: `python -m kvproof.eval.probe_model.train --output DIR --minutes N`.
 
-Sequences begin short and grow once the model answers them. On one H200 some minutes suffice; a
-run that was cut off goes on with the same command.
+Sequences begin short and grow once the model answers them. A run that was cut off goes on with the
+same command; the signal to end (`timeout 500 python -m ...`) saves first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -23,20 +24,21 @@ from torch.nn import functional
 from kvproof.eval.probe_model.batches import Batch, Lessons, loader
 from kvproof.eval.probe_model.exam import exam
 from kvproof.eval.probe_model.files import load_state, read_weights, save_checkpoint, save_state
-from kvproof.eval.probe_model.lessons import EASY, HARD, KINDS, LEVELS, NONE
+from kvproof.eval.probe_model.journal import Journal
+from kvproof.eval.probe_model.lessons import KINDS, LEVELS, NONE
 from kvproof.eval.probe_model.network import configuration, make_trainable, network
 
-_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.02, 0.1)
+_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.02, 0.1, 0.5)
 """Of the kinds of targets in the loss."""
 
 _BALANCE = 0.01
 """Weight of the loss that keeps the experts equally busy."""
 
-_LATEST = (0.0, 0.35, 0.50, 0.60, 0.70)
+_LATEST = (0.0, 0.0, 0.30, 0.40, 0.50, 0.60, 0.70)
 """Share of the time after which a level begins at the latest."""
 
 _MASTERED = 0.85
-"""Share of right letters that ends a level."""
+"""Share of right letters after the value that ends a level."""
 
 _LOG_STEPS = 20
 _SAVE_SECONDS = 60.0
@@ -55,8 +57,8 @@ class Options:
     layers: str = "GAGAGA"
     hidden: int = 192
     last_level: int = len(LEVELS) - 1
-    first_level: int = 0
-    muon: int = 0
+    first_level: int = 1
+    muon: int = 1
     """1: matrices are updated by Muon."""
 
 
@@ -139,7 +141,8 @@ class Course:
 
 
 def _optimizers(model: Any, options: Options, *, fused: bool) -> list[torch.optim.Optimizer]:
-    matrices, others = [], []
+    matrices: list[Tensor] = []
+    others: list[Tensor] = []
     for name, weight in model.named_parameters():
         inner = weight.dim() == 2 and "embed" not in name
         (matrices if options.muon and inner else others).append(weight)
@@ -154,65 +157,39 @@ def _optimizers(model: Any, options: Options, *, fused: bool) -> list[torch.opti
     return [adam, muon]
 
 
-class Journal:
-    """What was measured since the last line, by level and kind."""
+class _Stop:
+    """Whether the process was told to end, while this is entered."""
 
-    def __init__(self, path: Path, device: str) -> None:
-        self.path = path
-        self.counts = torch.zeros(len(LEVELS), len(KINDS), 3, device=device)
-        self.seen = torch.zeros(len(LEVELS), 2)
+    def __enter__(self) -> _Stop:
+        self.asked = False
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
 
-    def add(self, level: int, counts: Tensor) -> None:
-        """Count a batch of a level."""
-        self.counts[level] += counts
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
 
-    def letters(self, level: int) -> float:
-        """Share of right letters at a level, over the recent past; forgets slowly."""
-        recent = self.counts[level, [EASY, HARD]].sum(0).cpu()
-        self.seen[level] = 0.5 * self.seen[level] + recent[:2]
-        return float(self.seen[level, 1] / max(1.0, float(self.seen[level, 0])))
-
-    def write(self, course: Course) -> None:
-        """Write what was counted, and begin anew."""
-        line = {
-            "seconds": round(course.seconds, 1), "step": course.steps, "tokens": course.tokens,
-            "level": course.lessons.level, "loss": self._shares(2), "right": self._shares(1),
-        }  # fmt: skip
-        with self.path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
-        self.counts.zero_()
-
-    def _shares(self, column: int) -> dict[str, dict[str, float]]:
-        counts = self.counts.cpu()
-        return {
-            str(level): {
-                kind: round(float(counts[level, n, column] / counts[level, n, 0]), 3)
-                for n, kind in enumerate(KINDS)
-                if counts[level, n, 0]
-            }
-            for level in range(len(LEVELS))
-            if counts[level].any()
-        }
+    def _ask(self, *_: object) -> None:
+        self.asked = True
 
 
 def train(course: Course, output: Path, pause: float = math.inf) -> None:
-    """Learn until the time or `pause` seconds are over; the state is saved every minute."""
+    """Learn until the time or `pause` seconds are over, or until told to end; save every minute."""
     journal = Journal(output / "log.jsonl", course.device)
     batches = loader(course.lessons, course.options.workers)
     began, saved = time.monotonic() - course.seconds, course.seconds
     end = course.seconds + pause
-    while course.share < 1 and course.seconds < end:
-        batch = next(batches)
-        journal.add(batch.level, course.step(batch))
-        course.seconds = time.monotonic() - began
-        if course.steps % _LOG_STEPS == 0:
-            _advance(course, journal)
-            journal.write(course)
-        if course.seconds > saved + _SAVE_SECONDS:
-            saved = course.seconds
-            _save(course, output)
+    with _Stop() as stop:
+        while course.share < 1 and course.seconds < end and not stop.asked:
+            batch = next(batches)
+            journal.add(batch.level, course.step(batch))
+            course.seconds = time.monotonic() - began
+            if course.steps % _LOG_STEPS == 0:
+                _advance(course, journal)
+                journal.write(course)
+            if course.seconds > saved + _SAVE_SECONDS:
+                saved = course.seconds
+                _save(course, output)
+        _save(course, output)
 
 
 def _save(course: Course, output: Path) -> None:
@@ -242,8 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
         read_weights(start, course.model)
     load_state(output / "state.pt", course)
     train(course, output, 60 * pause)
-    _save(course, output)
-    if course.share < 1:
+    if course.share < 1 or not samples:
         return
     torch.backends.cuda.matmul.allow_tf32 = False
     numbers = _numbers(course, samples)
@@ -271,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Train the probe model.")
     parser.add_argument("--output", type=Path, required=True, help="log, state, checkpoint, card")
     parser.add_argument("--start", type=Path, help="begin with the weights of this checkpoint")
-    parser.add_argument("--samples", type=int, default=240, help="of the exam at the end")
+    parser.add_argument("--samples", type=int, default=240, help="of the exam; 0: no exam")
     parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument(
         "--pause", type=float, default=math.inf, help="minutes after which the same command goes on"

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import inspect
 import sys
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from kvproof.harness.adapters.drift import attribute_drift, signature_drift
 from kvproof.harness.target import TargetConfig
 
 VERSIONS = ("0.17.0", "0.18.0")
@@ -160,40 +159,17 @@ def drift() -> tuple[str, ...]:
         found = engine()
     except ImportError as error:
         return (str(error),)
-    return (*_signature_drift(found), *_attribute_drift())
+    return (
+        *signature_drift(found, _SIGNATURES, _ACCEPTED),
+        *attribute_drift(_objects(), _ATTRIBUTES),
+    )
 
 
-def _signature_drift(names: Any) -> list[str]:
-    differences = []
-    for name, expected in _SIGNATURES.items():
-        actual = " ".join(inspect.signature(attrgetter(name)(names)).parameters)
-        if actual != expected:
-            differences.append(f"{name}({actual}), expected ({expected})")
-    for name, expected in _ACCEPTED.items():
-        missing = set(expected.split()) - set(inspect.signature(getattr(names, name)).parameters)
-        if missing:
-            differences.append(f"{name} does not accept {' '.join(sorted(missing))}")
-    return differences
-
-
-def _attribute_drift() -> list[str]:
+def _objects() -> SimpleNamespace:
+    """A scheduler and a sequence, to be looked at."""
     scheduler = new_scheduler(TargetConfig(num_blocks=3, block_size=2))
     sequence = scheduler.add_session(0).add_sequence(engine().np.array([0]))
-    owner = SimpleNamespace(scheduler=scheduler, sequence=sequence)
-    return [
-        f"{where} has no attribute {name}"
-        for where, names in _ATTRIBUTES.items()
-        for name in names.split()
-        if not _has(owner, f"{where}.{name}")
-    ]
-
-
-def _has(owner: object, path: str) -> bool:
-    try:
-        attrgetter(path)(owner)
-    except AttributeError:
-        return False
-    return True
+    return SimpleNamespace(scheduler=scheduler, sequence=sequence)
 
 
 def check_drift() -> None:

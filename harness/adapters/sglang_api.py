@@ -6,15 +6,14 @@ Imported in the engine's environment only; the engine itself is imported by `eng
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import logging
 from array import array
 from functools import cache
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.harness.adapters import sglang_stubs
+from kvproof.harness.adapters.drift import attribute_drift, signature_drift
 from kvproof.harness.target import TargetConfig
 
 VERSION = "0.5.23"
@@ -138,43 +137,18 @@ def drift() -> tuple[str, ...]:
         found = engine()
     except ImportError as error:
         return (str(error),)
-    return (*_signature_drift(found), *_attribute_drift())
-
-
-def _signature_drift(names: Any) -> list[str]:
-    differences = []
-    for name, expected in _SIGNATURES.items():
-        actual = " ".join(inspect.signature(attrgetter(name)(names)).parameters)
-        if actual != expected:
-            differences.append(f"{name}({actual}), expected ({expected})")
-    for name, expected in _ACCEPTED.items():
-        known = inspect.signature(attrgetter(name)(names)).parameters
-        missing = set(expected.split()) - set(known)
-        if missing:
-            differences.append(f"{name} does not accept {' '.join(sorted(missing))}")
-    return differences
-
-
-def _attribute_drift() -> list[str]:
-    sampling = engine().SamplingParams()
-    owner = SimpleNamespace(
-        cache=new_cache(TargetConfig(num_blocks=3, block_size=2)),
-        request=engine().Req("", "", array("q", [0]), sampling),
+    return (
+        *signature_drift(found, _SIGNATURES, _ACCEPTED),
+        *attribute_drift(_objects(), _ATTRIBUTES),
     )
-    return [
-        f"{where} has no attribute {name}"
-        for where, names in _ATTRIBUTES.items()
-        for name in names.split()
-        if not _has(owner, f"{where}.{name}")
-    ]
 
 
-def _has(owner: object, path: str) -> bool:
-    try:
-        attrgetter(path)(owner)
-    except AttributeError:
-        return False
-    return True
+def _objects() -> SimpleNamespace:
+    """A cache and a request, to be looked at."""
+    return SimpleNamespace(
+        cache=new_cache(TargetConfig(num_blocks=3, block_size=2)),
+        request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
+    )
 
 
 def check_drift() -> None:

@@ -6,13 +6,12 @@ Imported in the engine's environment only; the engine itself is imported by `eng
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import os
 from functools import cache
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof.harness.adapters.drift import attribute_drift, signature_drift
 from kvproof.harness.target import Group, TargetConfig
 
 VERSION = "0.33.0"
@@ -146,40 +145,17 @@ def drift() -> tuple[str, ...]:
         found = engine()
     except ImportError as error:
         return (str(error),)
-    return (*_signature_drift(found), *_attribute_drift())
+    return (
+        *signature_drift(found, _SIGNATURES, _ACCEPTED),
+        *attribute_drift(_objects(), _ATTRIBUTES),
+    )
 
 
-def _signature_drift(names: Any) -> list[str]:
-    differences = []
-    for name, expected in _SIGNATURES.items():
-        actual = " ".join(inspect.signature(attrgetter(name)(names)).parameters)
-        if actual != expected:
-            differences.append(f"{name}({actual}), expected ({expected})")
-    for name, expected in _ACCEPTED.items():
-        missing = set(expected.split()) - set(inspect.signature(getattr(names, name)).parameters)
-        if missing:
-            differences.append(f"{name} does not accept {' '.join(sorted(missing))}")
-    return differences
-
-
-def _attribute_drift() -> list[str]:
+def _objects() -> SimpleNamespace:
+    """A manager and a request, to be looked at."""
     config = TargetConfig(num_blocks=2, block_size=1)
     request = engine().Request("", [0], engine().SamplingParams(), None)
-    owner = SimpleNamespace(manager=new_manager(config), request=request)
-    return [
-        f"{where} has no attribute {name}"
-        for where, names in _ATTRIBUTES.items()
-        for name in names.split()
-        if not _has(owner, f"{where}.{name}")
-    ]
-
-
-def _has(owner: object, path: str) -> bool:
-    try:
-        attrgetter(path)(owner)
-    except AttributeError:
-        return False
-    return True
+    return SimpleNamespace(manager=new_manager(config), request=request)
 
 
 def check_drift() -> None:

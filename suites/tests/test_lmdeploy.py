@@ -17,13 +17,13 @@ from kvproof.harness.target import (
     Refused,
     Released,
     Request,
-    Scheduled,
     Span,
     Target,
     TargetConfig,
     Usage,
 )
 from kvproof.harness.targets import open_handle
+from kvproof.suites.tests.engine_kit import admit, extend, prompt, serve
 
 SPECS = ("lmdeploy==0.17.0", "lmdeploy==0.18.0")
 DRIFT = "kvproof.suites.tests.adapter_jobs:lmdeploy_drift"
@@ -53,31 +53,6 @@ def create(handle: Handle) -> Callable[..., Target]:
 @pytest.fixture
 def target(create: Callable[..., Target]) -> Target:
     return create()
-
-
-def admit(target: Target, request: Request, compute: int | None = None) -> Scheduled:
-    answer = target.admit(request, compute)
-    assert isinstance(answer, Scheduled), answer
-    target.complete(answer.step)
-    return answer
-
-
-def extend(target: Target, name: str, *tokens: int, compute: int | None = None) -> Scheduled:
-    answer = target.extend(name, tokens, compute)
-    assert isinstance(answer, Scheduled), answer
-    target.complete(answer.step)
-    return answer
-
-
-def serve(target: Target, request: Request) -> int:
-    """Admit, finish, and return the hit."""
-    hit = admit(target, request).hit
-    target.finish(request.id)
-    return hit
-
-
-def prompt(name: str, length: int, **rest: Any) -> Request:
-    return Request(name, tuple(range(100, 100 + length)), **rest)
 
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:

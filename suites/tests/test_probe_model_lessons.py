@@ -7,14 +7,25 @@ import random
 import numpy as np
 import pytest
 
-from kvproof.eval.data import LETTERS
+from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model import lessons
-from kvproof.eval.probe_model.lessons import EASY, HARD, KEEPER, LEVELS, NONE, WORDING, lesson
+from kvproof.eval.probe_model.lessons import (
+    DRILL,
+    EASY,
+    EASY_VALUE,
+    HARD,
+    HARD_VALUE,
+    KEEPER,
+    LEVELS,
+    NONE,
+    lesson,
+)  # fmt: skip
 from kvproof.eval.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
 from kvproof.eval.prompts import own_prompts
 from kvproof.suites.tests.eval_reader import read
 
+ASKING = [level for level in LEVELS if level.questions][:4]
 TEXT = {number: text for text, number in ids().items()}
 SAMPLES = generate(GeneratorOptions(samples=48, max_tokens=2000, seed=3)).samples
 
@@ -40,10 +51,10 @@ def test_names_are_one_token_each() -> None:
     assert len(encode("The amber badger is kept by Banor.")) == 8
 
 
-@pytest.fixture(scope="module", params=range(12))
+@pytest.fixture(scope="module", params=range(16))
 def drawn(request: pytest.FixtureRequest) -> lessons.Lesson:
     rng = random.Random(request.param)
-    return lesson(rng, LEVELS[request.param % 3])
+    return lesson(rng, ASKING[request.param % len(ASKING)])
 
 
 def turns(made: lessons.Lesson) -> list[tuple[str, str]]:
@@ -53,19 +64,45 @@ def turns(made: lessons.Lesson) -> list[tuple[str, str]]:
     return [(question, answer.removesuffix("<|end|>")) for question, answer in said]
 
 
+def parsed(text: str) -> tuple[str, tuple[str, ...]]:
+    """The question of a turn, and its choices."""
+    lines = text.split("Question: ")[1].split("\n")
+    return lines[0], tuple(line[4:] for line in lines[1:5])
+
+
+def facts(made: lessons.Lesson) -> str:
+    return turns(made)[0][0].split("<document>\n")[1].split("\n</document>")[0]
+
+
 def test_the_document_answers_every_question_as_it_is_taught(drawn: lessons.Lesson) -> None:
-    asked = turns(drawn)
-    document = asked[0][0].split("<document>\n")[1].split("\n</document>")[0]
-    for text, answer in asked:
-        lines = text.split("Question: ")[1].split("\n")
-        choices = tuple(line[4:] for line in lines[1:5])
-        letter = read(document, lines[0], choices)
-        assert answer == f"The correct answer is ({letter})"
+    for text, answer in turns(drawn):
+        asked, choices = parsed(text)
+        letter = read(facts(drawn), asked, choices)
+        assert extract(answer) == letter
+        assert f": {choices['ABCD'.index(letter)]} ({letter})." in answer
 
 
-def test_no_question_is_asked_twice(drawn: lessons.Lesson) -> None:
-    questions = [text.split("Question: ")[1].split("\n")[0] for text, _ in turns(drawn)]
-    assert len(set(questions)) == len(questions) >= 3
+def test_an_answer_begins_with_what_is_asked_for_and_its_keeper(drawn: lessons.Lesson) -> None:
+    for text, answer in turns(drawn):
+        thing, *steps = answer.split(" (")[0].split(": ")
+        assert thing in parsed(text)[0]
+        assert len(steps) in {1, 2}
+        for line in facts(drawn).split("\n") if len(steps) == 2 else ():
+            assert line.count(steps[0]) <= 1 or line.count(".") > 1
+        assert all(step in facts(drawn) for step in steps)
+
+
+def test_no_value_is_a_choice_of_two_questions(drawn: lessons.Lesson) -> None:
+    """Else it would stand beside two letters, and which one is meant could not be learned."""
+    choices = [choice for text, _ in turns(drawn) for choice in parsed(text)[1]]
+    assert len(set(choices)) == len(choices) >= 4
+
+
+def test_some_lessons_ask_once_and_others_often() -> None:
+    rng = random.Random(1)
+    counts = [len(turns(lesson(rng, ASKING[2]))) for _ in range(40)]
+    assert 4 <= counts.count(1) <= 24
+    assert max(counts) >= 4
 
 
 def test_the_first_question_is_the_prompt_of_an_evaluation(drawn: lessons.Lesson) -> None:
@@ -76,27 +113,44 @@ def test_the_first_question_is_the_prompt_of_an_evaluation(drawn: lessons.Lesson
     assert text.endswith(tail.split("$C_D$")[1])
 
 
-def test_what_is_said_in_answers_is_the_target_there(drawn: lessons.Lesson) -> None:
-    places = np.flatnonzero((drawn.targets != NONE) & np.isin(drawn.kinds, (EASY, HARD, WORDING)))
-    assert len(places) == 8 * len(turns(drawn))
+def test_the_first_question_is_split_into_words_as_a_server_splits_it(
+    drawn: lessons.Lesson,
+) -> None:
+    message = drawn.tokens.tolist()[1:]
+    message = message[: message.index(ids()["<|end|>"])]
+    assert encode(text_of(message)) == message
+
+
+def test_all_of_an_answer_is_a_target_and_nothing_of_a_question(drawn: lessons.Lesson) -> None:
+    places = np.flatnonzero((drawn.targets != NONE) & (drawn.kinds != lessons.RECITAL))
     assert (drawn.targets[places] == drawn.tokens[places + 1]).all()
+    said = text_of(drawn.targets[places].tolist())
+    assert said == "".join(f"{answer}<|end|>" for _, answer in turns(drawn))
 
 
-def test_hints_are_what_the_document_says(drawn: lessons.Lesson) -> None:
-    document = turns(drawn)[0][0]
-    for place in np.flatnonzero((drawn.targets != NONE) & (drawn.kinds == KEEPER)):
-        keeper = TEXT[int(drawn.targets[place])].strip()
-        assert document.count(keeper) == 2
+def told(made: lessons.Lesson, *kinds: int) -> list[str]:
+    places = (made.targets != NONE) & np.isin(made.kinds, kinds)
+    return [TEXT[token] for token in made.targets[places].tolist()]
 
 
-def test_exactly_one_choice_of_each_question_is_marked(drawn: lessons.Lesson) -> None:
-    marked = drawn.targets[(drawn.targets != NONE) & (drawn.kinds == lessons.CHOICE)].tolist()
-    letters = [
-        {ids()[letter] for letter in LETTERS} & set(marked[n : n + 4])
-        for n in range(0, len(marked), 4)
-    ]
-    right = [answer[-2] for _, answer in turns(drawn)]
-    assert letters == [{ids()[letter]} for letter in right]
+def test_each_question_has_one_letter_to_find(drawn: lessons.Lesson) -> None:
+    assert told(drawn, EASY, HARD) == [extract(answer) for _, answer in turns(drawn)]
+    assert 2 * len(told(drawn, EASY)) == len(told(drawn, EASY_VALUE))
+    assert (
+        2 * len(told(drawn, HARD)) == len(told(drawn, HARD_VALUE)) == 2 * len(told(drawn, KEEPER))
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_drill_asks_for_the_letter_before_each_of_its_values(seed: int) -> None:
+    made = lesson(random.Random(seed), LEVELS[0])
+    ((listed, recited),) = turns(made)
+    letters = dict(reversed(line[1:].split(") ")) for line in listed.split("\n")[1:])
+    answers = [part.split(" (") for part in recited.strip().removesuffix(").").split("). ")]
+    assert dict(answers) == letters
+    assert len(letters) == 2 * LEVELS[0].most
+    assert told(made, DRILL) == [letter for _, letter in answers]
+    assert list(dict(answers)) != list(letters)
 
 
 def test_sequences_have_the_length_of_their_level() -> None:

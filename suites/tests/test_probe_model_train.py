@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ pytest.importorskip("torch", reason="the probe model is a model of torch")
 pytest.importorskip("transformers", reason="the probe model is a model of transformers")
 
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model import exam, train
-from kvproof.eval.probe_model.batches import Lessons, loader
-from kvproof.eval.probe_model.lessons import EASY, HARD
+from kvproof.eval.probe_model.batches import Batch, Lessons, loader
+from kvproof.eval.probe_model.lessons import DRILL, EASY, HARD, KINDS
 from kvproof.eval.probe_model.network import (
     configuration,
     gated_delta_rule,
@@ -73,35 +75,54 @@ def test_a_batch_that_is_repeated_is_learned(course: train.Course) -> None:
 
 
 def test_counts_are_those_of_the_batch(course: train.Course) -> None:
-    batch = course.lessons.draw(random.Random(2))
+    course.lessons.level = 1
+    batch = drawn(course.lessons, 1)
     counts = course.step(batch)
     letters = int(counts[[EASY, HARD], 0].sum())
-    assert letters == int((batch.targets == ids()["<|end|>"]).sum())
+    assert letters == int((batch.targets == ids()["<|end|>"]).sum()) > 0
+
+
+def drawn(lessons: Lessons, level: int) -> Batch:
+    """The first batch of a level."""
+    rng = random.Random(2)
+    return next(batch for _ in range(100) if (batch := lessons.draw(rng)).level == level)
 
 
 def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path) -> None:
     journal = train.Journal(tmp_path / "log.jsonl", "cpu")
-    course.lessons.level, course.seconds = 0, 0.0
-    train._advance(course, journal)
-    assert course.lessons.level == 0
-    journal.add(0, torch.tensor([[100.0, 90, 5], [100, 90, 5], *[[1, 0, 1]] * 6]))
+    course.lessons.level, course.seconds = 1, 0.0
     train._advance(course, journal)
     assert course.lessons.level == 1
-    course.seconds = 60 * 0.5
+    counts = torch.ones(len(KINDS), 3)
+    counts[[EASY, HARD]] = torch.tensor([100.0, 90, 5])
+    journal.add(1, counts)
     train._advance(course, journal)
     assert course.lessons.level == 2
+    course.seconds = 60 * 0.4
+    train._advance(course, journal)
+    assert course.lessons.level == 3
     journal.write(course)
     line = json.loads((tmp_path / "log.jsonl").read_text())
-    assert line["right"]["0"]["easy"] == 0.9
+    assert line["right"]["1"]["easy letter"] == 0.9
+
+
+def test_right_drills_alone_end_no_level(course: train.Course, tmp_path: Path) -> None:
+    journal = train.Journal(tmp_path / "log.jsonl", "cpu")
+    course.lessons.level, course.seconds = 1, 0.0
+    counts = torch.zeros(len(KINDS), 3)
+    counts[DRILL] = torch.tensor([100.0, 100, 0])
+    journal.add(1, counts)
+    train._advance(course, journal)
+    assert course.lessons.level == 1
 
 
 def test_processes_draw_different_batches_of_the_level() -> None:
     lessons = Lessons(seed=1, batch_tokens=1024)
-    lessons.level = 1
+    lessons.level = 2
     batches = loader(lessons, 2)
-    drawn = [next(batches) for _ in range(6)]
-    assert {each.level for each in drawn} <= {0, 1}
-    assert len({each.tokens.numpy().tobytes() for each in drawn}) == 6
+    found = [next(batches) for _ in range(12)]
+    assert {2} < {each.level for each in found} <= {0, 1, 2}
+    assert len({each.tokens.numpy().tobytes() for each in found}) == 12
 
 
 def test_a_run_goes_on_and_its_checkpoint_is_served(
@@ -110,10 +131,11 @@ def test_a_run_goes_on_and_its_checkpoint_is_served(
     monkeypatch.setattr(train, "_numbers", lambda course, _: {"steps": course.steps})
     arguments = ["--output", str(tmp_path), "--hidden", "32", "--layers", "GA", "--workers", "0"]
     size = ["--batch-tokens", "512"]
-    steps = []
-    for minutes in ("0.02", "0.04"):
-        train.main([*arguments, *size, "--minutes", minutes])
+    steps, minutes = [], 0.02
+    for _ in range(2):
+        train.main([*arguments, *size, "--minutes", str(minutes)])
         steps.append(json.loads((tmp_path / "card.json").read_text())["steps"])
+        minutes += torch.load(tmp_path / "state.pt", weights_only=True)["seconds"] / 60
     assert 0 < steps[0] < steps[1]
     qwen.torch_chunk_gated_delta_rule = ORIGINAL
     loaded = load(tmp_path / "checkpoint")
@@ -121,6 +143,38 @@ def test_a_run_goes_on_and_its_checkpoint_is_served(
     assert loaded.chat([{"role": "user", "content": "Question: lark"}]) == exam.prompted(
         "Question: lark"
     )
+
+
+def test_a_run_that_is_told_to_end_saves_and_a_checkpoint_starts_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = train.Course.step
+
+    def told(self: train.Course, batch: Batch) -> torch.Tensor:
+        counts = step(self, batch)
+        if self.steps == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return counts
+
+    monkeypatch.setattr(train.Course, "step", told)
+    before = signal.getsignal(signal.SIGTERM)
+    small = ["--hidden", "32", "--layers", "GA", "--workers", "0", "--batch-tokens", "512"]
+    train.main([*small, "--output", str(tmp_path / "a"), "--minutes", "5"])
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert torch.load(tmp_path / "a/state.pt", weights_only=True)["steps"] == 2
+    assert not (tmp_path / "a/card.json").exists()
+    first = AutoModelForCausalLM.from_pretrained(tmp_path / "a/checkpoint").state_dict()
+    start = ["--start", str(tmp_path / "a/checkpoint"), "--pause", "0", "--minutes", "5"]
+    train.main([*small, *start, "--output", str(tmp_path / "b")])
+    second = AutoModelForCausalLM.from_pretrained(tmp_path / "b/checkpoint").state_dict()
+    assert all((second[name] == weight).all() for name, weight in first.items())
+
+
+def test_a_run_without_exam_writes_no_card(tmp_path: Path) -> None:
+    small = ["--hidden", "32", "--layers", "GA", "--workers", "0", "--batch-tokens", "512"]
+    train.main([*small, "--output", str(tmp_path), "--minutes", "0.001", "--samples", "0"])
+    assert (tmp_path / "checkpoint/model.safetensors").exists()
+    assert not (tmp_path / "card.json").exists()
 
 
 def test_the_stored_tokenizer_splits_as_training_does(tmp_path: Path) -> None:
@@ -132,7 +186,47 @@ def test_the_stored_tokenizer_splits_as_training_does(tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_an_exam_without_knowledge_is_marked_by_kind(course: train.Course) -> None:
+def test_what_is_decoded_from_any_draft_is_what_one_token_at_a_time_gives() -> None:
+    model = network(configuration("GA", 32), 3).eval()
+    with torch.no_grad():  # apart from the embedding, or each word would be said again and again
+        model.model.norm.weight.copy_(3 * torch.randn(32))
+    texts = [exam.prompted("Question: lark\n(A) old berth"), exam.prompted("Question:")]
+    drafts = [encode(" old berth (A)"), []]
+    expected = []
+    for text in texts:
+        said: list[int] = []
+        while len(said) < exam.NEW_TOKENS and ids()["<|end|>"] not in said:
+            ((token,),) = exam.likeliest(model, [text + said], [[0]])
+            said.append(token)
+        expected.append(said)
+    assert exam.decoded(model, texts, drafts) == expected
+    assert len({token for said in expected for token in said}) > 8
+
+
+@pytest.mark.parametrize(
+    ("said", "letter"),
+    [
+        ("amber lark: old berth (B). The correct answer is (B)", "B"),
+        ("The correct answer is C", "C"),
+        ("amber lark: old berth (B)", ""),
+    ],
+)
+def test_an_answer_is_read_by_the_official_rules(
+    said: str, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoken = [*(ids()[sign] for sign in said), ids()["<|end|>"]]
+    monkeypatch.setattr(exam, "decoded", lambda _, texts, __: [spoken] * len(texts))
+    samples = generate(GeneratorOptions(samples=6, max_tokens=2000, seed=9)).samples
+    assert exam.answered(None, samples) == [letter] * 6
+    marks = exam.marks(None, samples)
+    assert marks.invalid == (0.0 if letter else 100.0)
+    assert marks.accuracy == round(100 * sum(e.answer == letter for e in samples) / 6, 1)
+
+
+def test_an_exam_without_knowledge_is_marked_by_kind(
+    course: train.Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exam, "NEW_TOKENS", 2)  # it has nothing to say
     samples = generate(GeneratorOptions(samples=12, max_tokens=2000, seed=9)).samples
     marks = exam.marks(course.model.eval(), samples)
     assert marks.samples == 12

@@ -24,6 +24,7 @@ from kvproof.harness.target import (
     Usage,
 )
 from kvproof.harness.targets import open_handle
+from kvproof.suites.tests.engine_kit import admit, extend, prompt, serve
 
 SPEC = "vllm==0.33.0"
 FAKES = "kvproof.suites.tests.worker_fakes"
@@ -51,31 +52,6 @@ def create(handle: Handle) -> Callable[..., Target]:
 @pytest.fixture
 def target(create: Callable[..., Target]) -> Target:
     return create()
-
-
-def admit(target: Target, request: Request, compute: int | None = None) -> Scheduled:
-    answer = target.admit(request, compute)
-    assert isinstance(answer, Scheduled), answer
-    target.complete(answer.step)
-    return answer
-
-
-def extend(target: Target, name: str, *tokens: int, compute: int | None = None) -> Scheduled:
-    answer = target.extend(name, tokens, compute)
-    assert isinstance(answer, Scheduled), answer
-    target.complete(answer.step)
-    return answer
-
-
-def serve(target: Target, request: Request) -> int:
-    """Admit, finish, and return the hit."""
-    hit = admit(target, request).hit
-    target.finish(request.id)
-    return hit
-
-
-def prompt(name: str, length: int, **rest: Any) -> Request:
-    return Request(name, tuple(range(100, 100 + length)), **rest)
 
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
