@@ -7,6 +7,7 @@ improved until the model repeats it: the fixed point is what token by token woul
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -117,8 +118,8 @@ def _groups(lengths: list[int]) -> Iterable[list[int]]:
 def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list[list[int]]:
     """Continue texts greedily, up to the end token or `NEW_TOKENS`.
 
-    A place is settled once all before it are, so each round settles at least one more; a draft of
-    the right form makes it several.
+    A round settles all that the model repeats of its guess and the place after it, so it takes as
+    many rounds as words of the draft are others, and never more than `NEW_TOKENS`.
     """
     said = [_padded(each, NEW_TOKENS)[:NEW_TOKENS] for each in drafts]
     rows = list(range(len(texts)))
@@ -126,11 +127,18 @@ def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list
         found = likeliest(model, [texts[n] for n in rows], [said[n] for n in rows])
         moved = [_cut(mine) != _cut(said[n]) for n, mine in zip(rows, found, strict=True)]
         for n, mine in zip(rows, found, strict=True):
-            said[n] = mine
+            said[n] = _mended(said[n], mine)
         rows = [n for n, open_ in zip(rows, moved, strict=True) if open_]
         if not rows:
             break
     return [_cut(each) for each in said]
+
+
+def _mended(guess: list[int], found: list[int]) -> list[int]:
+    """Correct the first place where the model says something else; what follows was not asked."""
+    pairs = zip(guess, found, strict=True)
+    settled = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) + 1
+    return found[:settled] + guess[settled:]
 
 
 def _cut(answer: list[int]) -> list[int]:

@@ -10,7 +10,8 @@ values follow and are never asked for; drills teach to look up what stands befor
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -138,10 +139,14 @@ def lesson(rng: random.Random, level: Level) -> Lesson:
 def _drill(rng: random.Random, pen: _Pen, world: World) -> None:
     """Write values with letters before them, then the same in another order with letters behind.
 
-    A question has one letter in sixty tokens, a drill one in twelve; and as letters are drawn
-    with repetition, none can be told from the others.
+    A question has one letter in sixty tokens, a drill one in twelve. In every second drill the
+    letters are drawn, so that none can be told from the others; else they follow each other as in
+    questions.
     """
-    pairs = [(rng.choice(LETTERS), value) for value in (*world.sites, *world.desks)]
+    values = (*world.sites, *world.desks)
+    drawn = rng.random() < 0.5
+    letters: Iterable[str] = rng.choices(LETTERS, k=len(values)) if drawn else cycle(LETTERS)
+    pairs = list(zip(letters, values, strict=False))
     pen.special(USER)
     pen.write("Question:\n" + "\n".join(f"({letter}) {value}" for letter, value in pairs))
     pen.special(END)

@@ -153,6 +153,14 @@ def test_a_drill_asks_for_the_letter_before_each_of_its_values(seed: int) -> Non
     assert list(dict(answers)) != list(letters)
 
 
+def test_letters_of_drills_follow_each_other_in_some_and_are_drawn_in_others() -> None:
+    rng = random.Random(1)
+    texts = [turns(lesson(rng, LEVELS[0]))[0][0] for _ in range(20)]
+    orders = ["".join(line[1] for line in text.split("\n")[1:]) for text in texts]
+    assert 3 <= orders.count("ABCD" * 5) <= 17
+    assert len(set(orders)) == 1 + len(orders) - orders.count("ABCD" * 5)
+
+
 def test_sequences_have_the_length_of_their_level() -> None:
     for number, level in enumerate(LEVELS):
         made = lesson(random.Random(number), level)
