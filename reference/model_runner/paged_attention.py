@@ -71,6 +71,9 @@ def why_not_paged(pages: PageMap) -> str:
 @contextmanager
 def attending(model: Any, reader: Reader) -> Iterator[None]:
     """Let the forwards inside attend through `reader`."""
+    # Here and not on import: a second copy of this module would leave its own behind.
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, _no_mask)
     before = _implementation(model)
     _switch(model, NAME)
     token = _reader.set(reader)
@@ -129,7 +132,3 @@ def _attend(
 
 def _no_mask(*_: Any, **__: Any) -> None:
     """Make none: each row sees its own pages, up to its own length."""
-
-
-AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, _no_mask)
