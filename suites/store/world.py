@@ -87,7 +87,8 @@ class World:
             return None
         numbers, lost = list(dict.fromkeys(keys)), actor.link.lose
         sizes = {key(n): self._sizes[n] for n in numbers}
-        present = {n: life for n, life in self.model.of(actor.space).items() if n in numbers}
+        there = self.model.of(actor.space)
+        present = {n: there[n] for n in numbers if n in there}  # in the order of giving them back
         idle = self.model.idle(self.held() | set(present.values()))
         reservation = self._call(actor, lambda: actor.client.reserve(sizes))
         views = {n: reservation.views[key(n)] for n in numbers if key(n) in reservation.views}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvproof.suites.part import Recorder
 from kvproof.suites.store.part import PART
 from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 
@@ -134,6 +135,19 @@ def test_the_cache_server_passes_and_everything_is_seen():
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
     falls(PART, FAULTS.index(fault), fault)
+
+
+def test_what_an_abort_gives_back_was_used_in_the_order_in_which_it_was_asked_for():
+    """The oracle once took the order in which objects were stored: a false alarm."""
+    config = {"sizes": [100] * 4, "verify": False, "theme": "", "arena": 3 * 128}
+    world = PART.world(config, Recorder(PART.properties))
+    world.apply("join", provable=True, space="a")
+    for key in (0, 1):
+        world.apply("store", keys=[key])
+    world.apply("reserve", keys=[1, 0])
+    world.apply("abort", room=0)
+    for key in (2, 3):  # the second makes room by 1, the longest unused
+        assert world.apply("store", keys=[key]) == f"1 of [{key}] are there"
 
 
 def test_every_property_has_its_fault():
