@@ -25,7 +25,8 @@ from kvproof.harness.records import Run, read_run
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
 TARGETS = "kvproof.suites.tests.cli_targets"
 FAULT = "kvproof.suites.tests.faults:last_block_off_by_one"
-ENGINE = next(str(each) for each in environments.known() if each.engine == "vllm")
+VLLM = next(each for each in environments.known() if each.engine == "vllm")
+ENGINE = str(VLLM)
 """An engine that runs in a worker, whatever is installed."""
 _LONGEST = 60
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
@@ -199,13 +200,12 @@ def nothing_is_left_of(running: Started, *workers: int) -> bool:
 
 def fake_engine(home: Path, factory: str) -> None:
     """An environment of `ENGINE` whose worker serves a target of this project instead."""
-    wanted = environments.known()[0]
-    directory = home / "targets" / f"{wanted.engine}-{wanted.version}"
+    directory = home / "targets" / f"{VLLM.engine}-{VLLM.version}"
     python = directory / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$1" "$2" --factory {factory}\n')
     python.chmod(0o755)
-    marker = {"lock": environments._lock_hash(wanted), "python": ""}
+    marker = {"lock": environments._lock_hash(VLLM), "python": ""}
     (directory / "kvproof.json").write_bytes(msgspec.json.encode(marker))
 
 

@@ -18,6 +18,7 @@ from kvproof.suites import levels
 from kvproof.suites.tests.cli_kit import (
     ENGINE,
     TARGETS,
+    VLLM,
     Started,
     closed_run,
     fake_engine,
@@ -145,7 +146,7 @@ def test_a_worker_killed_from_outside_is_a_verdict_about_its_target(tmp_path: Pa
 
 
 def test_the_same_with_the_real_engine(tmp_path: Path) -> None:
-    if environments.state(environments.known()[0]) != "installed":
+    if environments.state(VLLM) != "installed":
         pytest.skip(f"kvproof targets install {ENGINE}")
     _kill_the_worker(tmp_path)
 
