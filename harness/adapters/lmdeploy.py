@@ -14,9 +14,9 @@ Imported in the engine's environment; the engine itself is imported when a targe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 from kvproof.harness.adapters.lmdeploy_api import (
     UNLIMITED,
@@ -26,6 +26,7 @@ from kvproof.harness.adapters.lmdeploy_api import (
     new_scheduler,
     version,
 )
+from kvproof.harness.adapters.refusals import off
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
     Batch,
@@ -90,13 +91,6 @@ def _profile() -> Profile:
         eviction_order="undeclared",
         unsupported=_UNSUPPORTED,
     )
-
-
-def _off(verb: str, capability: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, _UNSUPPORTED[capability])
-
-    return refuse
 
 
 class LmdeployTarget:
@@ -252,10 +246,10 @@ class LmdeployTarget:
     preempt = finish
     """A victim of an eviction gives its blocks back and starts again from its first token."""
 
-    pin = _off("pin", "pins")
-    unpin = _off("unpin", "pins")
-    experts = _off("experts", "experts")
-    lookup = _off("lookup", "lookup")
+    pin = off("pin", _UNSUPPORTED["pins"])
+    unpin = off("unpin", _UNSUPPORTED["pins"])
+    experts = off("experts", _UNSUPPORTED["experts"])
+    lookup = off("lookup", _UNSUPPORTED["lookup"])
 
     def batch(self, request_ids: tuple[str, ...]) -> Batch:
         """Padded and expanded as for a forward pass."""

@@ -20,8 +20,9 @@ import hashlib
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
+from kvproof.harness.adapters.refusals import off
 from kvproof.harness.adapters.sglang_api import (
     VERSION,
     check_drift,
@@ -83,13 +84,6 @@ PROFILE = Profile(
         "encode": "the encoder's own cache decides which spans it computes",
     },
 )
-
-
-def _off(verb: str, capability: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, PROFILE.unsupported[capability])
-
-    return refuse
 
 
 class SglangTarget:
@@ -312,11 +306,11 @@ class SglangTarget:
         self._retracted[request_id] = native
         return Released((table,))
 
-    pin = _off("pin", "pins")
-    unpin = _off("unpin", "pins")
-    batch = _off("batch", "batch")
-    experts = _off("experts", "experts")
-    lookup = _off("lookup", "lookup")
+    pin = off("pin", PROFILE.unsupported["pins"])
+    unpin = off("unpin", PROFILE.unsupported["pins"])
+    batch = off("batch", PROFILE.unsupported["batch"])
+    experts = off("experts", PROFILE.unsupported["experts"])
+    lookup = off("lookup", PROFILE.unsupported["lookup"])
 
     def evict(self, count: int) -> Evicted:
         """Never called: whole leaves go."""

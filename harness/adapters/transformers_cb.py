@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from kvproof.harness.adapters.refusals import off
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
     Completed,
@@ -72,13 +72,6 @@ PROFILE = Profile(
         "index": "one flat hash map: an entry may outlive the block before it",
     },
 )
-
-
-def _off(verb: str, capability: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, PROFILE.unsupported[capability])
-
-    return refuse
 
 
 class _Step(NamedTuple):
@@ -223,11 +216,11 @@ class TransformersTarget:
         self._dropped += sorted(hashed - self._ledger.block_to_hash.keys())
         return Released((table,))
 
-    pin = _off("pin", "pins")
-    unpin = _off("unpin", "pins")
-    batch = _off("batch", "batch")
-    experts = _off("experts", "experts")
-    evict = _off("evict", "evict")
+    pin = off("pin", PROFILE.unsupported["pins"])
+    unpin = off("unpin", PROFILE.unsupported["pins"])
+    batch = off("batch", PROFILE.unsupported["batch"])
+    experts = off("experts", PROFILE.unsupported["experts"])
+    evict = off("evict", PROFILE.unsupported["evict"])
 
     # --- the whole cache ---
 

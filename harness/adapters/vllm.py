@@ -12,10 +12,11 @@ Imported in the engine's environment; the engine itself is imported when a targe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from kvproof.harness.adapters.refusals import off
 from kvproof.harness.adapters.vllm_api import VERSION, check_drift, engine, hasher, new_manager
 from kvproof.harness.adapters.vllm_cycle import make_cycle
 from kvproof.harness.errors import UnsupportedVerb
@@ -70,13 +71,6 @@ PROFILE = Profile(
         "index": "one flat hash map: an entry may outlive the block before it",
     },
 )
-
-
-def _off(verb: str, capability: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise UnsupportedVerb(verb, PROFILE.unsupported[capability])
-
-    return refuse
 
 
 class _Step(NamedTuple):
@@ -241,10 +235,10 @@ class VllmTarget:
     preempt = finish
     """vLLM frees the blocks and starts again from zero computed tokens."""
 
-    pin = _off("pin", "pins")
-    unpin = _off("unpin", "pins")
-    batch = _off("batch", "batch")
-    experts = _off("experts", "experts")
+    pin = off("pin", PROFILE.unsupported["pins"])
+    unpin = off("unpin", PROFILE.unsupported["pins"])
+    batch = off("batch", PROFILE.unsupported["batch"])
+    experts = off("experts", PROFILE.unsupported["experts"])
 
     def evict(self, count: int) -> Evicted:
         """Cached-only blocks in the order of the free queue."""
