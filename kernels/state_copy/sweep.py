@@ -31,14 +31,15 @@ DTYPES = {
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Random rows to read; every other row is poison."""
+    """Random rows to read, row 0 among them, so that copying it shows; others are poison."""
     pairs, padding = int(case["pairs"]), int(case["padding"])
     rows = 2 * pairs + 2
     order = 1 + source.permutation(rows - 1)
     sources, destinations = source.put(order[:pairs]), source.put(order[pairs : 2 * pairs])
+    filled = torch.cat([sources.new_zeros(1), sources])
     arguments: Arguments = {
-        "conv": _pool(case, "conv", rows, sources, source),
-        "ssm": _pool(case, "ssm", rows, sources, source),
+        "conv": _pool(case, "conv", rows, filled, source),
+        "ssm": _pool(case, "ssm", rows, filled, source),
         "sources": sources,
         "destinations": destinations,
     }
