@@ -10,19 +10,15 @@ apart. `namespace` is that with the namespace ignored.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from kvproof.eval.generator import generate
 from kvproof.eval.prompts import own_prompts
 from kvproof.harness.errors import UsageError
+from kvproof.suites.faults.planting import plant
 
 
 class Edit(NamedTuple):
@@ -31,6 +27,11 @@ class Edit(NamedTuple):
     module: str
     old: str
     new: str
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.module
 
 
 class Fault(NamedTuple):
@@ -105,42 +106,6 @@ FAULTS = {
 }
 
 
-class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads one module of kvproof, as an edit changes it."""
-
-    def __init__(self, edit: Edit) -> None:
-        self.edit, self.name = edit, f"kvproof.{edit.module}"
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """See `MetaPathFinder`."""
-        del path, target  # where it really is, the other finders know
-        if fullname != self.name:
-            return None
-        sys.meta_path.remove(self)
-        found = importlib.util.find_spec(fullname)
-        assert found is not None
-        assert found.origin is not None
-        return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """See `Loader`. Raises ImportError if the edit does not fit the module any more."""
-        path = Path(str(module.__file__))
-        source = path.read_text(encoding="utf-8")
-        if source.count(self.edit.old) != 1:
-            raise ImportError(f"{self.name} has not once {self.edit.old!r}")
-        changed = source.replace(self.edit.old, self.edit.new)
-        exec(compile(changed, str(path), "exec"), vars(module))  # noqa: S102 - our own source
-
-
-def plant(edits: Sequence[Edit]) -> None:
-    """Have modules imported with these changes; none of them is imported yet."""
-    for edit in edits:
-        assert f"kvproof.{edit.module}" not in sys.modules, edit.module
-        sys.meta_path.insert(0, Changed(edit))
-
-
 def tenant_first() -> None:
     """Have the server ask for another tenant before it is ready."""
     from kvproof.harness.cli import serve
@@ -191,7 +156,8 @@ def main(arguments: Sequence[str]) -> None:
     name, *rest = arguments or [""]
     if name not in FAULTS:
         sys.exit(f"there is no fault {name!r}: one of {', '.join(FAULTS)}")
-    plant(FAULTS[name].edits)
+    for edit in FAULTS[name].edits:
+        plant(edit)
     if FAULTS[name].tenant:
         tenant_first()
     from kvproof.harness.cli import main as run

@@ -13,16 +13,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from kvproof.suites.faults.catalogue import Fault
+
+class Change(Protocol):
+    """`new` in the place of `old`, in one module below `kvproof`."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def module(self) -> str:
+        """Below `kvproof`, dotted."""
+
+    @property
+    def old(self) -> str:
+        """Lines that are there exactly once."""
+
+    @property
+    def new(self) -> str:
+        """What stands in their place."""
 
 
 class Unfit(ValueError):
     """The catalogue and the code have grown apart."""
 
 
-def changed(fault: Fault, source: str) -> str:
+def changed(fault: Change, source: str) -> str:
     """Return `source` with the fault. Raises Unfit unless `old` occurs in it exactly once."""
     times = source.count(fault.old)
     if times != 1:
@@ -42,7 +60,7 @@ def origin(module: str) -> Path:
     raise Unfit(f"there is no module kvproof.{module}")
 
 
-def plant(fault: Fault) -> None:
+def plant(fault: Change) -> None:
     """Let the fault's module be imported with the fault. Raises Unfit."""
     name = f"kvproof.{fault.module}"
     if name in sys.modules:
