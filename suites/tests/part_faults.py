@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hypothesis import Phase, settings
@@ -15,7 +16,7 @@ from kvproof.suites.tests.planted import Fault, load, plant
 
 UNSHRUNK = settings(BUDGETS["pr"], phases=[Phase.generate])
 SEEDS = 4
-"""Where a fault is not seen at once: most are with the first."""
+"""Tried one after the other where the derandomised draws do not show a fault: most do."""
 
 
 class Planted(NamedTuple):
@@ -42,13 +43,33 @@ def catalogued(suite: str) -> tuple[Planted, ...]:
     return tuple(from_catalogue(fault) for fault in of_suite(suite))
 
 
-def sees_everything(part: Part) -> None:
-    """The part passes, evaluates every property and meets every situation."""
-    seen = explore(part, UNSHRUNK)
-    assert (seen.violation, seen.died) == (None, None), seen.violation or seen.died
-    assert set(seen.checks) == {prop.name for prop in part.properties}
+def fallen(explored: Callable[[int | None], Any]) -> Any:
+    """The first exploration of some seeds that finds a violation, or else the last.
+
+    One seed is not enough: Hypothesis draws constants of the modules that are loaded, so that
+    what a seed draws depends on the tests that ran before.
+    """
+    seen = explored(None)
+    for seed in range(SEEDS):
+        if seen.violation is not None:
+            break
+        seen = explored(seed)
+    return seen
+
+
+def sees_everything(part: Part, budget: settings = UNSHRUNK) -> None:
+    """The part passes, evaluates every property and meets every situation, if not at once."""
     needed = {situation for prop in part.properties for situation in prop.situations}
-    assert needed <= set(seen.situations)
+    checked, met = set[str](), set[str]()
+    for seed in (None, *range(SEEDS)):
+        seen = explore(part, budget, seed=seed)
+        assert (seen.violation, seen.died) == (None, None), seen.violation or seen.died
+        checked |= set(seen.checks)
+        met |= set(seen.situations)
+        if needed <= met:
+            break
+    assert checked == {prop.name for prop in part.properties}
+    assert needed <= met, needed - met
 
 
 def broken(part: Part, index: int, fault: Planted) -> Part:
@@ -59,13 +80,10 @@ def broken(part: Part, index: int, fault: Planted) -> Part:
     return found
 
 
-def falls(part: Part, index: int, fault: Planted, *, seeds: int = 0) -> None:
-    """The fault is found by its property, and told by nothing else; one of `seeds` has to do."""
+def falls(part: Part, index: int, fault: Planted) -> None:
+    """The fault is found by its property, and told by nothing else."""
     copy = broken(part, index, fault)
     others = {prop.name for prop in part.properties} - {fault.property}
-    drawn = range(seeds) if seeds else [None]
-    runs = (explore(copy, UNSHRUNK, seed=seed, tolerate=others) for seed in drawn)
-    seen = [run for run in runs if run.violation or not seeds][:1]
-    assert seen, f"{fault.story} survived {seeds} seeds"
-    assert seen[0].violation is not None, (seen[0].died, seen[0].tolerated)
-    assert seen[0].violation.property == fault.property
+    seen = fallen(lambda seed: explore(copy, UNSHRUNK, seed=seed, tolerate=others))
+    assert seen.violation is not None, (seen.died, seen.tolerated)
+    assert seen.violation.property == fault.property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import Phase, settings
 
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.keys.part import PART
@@ -13,16 +12,12 @@ from kvproof.suites.keys.world import World
 from kvproof.suites.part import PartViolation, run
 from kvproof.suites.part_machine import explore
 from kvproof.suites.tests import planted
+from kvproof.suites.tests.part_faults import UNSHRUNK, fallen, sees_everything
 from kvproof.suites.tests.planted import Fault
-
-QUICK = settings(BUDGETS["pr"], phases=(Phase.generate,))
 
 
 def test_all_situations_occur_and_every_property_holds():
-    seen = explore(PART, BUDGETS["pr"])
-    assert (seen.violation, seen.died) == (None, None)
-    assert {s for prop in PART.properties for s in prop.situations} <= set(seen.situations)
-    assert {prop.name for prop in PART.properties} == set(seen.checks)
+    sees_everything(PART, BUDGETS["pr"])
 
 
 FAULTS = {
@@ -80,7 +75,7 @@ def test_a_mistake_falls_to_its_property(name):
     subject = planted.load(f"keys_{name}", "reference.identity")
     part = PART._replace(world=partial(World, subject=subject))
     others = {each.name for each in PART.properties} - {prop}
-    seen = explore(part, QUICK, tolerate=others)
+    seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))
     assert isinstance(seen.violation, PartViolation)
     assert seen.violation.property == prop
     operations = [(each.verb, each.arguments) for each in seen.violation.history.operations]

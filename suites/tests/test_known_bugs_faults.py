@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import Phase, settings
 
 from kvproof.harness.handles import InProcessHandle
 from kvproof.suites import known_bugs, part_machine
 from kvproof.suites.cache import explore as cache_explore
-from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.exploration import Exploration
 from kvproof.suites.faults.catalogue import Fault, find
 from kvproof.suites.levels import catalogue
 from kvproof.suites.property import Level
 from kvproof.suites.tests import planted
-
-QUICK = settings(BUDGETS["pr"], phases=(Phase.generate,))
-
+from kvproof.suites.tests.part_faults import UNSHRUNK, fallen
 
 NAMES = (
     "namespace_untagged",
@@ -43,7 +39,7 @@ CORE = ("namespace_untagged",)
 """What one group of full attention shows is sooner found there."""
 
 
-def explore(fault: Fault) -> Exploration:
+def explore(fault: Fault, seed: int | None) -> Exploration:
     planted.plant(fault.name, planted.Fault(fault.module, fault.old, fault.new))
     properties = {prop.name for prop in catalogue("full")[fault.suite]}
     others = properties - {fault.property}
@@ -51,9 +47,9 @@ def explore(fault: Fault) -> Exploration:
         make = planted.load(fault.name, "harness.adapters.reference").make_target
         handle = InProcessHandle(f"reference with {fault.name}", make)
         level: Level = "core" if fault.name in CORE else "full"
-        return cache_explore.explore(handle, QUICK, level=level, tolerate=others)
+        return cache_explore.explore(handle, UNSHRUNK, level=level, seed=seed, tolerate=others)
     part = planted.load(fault.name, f"suites.{fault.suite}.part").PART
-    return part_machine.explore(part, QUICK, tolerate=others)
+    return part_machine.explore(part, UNSHRUNK, seed=seed, tolerate=others)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,6 +62,6 @@ def test_the_table_names_the_property_that_has_to_find_it(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_planted_bug_falls_to_its_property(name):
     fault = find(name)
-    seen = explore(fault)
+    seen = fallen(lambda seed: explore(fault, seed))
     assert seen.violation is not None, f"{name} survived {seen.test_cases} histories: {seen.died}"
     assert seen.violation.property == fault.property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.experts.part import PART
-from kvproof.suites.tests.part_faults import SEEDS, Planted, catalogued, falls
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls
 
 FAULTS = (
     *catalogued("experts"),
@@ -49,7 +49,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault, seeds=SEEDS)
+    falls(PART, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():

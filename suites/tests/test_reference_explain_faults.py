@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.explain.part import PART
-from kvproof.suites.tests.part_faults import SEEDS, Planted, falls
+from kvproof.suites.tests.part_faults import Planted, falls
 
 FAULTS = (
     Planted(
@@ -62,7 +62,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault, seeds=SEEDS)
+    falls(PART, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():

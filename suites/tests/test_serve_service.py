@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from threading import Event
 
 import pytest
 
 from kvproof.reference.config import CacheConfig
-from kvproof.reference.engine import Engine
+from kvproof.reference.engine import Engine, Output
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.server.engine_loop import Order
 from kvproof.reference.server.errors import ApiError
@@ -56,13 +57,26 @@ def test_questions_that_fail_fail_their_asker_only() -> None:
     assert asyncio.run(ask()) == 7
 
 
-def test_leaving_early_cancels_the_rest() -> None:
+def test_leaving_early_cancels_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine waits after its first tokens, so that no answer ends before its reader leaves."""
+
     async def leave() -> tuple[int, int]:
         made = service()
+        told, left, step = Event(), Event(), made.engine.step
+
+        def step_until_told() -> list[Output]:
+            assert not told.is_set() or left.wait(60)
+            outputs = step()
+            if outputs:
+                told.set()
+            return outputs
+
+        monkeypatch.setattr(made.engine, "step", step_until_told)
         made.start()
         orders = [order(made, name, 40) for name in "ab"]
         async with aclosing(made.answers(orders)) as pieces:
             await anext(pieces)
+        left.set()
         held = await made.between_steps(lambda: made.engine.cache.usage().held)
         await made.stop()
         return held, made.loop.outcomes["cancelled"]
