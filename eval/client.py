@@ -150,6 +150,18 @@ class Client:
         """Send an order without content, such as to empty the cache. Raises OSError."""
         self._simple("POST", path)
 
+    @contextmanager
+    def exchange(
+        self, method: str, path: str, body: bytes, *, timeout: float, whole: bool = False
+    ) -> Iterator[Answer]:
+        """Send one request as it is; leaving the block closes its connection, done or not.
+
+        `whole`: as for `_request`. Raises OSError, HTTPException, Malformed, Aborted.
+        """
+        deadline = time.monotonic() + timeout
+        with self._request(method, path, body, deadline, whole=whole) as answer:
+            yield answer
+
     def _simple(self, method: str, path: str) -> Any:
         deadline = time.monotonic() + self._timeout
         try:

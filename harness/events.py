@@ -35,7 +35,7 @@ class TargetStarted(Event, tag="target_started", frozen=True, kw_only=True):
     engine: str
     version: str
     profile: dict[str, Any]
-    isolation: Literal["in_process", "worker"]
+    isolation: Literal["in_process", "worker", "server"]
     python: str = ""
 
 

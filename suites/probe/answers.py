@@ -1,0 +1,145 @@
+"""What one request was answered: text, tokens with their log-probabilities, and counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+Trouble: TypeAlias = Literal["refused", "busy", "failed", "dropped", "malformed", "timeout"]
+"""Why there is no answer. `refused`: 4xx. `busy`: 429 and 5xx but 500. `failed`: 500, or an error
+in the place of an answer."""
+
+_MOST = 300
+"""Characters of foreign text in a message."""
+
+
+class NoAnswer(Exception):
+    """A request has no answer; `status` is 0 if there was none."""
+
+    def __init__(self, trouble: Trouble, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.trouble, self.status = trouble, status
+
+
+class Token(NamedTuple):
+    """One token of an answer."""
+
+    text: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+    """(token, log-probability) of the likeliest."""
+
+    def most(self, other: str) -> float:
+        """Return the log-probability of `other` in this place, or the most it can have had."""
+        told = dict(self.top)
+        if other in told:
+            return told[other]
+        known = dict(self.top) | {self.text: self.logprob}
+        rest = 1.0 - sum(math.exp(value) for value in known.values())
+        bound = math.log(rest) if rest > 1e-12 else -math.inf
+        return min([bound, *told.values()])
+
+
+class Answer(NamedTuple):
+    """A whole answer."""
+
+    text: str
+    finish: str = ""
+    tokens: tuple[Token, ...] = ()
+    """Empty if the server tells no log-probabilities."""
+    ids: tuple[int, ...] = ()
+    """Of the generated tokens; empty unless the server tells them."""
+    prompt: int = 0
+    """Tokens of the prompt, as the server counted them."""
+    cached: int | None = None
+    """Of these, tokens found in the cache; None: not told."""
+    odd: str = ""
+    """What was told in its place and is no count."""
+
+    @property
+    def summary(self) -> str:
+        """Return one line for people."""
+        told = "" if self.cached is None else f", {self.cached} cached"
+        return f"{self.text[:60]!r} ({self.prompt} prompt tokens{told})"
+
+
+def read_answer(data: bytes) -> Answer:
+    """Read the body of a completion or chat completion. Raises NoAnswer."""
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise NoAnswer("malformed", f"no JSON: {shown(data)}") from None
+    if isinstance(body, dict) and body.get("error"):
+        raise NoAnswer("failed", f"an error under status 200: {error_text(data)}")
+    try:
+        return _read(body)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise NoAnswer("malformed", f"no completion: {shown(data)}") from None
+
+
+def _read(body: Any) -> Answer:
+    choice, usage = body["choices"][0], body.get("usage") or {}
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    text = _said(choice["message"]) if "message" in choice else choice["text"]
+    if not isinstance(text, str | None):
+        raise TypeError(text)
+    return Answer(
+        text=text or "",
+        finish=str(choice.get("finish_reason") or ""),
+        tokens=_tokens(choice.get("logprobs")),
+        ids=tuple(map(int, choice.get("token_ids") or ())),
+        prompt=_count(usage.get("prompt_tokens")) or 0,
+        cached=_count(cached),
+        odd="" if cached is None or _count(cached) is not None else f"{cached!r}"[:_MOST],
+    )
+
+
+def _said(message: Any) -> Any:
+    """Return what was said, or thought: a short answer may be all thought."""
+    names = ("content", "reasoning_content", "reasoning")
+    return next((message[name] for name in names if message.get(name)), "")
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _tokens(told: Any) -> tuple[Token, ...]:
+    """Read either form of OpenAI's: a list of entries (chat), or four lists (completions)."""
+    if not told:
+        return ()
+    if told.get("content"):
+        return tuple(
+            Token(each["token"], float(each["logprob"]), _top_of_chat(each.get("top_logprobs")))
+            for each in told["content"]
+        )
+    texts, values = told.get("tokens") or (), told.get("token_logprobs") or ()
+    if any(value is None for value in values):
+        return ()
+    tops = told.get("top_logprobs") or [None] * len(texts)
+    return tuple(
+        Token(text, float(value), tuple((top or {}).items()))
+        for text, value, top in zip(texts, values, tops, strict=True)
+    )
+
+
+def _top_of_chat(entries: Any) -> tuple[tuple[str, float], ...]:
+    return tuple((each["token"], float(each["logprob"])) for each in entries or ())
+
+
+def error_text(data: bytes) -> str:
+    """Return the message of an error in OpenAI's shape or FastAPI's, else what came."""
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return shown(data)
+    told = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
+    message = told.get("message", told) if isinstance(told, dict) else told
+    return " ".join(str(message).split())[:_MOST]
+
+
+def shown(data: bytes) -> str:
+    """Return the beginning of foreign bytes."""
+    return repr(data[:_MOST].decode(errors="replace"))

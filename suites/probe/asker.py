@@ -1,0 +1,151 @@
+"""Asks questions about words, and keeps what each was answered with what it may have shared."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from kvproof.suites.probe.answers import Answer
+from kvproof.suites.probe.content import HEAD, Form, Turn, prompt_of
+from kvproof.suites.probe.facts import Facts
+from kvproof.suites.probe.line import Line
+from kvproof.suites.probe.metrics import grown, read_figures
+
+ANSWER = 8
+"""Tokens of an answer."""
+LONG = 128
+"""Tokens of one that is to be left under way."""
+CHANCE = 12
+"""Tokens that short beginnings may have in common by chance."""
+_SETTLE = 2.0
+"""Seconds in which counters of a finished request appear."""
+
+
+class Question(NamedTuple):
+    """One prompt."""
+
+    turns: tuple[Turn, ...]
+    salt: str = ""
+    unshared: int | None = None
+    """Words at its end that nobody asked after the same beginning; None: nothing is known."""
+    bound: int | None = None
+    """Tokens that may be found at most, where words do not tell."""
+    again: bool = False
+    """The very prompt was asked before, under the same salt."""
+    most: int = ANSWER
+    """Tokens of the answer."""
+    form: Form | None = None
+    """Another form than the usual one."""
+
+    @property
+    def words(self) -> int:
+        """Words of all turns."""
+        return sum(len(turn.words) for turn in self.turns)
+
+
+class Seen(NamedTuple):
+    """A question and its answer."""
+
+    question: Question
+    answer: Answer
+    number: int = 0
+    """Place in the log of the line."""
+
+    @property
+    def bound(self) -> int | None:
+        """Tokens that may have been found at most: every unshared word is at least one."""
+        if self.question.bound is not None:
+            return self.question.bound
+        if self.question.unshared is None or not self.answer.prompt:
+            return None
+        chance = CHANCE if self.question.words - self.question.unshared < HEAD else 0
+        return self.answer.prompt - self.question.unshared + chance
+
+
+class Asker:
+    """Asks in the form that the server takes. Raises NoAnswer, Spent, Gone."""
+
+    def __init__(
+        self, line: Line, facts: Facts, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.line, self.facts = line, facts
+        self.seen: list[Seen] = []
+        self.metered = False
+        """Cached tokens are read from `/metrics`, because answers do not tell them."""
+        self.tells = False
+        """Some answer has told its cached tokens; from then on, a missing count is 0."""
+        self.found_at_once = 0
+        """Tokens found of the prompts that were last asked together."""
+        self._sleep = sleep
+        self._lock = threading.Lock()
+
+    def ask(self, question: Question) -> Answer:
+        """Ask one question alone."""
+        before = read_figures(self.line) if self.metered else {}
+        number, answer = self.line.send(*self._request(question))
+        if self.metered:
+            answer = answer._replace(cached=self._metered(before, answer.prompt))
+        return self._keep(question, number, answer)
+
+    def together(self, questions: Sequence[Question]) -> list[Answer]:
+        """Ask all at once. Raises the first trouble, when all have ended."""
+        before = read_figures(self.line) if self.metered else {}
+        with ThreadPoolExecutor(len(questions)) as pool:
+            asked = [pool.submit(self.line.send, *self._request(each)) for each in questions]
+        told = [each.result() for each in asked]
+        answers = [self._keep(each, *one) for each, one in zip(questions, told, strict=True)]
+        self.found_at_once = sum(each.cached or 0 for each in answers)
+        if self.metered:
+            self.found_at_once = self._metered(before, sum(each.prompt for each in answers)) or 0
+        return answers
+
+    def leave(self, question: Question, *, after: int = 1) -> bool:
+        """Ask for a stream and leave it; tell whether it was under way."""
+        path, body = self._request(question)
+        return self.line.leave(path, body | self.facts.long_fields, after=after)
+
+    def _keep(self, question: Question, number: int, answer: Answer) -> Answer:
+        with self._lock:
+            self.tells |= answer.cached is not None
+            if self.tells and answer.cached is None and not self.metered:
+                answer = answer._replace(cached=0)
+            self.seen.append(Seen(question, answer, number))
+        return answer
+
+    def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
+        facts = self.facts
+        form = question.form or facts.form
+        fields = facts.fields if form == facts.form else _for_chat(facts.fields)
+        body = {"model": facts.model, "temperature": 0, "max_tokens": question.most}
+        body |= prompt_of(form, question.turns) | fields
+        if question.salt:
+            body["cache_salt"] = question.salt
+        return "/chat/completions" if form == "chat" else "/completions", body
+
+    def _metered(self, before: dict[str, float], prompt: int) -> int | None:
+        """Return what the counters say of the only request under way; None: it was not alone."""
+        law, deadline = self.facts.law, time.monotonic() + _SETTLE
+        while True:
+            after = read_figures(self.line)
+            asked = grown(before, after, law.queries)
+            if asked == prompt:
+                return int(grown(before, after, law.hits) + grown(before, after, law.more_hits))
+            if asked > prompt or time.monotonic() > deadline:
+                return None
+            self._sleep(0.02)
+
+
+def _for_chat(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of completions as chats have them."""
+    count = fields.get("logprobs")
+    found = {name: value for name, value in fields.items() if name != "logprobs"}
+    return found | ({"logprobs": True, "top_logprobs": count} if count else {})
+
+
+def new_salt() -> str:
+    """Draw a salt that nobody has used."""
+    return f"kvproof-{secrets.token_hex(8)}"

@@ -1,0 +1,139 @@
+"""What a check is, and what it can say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from kvproof.suites.probe.answers import Answer
+from kvproof.suites.probe.line import Sent
+
+Outcome: TypeAlias = Literal["pass", "fail", "inconclusive", "unsupported"]
+
+
+class About(NamedTuple):
+    """Name, rule and sentence of a check."""
+
+    name: str
+    section: str
+    rules: tuple[str, ...]
+    sentence: str
+
+
+@dataclass
+class Verdict:
+    """What a check says of a server."""
+
+    about: About
+    outcome: Outcome
+    reason: str = ""
+    detail: str = ""
+    """Of a failure, line by line."""
+    checks: int = 0
+    situations: Counter[str] = field(default_factory=Counter)
+    history: Sequence[Sent] = ()
+    """Requests that show a failure."""
+    shows: Answer | None = None
+    """The one of them that is wrong; the last by default."""
+
+
+ANSWERED = About(
+    "every_request_is_answered", "C", ("C1",), "A well-formed request gets a whole answer."
+)
+POSSIBLE = About(
+    "counts_are_possible", "V", ("V1",), "Cached tokens are at least 0 and at most the prompt's."
+)
+LAST = About(
+    "the_last_token_is_computed", "T", ("T1",), "Fewer tokens are found than the prompt has."
+)
+WITHIN = About(
+    "hits_end_within_what_is_shared",
+    "T",
+    ("T1", "H3"),
+    "No more tokens are found than an earlier prompt has in common with this one.",
+)
+BLOCKS = About(
+    "hits_are_whole_blocks",
+    "T",
+    ("T1", "T6"),
+    "Cached counts are multiples of the length at which hits grow.",
+)
+MONOTONE = About(
+    "longer_prefixes_find_no_less", "T", ("T1",), "Sharing more words never finds fewer tokens."
+)
+FOUND = About(
+    "equal_prompts_are_found_again",
+    "T",
+    ("T2",),
+    "A prompt that was just asked is found, up to its last whole block.",
+)
+STEADY = About(
+    "computed_answers_repeat",
+    "V",
+    ("C7",),
+    "The same prompt, computed twice without the cache, has the same answer.",
+)
+AGAIN = About(
+    "answers_of_found_prompts_are_the_same",
+    "H",
+    ("H1",),
+    "A prompt that is found is answered as when it was computed.",
+)
+PARTLY = About(
+    "answers_after_shared_prefixes_are_the_same",
+    "H",
+    ("H1", "T1"),
+    "A prompt whose beginning is found is answered as without the cache.",
+)
+SALTS = About(
+    "salts_are_separate", "H", ("H1", "H2"), "A prompt is never found under another cache_salt."
+)
+IMAGES = About(
+    "images_are_told_apart",
+    "M",
+    ("M1",),
+    "Equal placeholders of another image are not found, those of the same image are.",
+)
+CONVERSATION = About(
+    "conversations_go_on_as_if_computed",
+    "T",
+    ("T7",),
+    "Later turns, whose earlier ones are found, are answered as without the cache.",
+)
+CANCELS = About(
+    "cancelled_requests_leave_nothing_wrong",
+    "C",
+    ("C6",),
+    "What is asked after a cancelled request is answered as if that had never been.",
+)
+DUPLICATES = About(
+    "equal_prompts_at_once_agree",
+    "C",
+    ("C4",),
+    "Equal prompts asked at the same time are answered as one asked alone.",
+)
+NEIGHBOURS = About(
+    "prompts_at_once_do_not_mix",
+    "B",
+    ("B6",),
+    "Prompts with a common beginning, asked at the same time, are answered as if asked alone.",
+)
+METRICS = About(
+    "metrics_agree_with_answers",
+    "V",
+    ("V1", "V2"),
+    "The counters of /metrics grow by what the answers say.",
+)
+REST = About(
+    "nothing_is_held_afterwards",
+    "B",
+    ("B2", "B7"),
+    "When all requests have ended, /metrics shows nothing held, running or waiting.",
+)
+ALL = (
+    ANSWERED, POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND, STEADY, AGAIN, PARTLY, SALTS, IMAGES,
+    CONVERSATION, CANCELS, DUPLICATES, NEIGHBOURS, METRICS, REST,
+)  # fmt: skip
+"""In the order of the reports."""

@@ -1,0 +1,89 @@
+"""Two answers to the same prompt, and whether differences are more than an engine's noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import comb
+from typing import NamedTuple
+
+from kvproof.suites.probe.answers import Answer, Token
+
+ALPHA = 0.001
+"""Chance that a check is called failed by noise that is as frequent without reuse."""
+NEAR_TIES = 0.2
+"""Share of answers that may turn at a near tie, where no log-probability tells one."""
+
+
+class Pair(NamedTuple):
+    """The same prompt answered without the cache, and with it."""
+
+    label: str
+    plain: Answer
+    reused: Answer
+
+
+def difference(pair: Pair, *, allowed: float) -> str:
+    """Say where the two part by more than `allowed` in log-probability; empty if they do not."""
+    plain, reused = pair.plain, pair.reused
+    if not (plain.tokens and reused.tokens):
+        if (plain.text, plain.finish) == (reused.text, reused.finish):
+            return ""
+        return f"answered {reused.text!r} instead of {plain.text!r}"
+    for place, (one, two) in enumerate(zip(plain.tokens, reused.tokens, strict=False)):
+        if one.text != two.text:
+            gap = max(one.logprob - one.most(two.text), two.logprob - two.most(one.text))
+            return _told(place, one, two, gap) if gap > 2 * allowed else ""
+        if abs(one.logprob - two.logprob) > allowed:
+            return _told(place, one, two, abs(one.logprob - two.logprob))
+    return _ends(plain, reused, allowed)
+
+
+def _told(place: int, one: Token, two: Token, gap: float) -> str:
+    far = "no near tie" if math.isinf(gap) else f"{gap:.3g} apart"
+    return (
+        f"token {place} is {two.text!r} ({two.logprob:.4f}) instead of "
+        f"{one.text!r} ({one.logprob:.4f}): {far}"
+    )
+
+
+def _ends(plain: Answer, reused: Answer, allowed: float) -> str:
+    """One of two answers that begin alike ends earlier: by the chance that was left for an end."""
+    short, long = sorted((plain.tokens, reused.tokens), key=len)
+    if len(short) == len(long):
+        return "" if plain.text == reused.text else f"{reused.text!r} instead of {plain.text!r}"
+    following = long[len(short)]
+    rest = 1.0 - math.exp(min(0.0, following.logprob))
+    end = math.log(rest) if rest > 1e-12 else -math.inf
+    if following.logprob - end <= 2 * allowed:
+        return ""
+    return f"ended after {len(reused.tokens)} tokens instead of {len(plain.tokens)}"
+
+
+def spread(pairs: Sequence[Pair]) -> float:
+    """Return the largest difference in log-probability of a token that both answers have."""
+    found = [0.0]
+    for pair in pairs:
+        for one, two in zip(pair.plain.tokens, pair.reused.tokens, strict=False):
+            if one.text != two.text:
+                break
+            found.append(abs(one.logprob - two.logprob))
+    return max(found)
+
+
+def fisher(bad: int, count: int, controls_bad: int, controls: int) -> float:
+    """Chance of at least `bad` of `count`, if controls are as often bad (exact, one-sided)."""
+    total, marked = count + controls, bad + controls_bad
+    ways = sum(
+        comb(count, each) * comb(controls, marked - each)
+        for each in range(bad, min(count, marked) + 1)
+    )
+    return ways / comb(total, marked)
+
+
+def tail(bad: int, count: int, share: float) -> float:
+    """Chance of at least `bad` of `count`, each with the chance `share`."""
+    return sum(
+        comb(count, each) * share**each * (1 - share) ** (count - each)
+        for each in range(bad, count + 1)
+    )

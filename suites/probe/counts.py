@@ -1,0 +1,205 @@
+"""Cached counts of all answers against the law; every answer counts, whatever it was asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from kvproof.suites.probe.asker import Asker, Seen
+from kvproof.suites.probe.check import (
+    BLOCKS,
+    FOUND,
+    LAST,
+    MONOTONE,
+    POSSIBLE,
+    WITHIN,
+    About,
+    Verdict,
+)
+from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.sizes import Sizes
+
+_MOST = 6
+"""Different complaints that are told."""
+_LEAST = 3
+"""Different counts above 0 from which blocks may be told."""
+
+
+def judge_counts(asker: Asker, sizes: Sizes) -> list[Verdict]:
+    """Return the verdicts of all laws."""
+    odd = [each for each in asker.seen if each.answer.odd]
+    counted = [each for each in asker.seen if each.answer.cached is not None]
+    if not counted and not odd:
+        return [Verdict(about, "unsupported", untold(asker)) for about in _ALL]
+    return [
+        _each(POSSIBLE, asker, [*odd, *counted], _impossible),
+        _last(asker, counted),
+        _each(WITHIN, asker, [s for s in counted if s.bound is not None], _beyond),
+        _blocks(asker, sizes),
+        _monotone(sizes),
+        _found(counted, sizes),
+    ]
+
+
+_ALL = (POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND)
+
+
+def untold(asker: Asker) -> str:
+    """Say that there are no counts, and how there would be some."""
+    told = asker.facts.law.counts_told_by
+    return "the server does not tell cached_tokens" + (f"; it does with: {told}" if told else "")
+
+
+def _each(
+    about: About, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
+) -> Verdict:
+    """Judge answers one by one."""
+    hits = sum(bool(each.answer.cached) for each in seen)
+    situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
+    bad = [(each, told) for each in seen if (told := wrong(each))]
+    if bad:
+        return _failed(about, asker, bad, len(seen), situations)
+    if not hits:
+        why = "no prompt was ever found: is prefix caching on?"
+        return Verdict(about, "inconclusive", why, checks=len(seen), situations=situations)
+    return Verdict(about, "pass", checks=len(seen), situations=situations)
+
+
+def _failed(
+    about: About,
+    asker: Asker,
+    bad: Sequence[tuple[Seen, str]],
+    checks: int,
+    situations: Counter[str],
+) -> Verdict:
+    first, told = bad[0]
+    history = _related(asker.line.log, first.number)
+    more = f" ({len(bad)} of {checks} answers)" if len(bad) > 1 else ""
+    others = list(dict.fromkeys(told for _, told in bad))[1:_MOST]
+    return Verdict(about, "fail", told + more, "\n".join(others), checks, situations, history)
+
+
+def _related(log: Sequence[Sent], place: int) -> list[Sent]:
+    """Return a request with those before it that begin alike, the last few."""
+    return [*(s for s in log[max(0, place - 40) : place] if _alike(s, log[place])), log[place]][-6:]
+
+
+def _alike(one: Sent, two: Sent) -> bool:
+    heads = [
+        (sent.body.get("prompt") or str(sent.body.get("messages")))[:12] for sent in (one, two)
+    ]
+    return bool(heads[0] == heads[1])
+
+
+def _impossible(seen: Seen) -> str:
+    answer = seen.answer
+    if answer.odd:
+        return f"cached_tokens is {answer.odd}, which is no count"
+    if answer.cached is not None and 0 <= answer.cached <= answer.prompt:
+        return ""
+    return f"{answer.cached} cached tokens of a prompt of {answer.prompt}"
+
+
+def _last(asker: Asker, counted: Sequence[Seen]) -> Verdict:
+    verdict = _each(LAST, asker, counted, _whole)
+    if verdict.outcome == "fail" and not asker.facts.law.computes_last:
+        verdict.outcome, verdict.history = "inconclusive", ()
+        verdict.reason += f"; what {asker.facts.engine!r} documents is not known"
+    return verdict
+
+
+def _whole(seen: Seen) -> str:
+    answer = seen.answer
+    if answer.prompt == 0 or answer.cached is None or answer.cached < answer.prompt:
+        return ""
+    return f"all {answer.prompt} tokens of a prompt were found, so that none gave the answer"
+
+
+def _beyond(seen: Seen) -> str:
+    answer, bound = seen.answer, seen.bound
+    if bound is None or answer.cached is None or answer.cached <= max(0, bound):
+        return ""
+    if seen.question.unshared == seen.question.words:
+        return f"{answer.cached} tokens of a prompt were found that nobody had asked before"
+    return f"{answer.cached} tokens were found, although only {bound} had been asked before"
+
+
+def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
+    if asker.facts.form != "ids":
+        return Verdict(BLOCKS, "unsupported", asker.facts.missing.get("exact lengths", ""))
+    different = {rung.cached for rung in sizes.ladder if rung.cached}
+    situations = Counter({"hit of another length": len(different)})
+    if not sizes.step or len(different) < _LEAST:
+        why = f"{len(different)} different lengths were found, {_LEAST} are needed"
+        return Verdict(BLOCKS, "inconclusive", why, situations=situations)
+    misplaced = [r for r in sizes.ladder if _grows(sizes, r) and _off(sizes, r)]
+    if misplaced or sizes.falls:
+        why = "hits do not grow at equal distances, so that no block size can be told"
+        return Verdict(BLOCKS, "inconclusive", why, situations=situations)
+    wrong = [each for each in sizes.ladder if each.cached % sizes.step]
+    if wrong:
+        told = (
+            f"hits grow every {sizes.step} tokens, but {wrong[0].cached} tokens were found of "
+            f"{wrong[0].shared} shared ones"
+        )
+        rungs = [(s, told) for s in asker.seen if s.answer.cached == wrong[0].cached]
+        return _failed(BLOCKS, asker, rungs[:1], len(sizes.ladder), situations)
+    told = f"blocks of {sizes.step} tokens; found from {sizes.smallest} on"
+    return Verdict(BLOCKS, "pass", told, checks=len(sizes.ladder), situations=situations)
+
+
+def _grows(sizes: Sizes, rung: tuple[int, int]) -> bool:
+    """Tell whether more is found here than with one word less, as far as both were asked."""
+    below = dict(sizes.ladder).get(rung[0] - 1)
+    return below is not None and rung[1] > below
+
+
+def _off(sizes: Sizes, rung: tuple[int, int]) -> bool:
+    return (rung[0] - sizes.smallest) % sizes.step != 0
+
+
+def _monotone(sizes: Sizes) -> Verdict:
+    pairs = list(zip(sizes.ladder, sizes.ladder[1:], strict=False))
+    situations = Counter({"prefix shared in part": len(sizes.ladder)})
+    if not any(rung.cached for rung in sizes.ladder):
+        why = "no shared prefix was ever found"
+        return Verdict(MONOTONE, "inconclusive", why, situations=situations)
+    if sizes.fell:
+        low, high, _ = sizes.fell
+        why = (
+            f"{high.cached} tokens were found of {high.shared} shared words, but {low.cached} of "
+            f"{low.shared}, both before and after"
+        )
+        return Verdict(MONOTONE, "fail", why, checks=len(pairs), situations=situations)
+    if sizes.falls:
+        low, high = sizes.falls
+        why = (
+            f"{high.cached} tokens were found of {high.shared} shared words, {low.cached} of "
+            f"{low.shared}, but not a second time: blocks may have been evicted"
+        )
+        return Verdict(MONOTONE, "inconclusive", why, situations=situations)
+    return Verdict(MONOTONE, "pass", sizes.sentence, checks=len(pairs), situations=situations)
+
+
+def _found(counted: Sequence[Seen], sizes: Sizes) -> Verdict:
+    again = [s for s in counted if s.question.again and s.answer.prompt > 2 * sizes.block + 1]
+    hits = [each for each in again if each.answer.cached]
+    situations = Counter({"prompt asked again": len(again), "prompt found again": len(hits)})
+    if not hits:
+        why = "no prompt was ever found: is prefix caching on?"
+        return Verdict(FOUND, "inconclusive", why, checks=len(again), situations=situations)
+    short = [each for each in again if (each.answer.cached or 0) < _expected(each, sizes)]
+    if short:
+        first = short[0].answer
+        why = (
+            f"{len(short)} of {len(again)} prompts were found less far than their whole blocks "
+            f"go (first: {first.cached} of {first.prompt} tokens): layers that keep less, "
+            f"eviction, or lost hits"
+        )
+        return Verdict(FOUND, "inconclusive", why, checks=len(again), situations=situations)
+    return Verdict(FOUND, "pass", checks=len(again), situations=situations)
+
+
+def _expected(seen: Seen, sizes: Sizes) -> int:
+    """Return the tokens of the whole blocks in front of the last token."""
+    return (seen.answer.prompt - 1) // max(1, sizes.block) * sizes.block

@@ -1,0 +1,196 @@
+"""One server behind a budget of requests and time; everything that was sent is kept."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from kvproof.suites.probe.answers import Answer, NoAnswer, error_text, read_answer
+from kvproof.suites.probe.wire import Raw, Wire
+
+Result = TypeVar("Result")
+
+_BUSY = (408, 425, 429)
+"""Client errors that pass; every other one refuses the request itself."""
+_MOST_LOST = 3
+"""Connections lost one after the other, after which it is asked whether the server is there."""
+_MOST_WAIT = 5.0
+"""Seconds for that."""
+
+
+class Spent(Exception):
+    """There is no request or time left; the message says which."""
+
+
+class Gone(Exception):
+    """The server does not answer any more."""
+
+
+class Sent(NamedTuple):
+    """One request and what came of it."""
+
+    path: str
+    body: dict[str, Any]
+    answer: Answer | None
+    trouble: NoAnswer | None
+    left: bool = False
+    """The client closed the connection under way."""
+    number: int = 0
+    """Its place in the log."""
+
+
+class Budget:
+    """How much may be asked, from any number of threads."""
+
+    def __init__(
+        self, *, requests: int, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.requests, self.seconds, self._clock = requests, seconds, clock
+        self.begun = clock()
+        self.used = 0
+        self._lock = threading.Lock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self.begun
+
+    def take(self) -> None:
+        """Count one request. Raises Spent."""
+        with self._lock:
+            if self.used >= self.requests:
+                raise Spent(f"the budget of {self.requests} requests is spent (--max-requests)")
+            if self.elapsed >= self.seconds:
+                raise Spent(f"the budget of {self.seconds:g} s is spent (--max-time)")
+            self.used += 1
+
+    def share(self, timeout: float) -> float:
+        """Return `timeout`, or what is left if that is less, in seconds above 0."""
+        return max(0.05, min(timeout, self.seconds - self.elapsed))
+
+
+class Line:
+    """Sends bodies, reads answers. Raises NoAnswer, Spent, Gone."""
+
+    def __init__(self, wire: Wire, budget: Budget, *, timeout: float = 60.0) -> None:
+        self._wire, self.budget, self._timeout = wire, budget, timeout
+        self.log: list[Sent] = []
+        self._lost = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str, *, whole: bool = False) -> bytes:
+        """Return a document; it costs no request. Raises NoAnswer."""
+        timeout = self.budget.share(self._timeout)
+        return self._guarded(
+            lambda: self._exchange("GET", path, b"", timeout, whole=whole), counts=False
+        )
+
+    def post(self, path: str, body: dict[str, Any]) -> Answer:
+        """Ask for one whole answer."""
+        return self.send(path, body)[1]
+
+    def send(self, path: str, body: dict[str, Any]) -> tuple[int, Answer]:
+        """Ask for one whole answer; its place in the log comes with it."""
+        self.budget.take()
+        data = msgspec.json.encode(body)
+        timeout = self.budget.share(self._timeout)
+        try:
+            answer = self._guarded(lambda: read_answer(self._exchange("POST", path, data, timeout)))
+        except NoAnswer as trouble:
+            self._keep(Sent(path, body, None, trouble))
+            raise
+        return self._keep(Sent(path, body, answer, None)), answer
+
+    def leave(self, path: str, body: dict[str, Any], *, after: int) -> bool:
+        """Ask for a stream and close it after so many events; tell whether it was under way."""
+        self.budget.take()
+        streamed = body | {"stream": True}
+        try:
+            left = self._guarded(lambda: self._streamed(path, streamed, after))
+        except NoAnswer as trouble:
+            self._keep(Sent(path, streamed, None, trouble))
+            raise
+        self._keep(Sent(path, streamed, None, None, left=left))
+        return left
+
+    def _streamed(self, path: str, body: dict[str, Any], after: int) -> bool:
+        data, timeout = msgspec.json.encode(body), self.budget.share(self._timeout)
+        with self._wire.exchange("POST", path, data, timeout=timeout) as raw:
+            _check(raw)
+            seen = 0
+            for line in raw.lines():
+                if line.startswith(b"data:"):
+                    if line[5:].strip() == b"[DONE]":
+                        return False
+                    if b'"error"' in line and not msgspec.json.decode(line[5:]).get("choices"):
+                        raise NoAnswer("failed", f"an error in a stream: {error_text(line[5:])}")
+                    seen += 1
+                if seen >= after:
+                    return True
+            raise NoAnswer("dropped", "a stream ended without its last event")
+
+    def _exchange(
+        self, method: str, path: str, data: bytes, timeout: float, *, whole: bool = False
+    ) -> bytes:
+        with self._wire.exchange(method, path, data, timeout=timeout, whole=whole) as raw:
+            _check(raw)
+            return b"".join(raw.pieces())
+
+    def _guarded(self, send: Callable[[], Result], *, counts: bool = True) -> Result:
+        """Turn whatever a connection can do into NoAnswer. Raises Gone."""
+        try:
+            result = send()
+        except TimeoutError:
+            raise NoAnswer("timeout", "no answer in time (--timeout)") from None
+        except (OSError, http.client.HTTPException) as error:
+            self._count_lost(counts=counts)
+            what = "ended inside the answer" if _cut(error) else f"failed: {error}"
+            raise NoAnswer("dropped", f"the connection {what}") from None
+        except ValueError as error:
+            raise NoAnswer("malformed", str(error)) from None
+        with self._lock:
+            self._lost = 0
+        return result
+
+    def _count_lost(self, *, counts: bool) -> None:
+        with self._lock:
+            self._lost += counts
+            lost = self._lost
+        if counts and lost >= _MOST_LOST and not self._there():
+            raise Gone(f"{lost} connections were lost one after the other, and no new one opens")
+
+    def _there(self) -> bool:
+        """Tell whether the server answers anything at all."""
+        timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
+        try:
+            with self._wire.exchange("GET", "/models", b"", timeout=timeout):
+                return True
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def _keep(self, sent: Sent) -> int:
+        with self._lock:
+            self.log.append(sent._replace(number=len(self.log)))
+            return len(self.log) - 1
+
+
+def _cut(error: Exception) -> bool:
+    return isinstance(error, http.client.IncompleteRead)
+
+
+def _check(raw: Raw) -> None:
+    """Raise NoAnswer for every status that is no success."""
+    status = raw.status
+    if status < 300:
+        return
+    told = error_text(next(raw.pieces(), b""))
+    message = f"{status} {told}".strip()
+    if status == 500:
+        raise NoAnswer("failed", message, status)
+    busy = status > 500 or status in _BUSY
+    raise NoAnswer("busy" if busy else "refused", message, status)

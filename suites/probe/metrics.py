@@ -1,0 +1,44 @@
+"""Figures of `/metrics`, in Prometheus's text format."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from kvproof.suites.probe.line import Line
+
+Figures: TypeAlias = dict[str, float]
+"""Name with labels -> value."""
+
+_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})?\s+(\S+)")
+
+
+def read_figures(line: Line) -> Figures:
+    """Ask for `/metrics`. Raises NoAnswer, Gone."""
+    found: Figures = {}
+    for text in line.get("/metrics", whole=True).decode(errors="replace").splitlines():
+        match = _LINE.match(text)
+        if match is None:
+            continue
+        try:
+            found[match[1] + (match[2] or "")] = float(match[3])
+        except ValueError:
+            continue
+    return found
+
+
+def total(figures: Figures, name: str) -> float | None:
+    """Add up a family, or all of it that has a label as in `name{label="value"}`; None: absent."""
+    family, _, label = name.partition("{")
+    wanted = label.rstrip("}")
+    values = [
+        value
+        for key, value in figures.items()
+        if key.partition("{")[0] == family and wanted in key.partition("{")[2]
+    ]
+    return sum(values) if values else None
+
+
+def grown(before: Figures, after: Figures, name: str) -> float:
+    """Return by how much a family grew; 0 for one without a name, or that is absent."""
+    return (total(after, name) or 0.0) - (total(before, name) or 0.0)

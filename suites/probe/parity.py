@@ -1,0 +1,225 @@
+"""Run trials, and tell a changed answer from an engine's own noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kvproof.suites.probe.answers import NoAnswer
+from kvproof.suites.probe.check import STEADY, About, Outcome, Verdict
+from kvproof.suites.probe.compare import (
+    ALPHA,
+    NEAR_TIES,
+    Pair,
+    difference,
+    fisher,
+    spread,
+    tail,
+)
+from kvproof.suites.probe.content import HEAD
+from kvproof.suites.probe.counts import untold
+from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.trials import Run, Trial, Void, World, controls
+
+CONTROLS = 16
+"""Prompts that are computed twice, to begin with."""
+_MOST_CONTROLS = 96
+_NEUTRAL = 4
+"""Prompts that are asked under two salts."""
+_CONFIRMED = 8
+"""Fresh trials after one in which an answer changed."""
+
+
+class Check(NamedTuple):
+    """Trials of one kind."""
+
+    about: About
+    run: Run
+    cases: tuple[int, ...]
+    required: tuple[str, ...]
+    """Situations without which nothing is judged."""
+
+
+@dataclass
+class _Done:
+    """All trials of a check so far."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    situations: Counter[str] = field(default_factory=Counter)
+    made: int = 0
+    void: list[str] = field(default_factory=list)
+    history: Sequence[Sent] = ()
+    """Of the last trial."""
+
+
+class Judge:
+    """Judges checks one after the other; the noise is measured first, and again where it matters.
+
+    `tolerance`: difference in log-probability that reuse may make.
+    """
+
+    def __init__(self, world: World, *, tolerance: float, told: Callable[[str], None]) -> None:
+        self.world, self._told = world, told
+        self._tolerance = tolerance
+        self._controls = _Done()
+
+    @property
+    def allowed(self) -> float:
+        """Difference in log-probability that is no change: three times the measured one."""
+        return max(self._tolerance, min(1.0, 3 * spread(self._controls.pairs)))
+
+    @property
+    def _controls_bad(self) -> int:
+        return sum(bool(difference(each, allowed=self._tolerance)) for each in self._controls.pairs)
+
+    # --- the engine's own noise ---
+
+    def steady(self) -> Verdict:
+        """Measure the noise. Raises Spent, Gone."""
+        self._told("the engine's own noise")
+        self._more_controls(CONTROLS)
+        done = self._controls
+        why = self._unsteady(done)
+        outcome: Outcome = "inconclusive" if why else "pass"
+        if not why and done.pairs[0].plain.tokens:
+            why = f"log-probabilities differ by up to {spread(done.pairs):.2g}"
+        return Verdict(STEADY, outcome, why, checks=len(done.pairs), situations=done.situations)
+
+    def _unsteady(self, done: _Done) -> str:
+        """Say why the noise is not known to be none."""
+        if not done.pairs:
+            return done.void[-1] if done.void else "nothing was computed twice"
+        if _empty(done.pairs):
+            return "all answers are empty"
+        if not self._shown:
+            return f"nothing shows that prompts were computed: {untold(self.world.asker)}"
+        told = [difference(each, allowed=self._tolerance) for each in done.pairs]
+        bad = [each for each in told if each]
+        if not bad:
+            return ""
+        return f"{len(bad)} of {len(told)} answers differ without the cache: {bad[0]}"
+
+    @property
+    def _shown(self) -> bool:
+        """Tell whether it is known what was found."""
+        return self.world.asker.tells or self.world.asker.metered
+
+    def _more_controls(self, count: int) -> None:
+        for number in range(count):
+            self._one(controls, self._length(number), self._controls)
+
+    def _length(self, number: int) -> int:
+        sizes = self.world.sizes
+        if self.world.anew or not sizes.smallest:
+            return max(2 * HEAD, 2 * sizes.unit) + number % 3
+        return max(1, sizes.smallest - 1)
+
+    def neutral(self, run: Run, length: int) -> bool:
+        """Tell whether answers under two salts are the same. Raises Spent, Gone."""
+        done = _Done()
+        for _ in range(_NEUTRAL):
+            self._one(run, length, done)
+        changed = [each for each in done.pairs if difference(each, allowed=self._tolerance)]
+        return bool(done.pairs) and not changed
+
+    # --- one check ---
+
+    def judge(self, check: Check) -> Verdict:
+        """Run a check's trials. Raises Spent, Gone."""
+        self._told(check.about.name.replace("_", " "))
+        done = _Done(situations=Counter(dict.fromkeys(check.required, 0)))
+        for case in check.cases:
+            trial = self._one(check.run, case, done)
+            if trial is None:
+                continue
+            if trial.wrong:
+                return self._verdict(check, done, "fail", trial.wrong)
+            for pair in trial.pairs:
+                if difference(pair, allowed=self.allowed):
+                    return self._confirmed(check, case, pair, done)
+        return self._unchanged(check, done)
+
+    def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
+        """Run a trial; None if it shows nothing. Raises Spent, Gone."""
+        log = self.world.asker.line.log
+        begun = len(log)
+        try:
+            trial = run(self.world, case)
+        except (NoAnswer, Void) as why:
+            done.void.append(str(why))
+            return None
+        done.pairs += trial.pairs
+        done.made += trial.made + len(trial.pairs)
+        done.situations.update(trial.situations)
+        done.history = log[begun:]
+        return trial
+
+    def _unchanged(self, check: Check, done: _Done) -> Verdict:
+        if done.pairs and _empty(done.pairs):
+            return self._verdict(check, done, "inconclusive", "all answers are empty")
+        if not self._shown:
+            why = f"nothing shows whether prompts were found: {untold(self.world.asker)}"
+            return self._verdict(check, done, "inconclusive", why)
+        never = [name for name in check.required if not done.situations[name]]
+        if not done.made:
+            why = f"no trial came to an end: {done.void[-1] if done.void else 'none was made'}"
+            return self._verdict(check, done, "inconclusive", why)
+        if never:
+            why = f"never occurred: {', '.join(never)}"
+            return self._verdict(check, done, "inconclusive", why)
+        reason = f"{len(done.void)} trials showed nothing: {done.void[-1]}" if done.void else ""
+        return self._verdict(check, done, "pass", reason)
+
+    def _confirmed(self, check: Check, case: int, first: Pair, done: _Done) -> Verdict:
+        """Run a trial again with fresh prompts: the first was chosen for its difference."""
+        history, before = done.history, len(done.pairs)
+        for _ in range(_CONFIRMED):
+            self._one(check.run, case, done)
+        pairs = [each for each in done.pairs[before:] if each.label == first.label]
+        changed = [each for each in pairs if difference(each, allowed=self.allowed)]
+        told = f"an answer changed ({first.label}): {difference(first, allowed=self.allowed)}"
+        rate = f"{len(changed)} of {len(pairs)} answers with fresh prompts"
+        if not self._beyond_noise(len(changed), len(pairs), first):
+            why = f"{told}; but only {rate}, {self._noise()}, changed like that"
+            return self._verdict(check, done, "inconclusive", why)
+        verdict = self._verdict(check, done, "fail", f"{told}; so did {rate}, {self._noise()}")
+        verdict.history, verdict.shows = history, first.reused
+        verdict.detail = f"computed: {first.plain.summary}\nreused:   {first.reused.summary}"
+        return verdict
+
+    def _noise(self) -> str:
+        return f"and {self._controls_bad} of {len(self._controls.pairs)} without the cache"
+
+    def _beyond_noise(self, changed: int, count: int, first: Pair) -> bool:
+        """Tell whether answers change more often than without the cache; may ask for more."""
+        if not changed:
+            return False
+        if not first.plain.tokens and tail(changed, count, NEAR_TIES) > ALPHA:
+            return False
+        while self._chance(changed, count) > ALPHA:
+            if self._controls_bad or len(self._controls.pairs) >= _MOST_CONTROLS:
+                return False
+            before = len(self._controls.pairs)
+            self._more_controls(CONTROLS)
+            if len(self._controls.pairs) == before:
+                return False
+        return True
+
+    def _chance(self, changed: int, count: int) -> float:
+        return fisher(changed, count, self._controls_bad, len(self._controls.pairs))
+
+    def _verdict(self, check: Check, done: _Done, outcome: Outcome, reason: str) -> Verdict:
+        return Verdict(
+            check.about,
+            outcome,
+            reason,
+            checks=done.made,
+            situations=done.situations,
+            history=done.history if outcome == "fail" else (),
+        )
+
+
+def _empty(pairs: Sequence[Pair]) -> bool:
+    return not any(each.plain.text or each.plain.tokens for each in pairs)

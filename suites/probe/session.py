@@ -1,0 +1,213 @@
+"""One probe of one server: what is asked, in which order, and what comes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from kvproof.suites.probe import check as about
+from kvproof.suites.probe.answers import NoAnswer
+from kvproof.suites.probe.asker import Asker, Question
+from kvproof.suites.probe.at_rest import figures_of, finish_with_one, judge_counters, judge_rest
+from kvproof.suites.probe.check import About, Outcome, Verdict
+from kvproof.suites.probe.content import HEAD, Turn, fresh, image
+from kvproof.suites.probe.counts import judge_counts
+from kvproof.suites.probe.facts import Facts
+from kvproof.suites.probe.line import Gone, Line, Spent
+from kvproof.suites.probe.metrics import Figures
+from kvproof.suites.probe.parity import Check, Judge
+from kvproof.suites.probe.sizes import BORDERS, Sizes, estimate
+from kvproof.suites.probe.trials import (
+    FOUND,
+    INSIDE,
+    World,
+    again,
+    cancelled,
+    conversation,
+    duplicates,
+    images,
+    neighbours,
+    partly,
+    salted,
+    under_salts,
+)
+
+_FIRST = 165
+"""Words of the first prompt that is asked twice."""
+_TRIES = 3
+"""Of estimating the sizes, if a request fails on the way."""
+_LOST = 3
+"""Connections lost, here and there, from which on that is no accident."""
+
+
+@dataclass
+class Session:
+    """A probe under way: `verdicts` does it, and leaves behind what was found."""
+
+    line: Line
+    facts: Facts
+    tolerance: float
+    told: Callable[[str], None]
+    """Hears what is being done."""
+    reference: Asker | None = None
+    """Another server of the same model, without prefix caching."""
+    gone: str = ""
+    """Why the server does not answer any more."""
+
+    unmeasured: str = ""
+    """Why no sizes could be estimated."""
+
+    def __post_init__(self) -> None:
+        self.asker = Asker(self.line, self.facts)
+        self.sizes = Sizes()
+        self._before: Figures = {}
+        self._begun = self.line.budget.used
+        self._judged: set[str] = set()
+
+    def measure(self) -> None:
+        """Estimate the sizes, as far as the server lets us."""
+        self.told("block size and smallest hit")
+        self._before = figures_of(self.asker)
+        for _ in range(_TRIES):
+            try:
+                self._counted()
+                self.sizes, self.unmeasured = estimate(self.asker), ""
+                return
+            except NoAnswer as trouble:
+                self.unmeasured = str(trouble)
+            except (Spent, Gone) as why:
+                self._stop(why)
+                return
+
+    def _counted(self) -> None:
+        """Ask one prompt twice, to see whether and where cached tokens are told."""
+        question = Question((Turn(fresh(_FIRST)),), unshared=_FIRST)
+        self.asker.ask(question)
+        self.asker.ask(question._replace(unshared=None, again=True))
+        known = self.facts.law.hits and self.facts.metrics
+        self.asker.metered = not self.asker.tells and bool(known)
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """Run all checks. Every one of them has a verdict in the end."""
+        why = self.gone
+        try:
+            for verdict in self._guided():
+                self._judged.add(verdict.about.name)
+                yield verdict
+        except (Spent, Gone) as stop:
+            self._stop(stop)
+            why = str(stop)
+        for verdict in (*judge_counts(self.asker, self.sizes), self._answered()):
+            self._judged.add(verdict.about.name)
+            yield verdict
+        for each in about.ALL:
+            if each.name not in self._judged:
+                yield Verdict(each, "inconclusive", why)
+
+    def _stop(self, why: Exception) -> None:
+        self.gone = str(why) if isinstance(why, Gone) else self.gone
+
+    def _guided(self) -> Iterator[Verdict]:
+        if self.gone:
+            raise Gone(self.gone)
+        if self.unmeasured:
+            self.told(f"sizes unknown: {self.unmeasured}")
+        yield judge_counters(self.asker, self._before, 0)
+        judge = Judge(
+            World(self.asker, self.sizes, reference=self.reference),
+            tolerance=self.tolerance,
+            told=self.told,
+        )
+        salts = self._salts(judge)
+        yield salts
+        if salts.outcome == "pass":
+            neutral = judge.neutral(under_salts, self._lengths()[0])
+            judge.world = replace(judge.world, salts=True, neutral=neutral)
+        yield judge.steady()
+        for each in self._checks():
+            lacking = self._lacking(each.about, judge.world)
+            yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
+        self.told("what is left behind")
+        finish_with_one(self.asker)
+        yield judge_rest(self.asker, self._before, self.line.budget.used - self._begun)
+
+    def _salts(self, judge: Judge) -> Verdict:
+        if not self.facts.salts:
+            return Verdict(about.SALTS, "unsupported", self.facts.missing["salts"])
+        return judge.judge(
+            Check(about.SALTS, salted, self._lengths()[3:6], ("found under its own salt",))
+        )
+
+    def _lengths(self) -> tuple[int, ...]:
+        """Words just below, at and above some block borders, long enough to be nobody else's."""
+        unit = self.sizes.unit
+        first = -(-2 * HEAD // unit) * unit
+        found = [first + unit * number + by for number in range(BORDERS) for by in (-1, 0, 1)]
+        fitting = [each for each in found if self._fits(3 * each + 64)]
+        return tuple(fitting or found[:1])
+
+    def _fits(self, words: int) -> bool:
+        return not self.facts.longest or words <= self.facts.longest
+
+    def _checks(self) -> list[Check]:
+        lengths = self._lengths()
+        few = lengths[-3:]
+        return [
+            Check(about.AGAIN, again, lengths, (FOUND,)),
+            Check(about.PARTLY, partly, lengths, (INSIDE,)),
+            Check(about.CONVERSATION, conversation, few, ("earlier turn found",)),
+            Check(about.IMAGES, images, few[:2], ("image found again",)),
+            Check(about.CANCELS, cancelled, few, (
+                "request left under way", "found after a cancelled request",
+            )),
+            Check(about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once")),
+            Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
+        ]  # fmt: skip
+
+    def _lacking(self, of: About, world: World) -> tuple[Outcome, str] | None:
+        """Say why a check cannot be made."""
+        if of in (about.PARTLY, about.CONVERSATION) and not world.anew:
+            return "unsupported", f"{self._no_way_anew(world)}; --against another server has it"
+        if of is about.IMAGES and (why := self._no_images()):
+            return "unsupported", why
+        return None
+
+    def _no_way_anew(self, world: World) -> str:
+        if world.salts:
+            why = "answers depend on cache_salt"
+        elif self.facts.salts:
+            why = "cache_salt was not seen to keep prompts apart"
+        else:
+            why = "there is no cache_salt"
+        return f"{why}, so that a prompt with a known beginning is never computed anew"
+
+    def _no_images(self) -> str:
+        """Say why images cannot be sent; empty if they can."""
+        words = fresh(HEAD)
+        try:
+            bare = self.asker.ask(Question((Turn(words),), form="chat"))
+            seen = self.asker.ask(Question((Turn(words, image=image()),), form="chat"))
+        except NoAnswer as trouble:
+            return f"the server takes no image: {trouble}"
+        if seen.prompt <= bare.prompt + 1:
+            return "an image adds no tokens to a prompt: the model does not see it"
+        return ""
+
+    def _answered(self) -> Verdict:
+        """Judge how requests ended that nothing was wrong with."""
+        log = self.line.log
+        ended = Counter(sent.trouble.trouble for sent in log if sent.trouble)
+        situations = Counter({"request answered": len(log) - ended.total()})
+        bad = [s for s in log if s.trouble and s.trouble.trouble in ("failed", "malformed")]
+        if not bad and ended["dropped"] >= _LOST:
+            bad = [s for s in log if s.trouble and s.trouble.trouble == "dropped"]
+        if bad:
+            why = f"{len(bad)} of {len(log)} requests: {bad[0].trouble}"
+            return Verdict(
+                about.ANSWERED, "fail", why, checks=len(log), situations=situations, history=bad[:1]
+            )
+        del ended["refused"]
+        outcome: Outcome = "inconclusive" if ended.total() else "pass"
+        told = ", ".join(f"{count} {name}" for name, count in ended.items())
+        return Verdict(about.ANSWERED, outcome, told, checks=len(log), situations=situations)

@@ -1,0 +1,228 @@
+"""Find out what a server is: its model, the form of its prompts, and what it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvproof.harness.errors import UsageError
+from kvproof.suites.probe.answers import Answer, NoAnswer
+from kvproof.suites.probe.content import HEAD, Form, Turn, fresh, prompt_of
+from kvproof.suites.probe.facts import LAWS, Facts
+from kvproof.suites.probe.line import Gone, Line
+
+_STRANGE = "kvproof_probe"
+"""A field that no server knows: one that refuses it documents what it takes by taking it."""
+_ALTERNATIVES = (5, 1)
+"""Log-probabilities to ask for, per token: some servers take few."""
+_NO_DOCUMENT = (NoAnswer, Gone, msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError)
+
+
+def survey(line: Line, *, url: str, model: str = "") -> Facts:
+    """Ask for the model and send a few prompts. Raises UsageError, NoAnswer, Spent, Gone."""
+    listed = _models(line, url, model)
+    name = model or str(listed.get("id"))
+    form, missing = _form(line, name)
+    base = {"model": name, "temperature": 0, "max_tokens": 1}
+    asking = _Asking(line, form, base)
+    owner = str(listed.get("owned_by") or "").lower()
+    documented = _documented(line, asking)
+    logprobs = asking.first_taken(_logprobs_of(form))
+    ids = {"return_token_ids": True} if asking.tells_ids() else {}
+    missing |= _missing(logprobs, documented, form)
+    return Facts(
+        model=name,
+        form=form,
+        engine=owner if owner in LAWS else owner or "unknown",
+        version=_version(line),
+        longest=int(listed.get("max_model_len") or 0),
+        fields=logprobs | ids,
+        long_fields={"ignore_eos": True} if "ignore_eos" in documented else {},
+        logprobs=bool(logprobs),
+        token_ids=bool(ids),
+        salts="cache_salt" in documented,
+        metrics=_answers(line, "/metrics"),
+        missing=missing,
+    )
+
+
+def served(line: Line, *, url: str, model: str = "") -> str:
+    """Return the name of the model of a server. Raises UsageError."""
+    return model or str(_models(line, url, "").get("id"))
+
+
+class _Asking:
+    """Tries fields with fresh prompts."""
+
+    def __init__(self, line: Line, form: Form, base: dict[str, Any]) -> None:
+        self._line, self._form, self._base = line, form, base
+        self._path = "/chat/completions" if form == "chat" else "/completions"
+
+    def ask(self, fields: dict[str, Any]) -> Answer:
+        prompt = prompt_of(self._form, [Turn(fresh(HEAD))])
+        return _post(self._line, self._path, self._base | prompt | fields)
+
+    def takes(self, fields: dict[str, Any]) -> bool:
+        """Tell whether a request with these fields is not refused."""
+        try:
+            self.ask(fields)
+        except NoAnswer as trouble:
+            if trouble.trouble != "refused":
+                raise
+            return False
+        return True
+
+    def first_taken(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the first fields whose answer has log-probabilities."""
+        for fields in choices:
+            try:
+                if self.ask(fields).tokens:
+                    return fields
+            except NoAnswer as trouble:
+                if trouble.trouble != "refused":
+                    raise
+        return {}
+
+    def tells_ids(self) -> bool:
+        try:
+            return bool(self.ask({"return_token_ids": True}).ids)
+        except NoAnswer as trouble:
+            if trouble.trouble != "refused":
+                raise
+            return False
+
+
+def _logprobs_of(form: Form) -> list[dict[str, Any]]:
+    if form == "chat":
+        return [{"logprobs": True, "top_logprobs": count} for count in _ALTERNATIVES]
+    return [{"logprobs": count} for count in _ALTERNATIVES]
+
+
+def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict[str, str]:
+    found = {}
+    if not logprobs:
+        found["log-probabilities"] = "the server tells none, so that texts alone are compared"
+    if "cache_salt" not in documented:
+        found["salts"] = "neither openapi.json nor a refusal of unknown fields documents cache_salt"
+    if form != "ids":
+        found["exact lengths"] = "prompts are text, whose tokens only the server can count"
+    return found
+
+
+def _post(line: Line, path: str, body: dict[str, Any]) -> Answer:
+    """Ask, and once more if that fails: what is refused is refused at once."""
+    try:
+        return line.post(path, body)
+    except NoAnswer as trouble:
+        if trouble.trouble == "refused":
+            raise
+    return line.post(path, body)
+
+
+# --- the model ---
+
+
+def _models(line: Line, url: str, model: str) -> dict[str, Any]:
+    try:
+        data = line.get("/models")
+    except (NoAnswer, Gone) as trouble:
+        if getattr(trouble, "status", 0) in (404, 405) and model:
+            return {}
+        raise _usage(trouble, url) from None
+    try:
+        listed = [each for each in msgspec.json.decode(data)["data"] if each["id"]]
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
+        raise UsageError(
+            f"{url}/models lists no models: this is no server of OpenAI's interface",
+            "give the address that its clients have, for example http://127.0.0.1:8000/v1",
+        ) from None
+    chosen = [each for each in listed if not model or each["id"] == model]
+    if not chosen:
+        names = ", ".join(str(each["id"]) for each in listed) or "none"
+        raise UsageError(f"{url} serves no model {model!r}", f"it serves: {names}")
+    return dict(chosen[0])
+
+
+def _usage(trouble: Exception, url: str) -> UsageError:
+    """Say what is wrong with an address."""
+    status = getattr(trouble, "status", 0)
+    if status in (401, 403):
+        return UsageError(
+            f"{url} wants another key: {trouble}",
+            "put it into the variable KVPROOF_PROBE_KEY, or use --api-key",
+        )
+    if status in (404, 405):
+        return UsageError(
+            f"{url}/models is not there: {trouble}",
+            "give the address that its clients have, for example http://127.0.0.1:8000/v1",
+        )
+    if status:
+        return UsageError(f"{url}/models cannot be read: {trouble}", "is the server ready?")
+    return UsageError(
+        f"no server answers at {url}: {trouble}", "is it running, and the port right?"
+    )
+
+
+# --- the form of prompts ---
+
+
+def _form(line: Line, model: str) -> tuple[Form, dict[str, str]]:
+    """Return the most exact form that is taken, and why not a more exact one."""
+    why: dict[str, str] = {}
+    turn = Turn(fresh(HEAD))
+    for form in ("ids", "text", "chat"):
+        path = "/chat/completions" if form == "chat" else "/completions"
+        body = {"model": model, "temperature": 0, "max_tokens": 1} | prompt_of(form, [turn])
+        try:
+            answer = _post(line, path, body)
+        except NoAnswer as trouble:
+            if trouble.trouble != "refused" or trouble.status in (401, 403):
+                raise
+            why[f"prompts as {form}"] = str(trouble)
+            continue
+        if form != "ids" or answer.prompt in (0, HEAD):
+            return form, why
+        why["prompts as ids"] = f"{HEAD} ids were counted as {answer.prompt} prompt tokens"
+    raise UsageError(
+        f"the server refuses every form of prompt: {list(why.values())[-1]}",
+        "kvproof probe needs /v1/completions or /v1/chat/completions",
+    )
+
+
+# --- what is documented ---
+
+
+def _documented(line: Line, asking: _Asking) -> set[str]:
+    """Return the extensions that a server says it takes, by its schema or by being strict."""
+    wanted: dict[str, Any] = {"cache_salt": "kvproof", "ignore_eos": True}
+    schema = _schema(line)
+    if schema:
+        return {name for name in wanted if name in schema and asking.takes({name: wanted[name]})}
+    if asking.takes({_STRANGE: True}):
+        return set()
+    return {name for name, value in wanted.items() if asking.takes({name: value})}
+
+
+def _schema(line: Line) -> set[str]:
+    """Return the fields of all completion requests in `openapi.json`; empty without one."""
+    try:
+        parts = msgspec.json.decode(line.get("/openapi.json", whole=True))["components"]
+        requests = [each for name, each in parts["schemas"].items() if "Completion" in name]
+        return {field for each in requests for field in each.get("properties", {})}
+    except (*_NO_DOCUMENT, AttributeError):
+        return set()
+
+
+def _version(line: Line) -> str:
+    try:
+        return str(msgspec.json.decode(line.get("/version", whole=True))["version"])
+    except _NO_DOCUMENT:
+        return ""
+
+
+def _answers(line: Line, path: str) -> bool:
+    try:
+        return b"\n" in line.get(path, whole=True)
+    except (NoAnswer, Gone):
+        return False

@@ -1,0 +1,263 @@
+"""Trials: a few requests of which one shows whether reuse changes an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kvproof.suites.probe.answers import Answer
+from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
+from kvproof.suites.probe.compare import Pair
+from kvproof.suites.probe.content import Turn, Words, fresh, image, other
+from kvproof.suites.probe.sizes import Sizes
+
+TOGETHER = 6
+"""Requests at once."""
+
+
+class Void(Exception):
+    """A trial shows nothing; the message says why."""
+
+
+@dataclass
+class Trial:
+    """What one has shown."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    situations: Counter[str] = field(default_factory=Counter)
+    wrong: str = ""
+    """A count that no noise can explain."""
+    made: int = 0
+    """Judgements beside those of the pairs."""
+
+    def saw(self, situation: str, *, happened: bool) -> None:
+        """Count a situation, also if it has not happened."""
+        self.situations[situation] += happened
+
+
+@dataclass(frozen=True)
+class World:
+    """What trials need."""
+
+    asker: Asker
+    sizes: Sizes
+    salts: bool = False
+    """Salts are documented, and keep prompts apart."""
+    neutral: bool = False
+    """A salt does not change an answer, so that a new one gives what the cache does not know."""
+    reference: Asker | None = None
+    """Another server of the same model, without prefix caching."""
+
+    @property
+    def anew(self) -> bool:
+        """Tell whether any prompt can be had computed without the cache."""
+        return self.reference is not None or (self.salts and self.neutral)
+
+    def salt(self) -> str:
+        """Return a namespace of one's own, or the common one."""
+        return new_salt() if self.salts else ""
+
+    def plain(self, question: Question) -> Answer:
+        """Have a prompt computed without the cache. Raises Void if it was found."""
+        asker, asked = self.reference, question._replace(again=False)
+        if asker is None:
+            asker, asked = self.asker, asked._replace(salt=new_salt(), unshared=question.words)
+        answer = asker.ask(asked)
+        if _known(answer, question.words):
+            where = "by the reference server" if self.reference else "under a salt of its own"
+            raise Void(f"what should have been computed was found {where}")
+        return answer
+
+
+def _known(answer: Answer, words: int) -> bool:
+    """Tell whether more was found of a prompt than what is not its words."""
+    return bool(answer.prompt) and (answer.cached or 0) > answer.prompt - words + CHANCE
+
+
+Run: TypeAlias = Callable[[World, int], Trial]
+"""Does the trial of one case."""
+
+FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
+
+
+def again(world: World, length: int) -> Trial:
+    """Ask one prompt three times."""
+    trial, asker = Trial(), world.asker
+    first = Question((Turn(fresh(length)),), world.salt(), unshared=length)
+    computed = asker.ask(first)
+    repeated = first._replace(unshared=None, again=True)
+    for time in ("second", "third"):
+        answer = asker.ask(repeated)
+        trial.saw(FOUND, happened=bool(answer.cached))
+        trial.pairs.append(Pair(f"the {time} time, {length} words", computed, answer))
+    return trial
+
+
+def partly(world: World, length: int) -> Trial:
+    """Ask a prompt that shares its first `length` words with one asked before."""
+    trial, asker, salt = Trial(), world.asker, world.salt()
+    base = fresh(length + world.sizes.unit + 1)
+    asker.ask(Question((Turn(base),), salt, unshared=len(base)))
+    question = Question((Turn(base[:length] + other(base[length])),), salt, unshared=4)
+    reused = asker.ask(question)
+    trial.saw(INSIDE, happened=bool(reused.cached))
+    trial.pairs.append(Pair(f"{length} shared words", world.plain(question), reused))
+    return trial
+
+
+def salted(world: World, length: int) -> Trial:
+    """Ask one prompt under one salt, another and none, and under the first one again."""
+    trial, asker = Trial(), world.asker
+    question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
+    asker.ask(question)
+    for salt, words in ((new_salt(), "another salt"), ("", "no salt")):
+        answer = asker.ask(question._replace(salt=salt))
+        if _known(answer, length):
+            trial.wrong = (
+                f"a prompt asked under one cache_salt was found under {words}: "
+                f"{answer.cached} of {answer.prompt} tokens"
+            )
+            return trial
+    back = asker.ask(question._replace(unshared=None, again=True))
+    trial.saw("found under its own salt", happened=bool(back.cached))
+    trial.made += 1
+    return trial
+
+
+def under_salts(world: World, length: int) -> Trial:
+    """Ask one prompt under two salts, to see whether a salt changes an answer."""
+    question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
+    first = world.asker.ask(question)
+    second = world.asker.ask(question._replace(salt=new_salt()))
+    return Trial([Pair("under two salts", first, second)])
+
+
+def conversation(world: World, length: int) -> Trial:
+    """Ask three turns, each with the answers before it."""
+    trial, asker, salt = Trial(), world.asker, world.salt()
+    turns: tuple[Turn, ...] = ()
+    known = 0
+    for number, words in enumerate((length, 1, world.sizes.unit)):
+        turns = (*turns, Turn(fresh(words)))
+        question = Question(turns, salt, unshared=words, most=_most(world))
+        answer = asker.ask(question)
+        if number:
+            trial.pairs.append(Pair(f"turn {number + 1}", world.plain(question), answer))
+            trial.saw("earlier turn found", happened=bool(answer.cached))
+            trial.saw("generated tokens found", happened=(answer.cached or 0) > known)
+        known = answer.prompt
+        turns = (*turns[:-1], turns[-1]._replace(answer=answer))
+    return trial
+
+
+def _most(world: World) -> int:
+    """Tokens of an answer that fills a block of its own, if blocks are small."""
+    return min(40, world.sizes.unit + 8)
+
+
+def cancelled(world: World, length: int) -> Trial:
+    """Leave two requests under way, then ask the same and something longer."""
+    trial, asker, salt = Trial(), world.asker, world.salt()
+    words = fresh(length)
+    question = Question((Turn(words),), salt)
+    plain = world.plain(question) if world.anew else asker.ask(question)
+    for after in (1, 3):
+        left = asker.leave(question._replace(most=_long(asker)), after=after)
+        trial.saw("request left under way", happened=left)
+    reused = asker.ask(question._replace(again=True))
+    trial.saw("found after a cancelled request", happened=bool(reused.cached))
+    trial.pairs.append(Pair("after it was cancelled", plain, reused))
+    if world.anew:
+        more = fresh(world.sizes.unit)
+        longer = Question((Turn(words + more),), salt, unshared=len(more))
+        answer = asker.ask(longer)
+        trial.pairs.append(Pair("going on from a cancelled one", world.plain(longer), answer))
+    return trial
+
+
+def _long(asker: Asker) -> int:
+    longest = asker.facts.longest
+    return min(LONG, longest // 4) if longest else LONG
+
+
+def duplicates(world: World, length: int) -> Trial:
+    """Ask one prompt several times at once."""
+    trial, asker = Trial(), world.asker
+    question = Question((Turn(fresh(length)),), world.salt())
+    answers = asker.together([question] * TOGETHER)
+    trial.saw("equal prompts at once", happened=True)
+    answers.append(asker.ask(question._replace(again=True)))
+    trial.saw(FOUND, happened=bool(answers[-1].cached))
+    plain = world.plain(question) if world.anew else answers.pop(0)
+    trial.pairs += [Pair(f"{length} words, {TOGETHER} at once", plain, each) for each in answers]
+    return trial
+
+
+def neighbours(world: World, length: int) -> Trial:
+    """Ask prompts with a common beginning at once, and one by one."""
+    trial, asker, salt = Trial(), world.asker, world.salt()
+    questions = [Question((turn,), salt) for turn in _with_common_head(length)]
+    if world.anew:
+        asker.ask(questions[0])
+        reused = asker.together(questions)
+        plain = [world.plain(each) for each in questions]
+    else:
+        plain = [asker.ask(each) for each in questions]
+        reused = asker.together(questions)
+    trial.saw("found while others run", happened=bool(asker.found_at_once))
+    for one, two in zip(plain, reused, strict=True):
+        trial.pairs.append(Pair(f"{length} common words, {TOGETHER} at once", one, two))
+    return trial
+
+
+def _with_common_head(length: int) -> list[Turn]:
+    head: Words = fresh(length)
+    return [Turn((*head, number, *fresh(1 + number * length // 4))) for number in range(TOGETHER)]
+
+
+def images(world: World, length: int) -> Trial:
+    """Ask about one image, then about another in its place, then about the first again."""
+    trial, asker = Trial(), world.asker
+    words, picture = fresh(length), image()
+    first = Question((Turn(words, image=picture),), world.salt(), form="chat")
+    one, bound = asker.ask(first), _before_images(world, first, words, picture)
+    second = first._replace(turns=(Turn(words, image=image()),), bound=bound)
+    two, back = asker.ask(second), asker.ask(first._replace(again=True))
+    trial.saw("image found again", happened=(back.cached or 0) > bound)
+    if (two.cached or 0) > bound:
+        trial.wrong = (
+            f"{two.cached} of {two.prompt} tokens were found of a chat whose image nobody had "
+            f"sent, at most {bound} come before it"
+        )
+    trial.pairs.append(Pair("the same image again", one, back))
+    if world.anew:
+        plain = world.plain(second._replace(bound=None))
+        trial.pairs.append(Pair("another image in its place", plain, two))
+    return trial
+
+
+def _before_images(world: World, first: Question, words: Words, picture: bytes) -> int:
+    """Return how many tokens may come before the image.
+
+    Some templates move words in front of it. They do not if the image is found with other words.
+    """
+    ask = world.asker.ask
+    bare = ask(Question((Turn(words[:1]),), world.salt(), form="chat")).prompt
+    moved = ask(first._replace(turns=(Turn(other(words[0]), image=picture),)))
+    if (moved.cached or 0) > bare:
+        return bare
+    return ask(Question((Turn(words),), world.salt(), form="chat")).prompt
+
+
+def controls(world: World, length: int) -> Trial:
+    """Have one prompt computed twice."""
+    question = Question((Turn(fresh(length)),), world.salt(), unshared=length)
+    one = world.asker.ask(question)
+    two = world.plain(question) if world.anew else world.asker.ask(question)
+    if not world.anew and two.cached:
+        raise Void(f"even {length} words were found")
+    trial = Trial([Pair("computed twice", one, two)])
+    trial.saw("prompt computed twice", happened=True)
+    return trial
