@@ -19,15 +19,18 @@ from rich.table import Table
 from kvproof.harness import doctor as doctor_module
 from kvproof.harness import environments
 from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import cache_server, conformance, fuzz_units, interrupts
+from kvproof.harness.cli import cache_server, conformance, interrupts
 from kvproof.harness.cli import compare as compare_verb
 from kvproof.harness.cli import eval as eval_verb
 from kvproof.harness.cli import explain as explain_verb
 from kvproof.harness.cli import faults as faults_verb
+from kvproof.harness.cli import fuzz as fuzz_verb
 from kvproof.harness.cli import gate as gate_verb
 from kvproof.harness.cli import history as history_verb
 from kvproof.harness.cli import merge as merge_verb
 from kvproof.harness.cli import plan as plan_verb
+from kvproof.harness.cli import probe as probe_verb
+from kvproof.harness.cli import record as record_verb
 from kvproof.harness.cli import serve as serve_verb
 from kvproof.harness.cli import sweep as sweep_verb
 from kvproof.harness.cli.duration import seconds
@@ -54,7 +57,9 @@ targets_app = App(name="targets", help="Engines under test: list, install, remov
 app.command(targets_app)
 app.command(cache_server.app)
 app.command(plan_verb.plan)
+app.command(probe_verb.probe)
 app.command(explain_verb.explain)
+app.command(record_verb.record)
 app.command(faults_verb.faults)
 app.command(sweep_verb.sweep)
 app.command(eval_verb.eval_app)
@@ -146,7 +151,7 @@ def fuzz(
     target
         As for run.
     max_time
-        For example 90s, 10m, 2h.
+        For example 90s, 10m, 2h; a run that is resumed goes on with what is left of it.
     workers
         Processes that explore side by side on one database.
     level
@@ -172,7 +177,7 @@ def fuzz(
     shared = settings.campaign
     if database:
         shared = replace(shared, database=database)
-    fuzz_units.chosen(ray=ray, units=units)(
+    fuzz_verb.fuzz(
         _split(target, settings.run.targets),
         max_seconds=seconds(max_time),
         workers=workers,
@@ -182,6 +187,8 @@ def fuzz(
         shared=shared,
         output=output,
         console=console,
+        ray=ray,
+        units=units,
     )
 
 
@@ -198,14 +205,18 @@ def replay(
     Parameters
     ----------
     paths
-        Op logs, or directories that are searched for them (a run's directory, the corpus).
+        Op logs, or directories that are searched for them (a run's directory, the corpus); or
+        recordings of kvproof record.
     target
-        Target to replay on; by default the one that each log was recorded on.
+        Target to replay on; by default the one that each log was recorded on. Recordings are judged
+        as they are, without a target.
     output
         Directory of the run's records and reports.
 
     """
     targets = _split(target, ()) if target else ()
+    if record_verb.are_recordings(paths):
+        record_verb.replay(paths, targets=targets, output=output, console=console)
     conformance.replay_all(paths, targets=targets, output=output, console=console)
 
 

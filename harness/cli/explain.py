@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kvproof.harness.cli import record as recording_verb
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import Explained
 from kvproof.harness.explain import Story, explain_log
+from kvproof.harness.recorder.recording import is_recording
 from kvproof.harness.records import read_run
 from kvproof.reports.explain import Sums, cause_table, sums
 from kvproof.reports.screen import Screen
@@ -25,12 +27,15 @@ def explain(record: Path, /, *, request: str | None = None) -> None:
     ----------
     record
         The op log of a failure or of the corpus, replayed on the reference; or the directory of
-        a run of kvproof bench that judged the reference.
+        a run of kvproof bench that judged the reference; or a recording of kvproof record.
     request
         Only the requests of this name.
 
     """
-    told = _of_run(record) if record.is_dir() else _of_log(record)
+    if is_recording(record):
+        told = recording_verb.explained(record)
+    else:
+        told = _of_run(record) if record.is_dir() else _of_log(record)
     chosen = told.explained if request is None else _named(told.explained, request)
     _print(Story(chosen, told.stopped), standard_output())
 

@@ -1,0 +1,14 @@
+"""Records what the cache of a running engine does, and judges it afterwards.
+
+`codec`, `segments`, `journal`, `shim` and the hooks of each engine run inside the engine: they need
+nothing but the standard library of Python 3.10. The rest runs where kvproof does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def boot_folder() -> Path:
+    """Return the folder that starts the recorder in each Python that has it on its path."""
+    return Path(__file__).resolve().parent / "boot"

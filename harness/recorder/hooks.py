@@ -1,0 +1,53 @@
+"""Puts the recorder around functions of an engine, without changing what they do."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kvproof.harness.recorder.journal import Cache, Journal, Settings, Tokens
+
+ATTRIBUTE = "_kvproof_journal"
+"""Where the journal of a cache is kept: an attribute of the engine's own object."""
+
+log = logging.getLogger("kvproof.record")
+
+
+def journal_of(cache: Any) -> Journal | None:
+    """Return what records a cache, if anything does."""
+    return getattr(cache, ATTRIBUTE, None)
+
+
+def begin(
+    owner: Any, describe: Callable[[Any], Cache | str], settings: Settings, tokens: Tokens
+) -> None:
+    """Start to record a cache that was just made, unless it cannot be; the log says why."""
+    try:
+        cache = describe(owner)
+        if isinstance(cache, str):
+            log.warning("kvproof record: this cache is not recorded: %s", cache)
+        else:
+            setattr(owner, ATTRIBUTE, Journal(cache, settings, tokens))
+            log.info("kvproof record: recording into %s", settings.directory)
+    except Exception as error:  # noqa: BLE001 - the engine must not notice
+        log.warning("kvproof record: not recording: %s: %s", type(error).__name__, error)
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Replace `owner.name` by what `make` makes of it, once."""
+    original = getattr(owner, name)
+    if not hasattr(original, ATTRIBUTE):
+        wrapped = functools.wraps(original)(make(original))
+        setattr(wrapped, ATTRIBUTE, original)
+        setattr(owner, name, wrapped)
+
+
+def version(package: str) -> str:
+    """Return the version of an engine."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,294 @@
+"""What is written of one cache: admissions, blocks as they are handed out, releases, resets.
+
+A decoding step is written when it brings a block or fills one: nothing else that it does can be
+seen by another request. An error of the recorder ends the recording, is logged once, and never
+reaches the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvproof.harness.recorder.codec import TokenChain, Veil, pack
+from kvproof.harness.recorder.segments import Segments
+
+FORMAT = 1
+"""Raised when a line changes meaning."""
+
+log = logging.getLogger("kvproof.record")
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_stems = count(1)
+
+
+class Settings(NamedTuple):
+    """What the user chose."""
+
+    directory: Path
+    limit: int = 1 << 30
+    """Bytes that the files of one cache may take."""
+    key: bytes = b""
+    """Tokens, salts, adapters and images are hashed under it; empty: written as they are."""
+
+
+Tokens = Callable[[Any, int, int], Sequence[int]]
+"""`tokens(request, start, stop)` asks an engine for tokens of its request."""
+
+
+class Cache(NamedTuple):
+    """The cache that is recorded."""
+
+    engine: str
+    version: str
+    num_blocks: int
+    block_size: int
+    prefix_caching: bool = True
+    maximal: bool = True
+    """Its hits are as long as what it holds allows, with the settings that it runs with."""
+
+
+class Arrival(NamedTuple):
+    """What determines the content of a request beside its tokens."""
+
+    name: str
+    adapter: str | None = None
+    adapter_version: str | None = None
+    salt: str | None = None
+    spans: tuple[tuple[str, int, int, str], ...] = ()
+    """(kind, start, length, content)."""
+    read: bool = True
+    """False: it may not hit anything, for example because it wants log-probabilities."""
+    store: bool = True
+    resumed: bool = False
+
+
+class Entry:
+    """A request that holds blocks."""
+
+    __slots__ = ("arrival", "chain", "logged", "number", "pending", "seen", "stop", "table", "told")
+
+    def __init__(self, number: int, arrival: Arrival, chain: TokenChain | None) -> None:
+        self.number, self.arrival, self.chain = number, arrival, chain
+        self.told: list[int] = []
+        """Tokens as they were written, if it takes long to hash them again."""
+        self.logged = self.stop = self.seen = 0
+        """Tokens written; positions written as computed; positions computed."""
+        self.table: list[int] = []
+        self.pending: list[int] = []
+
+
+class Journal:
+    """Writes one recording."""
+
+    def __init__(self, cache: Cache, settings: Settings, tokens: Tokens) -> None:
+        """Raises OSError if the folder cannot be written."""
+        self._cache, self._tokens, self._size = cache, tokens, cache.block_size
+        self._veil = Veil(settings.key) if settings.key else None
+        os.register_at_fork(after_in_child=self._forked)
+        begun = time.strftime("%Y%m%d-%H%M%S")  # containers give the same process id again
+        stem = f"{cache.engine}-{begun}-{os.getpid()}-{next(_stems)}"
+        self._segments = Segments(settings.directory, stem, settings.limit)
+        self._numbers = count(1)
+        self._live: dict[str, tuple[Entry, Any]] = {}
+        self._start = time.monotonic()
+        self.active = True
+        self._capped = False
+        self._segments.begin(self._header())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._live
+
+    def guard(self, react: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a hook; whatever goes wrong ends the recording and nothing else."""
+        if not self.active:
+            return None
+        try:
+            return react(self, *arguments)
+        except Exception as error:  # noqa: BLE001 - the engine must not notice
+            self.fail(error)
+            return None
+
+    def _forked(self) -> None:
+        """A copy of the engine's process is not the engine."""
+        self.active = False
+
+    def fail(self, error: Exception) -> None:
+        """End the recording because of an error of the recorder."""
+        self.stop(f"{type(error).__name__}: {error}")
+
+    def stop(self, reason: str) -> None:
+        """End the recording, say why in it and in the log."""
+        self.active = False
+        log.warning("kvproof record: recording stopped: %s", reason)
+        try:
+            self._segments.write(self._line(op="stopped", reason=reason))
+            self._segments.close()
+        except OSError as error:
+            log.warning("kvproof record: the reason could not be written: %s", error)
+
+    # --- what happened ---
+
+    def admit(
+        self, request: Any, arrival: Arrival, *, known: int, hit: int, stop: int,
+        blocks: Sequence[int], loaded: int = 0,
+    ) -> None:  # fmt: skip
+        """A request of `known` tokens reuses `hit`, computes up to `stop`, and holds `blocks`.
+
+        The first `loaded` positions after the hit are not computed but brought from elsewhere.
+        """
+        self._turn()
+        entry = Entry(next(self._numbers), arrival, self._veil.chain() if self._veil else None)
+        self._live[arrival.name] = entry, request
+        entry.table, entry.stop = list(blocks), stop
+        entry.seen = stop
+        more: dict[str, Any] = {"loaded": loaded} if loaded else {}
+        self._write(
+            pack(self._following(entry, request, known)),
+            pack(entry.table),
+            op="admit",
+            n=entry.number,
+            hit=hit,
+            stop=stop,
+            **self._told(arrival),
+            **more,
+        )
+
+    def step(self, name: str, known: int, stop: int, fresh: Sequence[int] = ()) -> bool:
+        """A request of `known` tokens computes up to `stop` and was given `fresh` blocks.
+
+        Returns whether it was admitted. Called for every token, and mostly writes nothing.
+        """
+        found = self._live.get(name)
+        if found is None:
+            return False
+        entry, request = found
+        size = self._size
+        stop = max(entry.seen, min(stop, known))
+        entry.seen = stop
+        if fresh or stop // size != entry.stop // size:
+            self._turn()
+            self._extend(entry, request, stop, known, fresh)
+        return True
+
+    def _extend(
+        self, entry: Entry, request: Any, stop: int, known: int, fresh: Sequence[int]
+    ) -> None:
+        tokens, entry.stop = self._following(entry, request, known), stop
+        entry.table += fresh
+        self._write(pack(tokens), pack(fresh), op="extend", n=entry.number, stop=stop)
+
+    def _following(self, entry: Entry, request: Any, known: int) -> Sequence[int]:
+        """Return the tokens that were not written yet, as they are written."""
+        if known <= entry.logged:
+            return ()
+        tokens = self._tokens(request, entry.logged, known)
+        entry.logged = known
+        if entry.chain is not None:
+            tokens = entry.chain.tokens(tokens)
+            entry.told += tokens
+        return tokens
+
+    def table(self, name: str, blocks: Sequence[int]) -> None:
+        """The first blocks of a request are these now."""
+        entry, _ = self._live[name]
+        if entry.table[: len(blocks)] != blocks:
+            self._turn()
+            entry.table[: len(blocks)] = blocks
+            self._write("", pack(blocks), op="table", n=entry.number)
+
+    def release(self, name: str, verb: str, blocks: Sequence[int], *, fenced: bool = False) -> None:
+        """`verb` (finish, cancel or preempt) gave back `blocks`; nothing if it held none.
+
+        `fenced`: they are free only when a step or a transfer that is under way has ended.
+        """
+        if name not in self._live:
+            return
+        self._turn()
+        entry, request = self._live.pop(name)
+        if entry.seen > entry.stop:
+            self._extend(entry, request, entry.seen, max(entry.seen, entry.logged), ())
+        told = "" if entry.table == blocks else pack(blocks)
+        more = {"fenced": True} if fenced else {}
+        self._write("", told, op=verb, n=entry.number, **more)
+
+    def cap(self) -> None:
+        """Hits are cut short for a reason that is not recorded: none is lost from now on."""
+        if not self._capped:
+            self._capped = True
+            self._turn()
+            self._write(op="cap")
+
+    def reset(self, *, done: bool) -> None:
+        """Everything cached was to be forgotten."""
+        self._turn()
+        self._write(op="reset", done=done)
+
+    def evict(self, blocks: Sequence[int]) -> None:
+        """These blocks lost their identity on request."""
+        self._turn()
+        self._write("", pack(blocks), op="evict")
+
+    # --- how it is written ---
+
+    def _turn(self) -> None:
+        """Go on in a new file if this one is full; it begins with the requests that there are."""
+        if not self._segments.full:
+            return
+        self._segments.begin(self._header())
+        for entry, request in self._live.values():
+            self._segments.write(self._carried(entry, request))
+
+    def _write(self, tokens: str = "", blocks: str = "", **fields: Any) -> None:
+        self._segments.write(self._line(tokens, blocks, **fields))
+
+    def _carried(self, entry: Entry, request: Any) -> bytes:
+        """What a reader has to know of a request whose admission may be gone."""
+        return self._line(
+            pack(entry.told or self._tokens(request, 0, entry.logged)),
+            pack(entry.table),
+            op="carry",
+            n=entry.number,
+            stop=entry.stop,
+            **self._told(entry.arrival),
+        )
+
+    def _line(self, tokens: str = "", blocks: str = "", **fields: Any) -> bytes:
+        """Packed numbers need no escapes, which to look for would take as long as all the rest."""
+        fields["t"] = round((time.monotonic() - self._start) * 1000)
+        text = _encode(fields)[:-1]
+        if tokens:
+            text += f',"tokens":"{tokens}"'
+        if blocks:
+            text += f',"blocks":"{blocks}"'
+        return f"{text}}}\n".encode()
+
+    def _told(self, arrival: Arrival) -> dict[str, Any]:
+        """Return what of an arrival is not as it mostly is."""
+        hide = self._veil.text if self._veil else str
+        told: dict[str, Any] = {"name": arrival.name}
+        for field in ("adapter", "adapter_version", "salt"):
+            if (value := getattr(arrival, field)) is not None:
+                told[field] = hide(value)
+        if arrival.spans:
+            told["spans"] = [[kind, at, size, hide(what)] for kind, at, size, what in arrival.spans]
+        told |= {field: False for field in ("read", "store") if not getattr(arrival, field)}
+        return told | ({"resumed": True} if arrival.resumed else {})
+
+    def _header(self) -> bytes:
+        return self._line(
+            kvproof="recording",
+            format=FORMAT,
+            segment=self._segments.number + 1,
+            process=os.getpid(),
+            unix=round(time.time(), 3),
+            hashed=self._veil is not None,
+            capped=self._capped,
+            **self._cache._asdict(),
+        )

@@ -1,0 +1,230 @@
+"""Reads recordings: which there are in a folder, and the lines of one, in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproof.harness.errors import UsageError
+from kvproof.harness.recorder.codec import unpack
+from kvproof.harness.recorder.journal import FORMAT
+from kvproof.harness.recorder.segments import SUFFIX
+from kvproof.harness.records import UNREADABLE
+from kvproof.harness.target import Namespace, Request, Span, TargetConfig
+
+_NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5}}){re.escape(SUFFIX)}")
+
+VERBS = ("admit", "extend", "table", "finish", "cancel", "preempt", "reset", "evict", "cap",
+         "carry", "stopped")  # fmt: skip
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line of each file."""
+
+    kvproof: str
+    format: int
+    engine: str
+    version: str
+    num_blocks: int
+    block_size: int
+    segment: int
+    unix: float
+    """When it was begun."""
+    process: int = 0
+    prefix_caching: bool = True
+    maximal: bool = True
+    hashed: bool = False
+    capped: bool = False
+    """Hits were cut short for a reason of the engine's own before this file began."""
+
+    @property
+    def config(self) -> TargetConfig:
+        """The pool that the engine had."""
+        return TargetConfig(self.num_blocks, self.block_size, prefix_caching=self.prefix_caching)
+
+    @property
+    def target(self) -> str:
+        """The engine as users write it."""
+        return f"{self.engine}=={self.version}"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Anything that happened."""
+
+    op: str
+    t: int
+    """Milliseconds since the recording began."""
+    n: int = 0
+    """Number of the admission."""
+    name: str = ""
+    """The request as the engine calls it."""
+    tokens: str = "i"
+    blocks: str | None = None
+    hit: int = 0
+    stop: int = 0
+    loaded: int = 0
+    adapter: str | None = None
+    adapter_version: str | None = None
+    salt: str | None = None
+    spans: tuple[tuple[str, int, int, str], ...] = ()
+    read: bool = True
+    store: bool = True
+    resumed: bool = False
+    fenced: bool = False
+    done: bool = True
+    reason: str = ""
+
+    @property
+    def request(self) -> Request:
+        """The request of an admission, under a name that is an identifier."""
+        space = Namespace(self.adapter, self.adapter_version, self.salt)
+        return Request(
+            f"r{self.n}",
+            unpack(self.tokens),
+            space,
+            tuple(_apart(self.spans)),
+            read=self.read,
+            store=self.store,
+            resumed=self.resumed,
+        )
+
+
+def _apart(spans: tuple[tuple[str, int, int, str], ...]) -> Iterator[Span]:
+    """Media may lie inside one another, sound in its film: each ends where the next begins."""
+    for (kind, start, length, content), following in zip_longest(spans, spans[1:]):
+        end = following[1] if following else start + length
+        if start < end:
+            yield Span(kind, start, min(length, end - start), content)
+
+
+class Place(NamedTuple):
+    """Where a line stands."""
+
+    path: Path
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+class Recording(NamedTuple):
+    """The files of one cache, oldest first, without a hole."""
+
+    header: Header
+    paths: tuple[Path, ...]
+    dropped: int
+    """Files that were there before the first of these."""
+
+    @property
+    def name(self) -> str:
+        """The engine's process, and which of its caches."""
+        return self.paths[0].name.rpartition(".")[0].rpartition(".")[0]
+
+    def lines(self) -> Iterator[tuple[Place, Line]]:
+        """Every line but headers. Raises UsageError where a file is damaged.
+
+        The requests that a file begins with are left out where the file before is there.
+        """
+        for path in self.paths:
+            header, rest = _file(path)
+            if header.format != self.header.format:
+                raise UsageError(f"{str(path)!r} has another format than the files before it")
+            for number, line in rest:
+                if line.op != "carry" or path == self.paths[0]:
+                    yield Place(path, number), line
+
+
+def is_recording(path: Path) -> bool:
+    """Tell whether a path is a file of a recording, or a folder that has one."""
+    if path.is_dir():
+        return any(path.glob(f"*{SUFFIX}"))
+    return path.name.endswith(SUFFIX)
+
+
+def recordings(path: Path) -> list[Recording]:
+    """Return the recordings of a folder, or the one that a file belongs to. Raises UsageError."""
+    inside = path if path.is_dir() else path.parent
+    found: dict[str, dict[int, Path]] = {}
+    for each in sorted(inside.glob(f"*{SUFFIX}")):
+        if match := _NAME.fullmatch(each.name):
+            found.setdefault(match["stem"], {})[int(match["number"])] = each
+    if not path.is_dir():
+        match = _NAME.fullmatch(path.name)
+        found = {stem: files for stem, files in found.items() if match and stem == match["stem"]}
+    if not found:
+        raise UsageError(
+            f"there is no recording at {str(path)!r}",
+            f"name a folder or a file of kvproof record: NAME.00001{SUFFIX}",
+        )
+    return [_recording(files) for files in found.values()]
+
+
+def _recording(files: dict[int, Path]) -> Recording:
+    last = max(files)
+    first = next(n for n in range(last, 0, -1) if n == 1 or n - 1 not in files)
+    paths = tuple(files[number] for number in range(first, last + 1))
+    header, _ = _file(paths[0])
+    return Recording(header, paths, first - 1)
+
+
+def _file(path: Path) -> tuple[Header, Iterator[tuple[int, Line]]]:
+    lines = _whole_lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise UsageError(
+            f"{str(path)!r} is no recording: it ends inside its first line",
+            "the process was killed as it began; there is nothing in it",
+        )
+    return _header(path, first), _decoded(path, lines)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file; a torn last one, which a loss of power leaves, is none."""
+    try:
+        with path.open("rb") as file:
+            yield from (text for text in file if text.endswith(b"\n"))
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def _header(path: Path, text: bytes) -> Header:
+    hint = f"recordings are made by kvproof record and end in {SUFFIX}"
+    try:
+        found: Any = msgspec.json.decode(text)
+        if not isinstance(found, dict) or found.get("kvproof") != "recording":
+            raise UsageError(f"{str(path)!r} is no recording: its first line says nothing of it",
+                             hint)  # fmt: skip
+        if not isinstance(found.get("format"), int) or found["format"] > FORMAT:
+            raise UsageError(
+                f"{str(path)!r} was written by a newer kvproof: format {found.get('format')!r}, "
+                f"known are those up to {FORMAT}",
+                "upgrade kvproof",
+            )
+        header = msgspec.convert(found, Header)
+    except UNREADABLE as error:
+        raise UsageError(f"{str(path)!r} is no recording: {error}", hint) from error
+    if header.block_size < 1 or header.num_blocks < 2:
+        raise UsageError(f"{str(path)!r} tells of {header.num_blocks} blocks of "
+                         f"{header.block_size} tokens", hint)  # fmt: skip
+    return header
+
+
+def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[tuple[int, Line]]:
+    decode = msgspec.json.Decoder(Line).decode
+    for number, text in enumerate(lines, 2):
+        try:
+            line = decode(text)
+            if line.op not in VERBS:
+                raise msgspec.ValidationError(f"unknown operation {line.op!r}")
+            unpack(line.tokens), unpack(line.blocks or "i")
+        except (*UNREADABLE, ValueError) as error:
+            raise UsageError(
+                f"{path}:{number} is damaged: {error}",
+                "what comes before can be judged: copy the file up to there",
+            ) from error
+        yield number, line

@@ -1,0 +1,268 @@
+"""SGLang: hooks of the radix cache and of what its scheduler calls, written for 0.5.23.
+
+Tables are rows of `req_to_token`, which may lie on a GPU: they are copied beside the engine's own
+work and written when they have arrived, in order, so that nothing ever waits for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kvproof.harness.recorder.hooks import begin, journal_of, version, wrap
+from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+
+_MOST_WAITING = 1024
+"""Copies under way; beyond that the oldest is waited for."""
+
+_LATER = "_kvproof_later"
+
+
+def hook(module: ModuleType, settings: Settings) -> None:
+    """Hook a module that was just loaded, before others take its functions by name."""
+    names: Any = module
+    if module.__name__.endswith("unified_radix_cache"):
+        wrap(names.UnifiedRadixCache, "__init__", _made(settings))
+        wrap(names.UnifiedRadixCache, "reset", _reset)
+    elif module.__name__.endswith("allocation"):
+        wrap(names, "alloc_for_extend", _extend)
+        wrap(names, "alloc_for_decode", _decode)
+    else:
+        wrap(names, "checkpoint_kv_cache", _checkpoint)
+        wrap(names, "release_kv_cache", _release)
+
+
+class _Waiting(NamedTuple):
+    numbers: Any
+    """A tensor on its way to the host, or None."""
+    event: Any
+    """Says when it is there; None: at once."""
+    react: Callable[[list[int]], None]
+
+
+class Later:
+    """What is to be written, in order, each as soon as its numbers have come from the device."""
+
+    def __init__(self) -> None:
+        self._queue: deque[_Waiting] = deque()
+
+    def add(self, numbers: Any, react: Callable[[list[int]], None]) -> None:
+        """Call `react` with the numbers of a tensor; with none if there is no tensor."""
+        event = None
+        if numbers is not None and numbers.device.type != "cpu":
+            import torch
+
+            numbers = numbers.to("cpu", non_blocking=True)
+            event = torch.get_device_module().Event()
+            event.record()
+        self._queue.append(_Waiting(numbers, event, react))
+        self.write()
+
+    def write(self) -> None:
+        """Write what has arrived."""
+        while self._queue:
+            numbers, event, react = self._queue[0]
+            if event is not None and not event.query():
+                if len(self._queue) < _MOST_WAITING:
+                    return
+                event.synchronize()
+            self._queue.popleft()
+            react([] if numbers is None else numbers.tolist())
+
+
+def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
+    def make(original: Any) -> Callable[..., None]:
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            begin(self, _describe, settings, _tokens)
+            if journal_of(self) is not None:
+                setattr(self, _LATER, Later())
+
+        return made
+
+    return make
+
+
+def _describe(cache: Any) -> Cache | str:
+    """Say what is recorded, or why it cannot be."""
+    parts = [component.name for component in cache.tree_components]
+    if parts != ["FULL"]:
+        return f"its tree keeps {', '.join(parts)}; recorded are trees of full attention alone"
+    if cache.tree_core.is_eagle:
+        return "its keys are pairs of tokens, for EAGLE"
+    if cache.cache_controller is not None:
+        return "its tree also keeps pages in host memory"
+    page, allocator = cache.page_size, cache.token_to_kv_pool_allocator
+    if allocator.page_size != page:
+        return f"pages of {page} tokens are spread over several ranks"
+    return Cache(
+        engine="sglang",
+        version=version("sglang"),
+        num_blocks=allocator.size // page + 1,
+        block_size=page,
+        prefix_caching=not cache.disable,
+        maximal=False,
+    )
+
+
+def _count(request: Any) -> int:
+    return len(request.origin_input_ids) + len(request.output_ids)
+
+
+def _tokens(request: Any, start: int, stop: int) -> Sequence[int]:
+    prompt = request.origin_input_ids
+    after: Sequence[int] = request.output_ids[max(0, start - len(prompt)) : stop - len(prompt)]
+    if start >= len(prompt):
+        return after
+    known = prompt[start:stop]
+    return known if stop <= len(prompt) else [*known, *after]
+
+
+def _pages(cache: Any, request: Any, start: int, stop: int) -> Any:
+    """Return the pages of positions [start, stop) of a row, `start` the first of a page."""
+    row = cache.req_to_token_pool.req_to_token[request.kv.req_pool_idx]
+    return row[start : stop : cache.page_size] // cache.page_size
+
+
+# --- steps ---
+
+
+def _extend(original: Any) -> Callable[..., Any]:
+    def alloc_for_extend(batch: Any) -> Any:
+        answer = original(batch)
+        journal = journal_of(batch.tree_cache)
+        if journal is not None:
+            journal.guard(_extended, batch)
+        return answer
+
+    return alloc_for_extend
+
+
+def _extended(journal: Journal, batch: Any) -> None:
+    if batch.is_dllm():
+        raise ValueError("diffusion models compute a block again and again")
+    for request, hit in zip(batch.reqs, batch.prefix_lens):  # noqa: B905 - as long as each other
+        if request.session is not None:
+            raise ValueError("a streaming session keeps the row of its request")
+        _extended_one(journal, batch.tree_cache, request, hit)
+
+
+def _extended_one(journal: Journal, cache: Any, request: Any, hit: int) -> None:
+    page, stop, known = cache.page_size, request.kv.kv_allocated_len, _count(request)
+    later: Later = getattr(cache, _LATER)
+    arrival = _arrival(request)
+    first = -(-hit // page) * page
+
+    def admitted(pages: list[int]) -> None:
+        if arrival.name in journal:
+            fresh = pages[first // page :]
+            journal.guard(_step, arrival.name, known, stop, fresh)
+        else:
+            journal.guard(_admit, request, arrival, known, hit, stop, pages)
+
+    later.add(_pages(cache, request, 0, stop), admitted)
+
+
+def _admit(
+    journal: Journal, request: Any, arrival: Arrival, known: int, hit: int, stop: int,
+    blocks: list[int],
+) -> None:  # fmt: skip
+    journal.admit(request, arrival, known=known, hit=hit, stop=stop, blocks=blocks)
+
+
+def _step(journal: Journal, name: str, known: int, stop: int, fresh: list[int]) -> None:
+    journal.step(name, known, stop, fresh)
+
+
+def _arrival(request: Any) -> Arrival:
+    return Arrival(
+        request.rid,
+        adapter=request.extra_key,
+        salt=request.cache_salt,
+        store=not request.skip_radix_cache_insert,
+        resumed=request.is_retracted,
+    )
+
+
+def _decode(original: Any) -> Callable[..., Any]:
+    def alloc_for_decode(batch: Any, token_per_req: int) -> Any:
+        slots = original(batch, token_per_req)
+        journal = journal_of(batch.tree_cache)
+        if journal is not None:
+            journal.guard(_decoded, batch, slots, token_per_req)
+        return slots
+
+    return alloc_for_decode
+
+
+def _decoded(journal: Journal, batch: Any, slots: Any, each: int) -> None:
+    if each != 1 or len(slots) != len(batch.reqs):
+        raise ValueError(f"a step of {len(batch.reqs)} requests brings {len(slots)} slots")
+    page = batch.tree_cache.page_size
+    steps = [(req.rid, req.kv.kv_allocated_len, _count(req)) for req in batch.reqs]
+
+    def decoded(found: list[int]) -> None:
+        for (name, stop, known), slot in zip(steps, found):  # noqa: B905 - checked above
+            fresh = [slot // page] if (stop - 1) % page == 0 else []
+            journal.guard(_step, name, known, stop, fresh)
+
+    getattr(batch.tree_cache, _LATER).add(slots, decoded)
+
+
+# --- what comes after ---
+
+
+def _checkpoint(original: Any) -> Callable[..., None]:
+    def checkpoint_kv_cache(req: Any, tree_cache: Any) -> None:
+        original(req, tree_cache)
+        journal = journal_of(tree_cache)
+        if journal is not None:
+            journal.guard(_checkpointed, tree_cache, req)
+
+    return checkpoint_kv_cache
+
+
+def _checkpointed(journal: Journal, cache: Any, request: Any) -> None:
+    """The tree may have put its own pages in place of equal ones."""
+    name = request.rid
+
+    def shown(pages: list[int]) -> None:
+        if name in journal:
+            journal.guard(Journal.table, name, pages)
+
+    pages = _pages(cache, request, 0, request.kv.cache_protected_len)
+    getattr(cache, _LATER).add(pages, shown)
+
+
+def _release(original: Any) -> Callable[..., None]:
+    def release_kv_cache(req: Any, tree_cache: Any, *, checkpoint: bool) -> None:
+        journal = journal_of(tree_cache)
+        if journal is not None:
+            journal.guard(_released, tree_cache, req)
+        original(req, tree_cache, checkpoint=checkpoint)
+
+    return release_kv_cache
+
+
+def _released(journal: Journal, cache: Any, request: Any) -> None:
+    if not request.kv.holds_kv:
+        return
+    name, verb = request.rid, "preempt"
+    if request.finished():
+        aborted = type(request.finished_reason).__name__ == "FINISH_ABORT"
+        verb = "cancel" if aborted else "finish"
+    pages = _pages(cache, request, 0, request.kv.kv_allocated_len)
+    getattr(cache, _LATER).add(pages, lambda held: journal.guard(Journal.release, name, verb, held))
+
+
+def _reset(original: Any) -> Callable[..., None]:
+    def reset(self: Any) -> None:
+        original(self)
+        journal = journal_of(self)
+        if journal is not None:
+            later: Later = getattr(self, _LATER)
+            later.add(None, lambda _: journal.guard(lambda to: to.reset(done=True)))
+
+    return reset

@@ -1,0 +1,288 @@
+"""Judges what a recorded engine answered, by the shadow memory: nothing is executed again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, cast
+
+from kvproof.harness import operations as ops
+from kvproof.harness.errors import UsageError
+from kvproof.harness.live import Live
+from kvproof.harness.recorder.codec import unpack
+from kvproof.harness.recorder.recording import Header, Line, Place, Recording
+from kvproof.harness.recorder.story import Story, Told
+from kvproof.harness.session import Session
+from kvproof.harness.shadow import Writer
+from kvproof.harness.situations import Situations
+from kvproof.harness.target import (
+    Completed,
+    Profile,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Table,
+    Target,
+    TargetConfig,
+)
+from kvproof.harness.violation import Violation
+
+_HISTORY = 256
+"""Operations after which a session forgets what only the telling of a failure needs."""
+
+_RELEASES: dict[str, type[ops.Finish | ops.Cancel | ops.Preempt]] = {
+    "finish": ops.Finish,
+    "cancel": ops.Cancel,
+    "preempt": ops.Preempt,
+}
+
+
+class Broken(NamedTuple):
+    """The first property that does not hold, and where."""
+
+    violation: Violation
+    place: Place
+    milliseconds: int
+    """Since the recording began."""
+    name: str
+    """The request as the engine called it; empty if it is about none."""
+
+    def __str__(self) -> str:
+        who = f"; this is request {self.name!r} of the engine" if self.name else ""
+        return f"{self.violation} [{self.place}, {self.milliseconds / 1000:.3f} s{who}]"
+
+
+@dataclass
+class Judged:
+    """What a recording says of its engine."""
+
+    header: Header
+    operations: int = 0
+    requests: int = 0
+    tokens: int = 0
+    """Tokens of admitted requests."""
+    hit_tokens: int = 0
+    slots_compared: int = 0
+    trusted: int = 0
+    """Blocks whose content was not seen being computed: the beginning of the recording is gone."""
+    checks: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)
+    """Hits, evicted blocks, preemptions, resets: without them a pass proves little."""
+    broken: Broken | None = None
+    stopped: str = ""
+    """Why the recorder gave up; empty: it did not."""
+    told: list[Told] = field(default_factory=list)
+    """Each admission, if it was asked for."""
+
+
+def profile(header: Header) -> Profile:
+    """What is known of any engine whose calls were recorded: no counters, no digests."""
+    return Profile(
+        engine=header.engine,
+        version=header.version,
+        block_sizes=(header.block_size,),
+        spans=True,
+        no_store=True,
+        sharing="when_scheduled",
+        duplicates="kept",
+        reset="idle",
+        eviction_order="undeclared",
+        index="flat",
+        no_read=True,
+        maximal=header.maximal and not header.capped,
+    )
+
+
+class _Recorded:
+    """A target whose answers are known beforehand."""
+
+    def __init__(self, header: Header) -> None:
+        self.profile = profile(header)
+        self.answer: Scheduled | Refused | Released = Released()
+        """What the next verb answers."""
+
+    def _say(self, *_: object, **__: object) -> Scheduled | Refused | Released:
+        return self.answer
+
+    admit = extend = finish = cancel = preempt = reset = _say
+
+    def complete(self, step: int, *_: object) -> Completed:
+        """Nothing changes when a step ends: what does is a line of its own."""
+        scheduled = cast("Scheduled", self.answer)
+        return Completed(step, scheduled.blocks, scheduled.tables)
+
+
+class _NoSituations(Situations):
+    """Situations are found by looking back at all of a history, and these are long."""
+
+    def before(self, operation: ops.Operation) -> None:
+        """Look at nothing."""
+
+    def after(self, operation: ops.Operation, answer: object) -> None:
+        """Look at nothing."""
+
+
+def long_session(target: Target, config: TargetConfig) -> Session:
+    """Return a session for a history of any length: it asks the target for no counts."""
+    session = Session(target, config, audited=False)
+    session.situations = _NoSituations(session)
+    return session
+
+
+def judge(recording: Recording, *, tell: bool = False) -> Judged:
+    """Judge a recording up to the first violation. Raises UsageError for what is damaged.
+
+    `tell`: keep of each admission what it hit, and what it lost.
+    """
+    return _Judge(recording, tell=tell).run()
+
+
+class _Judge:
+    def __init__(self, recording: Recording, *, tell: bool) -> None:
+        self._recording, header = recording, recording.header
+        self._target = _Recorded(header)
+        target = cast("Target", self._target)  # it has the verbs that are recorded
+        self._session = long_session(target, header.config)
+        self._size = header.block_size
+        self._step = 0
+        self._trusting = recording.dropped > 0
+        self._fenced = False
+        """Blocks may be on their way back or in a transfer: who holds them cannot be seen."""
+        self._names: dict[str, str] = {}
+        self._place = Place(recording.paths[0], 1)
+        self._story = Story(self._session) if tell else None
+        self.judged = Judged(header)
+
+    def run(self) -> Judged:
+        judged, session = self.judged, self._session
+        for place, line in self._recording.lines():
+            self._place = place
+            try:
+                self._apply(line)
+            except Violation as violation:
+                name = self._names.get(f"r{line.n}", "")
+                judged.broken = Broken(violation, place, line.t, name)
+                break
+            judged.operations += 1
+            if len(session.history) >= _HISTORY:
+                session.forget_history()
+        judged.checks = session.checks
+        judged.slots_compared = session.shadow.compared
+        if self._story:
+            judged.told = self._story.told
+        return judged
+
+    def _apply(self, line: Line) -> None:
+        if line.op in ("admit", "carry"):
+            self._names[f"r{line.n}"] = line.name
+        if line.op in _RELEASES:
+            self._release(line)
+            self._names.pop(f"r{line.n}", None)
+        else:
+            getattr(self, f"_{line.op}")(line)
+
+    def _live(self, line: Line) -> Live:
+        live = self._session.live.get(f"r{line.n}")
+        if live is None:
+            raise UsageError(
+                f"{self._place} is about request {line.n}, which no line before it admits",
+                "the files of a recording belong together, as they were written",
+            )
+        return live
+
+    # --- lines ---
+
+    def _admit(self, line: Line) -> None:
+        request, table = line.request, unpack(line.blocks or "i")
+        if line.loaded:  # what is being loaded is found by others only when it has come
+            self._fenced = True
+            self._cap(line)
+        if self._trusting:
+            self._trust(request, table, line.hit // self._size * self._size)
+        told = self._story.before(line, request) if self._story else None
+        self.judged.requests += 1
+        self.judged.tokens += len(request.tokens)
+        self.judged.hit_tokens += line.hit
+        self.judged.happened["hit"] += line.hit > 0
+        self._evicts(table[line.hit // self._size :])
+        self._target.answer = self._scheduled(line.hit, line.hit, line.stop, table)
+        self._session.apply(ops.Admit(request, line.stop - line.hit))
+        if self._story and told:
+            self._story.after(told)
+
+    def _extend(self, line: Line) -> None:
+        live, fresh = self._live(line), unpack(line.blocks or "i")
+        self._evicts(fresh)
+        table = live.groups[0] + fresh
+        start, tokens = live.computed, unpack(line.tokens)
+        self._target.answer = self._scheduled(0, start, line.stop, table)
+        self._session.apply(ops.Extend(live.request.id, tokens, line.stop - start))
+        if self._story:
+            self._story.computed(live)
+
+    def _evicts(self, fresh: Table) -> None:
+        cached = self._session.ledger.cached
+        self.judged.happened["evicted block"] += sum(block in cached for block in fresh)
+
+    def _scheduled(self, hit: int, start: int, stop: int, table: Table) -> Scheduled:
+        self._step += 1
+        return Scheduled(self._step, hit, start, stop, (table,), (table,))
+
+    def _table(self, line: Line) -> None:
+        """Blocks were put in place of equal ones: the request reads those now."""
+        live, blocks = self._live(line), unpack(line.blocks or "i")
+        live.groups = live.tables = (blocks + live.groups[0][len(blocks) :],)
+        self._session.judge.read(live, live.computed)
+
+    def _release(self, line: Line) -> None:
+        live = self._live(line)
+        held = live.groups[0] if line.blocks is None else unpack(line.blocks)
+        self._fenced |= line.fenced
+        self.judged.happened["preemption"] += line.op == "preempt"
+        self._target.answer = Released((held,))
+        self._session.apply(_RELEASES[line.op](live.request.id))
+
+    def _reset(self, line: Line) -> None:
+        if self._fenced and not line.done:
+            return
+        self.judged.happened["reset"] += line.done
+        self._target.answer = Released() if line.done else Refused("busy")
+        self._session.apply(ops.Reset())
+
+    def _evict(self, line: Line) -> None:
+        for block in unpack(line.blocks or "i"):
+            self._session.ledger.drop(block)
+
+    def _cap(self, _: Line) -> None:
+        session = self._session
+        session.profile = replace(session.profile, maximal=False)
+
+    def _stopped(self, line: Line) -> None:
+        self.judged.stopped = line.reason
+
+    # --- what was there before the first line ---
+
+    def _carry(self, line: Line) -> None:
+        """A request goes on whose admission is gone."""
+        session, request, table = self._session, line.request, unpack(line.blocks or "i")
+        live = Live(request, session.prints(request), session.epoch, session.layout)
+        live.groups = live.tables = (table,)
+        live.computed = live.hit = line.stop
+        live.prompt, live.stored = len(request.tokens), line.stop // self._size * self._size
+        self._trust(request, table, line.stop)
+        session.live[request.id] = live
+
+    def _trust(self, request: Request, table: Table, stop: int) -> None:
+        """Take what an engine has in blocks that nobody was seen computing for what it says."""
+        session, size, prints = self._session, self._size, self._session.prints(request)
+        for index in range(-(-stop // size)):
+            start, end = index * size, min(stop, (index + 1) * size)
+            if index >= len(table) or session.shadow.writer_of_block(table[index]) is not None:
+                continue
+            slots = session.shadow.slots(table, start, end)
+            writer = Writer(replace(request, tokens=request.tokens[:end]), session.epoch, 0)
+            session.shadow.write(slots, start, prints[start:end], writer)
+            if end == (index + 1) * size and request.store and session.config.prefix_caching:
+                session.ledger.store(table[index], prints, index)
+            self.judged.trusted += 1

@@ -1,0 +1,202 @@
+"""vLLM: hooks of `KVCacheManager`, written for 0.33.0.
+
+An admission is the first `allocate_slots` of a request, a step each one after it. Hits, blocks and
+lengths are those that the call was given and answered, tokens those that the request has then:
+drafts and tokens that asynchronous scheduling does not know yet are written when they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kvproof.harness.recorder.hooks import begin, journal_of, version, wrap
+from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+
+_FULL = ("FullAttentionSpec", "MLAAttentionSpec")
+"""Specifications of layers whose tables only grow."""
+
+
+def hook(module: ModuleType, settings: Settings) -> None:
+    """Hook the class of a module that was just loaded."""
+    manager: Any = getattr(module, "KVCacheManager")  # noqa: B009 - a module has no such attribute
+    wrap(manager, "__init__", _made(settings))
+    wrap(manager, "allocate_slots", _allocate)
+    wrap(manager, "get_computed_blocks", _match)
+    wrap(manager, "free", _free)
+    wrap(manager, "pop_blocks_for_free", _fence)
+    wrap(manager, "reset_prefix_cache", _reset)
+    wrap(manager, "evict_blocks", _evict)
+
+
+def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
+    def make(original: Any) -> Callable[..., None]:
+        def made(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            begin(self, _describe, settings, _tokens)
+
+        return made
+
+    return make
+
+
+def _describe(manager: Any) -> Cache | str:
+    """Say what is recorded, or why it cannot be."""
+    groups = manager.kv_cache_config.kv_cache_groups
+    kinds = [type(group.kv_cache_spec).__name__ for group in groups]
+    if len(groups) != 1 or kinds[0] not in _FULL:
+        return (
+            f"it has groups {', '.join(kinds) or 'of no kind'}; recorded is one of full attention"
+        )
+    spec, single = groups[0].kv_cache_spec, manager.coordinator.single_type_managers[0]
+    if getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None):
+        return "its layers forget what is behind a window"
+    if single.block_size != spec.block_size:
+        return f"blocks of {spec.block_size} tokens are spread over several ranks"
+    return Cache(
+        engine="vllm",
+        version=version("vllm"),
+        num_blocks=manager.kv_cache_config.num_blocks,
+        block_size=spec.block_size,
+        prefix_caching=manager.enable_caching,
+        maximal=not manager.use_eagle,
+    )
+
+
+def _tokens(request: Any, start: int, stop: int) -> Sequence[int]:
+    found: Sequence[int] = request._all_token_ids[start:stop]
+    return found
+
+
+def _match(original: Any) -> Callable[..., Any]:
+    def get_computed_blocks(self: Any, request: Any, *limit: Any, **named: Any) -> Any:
+        if any(at is not None for at in (*limit, *named.values())):
+            journal = journal_of(self)
+            if journal is not None:
+                journal.guard(Journal.cap)
+        return original(self, request, *limit, **named)
+
+    return get_computed_blocks
+
+
+def _allocate(original: Any) -> Callable[..., Any]:
+    def allocate_slots(
+        self: Any, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        blocks = original(self, request, num_new_tokens, *args, **kwargs)
+        journal = journal_of(self)
+        if journal is not None and blocks is not None and journal.active:
+            try:  # as `Journal.guard`, without its price: this is called for every token
+                _allocated(journal, self, request, num_new_tokens, args, kwargs, blocks)
+            except Exception as error:  # noqa: BLE001 - the engine must not notice
+                journal.fail(error)
+        return blocks
+
+    return allocate_slots
+
+
+def _allocated(
+    journal: Journal,
+    manager: Any,
+    request: Any,
+    count: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    blocks: Any,
+) -> None:
+    name, known = request.request_id, request.num_tokens
+    stop = request.num_computed_tokens + count
+    new = blocks.blocks[0]
+    if journal.step(name, known, stop, [block.block_id for block in new] if new else ()):
+        return
+    hit = args[0] if args else kwargs.get("num_new_computed_tokens", 0)
+    loaded = args[3] if len(args) > 3 else kwargs.get("num_external_computed_tokens", 0)
+    if request.prompt_embeds is not None:
+        raise ValueError("a prompt of embeddings has no tokens that say what it is")
+    journal.admit(
+        request,
+        _arrival(request),
+        known=known,
+        hit=hit,
+        stop=min(stop + hit + loaded, known),
+        blocks=manager.get_block_ids(name)[0],
+        loaded=loaded,
+    )
+
+
+def _arrival(request: Any) -> Arrival:
+    lora = request.lora_request
+    spans = [
+        (feature.modality, place.offset, place.length, feature.identifier)
+        for feature in request.mm_features or ()
+        for place in (feature.mm_position,)
+    ]
+    return Arrival(
+        request.request_id,
+        adapter=lora.lora_name if lora else None,
+        adapter_version=lora.lora_path if lora else None,
+        salt=request.cache_salt,
+        spans=tuple(sorted(spans, key=lambda span: span[1])),
+        read=not request.skip_reading_prefix_cache,
+        resumed=request.num_preemptions > 0,
+    )
+
+
+def _free(original: Any) -> Callable[..., Any]:
+    def free(self: Any, request: Any) -> Any:
+        return _release(self, original, request, fenced=False)
+
+    return free
+
+
+def _fence(original: Any) -> Callable[..., Any]:
+    def pop_blocks_for_free(self: Any, request: Any) -> Any:
+        return _release(self, original, request, fenced=True)
+
+    return pop_blocks_for_free
+
+
+def _release(manager: Any, original: Any, request: Any, *, fenced: bool) -> Any:
+    journal, held = journal_of(manager), None
+    if journal is not None:
+        held = journal.guard(_held, manager, request)
+    answer = original(manager, request)
+    if journal is not None and held is not None:
+        journal.guard(_freed, request, held, fenced)
+    return answer
+
+
+def _held(journal: Journal, manager: Any, request: Any) -> list[int] | None:
+    if request.request_id not in journal:
+        return None
+    held: list[int] = manager.get_block_ids(request.request_id)[0]
+    return held
+
+
+def _freed(journal: Journal, request: Any, held: list[int], *fenced: bool) -> None:
+    verb = "preempt"
+    if request.is_finished():
+        verb = "cancel" if request.status.name == "FINISHED_ABORTED" else "finish"
+    journal.release(request.request_id, verb, held, fenced=any(fenced))
+
+
+def _reset(original: Any) -> Callable[..., bool]:
+    def reset_prefix_cache(self: Any) -> bool:
+        done: bool = original(self)
+        journal = journal_of(self)
+        if journal is not None:
+            journal.guard(lambda to: to.reset(done=done))
+        return done
+
+    return reset_prefix_cache
+
+
+def _evict(original: Any) -> Callable[..., None]:
+    def evict_blocks(self: Any, block_ids: set[int]) -> None:
+        original(self, block_ids)
+        journal = journal_of(self)
+        if journal is not None:
+            journal.guard(Journal.evict, sorted(block_ids))
+
+    return evict_blocks
