@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from kvproof.harness.event import Event
 
 
@@ -16,6 +18,8 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     """1 for the first; more after a worker was lost."""
     where: str
     """Node and process that did it."""
+    began: float = 0.0
+    """Unix time at which this attempt began, by the clock of its node."""
     seconds: float
     cpu_seconds: float
     test_cases: int = 0
@@ -30,6 +34,8 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     """Those whose smallest history was looked for here."""
     database: dict[str, int] = {}
     """Operations on the example database, and `unreachable`: those that failed."""
+    died: dict[str, str] = {}
+    """Kind and message of the target's death in it, if it died."""
     gave_up: str = ""
     """Why it has no result: every attempt lost its worker."""
 
@@ -40,3 +46,16 @@ class UnitLost(Event, tag="unit_lost", frozen=True, kw_only=True):
     unit: str
     attempt: int
     reason: str
+
+
+def clock(events: Sequence[Event]) -> Iterator[float]:
+    """When each event was recorded, in seconds of work since the run began.
+
+    Every part of a run that was resumed counts from 0; the time between parts is left out.
+    """
+    before = last = 0.0
+    for event in events:
+        if event.at < last:
+            before += last
+        last = event.at
+        yield before + last

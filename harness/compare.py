@@ -128,7 +128,9 @@ def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings)
             f"{_names(base)} and {_names(head)} have no figure and no verdict in common",
             "compare runs of one verb, on the same targets, workload and cells",
         )
-    rows = _rows([(before[key], after[key]) for key in common if not forbidden(key)], settings)
+    pairs = [(before[key], after[key]) for key in common if not forbidden(key)]
+    margins = [_margin(base, head, settings) for base, head in pairs]
+    rows = judge(pairs, margins, alpha=settings.alpha)
     return Comparison(
         base=tuple(base),
         head=tuple(head),
@@ -183,19 +185,24 @@ def _refused(common: Sequence[Key], found: Sequence[Difference]) -> Iterator[str
             yield f"{len(lost)} {what} are not compared: {reason} ({'; '.join(facts)})"
 
 
-def _rows(pairs: Sequence[tuple[Series, Series]], settings: CompareSettings) -> list[Row]:
-    """All rows; p of those that are measured are adjusted for each other."""
-    margins = [_margin(base, head, settings) for base, head in pairs]
+def judge(
+    pairs: Sequence[tuple[Series, Series]], margins: Sequence[float], *, alpha: float
+) -> list[Row]:
+    """Decide about figures of base and head as one table: the only rule of kvproof for this.
+
+    `margins` are the largest changes that count as none. P of what is measured is adjusted for
+    all rows, so that equal sides have any row called slower or faster with at most `alpha`.
+    """
     tested = [at for at, (base, _) in enumerate(pairs) if base.key.metric not in COUNTED]
     estimates = {
         at: estimate(base.runs, head.runs, margin=margins[at], paired=paired(base, head))
         for at, (base, head) in enumerate(pairs)
-        if at in tested
+        if base.key.metric not in COUNTED
     }
     raw = [_two_sided(estimates[at]) for at in tested]
     adjusted = dict(zip(tested, holm(raw), strict=True))
     return [
-        _measured(pair, estimates[at], adjusted[at], margins[at], settings.alpha, len(tested))
+        _measured(pair, estimates[at], adjusted[at], margins[at], alpha, len(tested))
         if at in estimates
         else _counted(pair, margins[at])
         for at, pair in enumerate(pairs)

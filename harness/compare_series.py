@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.harness.events import AnyEvent, BenchSample, BenchSummary, GrowthPoint
 from kvproof.harness.records import Run
+from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_results import case_name, latest
 
 Metric: TypeAlias = Literal[
@@ -54,6 +55,11 @@ class Series(NamedTuple):
     """SM clocks of a GPU in MHz, where they were recorded."""
     peer: bool
     """Shown, but no part of the verdict."""
+
+
+def one_run(key: Key, samples: Sequence[float], *, clock: float | None = None) -> Series:
+    """A figure of a single run."""
+    return Series(key, [list(samples)], [0.0], [] if clock is None else [clock], peer=False)
 
 
 class _Found(NamedTuple):
@@ -117,15 +123,26 @@ def _samples(events: Sequence[AnyEvent], engines: Mapping[str, str]) -> Iterator
             yield _Found(key, [event.nanoseconds_per_token], event.at)
     for cell in latest(events).values():
         if cell.outcome == "ok" and cell.samples:
-            detail = f"{cell.kernel} {case_name(dict(sorted(cell.case.items())))}"
-            clock = cell.clocks.get("sm_mhz")
             yield _Found(
-                Key(cell.provider, "kernel", detail),
+                cell_key(cell),
                 [sample * 1e6 for sample in cell.samples],
                 cell.at,
-                float(clock) if clock else None,
+                clock_of(cell),
                 cell.peer,
             )
+
+
+def cell_key(cell: Cell) -> Key:
+    """What identifies the time of a kernel's cell."""
+    return Key(
+        cell.provider, "kernel", f"{cell.kernel} {case_name(dict(sorted(cell.case.items())))}"
+    )
+
+
+def clock_of(cell: Cell) -> float | None:
+    """SM clock in MHz that the GPU ran at."""
+    clock = cell.clocks.get("sm_mhz")
+    return float(clock) if clock else None
 
 
 def _bench(sample: BenchSample, subject: str) -> Iterator[_Found]:

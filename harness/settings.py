@@ -70,9 +70,9 @@ class GateSettings(_Table, frozen=True, kw_only=True):
     sweep: bool = True
     """Check the kernels, if torch and Triton are installed."""
     baseline: str = "kvproof-baseline.json"
-    """Medians of an earlier gate on this hardware, relative to the settings file."""
+    """Figures of an earlier gate on this hardware, relative to the settings file."""
     max_regression: float = 0.25
-    """Largest loss against the baseline, as a fraction."""
+    """Largest loss against the baseline that counts as none, as a fraction of the cost."""
     threshold: tuple[Limit, ...] = ()
 
 

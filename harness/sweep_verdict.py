@@ -6,42 +6,68 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from kvproof.harness.compare import Row, judge
+from kvproof.harness.compare_series import Series, cell_key, clock_of, one_run
 from kvproof.harness.sweep_events import CaseValue, Cell, Slower, SweepConcluded, SweepProvider
-from kvproof.harness.sweep_results import CellKey, case_key, case_name, ratio
+from kvproof.harness.sweep_results import CellKey, case_key, case_name
 
 BAD = ("wrong", "crash", "timeout", "out_of_resources")
 """Outcomes that a provider under judgement must not have."""
 
-_SURE = 99.8
-"""Percent of the interval by which a regression is judged; 1 in 1,000 is slower by chance."""
+ALPHA = 0.05
+"""Probability that any cell of an equal sweep is called slower."""
 
 
 def slower(
     now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], *, tolerated: float
 ) -> list[Slower]:
-    """Timed cells of both runs that take longer than `tolerated` explains, and the spread."""
-    found = []
-    for key, cell in now.items():
-        old = before.get(key)
-        if cell.peer or old is None or not (cell.samples and old.samples):
-            continue
-        times = ratio(old.samples, cell.samples, sure=_SURE)
-        if times.low > 1 + tolerated:
-            found.append(
-                Slower(
-                    kernel=cell.kernel,
-                    provider=cell.provider,
-                    case=cell.case,
-                    seconds=float(np.median(cell.samples)),
-                    baseline=float(np.median(old.samples)),
-                    ratio=times.middle,
-                    low=times.low,
-                    high=times.high,
-                )
-            )
+    """Timed cells of both runs that are slower by the rule of `compare`, the worst first."""
+    cells, rows = _against(now, before, tolerated)
+    found = [_slower(*each) for each in zip(cells, rows, strict=True) if each[1].change == "slower"]
     return sorted(found, key=lambda event: -event.ratio)
+
+
+def undecided(
+    now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], *, tolerated: float
+) -> list[str]:
+    """Cells that may be slower by more than is tolerated, or not, with the reason."""
+    cells, rows = _against(now, before, tolerated)
+    return [
+        f"{cell.kernel} {cell.provider} {case_name(cell.case)}: {row.reason}"
+        for cell, row in zip(cells, rows, strict=True)
+        if row.change == "inconclusive" and row.found and row.found.high > 1 + tolerated
+    ]
+
+
+def _against(
+    now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], tolerated: float
+) -> tuple[list[Cell], list[Row]]:
+    """Judged cells that were timed in both runs, and how they compare."""
+    both = [
+        (before[key], cell)
+        for key, cell in now.items()
+        if not cell.peer and cell.samples and key in before and before[key].samples
+    ]
+    pairs = [(_series(old), _series(new)) for old, new in both]
+    return [cell for _, cell in both], judge(pairs, [tolerated] * len(pairs), alpha=ALPHA)
+
+
+def _series(cell: Cell) -> Series:
+    return one_run(cell_key(cell), cell.samples, clock=clock_of(cell))
+
+
+def _slower(cell: Cell, row: Row) -> Slower:
+    assert row.found is not None
+    return Slower(
+        kernel=cell.kernel,
+        provider=cell.provider,
+        case=cell.case,
+        seconds=row.head,
+        baseline=row.base,
+        ratio=row.ratio,
+        low=row.found.low,
+        high=row.found.high,
+    )
 
 
 class Planned(NamedTuple):

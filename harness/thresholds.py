@@ -1,44 +1,16 @@
-"""Whether the figures of a bench are good enough: fixed limits, and medians of an earlier gate.
+"""Whether the figures of a bench are good enough: fixed limits, and samples of an earlier gate.
 
-A baseline holds for the hardware it was measured on. Elsewhere its lines are skipped and say so;
-limits that do not depend on the machine, such as `ratio`, belong into `kvproof.toml`.
+Limits that do not depend on the machine, such as `ratio`, belong into `kvproof.toml`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from kvproof.harness.errors import UsageError
-from kvproof.harness.events import BenchSummary, Skipped, Threshold
-from kvproof.harness.records import write_atomically
+from kvproof.harness.events import BenchSample, BenchSummary, Skipped, Threshold
+from kvproof.harness.gate_baseline import Baseline, regressions
 from kvproof.harness.settings import GateSettings, Limit
-
-FORMAT = 1
-
-
-class BaselineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians of one target and case."""
-
-    target: str
-    workload: str
-    case: str
-    block_size: int
-    num_blocks: int
-    tokens_per_second: float
-    bytes_per_block: float | None = None
-
-
-class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored baseline file."""
-
-    format: int = FORMAT
-    hardware: dict[str, str]
-    versions: dict[str, str]
-    rows: list[BaselineRow]
 
 
 class Judgement(NamedTuple):
@@ -49,45 +21,6 @@ class Judgement(NamedTuple):
     """Comparisons that this run cannot make, with the reason; they do not change its verdict."""
 
 
-def load_baseline(path: Path) -> Baseline | None:
-    """Read a baseline; None if there is no such file. Raises UsageError for a broken one."""
-    again = "delete it, or write it again with kvproof gate --save-baseline"
-    try:
-        baseline = msgspec.json.decode(path.read_bytes(), type=Baseline)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"cannot read baseline {str(path)!r}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{str(path)!r} is not a baseline: {error}", again) from error
-    if baseline.format > FORMAT:
-        raise UsageError(f"{str(path)!r} was written by a newer kvproof", again)
-    return baseline
-
-
-def save_baseline(
-    path: Path,
-    summaries: Sequence[BenchSummary],
-    *,
-    hardware: Mapping[str, str],
-    versions: Mapping[str, str],
-) -> Baseline:
-    """Store the medians of a bench. Raises UsageError if the file cannot be written."""
-    rows = [
-        BaselineRow(**{name: getattr(each, name) for name in BaselineRow.__struct_fields__})
-        for each in summaries
-    ]
-    baseline = Baseline(hardware=dict(hardware), versions=dict(versions), rows=rows)
-    try:
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(baseline)) + b"\n")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write baseline {str(path)!r}: {error.strerror}",
-            "set gate.baseline in kvproof.toml to a writable place",
-        ) from error
-    return baseline
-
-
 def judge_thresholds(
     summaries: Sequence[BenchSummary],
     settings: GateSettings,
@@ -95,18 +28,20 @@ def judge_thresholds(
     *,
     hardware: Mapping[str, str],
     targets: Sequence[str] = (),
+    samples: Sequence[BenchSample] = (),
 ) -> Judgement:
     """Judge the limits of the settings, then every figure that the baseline has.
 
     `targets` are those that the bench was asked for, also if they died: a limit on one of them
-    without a figure is inconclusive, a limit on any other target is skipped.
+    without a figure is inconclusive, a limit on any other target is skipped. `samples` are the
+    repetitions behind the summaries, which are compared with those of the baseline.
     """
     asked = {*targets, *(each.target for each in summaries)}
     events: list[Threshold | Skipped] = []
     for limit in settings.threshold:
         events += _limit(limit, summaries, asked)
     if baseline is not None:
-        events += _regressions(summaries, baseline, settings.max_regression, hardware)
+        events += regressions(summaries, samples, baseline, settings.max_regression, hardware)
     return Judgement(
         [event for event in events if isinstance(event, Threshold)],
         [event for event in events if isinstance(event, Skipped)],
@@ -171,66 +106,3 @@ def _side(
     if measured is None:
         return "inconclusive"
     return "pass" if (measured >= bound if sign == ">=" else measured <= bound) else "fail"
-
-
-def _regressions(
-    summaries: Sequence[BenchSummary],
-    baseline: Baseline,
-    tolerated: float,
-    hardware: Mapping[str, str],
-) -> Iterator[Threshold | Skipped]:
-    differing = sorted(
-        key
-        for key in {*baseline.hardware, *hardware}
-        if baseline.hardware.get(key) != hardware.get(key)
-    )
-    if differing and summaries:
-        key, there = differing[0], baseline.hardware.get(differing[0])
-        yield Skipped(
-            part="comparison with the baseline",
-            reason=f"measured on other hardware: {key} {there!r} there, {hardware.get(key)!r} here",
-            command="kvproof gate --save-baseline",
-        )
-        return
-    rows = {_key(row): row for row in baseline.rows}
-    for summary in summaries:
-        if row := rows.get(_key(summary)):
-            yield from _against(summary, row, tolerated)
-        else:
-            yield Skipped(
-                part=f"baseline of {_title(summary)}",
-                reason="the baseline has no such measurement",
-                command="kvproof gate --save-baseline",
-            )
-
-
-def _key(row: BaselineRow | BenchSummary) -> tuple[str, str, str, int, int]:
-    return row.target, row.workload, row.case, row.block_size, row.num_blocks
-
-
-def _title(summary: BenchSummary) -> str:
-    return f"{summary.target} {summary.case} block {summary.block_size}"
-
-
-def _against(summary: BenchSummary, row: BaselineRow, tolerated: float) -> Iterator[Threshold]:
-    """Speed by its interval, because it is noisy; memory by its single value."""
-    least = row.tokens_per_second * (1 - tolerated)
-    slow = summary.tokens_per_second < least
-    noisy = slow and summary.high >= least
-    yield Threshold(
-        name=f"{_title(summary)}: tokens_per_second against the baseline",
-        measured=summary.tokens_per_second,
-        limit=least,
-        baseline=row.tokens_per_second,
-        verdict="inconclusive" if noisy else "fail" if slow else "pass",
-        reason="the limit lies between median and p90: repeat on a quiet machine" if noisy else "",
-    )
-    if summary.bytes_per_block is not None and row.bytes_per_block is not None:
-        most = row.bytes_per_block * (1 + tolerated)
-        yield Threshold(
-            name=f"{_title(summary)}: bytes_per_block against the baseline",
-            measured=summary.bytes_per_block,
-            limit=most,
-            baseline=row.bytes_per_block,
-            verdict="pass" if summary.bytes_per_block <= most else "fail",
-        )

@@ -14,7 +14,7 @@ import jinja2
 
 from kvproof.harness.events import Optimum
 from kvproof.harness.records import SCHEMA_VERSION, Run
-from kvproof.reports import blocks, capacity, charts, notes, parts, sweep_charts, text
+from kvproof.reports import blocks, campaign, capacity, charts, notes, parts, sweep_charts, text
 from kvproof.reports import faults as faults_tables
 from kvproof.reports.collect import build
 from kvproof.reports.explain import cause_charts
@@ -61,6 +61,7 @@ def render_html(run: Run) -> str:
 
 def _page(report: Report, most_failures: int) -> str:
     page = environment().get_template("report.html.j2")
+    units = campaign.campaign_of(report.run.events)
     return page.render(
         report=report,
         notes=notes.notes(report),
@@ -77,6 +78,9 @@ def _page(report: Report, most_failures: int) -> str:
         sweep_charts=sweep_charts,
         faults=faults_tables.matrix_of(report.run.events),
         faults_tables=faults_tables,
+        campaign=units,
+        campaign_tables=campaign,
+        campaign_pace=campaign.pace_chart(units) if units else None,
         schema=SCHEMA_VERSION,
         most_failures=most_failures,
     )

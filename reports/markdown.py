@@ -10,6 +10,7 @@ from pathlib import Path
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import Explained
 from kvproof.harness.records import Run
+from kvproof.reports.campaign import campaign_of, pace_chart, tables
 from kvproof.reports.charts import case_words, ratio_text
 from kvproof.reports.collect import build
 from kvproof.reports.explain import sums
@@ -49,6 +50,7 @@ def render_markdown(run: Run) -> str:
         _causes,
         _sweep,
         _faults,
+        _campaign,
         _thresholds,
         _skipped,
         _foot,
@@ -214,6 +216,19 @@ def _faults(report: Report) -> Iterator[str]:
     for data in (mechanisms_table(matrix), kills_table(matrix)):
         yield ""
         yield from _table(list(data.head), [list(map(escape, row)) for row in data.rows])
+
+
+def _campaign(report: Report) -> Iterator[str]:
+    campaign = campaign_of(report.run.events)
+    if campaign is None:
+        return
+    yield from ("", "### Campaign", "", f"{escape(campaign.sentence)}.")
+    if pace := pace_chart(campaign):
+        yield from ("", f"{escape(pace.title)}; {escape(pace.subtitle)}.")
+    for data in tables(campaign):
+        yield ""
+        rows = [list(map(escape, row)) for row in data.rows[:_MOST_NOTES]]
+        yield from _table(list(data.head), rows)
 
 
 def _thresholds(report: Report) -> Iterator[str]:

@@ -28,7 +28,9 @@ from kvproof.reports.text import MARKS, percent
 ORDER = ("fail", "inconclusive", "expected_failure", "pass", "unsupported", "not_run")
 """Verdicts from the one to look at first to the one to look at last."""
 
-_EVICTION = "cached blocks are evicted to make room"
+_EVICTIONS = ("cached blocks are evicted to make room", "objects are evicted to make room")
+REFERENCE = "reference"
+"""The target whose inside the parts look at."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ class Reason:
 
 
 def matrix_of(run: Run) -> Matrix:
-    """Sort the verdicts of a run; properties of parts of the reference are left out."""
+    """Sort the verdicts of a run; properties that are judged on the reference only are left out."""
     report = build(run)
-    rows = [row for row in report.rows if row.part in ("", MAIN_SUITE)]
+    rows = [row for row in report.rows if row.part in ("", MAIN_SUITE) or _of_engines(row)]
     targets = tuple(each for each in report.judged if any(each in row.cells for row in rows))
     lines = sorted((_line(row, targets) for row in rows), key=lambda line: line.rank)
     return Matrix(
@@ -96,6 +98,12 @@ def matrix_of(run: Run) -> Matrix:
         tuple(_evidence(each, report) for each in report.coverage),
         tuple(_reasons(lines)),
     )
+
+
+def _of_engines(row: Row) -> bool:
+    """Whether a property of a part is judged on what an engine offers."""
+    found = (cell.verdict for target, cell in row.cells.items() if target != REFERENCE)
+    return any(verdict != "unsupported" for verdict in found)
 
 
 def _line(row: Row, targets: Sequence[str]) -> Line:
@@ -112,7 +120,7 @@ def _evidence(found: Coverage, report: Report) -> Evidence:
         found.test_cases,
         sum(found.operations.values()),
         percent(reused),
-        found.situations.get(_EVICTION, 0),
+        sum(found.situations.get(name, 0) for name in _EVICTIONS),
         "; ".join((*found.missing, *(f"died: {message}" for message in died))),
     )
 

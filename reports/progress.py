@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.harness.campaign_events import UnitDone, UnitLost
 from kvproof.harness.events import (
     AnyEvent,
     BenchSample,
@@ -97,10 +98,12 @@ class LiveProgress:
     def event(self, event: AnyEvent) -> None:
         """Show one event: all of them as lines in a pipe, the notable ones above a live table.
 
-        Explanations and good cells are left out: there is one for each request (`kvproof explain`
-        has them) and one for each cell of a sweep.
+        Explanations, units and good cells are left out: there is one for each request (`kvproof
+        explain` has them), one for each unit of a campaign and each cell of a sweep.
         """
-        if isinstance(event, Explained) or (isinstance(event, Cell) and event.outcome in _EXPECTED):
+        if isinstance(event, (Explained, UnitDone)):
+            return
+        if isinstance(event, Cell) and event.outcome in _EXPECTED:
             return
         with self._lock:
             if isinstance(event, PropertyVerdict):
@@ -175,6 +178,8 @@ def describe(event: AnyEvent) -> tuple[str, str]:
         case Skipped():
             hint = f"; to have it: {event.command}" if event.command else ""
             return "", f"skipped {event.part}: {event.reason}{hint}"
+        case UnitLost():
+            return "", f"{event.unit}: attempt {event.attempt} lost: {event.reason}"
         case Ended():
             return "", f"ended after {duration(event.seconds)}: {event.sentence}"
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,9 @@ class Claims(Protocol):
 
     def release(self, unit: str) -> None:
         """Give back what a unit has claimed whose worker was lost."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
 
 
 class DirectoryClaims:
@@ -44,6 +48,10 @@ class DirectoryClaims:
             with suppress(OSError):
                 if path.read_text(encoding="utf-8") == unit:
                     path.unlink()
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _claim_file(folder: str, name: str, unit: str) -> bool:
@@ -91,6 +99,9 @@ class RayClaims:
     def release(self, unit: str) -> None:
         """Tell the actor."""
         self._ray.get(self._board.release.remote(unit))
+
+    def close(self) -> None:
+        """The actor ends with the driver's connection."""
 
 
 def _claim_actor(board: Any, name: str, unit: str) -> bool:

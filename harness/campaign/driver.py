@@ -12,6 +12,9 @@ from kvproof.harness.campaign.pool import Lost, Pool
 ATTEMPTS = 3
 """How often a unit may lose its worker; then it is given up, because it may be the reason."""
 
+_PATIENCE = 5.0
+"""Seconds in which units that are interrupted should answer."""
+
 _TICK = 0.5
 """Seconds after which the driver looks at the clock."""
 
@@ -48,7 +51,8 @@ def outcomes(
     """Outcomes of all units as they come; nothing new begins after `deadline` (monotonic).
 
     `argument` is asked when a unit begins, so that it holds what is known by then; `tick` hears
-    how many run. Closing the iterator gives up what runs.
+    how many run. Closing the iterator gives up what runs. At Ctrl-C the units that run are
+    interrupted; what they answer comes before the KeyboardInterrupt is raised again.
     """
     queue = _Queue(units)
     running: dict[str, Given] = {}
@@ -66,6 +70,11 @@ def outcomes(
                 if not outcome.last:
                     queue.again.append(Given(unit, outcome.attempt + 1))
                 yield outcome
+    except KeyboardInterrupt:
+        for unit, result in pool.wind_up(_PATIENCE):
+            if not isinstance(result, Lost):
+                yield Outcome(*running.pop(unit), result)
+        raise
     finally:
         pool.close()
 

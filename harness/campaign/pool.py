@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from kvproof.harness.worker_process import exit_in_words
 
@@ -24,6 +24,8 @@ class Lost(NamedTuple):
     """A unit whose worker went away: nothing is known of its outcome."""
 
     reason: str
+    kind: Literal["crash", "hang", "node"] = "node"
+    """Its process ended, or did not answer, which the unit may have caused; or its machine left."""
 
 
 class Finished(NamedTuple):
@@ -46,6 +48,9 @@ class Pool(Protocol):
     def wait(self, timeout: float) -> list[Finished]:
         """Units that ended, after at most `timeout` seconds."""
 
+    def wind_up(self, patience: float) -> list[Finished]:
+        """Interrupt everything that runs; what units answer to that within `patience` seconds."""
+
     def close(self) -> None:
         """End everything that runs."""
 
@@ -59,13 +64,24 @@ class _Worker:
     began: float = 0.0
 
 
+def _as_it_is() -> None:
+    """Change nothing."""
+
+
 class LocalPool:
     """Processes of this machine, replaced when they die or hang."""
 
-    def __init__(self, work: Work, workers: int, *, limit: float) -> None:
-        """`limit` is the seconds after which a unit is given up and its process killed."""
+    def __init__(
+        self, work: Work, workers: int, *, limit: float, prepare: Callable[[], None] = _as_it_is
+    ) -> None:
+        """`limit` is the seconds after which a unit is given up and its process killed.
+
+        `prepare` is called in every process first; it may turn SIGTERM into KeyboardInterrupt, so
+        that units can answer when they are interrupted.
+        """
         self._context = multiprocessing.get_context("spawn")
         self._work, self._workers, self._limit = work, workers, limit
+        self._prepare = prepare
         self._crew: list[_Worker] = []
 
     def slots(self) -> int:
@@ -83,7 +99,9 @@ class LocalPool:
     def _start(self) -> _Worker:
         """Ctrl-C in a terminal reaches every process of the group; only the driver acts on it."""
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
+        process = self._context.Process(
+            target=_serve, args=(self._work, self._prepare, theirs), daemon=True
+        )
         heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()
@@ -102,23 +120,35 @@ class LocalPool:
         late = time.monotonic() - self._limit
         hung = [worker for worker in self._crew if worker.unit and worker.began < late]
         reason = f"no result within {self._limit:g} s"
-        return found + [self._gone(worker, reason) for worker in hung]
+        return found + [self._gone(worker, Lost(reason, "hang")) for worker in hung]
 
     def _taken(self, worker: _Worker) -> Finished:
         try:
             result = worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join(5)
-            return self._gone(worker, exit_in_words(worker.process.exitcode or 0))
+            return self._gone(worker, Lost(exit_in_words(worker.process.exitcode or 0), "crash"))
         unit, worker.unit = worker.unit, ""
         return Finished(unit, result)
 
-    def _gone(self, worker: _Worker, reason: str) -> Finished:
+    def _gone(self, worker: _Worker, lost: Lost) -> Finished:
         self._crew.remove(worker)
         worker.process.kill()
         worker.process.join()
         worker.pipe.close()
-        return Finished(worker.unit, Lost(reason))
+        return Finished(worker.unit, lost)
+
+    def wind_up(self, patience: float) -> list[Finished]:
+        """Send SIGTERM to all processes."""
+        for worker in self._crew:
+            worker.process.terminate()
+        busy = {worker.pipe: worker for worker in self._crew if worker.unit}
+        found: list[Finished] = []
+        deadline = time.monotonic() + patience
+        while busy and (left := deadline - time.monotonic()) > 0:
+            ready = cast("list[Connection]", wait(list(busy), timeout=left))
+            found += [self._taken(busy.pop(pipe)) for pipe in ready]
+        return found
 
     def close(self) -> None:
         """Kill all processes."""
@@ -130,10 +160,11 @@ class LocalPool:
         self._crew.clear()
 
 
-def _serve(work: Work, pipe: Connection) -> None:
+def _serve(work: Work, prepare: Callable[[], None], pipe: Connection) -> None:
     """Do unit after unit until the driver closes the pipe, or ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        prepare()
         while True:
             pipe.send(work(pipe.recv()))
 

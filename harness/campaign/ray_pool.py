@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from kvproof.harness.campaign.pool import Finished, Lost, Work
 from kvproof.harness.errors import UsageError
@@ -60,18 +60,16 @@ def _silent(address: str, error: Exception) -> UsageError:
 class RayPool:
     """One task for each unit; a task whose node or process died is lost, never run twice by Ray."""
 
-    def __init__(self, work: Work, address: str, *, limit: float, gpus: float = 0) -> None:
-        """`limit` as for LocalPool; `gpus` is what a unit asks Ray for."""
+    def __init__(self, work: Work, address: str, *, limit: float) -> None:
+        """`limit` as for LocalPool; a unit asks Ray for one CPU."""
         self._ray = connect(address)
-        self._limit, self._gpus = limit, gpus
-        self._task = self._ray.remote(work).options(num_cpus=1, num_gpus=gpus, max_retries=0)
+        self._limit = limit
+        self._task = self._ray.remote(work).options(num_cpus=1, max_retries=0)
         self._running: dict[Any, tuple[str, float]] = {}
 
     def slots(self) -> int:
         """Units that fit on the nodes that are alive."""
-        there = self._ray.cluster_resources()
-        cores = int(there.get("CPU", 0))
-        return min(cores, int(there.get("GPU", 0) / self._gpus)) if self._gpus else cores
+        return int(self._ray.cluster_resources().get("CPU", 0))
 
     def submit(self, unit: str, argument: Any) -> None:
         """Hand a unit to the cluster."""
@@ -90,7 +88,8 @@ class RayPool:
             if began < late:
                 self._ray.cancel(reference, force=True)
                 del self._running[reference]
-                found.append(Finished(unit, Lost(f"no result within {self._limit:g} s")))
+                late_by = Lost(f"no result within {self._limit:g} s", "hang")
+                found.append(Finished(unit, late_by))
         return found
 
     def _taken(self, reference: Any) -> Finished:
@@ -98,8 +97,21 @@ class RayPool:
         try:
             return Finished(unit, self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            kind, _, text = str(error).strip().partition("\n")
-            return Finished(unit, Lost(f"{type(error).__name__}: {kind or text}"))
+            first = str(error).strip().partition("\n")[0]
+            crashed = isinstance(error, self._ray.exceptions.WorkerCrashedError)
+            kind: Literal["crash", "node"] = "crash" if crashed else "node"
+            return Finished(unit, Lost(f"{type(error).__name__}: {first}", kind))
+
+    def wind_up(self, patience: float) -> list[Finished]:
+        """Raise KeyboardInterrupt in all tasks."""
+        running = list(self._running)
+        for reference in running:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(reference, force=False)
+        if not running:
+            return []
+        ready, _ = self._ray.wait(running, num_returns=len(running), timeout=patience)
+        return [self._taken(reference) for reference in ready]
 
     def close(self) -> None:
         """Cancel what runs; the cluster stays as it is."""

@@ -105,8 +105,9 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
     An op log is data: what it names is imported only if the user names it too.
     """
     if part_log.is_part_log(path):
-        find(part_log.load(path).part)
-        return SUBJECT
+        log = part_log.load(path)
+        find(log.part)
+        return log.target or SUBJECT
     target = oplog.load(path).target
     if ":" in target and not targets:
         raise UsageError(
@@ -132,7 +133,11 @@ def _why_not(handle: Handle, path: Path) -> str:
     """Say why a log cannot be replayed on a target; empty: it can."""
     if not part_log.is_part_log(path):
         return ""
-    return find(part_log.load(path).part).missing() if handle.name == SUBJECT else ELSEWHERE
+    log = part_log.load(path)
+    part = find(log.part)
+    if log.target:
+        return "" if part.name in handle.profile.parts else ELSEWHERE
+    return part.missing() if handle.name == SUBJECT else ELSEWHERE
 
 
 def _op_logs(paths: Sequence[Path]) -> list[Path]:

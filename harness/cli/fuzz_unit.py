@@ -59,6 +59,8 @@ class UnitResult(NamedTuple):
     events: list[AnyEvent]
     """Faults of the harness, deaths of the target."""
     died: TargetFailed | None
+    interrupted: bool
+    """Ctrl-C has cut it short."""
 
 
 def unit_id(target: str, suite: str, seed: int) -> str:
@@ -75,7 +77,7 @@ def parse(unit: str) -> tuple[str, str, int]:
 def explore_unit(order: Order) -> UnitResult:
     """Do one unit; never raises for the target or for the harness: both are in the result."""
     target, suite_name, seed = parse(order.unit)
-    began, cpu = time.monotonic(), time.process_time()
+    wall, began, cpu = time.time(), time.monotonic(), time.process_time()
     handle, database = _handle(target), _database(order.database, order.artifact)
     before = Counter(database.operations)
     files = _Files()
@@ -95,6 +97,7 @@ def explore_unit(order: Order) -> UnitResult:
         seed=seed,
         attempt=order.attempt,
         where=f"{platform.node()} {os.getpid()}",
+        began=round(wall, 3),
         seconds=round(time.monotonic() - began, 4),
         cpu_seconds=round(time.process_time() - cpu, 4),
         test_cases=tally.test_cases,
@@ -106,9 +109,11 @@ def explore_unit(order: Order) -> UnitResult:
         failed=sorted(seen | set(tally.failures)),
         shrunk=sorted(tally.failures),
         database=dict(Counter(database.operations) - before),
+        died={"kind": tally.died.kind, "message": tally.died.message} if tally.died else {},
     )
     told: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
-    return UnitResult(done, list(tally.failures.values()), files.kept, told, tally.died)
+    failures = list(tally.failures.values())
+    return UnitResult(done, failures, files.kept, told, tally.died, tally.interrupted)
 
 
 def _tolerated(order: Order, target: str, handle: Handle) -> Tolerated:
@@ -140,11 +145,14 @@ def _explore(
         tally.add(seen)
         if seen.died and not seen.violation:
             tally.died = target_failed(parse(order.unit)[0], seen.died)
+        tally.interrupted = seen.interrupted
         if not seen.violation:
             break
         failure = run.failure(suite, seen.violation, seed)
         tally.failures[failure.property] = failure
         tolerated.settle(failure.property)
+        if tally.died or tally.interrupted:
+            break
     tally.seconds = time.monotonic() - began
     return tally
 

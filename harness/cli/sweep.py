@@ -28,7 +28,7 @@ from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_messages import KernelFacts, ProviderFacts
 from kvproof.harness.sweep_plan import SweepOptions, describe
 from kvproof.harness.sweep_results import CellKey, latest, rows, started
-from kvproof.harness.sweep_verdict import slower
+from kvproof.harness.sweep_verdict import slower, undecided
 from kvproof.harness.sweep_where import parse_where
 from kvproof.kernels.registry import provider_names
 
@@ -204,8 +204,12 @@ def compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float)
         why = f"it ran on {', '.join(there) or 'nothing'}, this on {', '.join(here) or 'nothing'}"
         active.write(Skipped(part="comparison with the baseline", reason=why))
         return
-    for event in slower(swept.cells, latest(before.events), tolerated=max_regression):
+    old = latest(before.events)
+    for event in slower(swept.cells, old, tolerated=max_regression):
         active.write(event)
+    if unknown := undecided(swept.cells, old, tolerated=max_regression):
+        part = f"comparison of {len(unknown):,} cells with the baseline"
+        active.write(Skipped(part=part, reason=f"such as {unknown[0]}"))
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -24,6 +26,7 @@ from kvproof.suites.tests import campaign_kit
 from kvproof.suites.tests.cli_kit import (
     FAULT,
     closed_run,
+    here,
     kvproof,
     nothing_is_left_of,
     refused,
@@ -125,30 +128,40 @@ def test_databases_come_from_one_line(tmp_path):
         open_database(str(tmp_path / "file" / "below"))
 
 
-def test_a_fault_that_all_workers_meet_is_shrunk_once_and_reproduces(tmp_path):
+def test_a_fault_that_eight_workers_meet_is_shrunk_once_and_reproduces_elsewhere(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
-    command = ("fuzz", "--target", FAULT, "--units", "4", "--workers", "2", "--keep-going")
-    done = kvproof(*command, "--seed", "1", "--output", "run", cwd=tmp_path)
+    command = ("fuzz", "--target", FAULT, "--units", "8", "--workers", "8", "--keep-going")
+    done = here(*command, "--seed", "1", "--output", "run", cwd=tmp_path)
     assert done.code == 1, done
     run = read_run(tmp_path / "run")
     units = [event for event in run.events if isinstance(event, UnitDone)]
-    assert sorted(event.seed for event in units) == [1, 2, 3, 4]
+    assert sorted(event.seed for event in units) == list(range(1, 9))
+    assert all(event.failed for event in units)
     shrunk = Counter(name for event in units for name in event.shrunk)
     assert set(shrunk.values()) == {1}
-    failures = Counter(event.property for event in run.events if isinstance(event, Failure))
-    assert failures == shrunk
-    assert all(event.failed for event in units)
-    log = next(iter((tmp_path / "run" / "failures").glob("*.json")))
-    assert kvproof("replay", str(log), "--target", FAULT, cwd=tmp_path).code == 1
+    (failure,) = (event for event in run.events if isinstance(event, Failure))
+    assert list(shrunk) == [failure.property]
+    assert not (tmp_path / "run" / "claims").exists()
+    script = tmp_path / "elsewhere" / "reproduce.py"
+    script.parent.mkdir()
+    script.write_bytes((tmp_path / "run" / failure.script_path).read_bytes())
+    (tmp_path / "run").rename(tmp_path / "away")
+    ran = subprocess.run(
+        [sys.executable, script], cwd=script.parent, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert f"AssertionError: {failure.sentence}" in ran.stderr
+    log = tmp_path / "away" / failure.op_log
+    assert here("replay", str(log), "--target", FAULT, cwd=tmp_path).code == 1
 
 
 def test_a_killed_driver_goes_on_from_the_records(tmp_path):
-    (tmp_path / "kvproof.toml").write_text(FEW)
+    (tmp_path / "kvproof.toml").write_text("[campaign]\nhistories = 5\n")
     command = ("fuzz", "--units", "5", "--workers", "1", "--seed", "1")
     with started(*command, cwd=tmp_path) as running:
         running.until(lambda: running.has("unit_done"))
         running.send(signal.SIGKILL)
-    again = kvproof(*command, "--output", "record", cwd=tmp_path)
+    again = here(*command, "--output", "record", cwd=tmp_path)
     assert again.code in (0, 3), again
     run = read_run(Path(running.record))
     units = Counter(event.unit for event in run.events if isinstance(event, UnitDone))

@@ -14,9 +14,12 @@ from ray.cluster_utils import Cluster  # noqa: E402 - ray may be missing
 from kvproof.harness.campaign.claims import RayClaims  # noqa: E402 - ray may be missing
 from kvproof.harness.campaign.pool import Lost  # noqa: E402 - ray may be missing
 from kvproof.harness.campaign.ray_pool import RayPool  # noqa: E402 - ray may be missing
+from kvproof.harness.campaign.ray_sweep import RaySweep  # noqa: E402 - ray may be missing
 from kvproof.harness.campaign_events import UnitDone, UnitLost  # noqa: E402 - ray may be missing
 from kvproof.harness.events import Failure  # noqa: E402 - ray may be missing
 from kvproof.harness.records import read_run  # noqa: E402 - ray may be missing
+from kvproof.harness.sweep_crew import Seat  # noqa: E402 - ray may be missing
+from kvproof.harness.sweep_plan import SweepOptions  # noqa: E402 - ray may be missing
 from kvproof.harness.sweep_results import latest  # noqa: E402 - ray may be missing
 from kvproof.suites.tests import campaign_kit  # noqa: E402 - ray may be missing
 from kvproof.suites.tests.cli_kit import FAULT, kvproof, refused, started  # noqa: E402 - as above
@@ -142,6 +145,35 @@ def test_a_sweep_over_nodes_judges_the_same_cells(cluster, tmp_path):
         events = latest(read_run(tmp_path / name).events)
         cells[name] = {key: cell.outcome for key, cell in events.items()}
     assert cells["ray"] == cells["local"] != {}
+
+
+def where(self):
+    """Node and GPUs of an actor, by Ray's own word."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), tuple(context.get_accelerator_ids()["GPU"])
+
+
+def test_workers_on_gpus_ask_for_one_each(cluster, tmp_path):
+    """The GPUs are only counted here: Ray places by what a node says it has."""
+    nodes = [cluster.add_node(num_cpus=1, num_gpus=n, object_store_memory=MEMORY) for n in (1, 2)]
+    sweep = RaySweep(cluster.address)
+    try:
+        options = sweep.options(SweepOptions(device="auto", workers=4))
+        assert (options.device, options.devices, options.workers) == ("cuda", (0, 1, 2), 1)
+        on_gpus = [sweep(Seat("cuda", number), tmp_path / "log") for number in options.devices]
+        on_core = sweep(Seat("cpu", 0), tmp_path / "log")
+        placed = [ray.get(each._there().__ray_call__.remote(where)) for each in on_gpus[:2]]
+        assert {node for node, _ in placed} <= {node.node_id for node in nodes}
+        assert len(set(placed)) == 2
+        assert [len(gpus) for _, gpus in placed] == [1, 1]
+        assert ray.get(on_core._there().__ray_call__.remote(where))[1] == ()
+        assert sweep.options(SweepOptions(device="cpu")).device == "cpu"
+    finally:
+        for each in (*on_gpus, on_core):
+            each.kill()
+        ray.shutdown()
+        for node in nodes:
+            cluster.remove_node(node)
 
 
 def test_nobody_at_an_address_is_refused(tmp_path):

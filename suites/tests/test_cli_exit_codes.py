@@ -130,7 +130,7 @@ def test_1_a_target_that_takes_a_fuzz_worker_down_fails(tmp_path: Path) -> None:
     assert done.code == 1
     run = closed_run(tmp_path / "record", 1)
     (died,) = (event for event in run.events if isinstance(event, TargetFailed))
-    assert died.message == "the worker was killed by SIGKILL while fuzzing"
+    assert died.message.startswith("the worker was killed by SIGKILL while fuzzing cache")
 
 
 def test_1_fuzz_stops_at_the_first_failure(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_4_the_gate_compares_with_a_stored_baseline(tmp_path: Path) -> None:
 
     baseline = json.loads((tmp_path / "baseline.json").read_text())
     for row in baseline["rows"]:
-        row["tokens_per_second"] *= 1000
+        row["samples"] = [each / 1000 for each in row["samples"]]
     (tmp_path / "baseline.json").write_text(json.dumps(baseline))
     second = here("gate", "--output", "second", cwd=tmp_path)
     assert second.code == 4

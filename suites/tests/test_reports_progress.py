@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from kvproof.harness.campaign_events import UnitDone
 from kvproof.harness.events import AnyEvent, Explained, PropertyVerdict, Threshold
 from kvproof.harness.records import read_run
 from kvproof.harness.sweep_events import Cell
@@ -43,11 +44,11 @@ def test_a_pipe_gets_one_line_per_event() -> None:
             live.event(event)
     lines = file.getvalue().splitlines()
     noise = sum(
-        isinstance(event, Explained)
+        isinstance(event, (Explained, UnitDone))
         or (isinstance(event, Cell) and event.outcome in ("ok", "unsupported"))
         for event in events
     )
-    assert len(lines) == len(events) - noise, "one for each request or cell would be noise"
+    assert len(lines) == len(events) - noise, "one for each request, unit or cell would be noise"
     assert "+ pass reference every_block_has_one_state" in lines
     assert all(line.strip() for line in lines)
 

@@ -24,7 +24,7 @@ from kvproof.harness.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.sweep_failure import failure_of
-from kvproof.harness.sweep_verdict import BAD, Planned, conclude, slower
+from kvproof.harness.sweep_verdict import BAD, Planned, conclude, slower, undecided
 from kvproof.harness.sweep_where import check_axes, matches, parse_where
 
 KERNEL = SweepKernel(
@@ -149,6 +149,16 @@ def test_slower_means_by_more_than_is_tolerated_and_than_the_spread() -> None:
     assert found.low > 1.1
     assert exit_code(found) == Exit.REGRESSION
     assert isinstance(found, Slower)
+    (told,) = undecided(now, before, tolerated=0.1)
+    assert told.startswith("decode ours page=64 head_dim=128: the interval")
+
+
+def test_another_clock_explains_any_loss() -> None:
+    before = results.latest([cell(16, clocks={"sm_mhz": 1980.0})])
+    now = results.latest([cell(16, seconds=2e-3, clocks={"sm_mhz": 990.0})])
+    assert slower(now, before, tolerated=0.1) == []
+    (told,) = undecided(now, before, tolerated=0.1)
+    assert told.endswith("the GPU ran at 1980 MHz, then at 990 MHz")
 
 
 PLANNED = [Planned("decode", name, {"page": 16, "head_dim": 128}) for name in ("ours", "peer")]

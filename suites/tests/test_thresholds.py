@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import BenchSummary
+from kvproof.harness.events import BenchSample, BenchSummary
+from kvproof.harness.gate_baseline import load_baseline, save_baseline
 from kvproof.harness.settings import GateSettings, Limit
-from kvproof.harness.thresholds import Judgement, judge_thresholds, load_baseline, save_baseline
+from kvproof.harness.thresholds import Judgement, judge_thresholds
 
 HERE = {"cpu": "a", "cores": "2"}
 
@@ -102,32 +103,59 @@ def test_a_ratio_needs_its_peer(wanted: str, peer: str, judged_lines: int) -> No
     assert len(found.skipped) == 1 - judged_lines
 
 
+def samples(*speeds: float, **changes: object) -> list[BenchSample]:
+    """Repetitions of so many million tokens per second."""
+    row = BenchSample(
+        target="reference", workload="shared-heads:requests=400", block_size=16, num_blocks=1000,
+        case="no_eviction", repetition=0, requests=400, tokens=1_000_000, hit_tokens=0,
+        cpu_seconds=1.0, wall_seconds=1.0, p50_us=1.0, p99_us=1.0, harness_share=0.0,
+        cached_blocks=1,
+    )  # fmt: skip
+    return [msgspec.structs.replace(row, cpu_seconds=1 / each, **changes) for each in speeds]
+
+
+BEFORE = (98, 99, 100, 100, 101, 102)
+
+
 def against_baseline(
-    tmp_path: Path, now: BenchSummary, *, hardware: dict[str, str] = HERE
+    tmp_path: Path,
+    now: BenchSummary,
+    *speeds: float,
+    hardware: dict[str, str] = HERE,
+    before: tuple[float, ...] = BEFORE,
 ) -> Judgement:
     path = tmp_path / "baseline.json"
-    save_baseline(path, [summary()], hardware=HERE, versions={"python": "3"})
+    save_baseline(path, [summary()], samples(*before), hardware=HERE, versions={"python": "3"})
     stored = load_baseline(path)
-    return judge_thresholds([now], GateSettings(), stored, hardware=hardware)
+    return judge_thresholds(
+        [now], GateSettings(), stored, hardware=hardware, samples=samples(*(speeds or BEFORE))
+    )
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdicts"),
+    ("speeds", "changes", "verdicts"),
     [
-        ({}, ["pass", "pass"]),
-        ({"tokens_per_second": 0.76e8, "high": 0.8e8}, ["pass", "pass"]),
-        ({"tokens_per_second": 0.7e8, "high": 0.72e8}, ["fail", "pass"]),
-        ({"tokens_per_second": 0.7e8, "high": 0.9e8}, ["inconclusive", "pass"]),
-        ({"bytes_per_block": 126.0}, ["pass", "fail"]),
-        ({"bytes_per_block": None}, ["pass"]),
+        (BEFORE, {}, ["pass", "pass"]),
+        ((180, 190, 200, 200, 210, 220), {}, ["pass", "pass"]),
+        ((82, 83, 84, 84, 85, 86), {}, ["pass", "pass"]),
+        ((68, 69, 70, 70, 71, 72), {}, ["fail", "pass"]),
+        ((60, 65, 70, 80, 90, 100), {}, ["inconclusive", "pass"]),
+        (BEFORE, {"bytes_per_block": 126.0}, ["pass", "fail"]),
+        (BEFORE, {"bytes_per_block": None}, ["pass"]),
     ],
 )
 def test_a_regression_is_a_loss_beyond_what_is_tolerated(
-    tmp_path: Path, changes: dict[str, object], verdicts: list[str]
+    tmp_path: Path, speeds: tuple[float, ...], changes: dict[str, object], verdicts: list[str]
 ) -> None:
-    found = against_baseline(tmp_path, summary(**changes))
+    found = against_baseline(tmp_path, summary(**changes), *speeds)
     assert [each.verdict for each in found.thresholds] == verdicts
     assert found.skipped == []
+
+
+def test_too_few_repetitions_say_how_many_it_takes(tmp_path: Path) -> None:
+    found = against_baseline(tmp_path, summary(), 50, 50, before=(100, 100)).thresholds[0]
+    assert (found.verdict, found.limit) == ("inconclusive", pytest.approx(0.8e8))
+    assert found.reason.startswith("2 and 2 samples cannot show anything among 1 rows: 4 on each")
 
 
 def test_a_baseline_of_other_hardware_is_left_out(tmp_path: Path) -> None:
@@ -157,13 +185,14 @@ def test_a_broken_baseline_is_named(tmp_path: Path, text: str) -> None:
         load_baseline(path)
 
 
-def test_a_baseline_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "words"), [(99, "a newer kvproof"), (1, "an older kvproof")])
+def test_a_baseline_of_another_version_is_refused(tmp_path: Path, number: int, words: str) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text('{"format": 99, "hardware": {}, "versions": {}, "rows": []}')
-    with pytest.raises(UsageError, match="newer kvproof"):
+    path.write_text(f'{{"format": {number}, "hardware": {{}}, "versions": {{}}, "rows": []}}')
+    with pytest.raises(UsageError, match=words):
         load_baseline(path)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot write baseline .*No such file"):
-        save_baseline(tmp_path / "no" / "b.json", [summary()], hardware=HERE, versions={})
+        save_baseline(tmp_path / "no" / "b.json", [summary()], [], hardware=HERE, versions={})
