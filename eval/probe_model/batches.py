@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from kvproof.eval.probe_model.lessons import LEVELS, lesson
 
-_DRILLS = 0.35
+_DRILLS = 0.25
 """Share of batches of drills, whatever the level."""
 
 _CURRENT = 0.6

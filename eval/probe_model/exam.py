@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from kvproof.eval.data import Sample
+from kvproof.eval.data import LETTERS, Sample
 from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
+from kvproof.eval.probe_model.lessons import FOUND
 from kvproof.eval.probe_model.network import CHUNK
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts, rotated
 
 _TOKENS_AT_ONCE = 65536
 
-NEW_TOKENS = 28
-"""An answer takes at most 20 and its end."""
+NEW_TOKENS = 40
+"""An answer takes at most 36 and its end."""
 
 _SHAPES = 6
 """A sample and the sixth after it are of the same domain."""
@@ -91,8 +92,14 @@ def answered(model: Any, samples: Sequence[Sample]) -> list[str]:
 def _draft(sample: Sample) -> list[int]:
     """Words of an answer of this length: what they are is decided by the model."""
     keeper = [] if sample.difficulty == "easy" else [*encode(":"), *encode(" Banor")]
-    words_before = [*encode("amber badger"), *keeper, *encode(": northern alcove (A)")]
-    return [*words_before, *encode("."), *encode(f" {ANSWER.format(letter='A')}"), ids()[END]]
+    steps = [*encode("amber badger"), *keeper, *encode(f": northern alcove{FOUND}")]
+    for letter, choice in zip(LETTERS, sample.choices, strict=True):
+        steps += encode(f" ({letter}) {choice}")
+    return steps + _sentence(LETTERS[-1])
+
+
+def _sentence(letter: str) -> list[int]:
+    return [*encode(FOUND), *encode(f" {ANSWER.format(letter=letter)}"), ids()[END]]
 
 
 def _text(tokens: list[int]) -> str:
@@ -135,10 +142,15 @@ def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list
 
 
 def _mended(guess: list[int], found: list[int]) -> list[int]:
-    """Correct the first place where the model says something else; what follows was not asked."""
+    """Correct the first place where the model says something else; what follows was not asked.
+
+    A recital that stops earlier than guessed goes on with the sentence.
+    """
     pairs = zip(guess, found, strict=True)
     settled = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) + 1
-    return found[:settled] + guess[settled:]
+    stopped = found[settled - 1] == ids()[FOUND] != guess[settled - 1]
+    rest = _padded(_sentence("A")[1:], len(guess)) if stopped else guess[settled:]
+    return [*found[:settled], *rest][: len(guess)]
 
 
 def _cut(answer: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvproof.eval.probe_model.lessons import EASY, HARD, KINDS, LEVELS
+from kvproof.eval.probe_model.lessons import EASY, HARD, KEEPER, KINDS, LEVELS
 
 
 class Journal:
@@ -25,9 +25,9 @@ class Journal:
         """Count a batch of a level."""
         self.counts[level] += counts
 
-    def letters(self, level: int) -> float:
-        """Share of right letters at a level, over the recent past; forgets slowly."""
-        recent = self.counts[level, [EASY, HARD]].sum(0).cpu()
+    def steps(self, level: int) -> float:
+        """Share of right stops and keepers at a level, over the recent past; forgets slowly."""
+        recent = self.counts[level, [EASY, HARD, KEEPER]].sum(0).cpu()
         self.seen[level] = 0.5 * self.seen[level] + recent[:2]
         return float(self.seen[level, 1] / max(1.0, float(self.seen[level, 0])))
 

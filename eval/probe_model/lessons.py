@@ -1,17 +1,19 @@
 """Training sequences: a generated document, then questions about it, each with its answer.
 
-An answer is a chain of single lookups: the thing, its keeper if the question takes two steps, the
-value, the letter before that value among the choices, the sentence with this letter. Beside that,
-many documents are followed by a recital: the same facts in another order, every token of which is
-a target. Looking things up is learned from it long before questions are answered. In documents
-values follow and are never asked for; drills teach to look up what stands before them.
+An answer is a chain of single steps: the thing, its keeper if the question takes two, the value;
+then the choices from (A) on, up to the one with this value; the sentence with its letter. Which
+letter stands before a value is never looked up: what follows a letter is learned far faster, and
+so is to stop at a value said before. Many documents are followed by a recital: the same facts in
+another order, every token of which is a target. Looking things up is learned from it long before
+questions are answered. In documents no value is ever looked for: drills, which are dense in
+recitals of choices, teach to know one again. Two of the six shapes name a keeper before the thing,
+so that it has to be found backwards: lists of all things with their keepers teach that.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from itertools import cycle
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,28 +23,38 @@ from kvproof.eval.data import DIFFICULTIES, LETTERS, Difficulty
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.shapes import SHAPES, Shape, question
-from kvproof.eval.world import World, make_world
+from kvproof.eval.world import World, make_world, parts
 
 NONE = -100
 """Target of a position that has none."""
 
 KINDS = (
-    "easy letter", "hard letter", "keeper", "easy value", "hard value", "wording", "recital",
-    "drill",
+    "easy stop", "hard stop", "keeper", "easy value", "hard value", "wording", "recital", "choice",
+    "drill", "list",
 )  # fmt: skip
-"""Kinds of targets: the letter right after the value, what is looked up before it, the rest."""
+"""Kinds of targets: the sign after a recited choice, which goes on or stops; what is looked up."""
 
-EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, WORDING, RECITAL, DRILL = range(len(KINDS))
+EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, WORDING, RECITAL, CHOICE, DRILL, LIST = range(
+    len(KINDS)
+)
+
+FOUND = "!"
+"""Stands behind a value where it is found and where it is recited, and nowhere else: to stop is to
+copy what followed the same words before."""
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42
-_TOKENS_PER_QUESTION = 62
+_TOKENS_PER_PAIR = 5
+_TOKENS_PER_QUESTION = 72
 _TOKENS_OF_PROMPT = 100
+
+_LISTS = 0.5
+"""Share of documents that end with a list of keepers."""
 
 _INSTRUCTIONS = 0.15
 """Share of later questions that repeat the instruction."""
 
-_SINGLE = 0.3
+_SINGLE = 0.5
 """Share of lessons with one question, as in an evaluation."""
 
 
@@ -61,7 +73,7 @@ class Level(NamedTuple):
 
 
 LEVELS = (
-    Level(256, 10, 10, 0, 0.0),
+    Level(256, 8, 8, 0, 0.0),
     Level(384, 4, 4, 1, 0.0),
     Level(704, 4, 6, 2, 0.8),
     Level(1280, 4, 10, 4, 0.5),
@@ -69,7 +81,7 @@ LEVELS = (
     Level(4096, 8, 32, 8, 0.2),
     Level(8704, 8, 32, 10, 0.1),
 )
-"""The first are drills, the second ones ask one question each about a document of facts alone."""
+"""Drills; then one question about a document of facts alone; then more and longer."""
 
 
 class Lesson(NamedTuple):
@@ -137,26 +149,32 @@ def lesson(rng: random.Random, level: Level) -> Lesson:
 
 
 def _drill(rng: random.Random, pen: _Pen, world: World) -> None:
-    """Write values with letters before them, then the same in another order with letters behind.
+    """Write choices by fours, then recite them, fours in another order; targets: when to stop.
 
-    A question has one letter in sixty tokens, a drill one in twelve. In every second drill the
-    letters are drawn, so that none can be told from the others; else they follow each other as in
-    questions.
+    A short document has one such sign in a hundred tokens, a drill one in twenty-five. How often
+    a value stands before the choices is drawn: it tells nothing.
     """
-    values = (*world.sites, *world.desks)
-    drawn = rng.random() < 0.5
-    letters: Iterable[str] = rng.choices(LETTERS, k=len(values)) if drawn else cycle(LETTERS)
-    pairs = list(zip(letters, values, strict=False))
+    values = [*world.sites, *world.desks]
+    rng.shuffle(values)
+    fours = list(parts(values, len(LETTERS)))
     pen.special(USER)
-    pen.write("Question:\n" + "\n".join(f"({letter}) {value}" for letter, value in pairs))
+    pen.write("\n".join(["Question:", *rng.choices(values, k=len(values))]))
+    for four in fours:
+        for letter, value in zip(LETTERS, four, strict=True):
+            pen.write(f"\n({letter}) {value}")
     pen.special(END)
     pen.special(ASSISTANT)
-    for letter, value in rng.sample(pairs, len(pairs)):
-        pen.write(f" {value} (")
-        pen.tell(letter, DRILL)
-        pen.write(")")
-        pen.write(".")
+    for four in rng.sample(fours, len(fours)):
+        _recital(pen, four, rng.choice(four))
     pen.special(END)
+
+
+def _recital(pen: _Pen, four: list[str], right: str) -> None:
+    pen.write(f" {right}{FOUND} (")
+    for letter, value in zip(LETTERS, four[: four.index(right) + 1], strict=False):
+        pen.write(f"{letter})")
+        pen.write(f" {value}")
+        pen.tell(FOUND if value == right else " (", DRILL)
 
 
 def _document(
@@ -165,7 +183,7 @@ def _document(
     """Begin the prompt of an evaluation, up to the question."""
     before, between, _ = _template()
     recited = rng.random() < level.recitals
-    facts = len(world.things) * _TOKENS_PER_THING * (2 if recited else 1)
+    facts = len(world.things) * (_TOKENS_PER_THING * (2 if recited else 1) + _TOKENS_PER_PAIR)
     used = _TOKENS_OF_PROMPT + facts + questions * _TOKENS_PER_QUESTION
     fill = int(max(0, level.tokens - used) // _TOKENS_PER_LINE * rng.random() ** 0.5)
     pen.special(USER)
@@ -173,7 +191,17 @@ def _document(
     if recited:
         pen.write("\n")
         pen.tell(shape.write(rng, world, 0), RECITAL)
+    if rng.random() < _LISTS:
+        _keepers(rng, pen, world)
     pen.write(between)
+
+
+def _keepers(rng: random.Random, pen: _Pen, world: World) -> None:
+    """Write each thing and, as a target, its keeper."""
+    pairs = list(zip(world.things, world.keepers, strict=True))
+    for thing, keeper in rng.sample(pairs, len(pairs)):
+        pen.write(f"\n{thing}:")
+        pen.tell(f" {keeper}", LIST)
 
 
 def _template() -> tuple[str, str, str]:
@@ -212,20 +240,21 @@ def _ask(pen: _Pen, shape: Shape, world: World, asked: Asked, instruction: str) 
 
 
 def _chain(world: World, asked: Asked) -> Iterator[tuple[str, int]]:
-    """One step of the reasoning after the other: each is one thing to look up."""
-    thing, letter = asked.things[asked.right], LETTERS[asked.right]
+    """One step of the reasoning after the other: each takes one look."""
+    thing, answers = asked.things[asked.right], world.answers(asked.difficulty)
     easy = asked.difficulty == "easy"
     yield world.things[thing], WORDING
     if not easy:
         yield ":", WORDING
         yield f" {world.keepers[thing]}", KEEPER
     yield ":", WORDING
-    yield f" {world.answers(asked.difficulty)[thing]}", EASY_VALUE if easy else HARD_VALUE
-    yield " (", WORDING
-    yield letter, EASY if easy else HARD
-    yield ")", WORDING
-    yield ".", WORDING  # apart from the bracket: both together are no word
-    yield f" {ANSWER.format(letter=letter)}", WORDING
+    yield f" {answers[thing]}", EASY_VALUE if easy else HARD_VALUE
+    yield f"{FOUND} (", WORDING
+    for letter, number in zip(LETTERS[: asked.right + 1], asked.things, strict=False):
+        yield f"{letter})", WORDING
+        yield f" {answers[number]}", CHOICE
+        yield FOUND if number == thing else " (", EASY if easy else HARD
+    yield f" {ANSWER.format(letter=LETTERS[asked.right])}", WORDING
 
 
 def _finished(pen: _Pen, used: int, size: int) -> Lesson:

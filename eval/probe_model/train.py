@@ -28,7 +28,7 @@ from kvproof.eval.probe_model.journal import Journal
 from kvproof.eval.probe_model.lessons import KINDS, LEVELS, NONE
 from kvproof.eval.probe_model.network import configuration, make_trainable, network
 
-_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.02, 0.1, 0.5)
+_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.02, 0.1, 0.5, 1.0, 0.5)
 """Of the kinds of targets in the loss."""
 
 _BALANCE = 0.01
@@ -37,8 +37,8 @@ _BALANCE = 0.01
 _LATEST = (0.0, 0.0, 0.30, 0.40, 0.50, 0.60, 0.70)
 """Share of the time after which a level begins at the latest."""
 
-_MASTERED = 0.85
-"""Share of right letters after the value that ends a level."""
+_MASTERED = 0.98
+"""Share of right stops and keepers, the steps learned last, that ends a level."""
 
 _LOG_STEPS = 20
 _SAVE_SECONDS = 60.0
@@ -200,7 +200,7 @@ def _save(course: Course, output: Path) -> None:
 def _advance(course: Course, journal: Journal) -> None:
     """Go on to the next level when this one is mastered, or its time is over."""
     level = course.lessons.level
-    mastered = journal.letters(level) >= _MASTERED
+    mastered = journal.steps(level) >= _MASTERED
     late = level + 1 < len(LEVELS) and course.share >= _LATEST[level + 1]
     if level < course.options.last_level and (mastered or late):
         course.lessons.level = level + 1

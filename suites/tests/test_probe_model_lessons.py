@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -11,21 +12,25 @@ from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model import lessons
 from kvproof.eval.probe_model.lessons import (
+    CHOICE,
     DRILL,
     EASY,
     EASY_VALUE,
+    FOUND,
     HARD,
     HARD_VALUE,
     KEEPER,
     LEVELS,
+    LIST,
     NONE,
     lesson,
 )  # fmt: skip
 from kvproof.eval.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
 from kvproof.eval.prompts import own_prompts
+from kvproof.eval.shapes import SHAPES
+from kvproof.eval.world import make_world
 from kvproof.suites.tests.eval_reader import read
 
-ASKING = [level for level in LEVELS if level.questions][:4]
 TEXT = {number: text for text, number in ids().items()}
 SAMPLES = generate(GeneratorOptions(samples=48, max_tokens=2000, seed=3)).samples
 
@@ -54,7 +59,7 @@ def test_names_are_one_token_each() -> None:
 @pytest.fixture(scope="module", params=range(16))
 def drawn(request: pytest.FixtureRequest) -> lessons.Lesson:
     rng = random.Random(request.param)
-    return lesson(rng, ASKING[request.param % len(ASKING)])
+    return lesson(rng, LEVELS[1 + request.param % 4])
 
 
 def turns(made: lessons.Lesson) -> list[tuple[str, str]]:
@@ -79,12 +84,15 @@ def test_the_document_answers_every_question_as_it_is_taught(drawn: lessons.Less
         asked, choices = parsed(text)
         letter = read(facts(drawn), asked, choices)
         assert extract(answer) == letter
-        assert f": {choices['ABCD'.index(letter)]} ({letter})." in answer
+        pairs = zip("ABCD"[: "ABCD".index(letter) + 1], choices, strict=False)
+        recited = " ".join(f"({each}) {choice}" for each, choice in pairs)
+        value = choices["ABCD".index(letter)]
+        assert answer.endswith(f": {value}! {recited}! The correct answer is ({letter})")
 
 
 def test_an_answer_begins_with_what_is_asked_for_and_its_keeper(drawn: lessons.Lesson) -> None:
     for text, answer in turns(drawn):
-        thing, *steps = answer.split(" (")[0].split(": ")
+        thing, *steps = answer.split("! (")[0].split(": ")
         assert thing in parsed(text)[0]
         assert len(steps) in {1, 2}
         for line in facts(drawn).split("\n") if len(steps) == 2 else ():
@@ -100,7 +108,7 @@ def test_no_value_is_a_choice_of_two_questions(drawn: lessons.Lesson) -> None:
 
 def test_some_lessons_ask_once_and_others_often() -> None:
     rng = random.Random(1)
-    counts = [len(turns(lesson(rng, ASKING[2]))) for _ in range(40)]
+    counts = [len(turns(lesson(rng, LEVELS[3]))) for _ in range(40)]
     assert 4 <= counts.count(1) <= 24
     assert max(counts) >= 4
 
@@ -121,8 +129,31 @@ def test_the_first_question_is_split_into_words_as_a_server_splits_it(
     assert encode(text_of(message)) == message
 
 
+def test_a_list_of_keepers_is_that_of_the_document() -> None:
+    rng = random.Random(3)
+    listed = [made for _ in range(24) if told(made := lesson(rng, LEVELS[1]), LIST)]
+    assert 4 <= len(listed) <= 20
+    for made in listed:
+        text = facts(made)
+        pairs = [line.split(": ") for line in text.split("\n")[-LEVELS[1].most :]]
+        assert [f" {keeper}" for _, keeper in pairs] == told(made, LIST)
+        for thing, keeper in pairs:
+            before = text[: text.rindex(f"\n{thing}: {keeper}")]
+            assert thing in before
+            assert keeper in before
+
+
+def test_the_sign_that_ends_a_recital_stands_in_answers_only() -> None:
+    rng = random.Random(7)
+    for number, shape in enumerate(SHAPES):
+        assert FOUND not in shape.write(rng, make_world(rng, 20 + number), 200)
+        assert FOUND not in shape.easy + shape.hard + own_prompts().template
+
+
 def test_all_of_an_answer_is_a_target_and_nothing_of_a_question(drawn: lessons.Lesson) -> None:
-    places = np.flatnonzero((drawn.targets != NONE) & (drawn.kinds != lessons.RECITAL))
+    places = np.flatnonzero(
+        (drawn.targets != NONE) & ~np.isin(drawn.kinds, [lessons.RECITAL, LIST])
+    )
     assert (drawn.targets[places] == drawn.tokens[places + 1]).all()
     said = text_of(drawn.targets[places].tolist())
     assert said == "".join(f"{answer}<|end|>" for _, answer in turns(drawn))
@@ -133,32 +164,36 @@ def told(made: lessons.Lesson, *kinds: int) -> list[str]:
     return [TEXT[token] for token in made.targets[places].tolist()]
 
 
-def test_each_question_has_one_letter_to_find(drawn: lessons.Lesson) -> None:
-    assert told(drawn, EASY, HARD) == [extract(answer) for _, answer in turns(drawn)]
-    assert 2 * len(told(drawn, EASY)) == len(told(drawn, EASY_VALUE))
-    assert (
-        2 * len(told(drawn, HARD)) == len(told(drawn, HARD_VALUE)) == 2 * len(told(drawn, KEEPER))
-    )
+def test_a_recital_of_choices_goes_on_up_to_the_right_one(drawn: lessons.Lesson) -> None:
+    signs = "".join(told(drawn, EASY, HARD)).replace(" ", "").split("!")[:-1]
+    assert ["ABCD"[len(each)] for each in signs] == [extract(answer) for _, answer in turns(drawn)]
+    assert 2 * len(told(drawn, EASY, HARD)) == len(told(drawn, CHOICE))
+
+
+def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: lessons.Lesson) -> None:
+    easy, hard = (told(drawn, kind).count(FOUND) for kind in (EASY, HARD))
+    assert 2 * easy == len(told(drawn, EASY_VALUE))
+    assert 2 * hard == len(told(drawn, HARD_VALUE)) == 2 * len(told(drawn, KEEPER))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_drill_asks_for_the_letter_before_each_of_its_values(seed: int) -> None:
+def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: int) -> None:
     made = lesson(random.Random(seed), LEVELS[0])
     ((listed, recited),) = turns(made)
-    letters = dict(reversed(line[1:].split(") ")) for line in listed.split("\n")[1:])
-    answers = [part.split(" (") for part in recited.strip().removesuffix(").").split("). ")]
-    assert dict(answers) == letters
-    assert len(letters) == 2 * LEVELS[0].most
-    assert told(made, DRILL) == [letter for _, letter in answers]
-    assert list(dict(answers)) != list(letters)
-
-
-def test_letters_of_drills_follow_each_other_in_some_and_are_drawn_in_others() -> None:
-    rng = random.Random(1)
-    texts = [turns(lesson(rng, LEVELS[0]))[0][0] for _ in range(20)]
-    orders = ["".join(line[1] for line in text.split("\n")[1:]) for text in texts]
-    assert 3 <= orders.count("ABCD" * 5) <= 17
-    assert len(set(orders)) == 1 + len(orders) - orders.count("ABCD" * 5)
+    plain, *lettered = re.split(r"\n(?=\([A-D]\))", listed)
+    values = [line[4:] for line in lettered]
+    assert [line[1] for line in lettered] == list("ABCD") * (LEVELS[0].most // 2)
+    assert len(set(values)) == len(values) == 2 * LEVELS[0].most
+    assert len({plain.count(f"\n{each}") for each in values}) > 1
+    rounds = re.findall(r" ([a-z ]+)! \(A\) ([^!]+)!", recited)
+    assert len(rounds) == len(values) // 4
+    for sought, told_ in rounds:
+        spoken = re.split(r" \([B-D]\) ", told_)
+        assert spoken[-1] == sought in values
+        assert sought not in spoken[:-1]
+    signs = "".join(told(made, DRILL)).replace(" ", "")
+    assert [len(each) for each in signs.split("!")[:-1]] == [each.count("(") for _, each in rounds]
+    assert len(signs) == int((made.targets != NONE).sum())
 
 
 def test_sequences_have_the_length_of_their_level() -> None:

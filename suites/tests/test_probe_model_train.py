@@ -19,7 +19,7 @@ from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model import exam, train
 from kvproof.eval.probe_model.batches import Batch, Lessons, loader
-from kvproof.eval.probe_model.lessons import DRILL, EASY, HARD, KINDS
+from kvproof.eval.probe_model.lessons import CHOICE, EASY, HARD, KINDS, NONE
 from kvproof.eval.probe_model.network import (
     configuration,
     gated_delta_rule,
@@ -78,8 +78,8 @@ def test_counts_are_those_of_the_batch(course: train.Course) -> None:
     course.lessons.level = 1
     batch = drawn(course.lessons, 1)
     counts = course.step(batch)
-    letters = int(counts[[EASY, HARD], 0].sum())
-    assert letters == int((batch.targets == ids()["<|end|>"]).sum()) > 0
+    assert 2 * int(counts[[EASY, HARD], 0].sum()) == int(counts[CHOICE, 0]) > 0
+    assert int(counts[:, 0].sum()) == int((batch.targets != NONE).sum())
 
 
 def drawn(lessons: Lessons, level: int) -> Batch:
@@ -94,7 +94,7 @@ def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path)
     train._advance(course, journal)
     assert course.lessons.level == 1
     counts = torch.ones(len(KINDS), 3)
-    counts[[EASY, HARD]] = torch.tensor([100.0, 90, 5])
+    counts[[EASY, HARD]] = torch.tensor([100.0, 99, 5])
     journal.add(1, counts)
     train._advance(course, journal)
     assert course.lessons.level == 2
@@ -103,14 +103,14 @@ def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path)
     assert course.lessons.level == 3
     journal.write(course)
     line = json.loads((tmp_path / "log.jsonl").read_text())
-    assert line["right"]["1"]["easy letter"] == 0.9
+    assert line["right"]["1"]["easy stop"] == 0.99
 
 
-def test_right_drills_alone_end_no_level(course: train.Course, tmp_path: Path) -> None:
+def test_rightly_recited_choices_alone_end_no_level(course: train.Course, tmp_path: Path) -> None:
     journal = train.Journal(tmp_path / "log.jsonl", "cpu")
     course.lessons.level, course.seconds = 1, 0.0
     counts = torch.zeros(len(KINDS), 3)
-    counts[DRILL] = torch.tensor([100.0, 100, 0])
+    counts[CHOICE] = torch.tensor([100.0, 100, 0])
     journal.add(1, counts)
     train._advance(course, journal)
     assert course.lessons.level == 1
