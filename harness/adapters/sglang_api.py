@@ -1,192 +1,227 @@
-"""The part of SGLang 0.5.23 that the adapter uses, and how it differs from what was expected.
+"""The part of SGLang that the adapter uses, per release, and how it differs from what was expected.
 
-Imported in the engine's environment only; the engine itself is imported by `engine()`.
+0.5.15 has a tree of its own for each kind of model, 0.5.23 the unified tree for all. Imported in
+the engine's environment only; the engine itself is imported by `engine()`.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import logging
+import os
 from array import array
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.harness.adapters import sglang_stubs
 from kvproof.harness.adapters.drift import attribute_drift, signature_drift
-from kvproof.harness.target import TargetConfig
+from kvproof.harness.target import Group, TargetConfig
 
-VERSION = "0.5.23"
-"""The release that this adapter was written for."""
+VERSIONS = ("0.5.15", "0.5.23")
+"""The releases that this adapter was written for."""
 
-MOST_REQUESTS = 64
-"""Rows of the table from requests to slots: more than any test case has at once."""
+
+@cache
+def version() -> str:
+    """The installed release; empty where there is none."""
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+_SRT = "sglang.srt."
+
+_EVERYWHERE = {
+    "managers.schedule_batch": (
+        "FINISH_ABORT FINISH_LENGTH Modality MultimodalDataItem MultimodalInputs Req ScheduleBatch"
+    ),
+    "mem_cache.allocator": "PagedTokenToKVPoolAllocator TokenToKVPoolAllocator",
+    "mem_cache.allocator.swa": "SWATokenToKVPoolAllocator",
+    "mem_cache.cache_init_params": "CacheInitParams",
+    "mem_cache.common": "release_kv_cache",
+    "mem_cache.memory_pool": "ReqToTokenPool",
+    "mem_cache.swa_memory_pool": "SWAKVPool",
+    "model_executor.forward_batch_info": "ForwardMode",
+    "sampling.sampling_params": "SamplingParams",
+    "server_args": "ServerArgs set_global_server_args_for_scheduler",
+}
+"""Module -> what is used of it."""
+
+_IMPORTS = {
+    "0.5.15": {
+        "managers.mm_utils": "MultiModalityDataPaddingPatternMultimodalTokens",
+        "mem_cache.base_prefix_cache": "DecLockRefParams",
+        "mem_cache.chunk_cache": "ChunkCache SWAChunkCache",
+        "mem_cache.common": "alloc_for_decode alloc_for_extend maybe_cache_unfinished_req",
+        "mem_cache.radix_cache": "RadixCache",
+        "mem_cache.swa_radix_cache": "SWARadixCache",
+    },
+    "0.5.23": {
+        "managers.mm_utils": "pad_mm_tokens",
+        "mem_cache.allocation": "alloc_for_decode alloc_for_extend",
+        "mem_cache.common": "checkpoint_kv_cache",
+        "mem_cache.unified_cache.components": "ComponentType",
+        "mem_cache.unified_radix_cache": "UnifiedRadixCache",
+    },
+}
+
+_OF_RELEASE: Mapping[str, Mapping[str, str]] = {
+    "0.5.15": {
+        "Req._refresh_fill_ids": "self",
+        "Req.set_extend_range": "self start end",
+        "alloc_for_extend": "batch",
+        "maybe_cache_unfinished_req": "req tree_cache kwargs",
+        "release_kv_cache": "req tree_cache is_insert",
+        "RadixCache.__init__": "self params",
+        "SWARadixCache.__init__": "self params",
+        "SWARadixCache.inc_lock_ref": "self node",
+        "SWARadixCache.dec_lock_ref": "self node params skip_swa",
+    },
+    "0.5.23": {
+        "Req.refresh_fill_ids": "self",
+        "alloc_for_extend": "batch",
+        "pad_mm_tokens": "input_ids mm_inputs",
+        "checkpoint_kv_cache": "req tree_cache",
+        "release_kv_cache": "req tree_cache checkpoint",
+        "UnifiedRadixCache.__init__": "self params",
+        "UnifiedRadixCache.lock": "self node_id skip_lock_components",
+        "UnifiedRadixCache.unlock": "self lock",
+        "UnifiedRadixCache.full_evictable_size": "self",
+        "UnifiedRadixCache.swa_protected_size": "self",
+    },
+}
+"""Release -> what the adapter calls in it -> its parameters."""
 
 _SIGNATURES = {
     "Req.init_next_round_input": "self tree_cache cow_mamba",
-    "Req.refresh_fill_ids": "self",
     "Req.reset_for_retract": "self",
     "Req.finished": "self",
-    "alloc_for_extend": "batch",
+    "ScheduleBatch.maybe_evict_swa": "self",
     "alloc_for_decode": "batch token_per_req",
-    "checkpoint_kv_cache": "req tree_cache",
-    "release_kv_cache": "req tree_cache checkpoint",
-    "evict_from_tree_cache": "tree_cache num_tokens",
-    "pad_mm_tokens": "input_ids mm_inputs",
     "ReqToTokenPool.__init__": "self size max_context_len device enable_memory_saver",
     "ReqToTokenPool.clear": "self",
     "TokenToKVPoolAllocator.__init__": "self size dtype device kvcache need_sort",
     "PagedTokenToKVPoolAllocator.__init__": "self size page_size dtype device kvcache need_sort",
-    "UnifiedRadixCache.__init__": "self params",
-    "UnifiedRadixCache.reset": "self",
-    "UnifiedRadixCache.lock": "self node_id skip_lock_components",
-    "UnifiedRadixCache.unlock": "self lock",
-    "UnifiedRadixCache.full_evictable_size": "self",
-    "UnifiedRadixCache.full_protected_size": "self",
-    "UnifiedRadixCache.all_values_flatten": "self",
+    **_OF_RELEASE.get(version(), {}),
 }
-"""What the adapter calls -> its parameters in VERSION."""
+"""The same in every release, and those of the installed one."""
 
 _ACCEPTED = {
-    "Req.__init__": (
-        "rid origin_input_text origin_input_ids sampling_params return_logprob lora_id cache_salt"
-    ),
+    "Req.__init__": "rid origin_input_text origin_input_ids sampling_params return_logprob lora_id",
     "CacheInitParams": (
-        "disable req_to_token_pool token_to_kv_pool_allocator page_size tree_components"
+        "disable req_to_token_pool token_to_kv_pool_allocator page_size sliding_window_size"
     ),
     "ServerArgs": "model_path page_size attention_backend",
     "SamplingParams": "max_new_tokens",
     "MultimodalDataItem": "modality offsets",
     "MultimodalInputs": "mm_items im_token_id video_token_id audio_token_id",
+    "SWATokenToKVPoolAllocator": "size size_swa page_size dtype device kvcache need_sort",
+    "SWAKVPool": (
+        "size size_swa page_size dtype head_num head_dim swa_attention_layer_ids "
+        "full_attention_layer_ids device"
+    ),
 }
 """Of long signatures, the parameters that the adapter passes."""
 
-_ATTRIBUTES = {
-    "request": (
-        "rid origin_input_ids output_ids full_untruncated_fill_ids extend_end prefix_len "
-        "last_node lock finished_reason skip_radix_cache_insert logprob_start_len kv.holds_kv "
-        "kv.req_pool_idx kv.cache_protected_len kv.kv_allocated_len kv.kv_committed_len"
-    ),
-    "cache": "tree_core.walk_for_kv_canary req_to_token_pool token_to_kv_pool_allocator",
-    "cache.token_to_kv_pool_allocator": "size page_size free_pages available_size clear",
-    "cache.req_to_token_pool": "req_to_token free_slots",
+_OLD_KV = "req_pool_idx cache_protected_len kv_allocated_len kv_committed_len swa_evicted_seqlen"
+_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "0.5.15": {
+        "request": (
+            f"rid origin_input_ids output_ids full_untruncated_fill_ids prefix_indices last_node "
+            f"finished_reason skip_radix_cache_insert logprob_start_len decode_batch_idx "
+            f"swa_uuid_for_lock swa_prefix_lock_released {_OLD_KV}"
+        ),
+        "cache": (
+            "root_node.children root_node.swa_tombstone root_node.swa_uuid "
+            "req_to_token_pool token_to_kv_pool_allocator"
+        ),
+    },
+    "0.5.23": {
+        "request": (
+            "rid origin_input_ids output_ids full_untruncated_fill_ids extend_end prefix_len "
+            "last_node lock finished_reason skip_radix_cache_insert logprob_start_len "
+            "decode_batch_idx swa_branching_seqlen kv.holds_kv kv.req_pool_idx "
+            "kv.cache_protected_len kv.kv_allocated_len kv.kv_committed_len kv.swa_dead_lo "
+            "kv.get_evicted_seqlen"
+        ),
+        "cache": (
+            "tree_core.walk_for_kv_canary tree_core.collect_path_info req_to_token_pool "
+            "token_to_kv_pool_allocator"
+        ),
+    },
 }
 """What the adapter reads or sets on the engine's objects."""
+
+_POOLS = {
+    "cache.token_to_kv_pool_allocator": (
+        "full_attn_allocator.free_pages swa_attn_allocator.free_pages full_to_swa_index_mapping "
+        "full_available_size swa_available_size clear"
+    ),
+    "cache.req_to_token_pool": "req_to_token free_slots",
+}
+
+
+def unified() -> bool:
+    """Tell whether one tree serves all kinds of models."""
+    return version() != "0.5.15"
 
 
 @cache
 def engine() -> Any:
-    """Everything used of SGLang and torch; takes seconds the first time."""
-    sglang_stubs.install()
-    logging.getLogger("sglang").setLevel(logging.CRITICAL)
-    import torch
-    from sglang.srt.managers.mm_utils import pad_mm_tokens
-    from sglang.srt.managers.schedule_batch import (
-        FINISH_ABORT,
-        FINISH_LENGTH,
-        Modality,
-        MultimodalDataItem,
-        MultimodalInputs,
-        Req,
-    )
-    from sglang.srt.mem_cache import allocation, common
-    from sglang.srt.mem_cache.allocator import (
-        PagedTokenToKVPoolAllocator,
-        TokenToKVPoolAllocator,
-    )
-    from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-    from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
-    from sglang.srt.mem_cache.unified_cache.components import ComponentType
-    from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
-    from sglang.srt.sampling.sampling_params import SamplingParams
-    from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+    """Everything used of SGLang and torch; takes seconds the first time.
 
-    return SimpleNamespace(
-        torch=torch,
-        CacheInitParams=CacheInitParams,
-        ComponentType=ComponentType,
-        FINISH_ABORT=FINISH_ABORT,
-        FINISH_LENGTH=FINISH_LENGTH,
-        Modality=Modality,
-        MultimodalDataItem=MultimodalDataItem,
-        MultimodalInputs=MultimodalInputs,
-        PagedTokenToKVPoolAllocator=PagedTokenToKVPoolAllocator,
-        Req=Req,
-        ReqToTokenPool=ReqToTokenPool,
-        SamplingParams=SamplingParams,
-        ServerArgs=ServerArgs,
-        TokenToKVPoolAllocator=TokenToKVPoolAllocator,
-        UnifiedRadixCache=UnifiedRadixCache,
-        alloc_for_decode=allocation.alloc_for_decode,
-        alloc_for_extend=allocation.alloc_for_extend,
-        checkpoint_kv_cache=common.checkpoint_kv_cache,
-        evict_from_tree_cache=common.evict_from_tree_cache,
-        pad_mm_tokens=pad_mm_tokens,
-        release_kv_cache=common.release_kv_cache,
-        set_global_server_args_for_scheduler=set_global_server_args_for_scheduler,
-    )
+    Windows move with every decoded token here, by SGLang's own setting, not every 128 tokens.
+    """
+    os.environ.setdefault("SGLANG_SWA_EVICTION_INTERVAL", "1")
+    sglang_stubs.install()
+    if not unified():
+        sglang_stubs.without_image_processors()
+    logging.getLogger("sglang").setLevel(logging.CRITICAL)
+    names = SimpleNamespace(torch=importlib.import_module("torch"))
+    for modules in (_EVERYWHERE, _IMPORTS[version()]):
+        for module, wanted in modules.items():
+            loaded = importlib.import_module(_SRT + module)
+            for name in wanted.split():
+                setattr(names, name, getattr(loaded, name))
+    if not unified():
+        sglang_stubs.allocate_on_cpu()
+    return names
 
 
 @cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed SGLang and what this adapter was written for."""
-    version = importlib.metadata.version("sglang")
-    if version != VERSION:
-        return (f"version {version} is installed, the adapter was written for {VERSION}",)
+    if version() not in VERSIONS:
+        return (f"version {version()} is installed, the adapter was written for {VERSIONS}",)
     try:
         found = engine()
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         return (str(error),)
     return (
         *signature_drift(found, _SIGNATURES, _ACCEPTED),
-        *attribute_drift(_objects(), _ATTRIBUTES),
+        *attribute_drift(_objects(), {**_ATTRIBUTES[version()], **_POOLS}),
     )
 
 
 def _objects() -> SimpleNamespace:
     """A cache and a request, to be looked at."""
+    groups = (Group("full", 2), Group("window", 2, 4))
     return SimpleNamespace(
-        cache=new_cache(TargetConfig(num_blocks=3, block_size=2)),
+        cache=_pools().new_cache(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
         request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
     )
+
+
+def _pools() -> Any:
+    """`sglang_pools`, which itself needs this module."""
+    return importlib.import_module("kvproof.harness.adapters.sglang_pools")
 
 
 def check_drift() -> None:
     """Raise RuntimeError with the differences if the engine has drifted."""
     if differences := drift():
         raise RuntimeError(f"SGLang is not what the adapter expects: {'; '.join(differences)}")
-
-
-def new_cache(config: TargetConfig) -> Any:
-    """The unified radix cache as the stock factory builds it, with pools on the CPU.
-
-    Page 0 is SGLang's own sink for padding: it is the null block.
-    """
-    names, page = engine(), config.block_size
-    _publish(page)
-    slots = (config.num_blocks - 1) * page
-    rows = names.ReqToTokenPool(MOST_REQUESTS, slots + page, "cpu", enable_memory_saver=False)
-    rest = (names.torch.bfloat16, "cpu", None, False)
-    allocator = (
-        names.TokenToKVPoolAllocator(slots, *rest)
-        if page == 1
-        else names.PagedTokenToKVPoolAllocator(slots, page, *rest)
-    )
-    return names.UnifiedRadixCache(
-        names.CacheInitParams(
-            disable=not config.prefix_caching,
-            req_to_token_pool=rows,
-            token_to_kv_pool_allocator=allocator,
-            page_size=page,
-            tree_components=(names.ComponentType.FULL,),
-        )
-    )
-
-
-@cache
-def _publish(page: int) -> None:
-    """The settings that SGLang keeps for the whole process; only these are read."""
-    arguments = engine().ServerArgs(
-        model_path="none", page_size=page, attention_backend="torch_native"
-    )
-    engine().set_global_server_args_for_scheduler(arguments)

@@ -10,10 +10,11 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 NAMES = ("torchvision", "sgl_kernel", "triton", "IPython", "compressed_tensors", "gguf")
 """Top-level modules that may be missing."""
@@ -25,7 +26,7 @@ class _Empty(ModuleType):
     __path__: list[str] = []  # noqa: RUF012 - as the import system reads it
 
     def __getattr__(self, name: str) -> _Empty:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "get_current_target":  # Triton's: there is no GPU
             raise AttributeError(name)
         return _Empty(f"{self.__name__}.{name}")
 
@@ -67,3 +68,49 @@ def install() -> tuple[str, ...]:
     importlib.import_module("transformers.utils.import_utils").is_torchvision_available()
     sys.meta_path.insert(0, _Finder(missing))
     return missing
+
+
+class _OneOnCpu:
+    """Stands for a Triton kernel of the paged allocator, for a batch of one request.
+
+    Older releases launch it on every device. It takes what is left of the last page, then pages
+    from the front of the free list.
+    """
+
+    def __init__(self, *, decode: bool) -> None:
+        self._decode = decode
+
+    def __getitem__(self, _: object) -> Callable[..., None]:
+        return self._one if self._decode else self._several
+
+    def _one(self, stops: Any, last: Any, free: Any, out: Any, _: int, page: int) -> None:
+        self._several(stops - 1, stops, last, free, out, _, page)
+
+    def _several(
+        self, starts: Any, stops: Any, last: Any, free: Any, out: Any, _: int, page: int
+    ) -> None:
+        start, stop = int(starts[0]), int(stops[0])
+        first = start // page
+        pages = [int(last[0]) // page] * (start % page > 0) + free.tolist()
+        for index, position in enumerate(range(start, stop)):
+            place = position // page - first
+            if place < len(pages):  # the caller looks afterwards whether there were enough
+                out[index] = pages[place] * page + position % page
+
+
+def without_image_processors() -> None:
+    """Let releases register theirs with a transformers that has none without torchvision.
+
+    Their package loads transformers anew: it comes first.
+    """
+    importlib.import_module("sglang")
+    transformers: Any = importlib.import_module("transformers")
+    transformers.AutoImageProcessor = _Empty("transformers.AutoImageProcessor")
+
+
+def allocate_on_cpu() -> None:
+    """Put plain code where the paged allocator of older releases launches Triton kernels."""
+    module = importlib.import_module("sglang.srt.mem_cache.allocator.paged")
+    for name in ("alloc_extend_kernel", "alloc_decode_kernel"):
+        assert hasattr(module, name), f"the paged allocator has no {name}"
+        setattr(module, name, _OneOnCpu(decode="decode" in name))

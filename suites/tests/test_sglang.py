@@ -26,15 +26,18 @@ from kvproof.harness.target import (
 from kvproof.harness.targets import open_handle
 from kvproof.suites.tests.engine_kit import admit, extend, prompt, serve
 
-SPEC = "sglang==0.5.23"
+VERSIONS = ("0.5.15", "0.5.23")
 DRIFT = "kvproof.suites.tests.adapter_jobs:sglang_drift"
 SIZE = 4
 
 
-@pytest.fixture(scope="module")
-def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def handle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Handle]:
+    folder = tmp_path_factory.mktemp("sglang")
     try:
-        opened = open_handle(SPEC, log_directory=tmp_path_factory.mktemp("sglang"))
+        opened = open_handle(f"sglang=={request.param}", log_directory=folder)
     except UsageError as missing:
         pytest.skip(f"{missing}: {missing.hint}")
     with opened:
@@ -55,13 +58,13 @@ def target(create: Callable[..., Target]) -> Target:
 
 
 def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
-    assert handle.profile.version == "0.5.23"
+    assert handle.profile.version == handle.name.partition("==")[2]
     assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
 
 
 def test_a_changed_signature_is_named(handle: Handle) -> None:
-    changed = {"release_kv_cache": "req tree_cache force"}
-    expected = "release_kv_cache(req tree_cache checkpoint), expected (req tree_cache force)"
+    changed = {"Req.finished": "self reason"}
+    expected = "Req.finished(self), expected (self reason)"
     assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
 
 
@@ -206,7 +209,8 @@ def test_nothing_is_reused_without_prefix_caching(create: Callable[..., Target])
     ("rest", "reason"),
     [
         ({"kernel_block_size": 2}, "a page of the allocator is what attention kernels read"),
-        ({"groups": (Group("window", 4, 8),)}, "window and state slots lie in pools of their own"),
+        ({"groups": (Group("window", 4, 8),)}, "one of"),
+        ({"groups": (Group("full", 4), Group("state", 4))}, "one of"),
     ],
 )
 def test_configurations_that_are_not_claimed_are_refused(
@@ -225,3 +229,48 @@ def test_a_step_without_tokens_is_invalid(target: Target) -> None:
     running = Refused("invalid", detail="request 'a' is running already")
     assert target.admit(prompt("a", 5)) == running
     assert target.inspect() == before
+
+
+WINDOWED = (Group("full", SIZE), Group("window", SIZE, 2 * SIZE))
+"""A window of eight tokens, the own position included, sees seven before it: two pages."""
+
+
+def test_windows_have_pages_of_their_own(create: Callable[..., Target]) -> None:
+    target = create(13, groups=WINDOWED)
+    first = admit(target, prompt("a", 9))
+    assert first.blocks == ((1, 2, 3), (7, 8, 9))
+    assert target.inspect().usage == Usage(total=12, free=6, held=6, cached=0)
+    target.finish("a")
+    assert serve(target, prompt("b", 9)) == 8
+
+
+def test_a_window_lets_go_of_what_nothing_sees_any_more(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """Of 17 tokens the next step sees those from 10 on; older trees lock whole prompts."""
+    target = create(41, groups=WINDOWED)
+    admit(target, prompt("a", 17))
+    full, windows = extend(target, "a", 9).blocks
+    assert 0 not in full
+    assert (windows[0] == 0) == (handle.profile.version != "0.5.15")
+    assert 0 not in windows[2:]
+
+
+def test_what_a_window_frees_is_not_cached(handle: Handle, create: Callable[..., Target]) -> None:
+    target = create(25, groups=WINDOWED)
+    serve(target, prompt("a", 33))
+    freed = 16 - target.inspect().usage.cached
+    assert (freed > 0) == (handle.profile.version != "0.5.15")
+    assert serve(target, prompt("b", 33)) == 32
+
+
+def test_each_pool_refuses_for_itself(create: Callable[..., Target]) -> None:
+    target = create(9, groups=WINDOWED)
+    admit(target, prompt("a", 9))
+    before = target.inspect()
+    assert target.admit(Request("b", tuple(range(8)))) == Refused(
+        "no_space", 2, 1, "2 pages needed, 1 free or evictable"
+    )
+    assert target.inspect() == before
+    whole = target.admit(Request("c", tuple(range(20))))
+    assert whole == Refused("never_fits", 5, 4, "5 pages, the pool has 4")
