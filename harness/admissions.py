@@ -74,7 +74,7 @@ class Admissions:
         if whole > capacity:
             session.checks["what_can_never_fit_is_refused_at_arrival"] += 1
             return
-        if self._rows_are_short(request, drafts):
+        if self._rows_are_short(request, drafts) or self._share_is_short(request):
             session.checks["what_fits_is_admitted"] += 1
             return
         room = capacity - len(self._taken() - set(held))
@@ -89,6 +89,21 @@ class Admissions:
             ),
             assertion=f"isinstance({name}, Scheduled)",
         )
+
+    def _share_is_short(self, request: Request) -> bool:
+        """Tell whether the share of one group may be too small now, where the pool is divided."""
+        session, layout = self._session, self._layout
+        if session.profile.pools != "divided":
+            return False
+        whole = -(-len(request.tokens) // layout.unit) * layout.unit
+        others = [live for name, live in session.live.items() if name != request.id]
+        for place, group in enumerate(layout.attention):
+            share, rest = divmod(session.config.num_blocks - 1, len(layout.attention))
+            held = {block for live in others for block in live.groups[group] if block}
+            room = share + (0 if place else rest) - len(held)
+            if layout.blocks_for(group, whole) > room:
+                return True
+        return False
 
     def _taken(self) -> set[int]:
         """Blocks that are held, also those of checkpoints that steps in flight copy from."""

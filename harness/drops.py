@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kvproof.harness import operations as ops
 from kvproof.harness.ledger import Entry
-from kvproof.harness.target import Inspection, Table
+from kvproof.harness.target import Inspection, Refused, Table
 from kvproof.harness.violation import INVARIANT
 
 if TYPE_CHECKING:
@@ -26,24 +27,36 @@ class Drops:
         handed, victims = session.running.handed, session.running.victims
         if dropped is not None:
             held = session.holders()
-            pool = self._pool(dropped, handed)
-            rows = self._rows(dropped)
+            pool = self._pool(dropped, self._still_handed(held))
+            rows = session.running.rewritten + self._rows(dropped)
             self._stays_held(pool, held)
             self._was_needed(before, {**pool, **victims}, len(handed))
             if layout.full or not (pool or victims):
-                self._checkpoint_was_needed(rows)
-            session.ledger.keep_first_checkpoints()
+                lost = {entry.content for entry in (*pool.values(), *victims.values())}
+                self._checkpoint_was_needed([each for each in rows if each.anchor not in lost])
+            if session.profile.duplicates == "shared":
+                session.ledger.keep_first_checkpoints()
         elif not layout.single and session.profile.index == "tree":
             while (orphan := session.ledger.orphan()) is not None:
                 session.ledger.drop(orphan)
         handed.clear()
         victims.clear()
+        session.running.rewritten.clear()
 
-    def _pool(self, dropped: tuple[Table, ...], handed: set[int]) -> dict[int, Entry]:
+    def _pool(self, dropped: tuple[Table, ...], handed: Collection[int]) -> dict[int, Entry]:
         """Drop blocks of the shared pool; those handed out since then are dropped already."""
         ids = [b for g in self._layout.pooled if g < len(dropped) for b in dropped[g]]
         drop = self._session.ledger.drop
         return {b: entry for b in ids if b not in handed and (entry := drop(b))}
+
+    def _still_handed(self, held: Collection[int]) -> Collection[int]:
+        """Return what was handed out and is in use, where blocks behind a window are freed.
+
+        There a block may be handed out, written and freed by one operation.
+        """
+        session = self._session
+        handed = session.running.handed
+        return handed & set(held) if session.profile.behind_windows == "freed" else handed
 
     def _rows(self, dropped: tuple[Table, ...]) -> list[Entry]:
         session, layout = self._session, self._layout
@@ -93,10 +106,16 @@ class Drops:
         )
 
     def _checkpoint_was_needed(self, rows: list[Entry]) -> None:
-        """A checkpoint of the separate pool goes with its unit, or when no row is free."""
+        """A checkpoint of the separate pool goes with its unit, or when no row is free.
+
+        What a refusal leaves behind is judged for itself (B4).
+        """
         session = self._session
         alone = [entry for entry in rows if session.ledger.anchored(entry)]
-        if not alone or isinstance(session.history[-1][0], ops.Evict) or self._replaced(alone):
+        operation, answer = session.history[-1]
+        if not alone or isinstance(operation, ops.Evict) or isinstance(answer, Refused):
+            return
+        if self._replaced(alone):
             return
         free = session.states.free_rows()
         session.check(

@@ -33,7 +33,12 @@ _LOCKS = Path(__file__).parent / "locks"
 _MARKER = "kvproof.json"
 
 _KEPT = {
-    "sglang": ("sglang/kernels/jit/*", "sglang/srt/mem_cache/rust_tree_core/*.so"),
+    "lmcache": ("lmcache/lmcache_native*.so",),
+    "sglang": (
+        "sglang/kernels/jit/*",
+        "sglang/jit_kernel/*",
+        "sglang/srt/mem_cache/rust_tree_core/*.so",
+    ),
 }
 """Engine -> patterns of what it needs of its wheel beside Python files."""
 

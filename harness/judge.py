@@ -245,6 +245,8 @@ class Judge:
                     name, position, table[first:end], group, first,
                 ),
             )  # fmt: skip
+            if self._session.profile.behind_windows == "freed":
+                continue
             behind = table[: layout.released(group, position)]
             self._check(
                 "blocks_behind_a_window_are_returned",
@@ -259,8 +261,11 @@ class Judge:
     def extension(self, live: Live, answer: Scheduled, before: tuple[Table, ...]) -> None:
         """An extension appends to the table and goes on where the request stopped (T7)."""
         name, count = live.request.id, len(live.request.tokens)
+        freed = self._session.profile.behind_windows == "freed"
         kept = all(
-            new == old or is_equal(self._session, live, group, index, new)
+            new == old
+            or (freed and new == NULL_BLOCK and group not in self._layout.full)
+            or is_equal(self._session, live, group, index, new)
             for group in self._layout.attention
             for index, (old, new) in enumerate(
                 zip_longest(before[group], answer.blocks[group][: len(before[group])])

@@ -35,21 +35,31 @@ class Progress:
                 ),
             )
         spans = live.request.spans
-        if not self._session.profile.span_clamp or not spans:
+        profile = self._session.profile
+        if not (profile.span_clamp and profile.chunks and spans):
             return
         asked = count if compute is None else min(count, answer.start + compute)
-        grown = max([asked, *(s.start + s.length for s in spans if s.start < asked)])
+        most = self._most(live, answer.start, asked)
         self._check(
             "steps_never_split_a_span",
             INVARIANT,
-            not inside(spans, answer.stop)
-            and (answer.stop <= asked or (answer.stop <= grown and inside(spans, asked))),
+            not inside(spans, answer.stop) and answer.stop <= most,
             lambda: (
                 f"a step of request {name} was to end before token {asked} and computes "
                 f"[{answer.start}, {answer.stop}); its spans are "
                 + ", ".join(f"{s.start}..{s.start + s.length - 1}" for s in spans)
             ),
         )
+
+    def _most(self, live: Live, start: int, asked: int) -> int:
+        """Return how far a step may go that was asked to end there: it may not end in a span."""
+        spans = live.request.spans
+        if self._session.profile.span_budget == "longest":
+            longest = start + max(span.length for span in spans)
+            return max(asked, min(len(live.request.tokens), longest))
+        if not inside(spans, asked):
+            return asked
+        return max(span.start + span.length for span in spans if span.start < asked)
 
     def encode(self, live: Live, answer: Scheduled) -> None:
         """The encoder of a span runs once, with the first step that computes a part of it (M5)."""
@@ -86,7 +96,7 @@ class Progress:
         interval = session.config.decode_interval
         saved = sorted({tokens for tokens, _, _ in session.states.saved(live, answer)})
         name = live.request.id
-        if answer.start >= live.prompt:
+        if answer.start >= live.prompt and session.profile.decode_intervals:
             last = answer.stop // interval * interval if interval else 0
             missed = answer.start < last not in saved and self._could_save(live, last, fresh)
             self._check(

@@ -38,6 +38,7 @@ class Reuse:
         self._layout = layout
         self._clamp = profile.span_clamp
         self._experts = config.require_experts
+        self._reach = profile.draft_reach
         self._tails = tails
         self._simple = layout.single and not self._clamp and not self._experts and tails is None
 
@@ -115,7 +116,11 @@ class Reuse:
         self, prints: Fingerprints, length: int, limit: int, group: int, *, known: bool
     ) -> Lack | None:
         """A draft group must also be valid one unit further, where full attention matches (X3)."""
-        if self._layout.full:
+        if self._reach == "cached":
+            limit = len(prints)
+        if self._layout.full and (
+            self._reach == "matched" or self._layout.groups[group].kind == "full"
+        ):
             limit = self.matched(prints, limit)
         if length > limit or self._missing(prints, length, group):
             return Lack("draft", group)

@@ -54,9 +54,11 @@ class States:
         found: dict[int, dict[int, list[int]]] = {}
         for group, _, destination in answer.saves:
             found.setdefault(answer.stop, {}).setdefault(group, []).append(destination)
+        running = self._session.profile.checkpoints == "running"
         for use in answer.states:
             for tokens, ids in use.writes:
-                if tokens < answer.stop - live.drafts:
+                ends = running and not live.drafts and tokens % self._layout.unit == 0
+                if ends or tokens < answer.stop - live.drafts:
                     found.setdefault(tokens, {}).setdefault(use.group, []).extend(ids)
         whole = {group: self._layout.parts(group) for group in self._layout.states}
         return tuple(

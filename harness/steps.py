@@ -28,6 +28,8 @@ class Steps:
         """Blocks handed out since the last inspection."""
         self.victims: dict[int, Entry] = {}
         """What those of them were that were cached."""
+        self.rewritten: list[Entry] = []
+        """Checkpoints since the last inspection whose rows were taken for other states."""
         self.replaceable: set[int] = set()
         """Contents of checkpoints that were made while decoding (S6)."""
 
@@ -69,6 +71,8 @@ class Steps:
         if session.tails:
             session.copying.copied(live, answer)
         victims = self._hand_out(fresh)
+        if layout.separate:
+            self._hand_out_rows(answer)
         live.steps[answer.step] = answer.start
         session.judge.tables(live, answer)
         session.progress.extent(live, answer, compute)
@@ -93,6 +97,7 @@ class Steps:
         self._note(live, answer)
         if session.profile.sharing == "when_scheduled":
             self._store(live, answer.stop - live.drafts, live.groups)
+            self._publish(live, session.steps[answer.step], answer.stop - live.drafts)
 
     def _fresh(self, live: Live, answer: Scheduled, known: tuple[Table, ...] | None) -> Table:
         """Return the blocks of the shared pool that a request did not have before."""
@@ -131,6 +136,11 @@ class Steps:
         self.handed.update(fresh)
         self.victims.update(victims)
         return victims
+
+    def _hand_out_rows(self, answer: Scheduled) -> None:
+        """A checkpoint ends when a step writes another state to its row."""
+        keys = sorted(self._session.states.written(answer))
+        self.rewritten += [each for key in keys if (each := self._session.ledger.drop_row(key))]
 
     def _write(self, live: Live, answer: Scheduled) -> None:
         layout, start, stop = self._layout, answer.start, answer.stop

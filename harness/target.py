@@ -286,18 +286,45 @@ class Profile:
     """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
     groups: tuple[str, ...] = ("full",)
     """Kinds of group that a configuration may mix (X1)."""
+    layouts: tuple[tuple[str, ...], ...] = ()
+    """Kinds of the groups that a configuration may have together; empty: any mix of `groups`."""
+    pools: str = "shared"
+    """`shared`: groups with tables take blocks from one pool; `divided`: each has an equal share
+    of it to itself, the first what is left over."""
+    least_window: int = 1
+    """Tokens of the smallest window, the own position included."""
+    behind_windows: str = "cached"
+    """Blocks that nothing sees any more are given back and stay `cached`, or may be `freed`,
+    sooner or later; then `Inspection.dropped` is of what is not there any more."""
     mixed_block_sizes: bool = False
     """Groups of one configuration may have unequal block sizes (K6)."""
     state_pools: tuple[str, ...] = ()
     """`shared`, `separate`: where recurrent states may live (S5, S9)."""
+    most_state_blocks: int = 2
+    """Most blocks of the shared pool that one state fills (S9)."""
+    checkpoints: str = "copied"
+    """`copied`: saved from a running state; `running`: the state that a step leaves at the end of
+    a unit is the checkpoint itself, and the next step goes on from it in another block (S2)."""
+    decode_intervals: bool = True
+    """`TargetConfig.decode_interval` is obeyed (S6)."""
     junctions: bool = False
     """A state is also saved where a prompt leaves one that was seen before (S8)."""
     drafts: bool = False
     """`extend` takes draft tokens, `complete` says how many were accepted (X5)."""
     draft_groups: bool = False
     """Groups may belong to a draft model (X3)."""
+    draft_kinds: tuple[str, ...] = ("full", "window", "chunk")
+    """Kinds of groups that may belong to a draft model."""
+    draft_reach: str = "matched"
+    """How far the unit beyond a hit may lie: in what full attention `matched`, the last token left
+    out, or in what is `cached` of the whole prompt (X3)."""
     span_clamp: bool = False
     """Hits never end inside a span, and steps never split one (M2, M3)."""
+    chunks: bool = True
+    """Others may run between the chunks of a prompt; False: all of them are one step."""
+    span_budget: str = "met"
+    """What a step may compute grows to the end of a span that is `met` at its end, or to the
+    length of the `longest` span of the prompt (M3)."""
     encode: bool = False
     """`Scheduled.encode` is reported (M5)."""
     experts: bool = False
@@ -319,6 +346,11 @@ class Profile:
     """Blocks that `evict` strips stay where they were in the free order."""
     maximal: bool = True
     """The hit equals the longest that the rules allow; False: only never longer."""
+    blocks: bool = True
+    """It manages blocks of an engine; False: no verb is offered, only `parts` judge it."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Part of the suites -> `pkg.module:function`, a job that carries out the part's calls on the
+    target's own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
     unsupported: dict[str, str] = field(default_factory=dict)
     """Capability above that is off -> why, in the engine's own terms."""
 

@@ -1,21 +1,34 @@
-"""Which suites run: `core` for any cache manager, `full` for groups, states and the parts."""
+"""Which suites run: `core` for any cache manager, `full` for groups, states and the parts.
+
+A target that manages no blocks is judged by the parts that it offers, at either level.
+"""
 
 from __future__ import annotations
 
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.handles import Handle
 from kvproof.suites import registry
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.cache.suite import cache_suite
 from kvproof.suites.cache.suite import properties as cache_properties
-from kvproof.suites.part_suite import part_suite
+from kvproof.suites.part import Part
+from kvproof.suites.part_suite import target_suite
 from kvproof.suites.property import Level, Property
 from kvproof.suites.suite import Suite
 
 
 def suites(handle: Handle, level: Level) -> tuple[Suite, ...]:
     """Return the suites of a level for one target, in the order in which they run."""
-    parts = registry.PARTS if level == "full" else ()
-    return (cache_suite(handle, level), *(part_suite(part, handle.name) for part in parts))
+    parts = registry.PARTS if level == "full" else _instead_of_blocks(handle)
+    return (cache_suite(handle, level), *(target_suite(part, handle) for part in parts))
+
+
+def _instead_of_blocks(handle: Handle) -> tuple[Part, ...]:
+    try:
+        profile = handle.profile
+    except TargetDied:  # it is told when the target is started
+        return ()
+    return tuple(p for p in registry.PARTS if p.name in profile.parts and not profile.blocks)
 
 
 def catalogue(level: Level) -> dict[str, tuple[Property, ...]]:

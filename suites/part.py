@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from kvproof.harness.errors import TargetDied
+from kvproof.harness.targets import open_handle
 from kvproof.harness.violation import Violation
 from kvproof.suites.property import Property
 
@@ -42,6 +43,8 @@ class Recorder:
     def __init__(self, properties: Iterable[Property]) -> None:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
+        self.hits: Counter[str] = Counter()
+        """Units that a hit had -> how often, where the subject finds any."""
         self.operations: Counter[str] = Counter()
         self._oracles = {prop.name: prop.oracle for prop in properties}
 
@@ -68,6 +71,22 @@ class Recorder:
             raise PartViolation(prop, oracle or judge, sentence())
 
 
+class Ask(Protocol):
+    """Asks a target: calls (a verb and its keywords, JSON) in order, their answers in order."""
+
+    def __call__(self, *calls: tuple[str, Arguments]) -> list[Any]:
+        """Carry the calls out. Raises TargetDied."""
+
+
+class Offered(NamedTuple):
+    """A part whose subject is what a target offers (`Profile.parts`)."""
+
+    part: Part
+    without: Mapping[str, str]
+    """Properties that cannot be judged on it, and why. The others have the situations that can
+    occur there."""
+
+
 class Part(NamedTuple):
     """A property suite of one part of the reference."""
 
@@ -82,6 +101,8 @@ class Part(NamedTuple):
     evenly to them, so that no kind is left to chance."""
     missing: Callable[[], str] = str
     """Says what the part needs and is not installed; empty: it can run here."""
+    offered: Callable[[Ask], Offered] | None = None
+    """The same on another implementation, where targets may offer theirs."""
 
 
 class Operation(NamedTuple):
@@ -159,8 +180,22 @@ def run(part: Part, config: Config, operations: Iterable[tuple[str, Mapping[str,
     return history
 
 
-def play(name: str, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]) -> History:
-    """Run a history of the part called `name`. Raises PartViolation, TargetDied, UsageError."""
+def play(
+    name: str,
+    config: Config,
+    operations: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    target: str = "",
+) -> History:
+    """Run a history of the part called `name`, on what a target offers if one is named.
+
+    Raises PartViolation, TargetDied, UsageError.
+    """
     from kvproof.suites.registry import find  # parts are made of this module
 
-    return run(find(name), config, operations)
+    if not target:
+        return run(find(name), config, operations)
+    from kvproof.suites.part_suite import offered_part  # as above
+
+    with open_handle(target) as handle:
+        return run(offered_part(find(name), handle), config, operations)

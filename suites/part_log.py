@@ -20,6 +20,8 @@ class PartLog(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     part: str
+    target: str = ""
+    """That offered the part; empty: the reference."""
     property: str
     oracle: str = ""
     sentence: str = ""
@@ -29,11 +31,12 @@ class PartLog(msgspec.Struct, frozen=True, kw_only=True):
     """Verbs and their keywords."""
 
 
-def record(violation: PartViolation) -> PartLog:
-    """Return the log of a violation."""
+def record(violation: PartViolation, *, target: str = "") -> PartLog:
+    """Return the log of a violation, on what `target` offers if one is named."""
     history = violation.history
     return PartLog(
         part=history.part.name,
+        target=target,
         property=violation.property,
         oracle=violation.oracle,
         sentence=violation.sentence,
@@ -67,14 +70,15 @@ def is_part_log(path: Path) -> bool:
     return bool(read(path, msgspec.json.Decoder(_Kind).decode).part)
 
 
-def script(violation: PartViolation) -> str:
+def script(violation: PartViolation, *, target: str = "") -> str:
     """Return the source of a script that fails where the part is wrong and passes when fixed."""
     history = violation.history
     calls = textwrap.indent("".join(f"{_call(each)},\n" for each in history.operations), "    ")
+    where = f", target={target!r}" if target else ""
     return (
         f"{docstring(violation)}\n\n"
         "from kvproof.suites.part import play\n\n"
-        f"play({history.part.name!r}, {history.config!r}, [\n{calls}])\n"
+        f"play({history.part.name!r}, {history.config!r}, [\n{calls}]{where})\n"
     )
 
 

@@ -56,6 +56,7 @@ class PartMachine(RuleBasedStateMachine):
                     operations=seen.operations,
                     situations=seen.situations,
                     checks=seen.checks,
+                    hits=seen.hits,
                 )
             )
 

@@ -18,7 +18,9 @@ from kvproof.suites.part import Part
 from kvproof.suites.plan import part as plan
 from kvproof.suites.settings import part as settings
 from kvproof.suites.states import part as states
+from kvproof.suites.store import offered as objects
 from kvproof.suites.store import part as store
+from kvproof.suites.store import prefixes
 from kvproof.suites.system import part as system
 from kvproof.suites.tiered import part as tiered
 from kvproof.suites.tiers import part as tiers
@@ -40,6 +42,8 @@ PARTS: tuple[Part, ...] = (
     tiers.PART,
     tiered.PART,
     store.PART,
+    objects.PART,
+    prefixes.PART,
     system.PART,
     parity.PART,
 )

@@ -15,7 +15,7 @@ from kvproof.harness.violation import Violation
 from kvproof.suites import part, part_log
 from kvproof.suites.cache import suite as cache
 from kvproof.suites.part import History
-from kvproof.suites.part_suite import SUBJECT
+from kvproof.suites.part_suite import SUBJECT, offered_part
 from kvproof.suites.registry import find
 
 
@@ -30,11 +30,11 @@ class _Rerun(NamedTuple):
 def replay(
     handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
 ) -> Replayed:
-    """Run an op log again on a target; the log of a part runs on the reference.
+    """Run an op log again on a target; the log of a part, where its like was recorded.
 
     `died` hears of the death of the target, with its log. Raises UsageError for what is no log.
     """
-    rerun = _of_part(path) if part_log.is_part_log(path) else _of_target(handle, path)
+    rerun = _of_part(handle, path) if part_log.is_part_log(path) else _of_target(handle, path)
     outcome: Literal["FIXED", "FAILED", "ERROR"]
     try:
         outcome, message = "FIXED", f"{rerun.property} holds"
@@ -70,14 +70,14 @@ def _of_target(handle: Handle, path: Path) -> _Rerun:
     return _Rerun(handle.name, log.property, run)
 
 
-def _of_part(path: Path) -> _Rerun:
+def _of_part(handle: Handle, path: Path) -> _Rerun:
     log = part_log.load(path)
-    subject = find(log.part)
+    subject = offered_part(find(log.part), handle) if log.target else find(log.part)
 
     def run() -> int:
         return part.run(subject, log.config, log.operations).recorder.checks[log.property]
 
-    return _Rerun(SUBJECT, log.property, run)
+    return _Rerun(handle.name if log.target else SUBJECT, log.property, run)
 
 
 def unseen(prop: str) -> str:

@@ -29,6 +29,7 @@ from kvproof.harness.violation import Violation
 from kvproof.suites import expected_failures, levels, part_log
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.expected_failures import Expected
+from kvproof.suites.part_suite import SUBJECT
 from kvproof.suites.property import Level
 from kvproof.suites.replay import property_of, replay, target_failed, unseen
 from kvproof.suites.suite import Suite
@@ -138,11 +139,14 @@ class SuiteRun:
             self._write(death)
 
     def _concerns(self, path: Path) -> bool:
-        """Logs of parts concern a target that is judged by the part."""
+        """A log concerns a target judged by its suite; that of a part, where it was recorded."""
         if not part_log.is_part_log(path):
-            return True
-        part = part_log.load(path).part
-        return any(suite.name == part and suite.judged for suite in self.suites)
+            return self._judges(CACHE)
+        log = part_log.load(path)
+        return (log.target or SUBJECT) == self._handle.name and self._judges(log.part)
+
+    def _judges(self, name: str) -> bool:
+        return any(suite.name == name and suite.judged for suite in self.suites)
 
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log shows nothing about its bug where that cannot be seen, or something else fails."""

@@ -17,6 +17,8 @@ from kvproof.harness.handles import Handle
 from kvproof.harness.target import Profile
 from kvproof.harness.targets import open_handle
 from kvproof.suites import expected_failures, levels
+from kvproof.suites.cache.suite import NAME as CACHE
+from kvproof.suites.suite import Suite
 
 _MEANING = {
     "block_sizes": "block sizes, tokens",
@@ -84,6 +86,10 @@ def _claims(profile: Profile) -> Iterator[str]:
     yield ""
     yield "| capability | value |"
     yield "| --- | --- |"
+    if not profile.blocks:
+        yield "| manages blocks of an engine | no |"
+        yield f"| offers its own implementation of the parts | {', '.join(profile.parts)} |"
+        return
     for name, words in _MEANING.items():
         yield f"| {words} | {_value(getattr(profile, name))} |"
 
@@ -121,10 +127,16 @@ def _failures(profile: Profile) -> Iterator[str]:
 
 
 def _judged(handle: Handle) -> Iterator[str]:
-    suite = levels.suites(handle, "full")[0]
     yield "## Properties that judge it"
-    yield ""
-    yield ", ".join(f"`{prop.name}`" for prop in suite.judged)
+    for suite in levels.suites(handle, "full"):
+        if suite.judged:
+            yield ""
+            yield _judging(suite)
+
+
+def _judging(suite: Suite) -> str:
+    names = ", ".join(f"`{prop.name}`" for prop in suite.judged)
+    return names if suite.name == CACHE else f"Part `{suite.name}`: {names}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,9 +1,17 @@
-"""LMDeploy 0.17 and 0.18: scheduler, block manager and block trie of the PyTorch engine.
+"""LMDeploy 0.13 to 0.18: scheduler, block manager and block trie of the PyTorch engine.
 
 A request is a session with one sequence. Its first step is chosen by `Scheduler.schedule`, with a
 budget of as many tokens as the step may compute; every later one, decoded tokens too, reserves
 blocks by `reserve_long_context_chunk`, which refuses without taking blocks from anybody. When a
-step has run the sequence stands behind it (`set_step`), as the engine's chunker does.
+step has run the sequence stands behind it (`set_step`), as the engine's chunker does. Until 0.14
+the chunks of a prompt follow one another with nobody between: they are one step.
+
+More than one token for a request whose last block is partly filled is the next turn of its
+session: it stops, gets more input and is scheduled like a new one, as `Engine._add_message` does.
+
+Recurrent states (from 0.14): rows are pinned, reserved, published and unpinned in the order of the
+engine's loop. Steps end at block borders where they can, and only states there are saved: those
+that lie inside a block, which 0.16 saves with a copy of that block, are left out.
 
 Tables are those of the worker: `get_block_tables`, padded and expanded to kernel blocks by the
 input maker's own functions.
@@ -13,10 +21,7 @@ Imported in the engine's environment; the engine itself is imported when a targe
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.lmdeploy_api import (
     UNLIMITED,
@@ -24,8 +29,17 @@ from kvproof.harness.adapters.lmdeploy_api import (
     engine,
     expander,
     new_scheduler,
-    version,
 )
+from kvproof.harness.adapters.lmdeploy_profile import UNSUPPORTED, profile
+from kvproof.harness.adapters.lmdeploy_releases import (
+    Checkpoints,
+    chunk,
+    path,
+    reserve,
+    stop_of,
+)
+from kvproof.harness.adapters.lmdeploy_requests import add_sequence, record, recorded
+from kvproof.harness.adapters.lmdeploy_view import View
 from kvproof.harness.adapters.refusals import off
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
@@ -33,84 +47,46 @@ from kvproof.harness.target import (
     Completed,
     Evicted,
     Inspection,
-    Profile,
     Refused,
     Released,
     Request,
     Scheduled,
-    Span,
+    StateUse,
     Table,
     Target,
     TargetConfig,
-    Usage,
 )
 
 __all__ = ["LmdeployTarget", "make_target"]
 
-_UNSUPPORTED = {
-    "salts": "requests have no salt: the trie knows adapters only",
-    "no_read": "requests are kept from reading only through log-probabilities, from a position on",
-    "no_store": "no request is kept from storing",
-    "lookup": "match takes blocks for its request: nothing asks without a trace",
-    "pins": "no verb holds a cached prefix without a request",
-    "statistics": "requests that come back after an eviction are left out, not counted apart",
-    "events": "the trie sends no events",
-    "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
-    "eviction_order": "the access time of a block is kept in whole seconds, ties go by address",
-    "validates": "placeholder ranges come checked from the preprocessor",
-    "in_flight_steps": "one stream orders steps and reuse of blocks",
-    "drafts": "rejected drafts are cut off by the sequence strategy of another engine mode",
-    "experts": "rows come with the outputs of a model",
-    "require_experts": "rows come with the outputs of a model",
-    "groups": "layers of a model share one table; windows turn prefix caching off",
-    "several_groups": "layers of a model share one table",
-    "windows": "sliding windows turn prefix caching off",
-    "states": "checkpoints of states are copied by a model's forward pass",
-    "draft_groups": "a draft model takes the block size of the model it drafts for",
-    "partial_blocks": "nodes of the trie are full blocks",
-    "encode": "the preprocessor encodes before a request is scheduled",
-}
+_STATE = 1
+"""The group of the recurrent states, beside that of the blocks."""
 
 
-@cache
-def _profile() -> Profile:
-    return Profile(
-        engine="lmdeploy",
-        version=version(),
-        block_sizes=(1, 2, 4, 16, 32, 64),
-        max_kernel_ratio=4,
-        salts=False,
-        spans=True,
-        span_clamp=True,
-        batch=True,
-        holders=True,
-        state=True,
-        reset="idle",
-        sharing="when_scheduled",
-        duplicates="kept",
-        eviction_order="undeclared",
-        unsupported=_UNSUPPORTED,
-    )
+class _Step(NamedTuple):
+    name: str
+    native: Any
+    stop: int
 
 
 class LmdeployTarget:
     """One scheduler and the sequences that run."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = _profile()
+        self.profile = profile()
         self._size = config.block_size
+        self._interval = config.decode_interval
         self._expand = expander(config)
-        self._ratio = config.block_size // config.kernel_size
         self._scheduler = new_scheduler(config)
         self._manager = self._scheduler.block_manager
-        self._trie = self._scheduler.block_trie
         self._running: dict[str, Any] = {}
-        self._steps: dict[int, tuple[str, Any, int]] = {}
+        self._prompts: dict[str, int] = {}
+        self._copies: dict[str, set[int]] = {}
+        """Blocks of running requests that are copies of what the trie had."""
+        self._steps: dict[int, _Step] = {}
         self._last_step = self._last_session = 0
-        self._known: set[int] = set()
-        """Blocks that were in the trie at the last inspection."""
-        self._private: set[int] = set()
-        """Blocks freed since then of which the trie has another copy."""
+        self._checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
+        self._view = View(self._scheduler, self._running, self._checkpoints)
 
     # --- steps ---
 
@@ -119,23 +95,30 @@ class LmdeployTarget:
         if problem := self._problem(request):
             return problem
         self._last_session += 1
-        native = self._scheduler.add_session(self._last_session).add_sequence(
-            engine().np.array(request.tokens, dtype=engine().np.int64),
-            adapter_name=_adapter(request),
-            multimodals=_media(request),
-        )
-        self._scheduler.cache_config.max_prefill_token_num = (
-            UNLIMITED if compute is None else compute
-        )
-        chosen = self._scheduler.schedule(is_prefill=True).running
-        self._scheduler.cache_config.max_prefill_token_num = UNLIMITED
-        if not chosen:
+        native = add_sequence(self._scheduler, self._last_session, request)
+        if not self._turn(native, self._budget(0, len(request.tokens), compute)):
             self._scheduler.end_session(native.session_id)
             return self._no_space(len(request.tokens))
-        self._scheduler.activate_seqs(chosen)
         self._running[request.id] = native
-        hit = int(native.num_history_ids)
-        return self._scheduled(request.id, native, hit)
+        self._prompts[request.id] = len(request.tokens)
+        return self._scheduled(request.id, native, int(native.num_history_ids))
+
+    def _turn(self, native: Any, budget: int | None) -> bool:
+        """Let the scheduler choose with so many tokens; tell whether it chose this one."""
+        limits = self._scheduler.cache_config
+        limits.max_prefill_token_num = UNLIMITED if budget is None else budget
+        chosen = self._scheduler.schedule(is_prefill=True).running
+        limits.max_prefill_token_num = UNLIMITED
+        self._scheduler.activate_seqs(chosen)
+        return native in chosen
+
+    def _budget(self, start: int, known: int, compute: int | None) -> int | None:
+        """Tokens of a step; with states it ends at the last block border that it reaches."""
+        if self._checkpoints is None:
+            return compute
+        stop = known if compute is None else min(known, start + compute)
+        border = stop // self._size * self._size
+        return border - start if border > start else compute
 
     def _problem(self, request: Request) -> Refused | None:
         """What the engine refuses before its scheduler sees a request."""
@@ -149,25 +132,43 @@ class LmdeployTarget:
         return None
 
     def _no_space(self, tokens: int) -> Refused:
-        needed, free = -(-tokens // self._size), int(self._manager.get_num_free_gpu_blocks())
+        needed, free = -(-tokens // self._size), self._view.free()
         return Refused("no_space", needed, free, f"{needed} blocks in all, {free} free")
 
     def _scheduled(self, name: str, native: Any, hit: int) -> Scheduled:
-        start = int(native.num_history_ids)
-        limit = native.kv_token_limit
-        stop = int(native.num_all_ids if limit is None else limit)
+        start, stop = int(native.num_history_ids), stop_of(native)
         self._last_step += 1
-        self._steps[self._last_step] = (name, native, stop)
+        self._steps[self._last_step] = _Step(name, native, stop)
+        blocks, tables = self._tables(native)
+        copies = self._copies.setdefault(name, set())
+        copies |= self._view.copies(blocks[0], path(native))
+        if self._checkpoints is None:
+            return Scheduled(self._last_step, hit, start, stop, blocks, tables)
+        row, source = int(native.logical_state), self._checkpoints.restore(native)
+        target = self._saved(name, native, start, stop)
         return Scheduled(
-            self._last_step, hit, start, stop, (self._blocks(native),), (self._pages(native),)
-        )
+            self._last_step, hit, start, stop, blocks, tables,
+            copies=((_STATE, source, row),) if source >= 0 else (),
+            states=(StateUse(_STATE, (row,) if start else (), ((stop, (row,)),)),),
+            saves=((_STATE, row, target),) if target >= 0 else (),
+        )  # fmt: skip
 
-    def _blocks(self, native: Any) -> Table:
-        return tuple(self._scheduler.get_block_tables([native])[0].tolist())
+    def _saved(self, name: str, native: Any, start: int, stop: int) -> int:
+        """The row in which the state after `stop` tokens is kept, -1 if it is not."""
+        assert self._checkpoints is not None
+        if stop % self._size or not self._scheduler.cache_config.enable_prefix_caching:
+            return -1
+        if start >= self._prompts[name]:
+            return self._checkpoints.save_decoded(native, self._interval, stop)
+        return self._checkpoints.save(native, stop)
 
-    def _pages(self, native: Any) -> Table:
-        """The row of a batch of one."""
-        return tuple(self._padded([native])[0])
+    def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
+        """(blocks, pages) of each group, as a batch of one has them."""
+        blocks, pages = self._view.table(native), tuple(self._padded([native])[0])
+        if self._checkpoints is None:
+            return (blocks,), (pages,)
+        row = (int(native.logical_state),)
+        return (blocks, row), (pages, row)
 
     def _padded(self, rows: list[Any]) -> list[list[int]]:
         padded = engine().pad_tables(self._scheduler.get_block_tables(rows))
@@ -180,22 +181,31 @@ class LmdeployTarget:
         compute: int | None = None,
         drafts: tuple[int, ...] = (),
     ) -> Scheduled | Refused:
-        """The next chunk, or decoded tokens; a refusal takes the new tokens back."""
+        """The next chunk, decoded tokens, or the next turn; a refusal takes new tokens back."""
         if drafts:
-            raise UnsupportedVerb("extend with drafts", _UNSUPPORTED["drafts"])
+            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
         start, known = int(native.num_history_ids), int(native.num_all_ids)
         if known + len(tokens) == start:
             return Refused("invalid", detail="no token is left to compute")
+        stopped = known == start and len(tokens) > 1 and start % self._size
+        if stopped and self._checkpoints is None:
+            return self._next_turn(request_id, native, tokens, compute)
         self._append(native, tokens)
-        size, last = self._chunk(native, compute)
-        if self._scheduler.reserve_long_context_chunk(native, size, is_last_chunk=last):
+        size, last = chunk(native, self._bounded(request_id, start, known + len(tokens), compute))
+        if reserve(self._scheduler, native, size, last=last):
             return self._scheduled(request_id, native, 0)
-        native.history_cache.resize(known)
-        native._num_token_ids = known - start
+        self._take_back(native, known - start, known)
         return self._no_space(start + size)
+
+    def _bounded(self, name: str, start: int, known: int, compute: int | None) -> int | None:
+        """As `_budget`; while decoding a step ends where a checkpoint is due."""
+        due = (start // self._interval + 1) * self._interval if self._interval else known
+        if self._checkpoints is None or start < self._prompts[name]:
+            return self._budget(start, known, compute)
+        return min(due, known, known if compute is None else start + compute) - start
 
     def _append(self, native: Any, tokens: Table) -> None:
         """More input of a running sequence: what it has not computed yet stays to be computed."""
@@ -205,27 +215,48 @@ class LmdeployTarget:
                 np.array(tokens, dtype=np.int64), mode=engine().UpdateTokenMode.INPUTS
             )
 
-    def _chunk(self, native: Any, compute: int | None) -> tuple[int, bool]:
-        """(tokens of the next chunk, whether it is the last) by the engine's own planner."""
-        names = engine()
-        limit = names.get_long_context_chunk_limit(
-            native, UNLIMITED if compute is None else compute
-        )
-        plan = names.plan_long_context_chunk(native, limit, include_multimodals=False)
-        last = plan.chunk_start + plan.chunk_size == native.num_all_ids
-        return plan.chunk_size, last
+    def _take_back(self, native: Any, pending: int, known: int) -> None:
+        native.history_cache.resize(known)
+        native._num_token_ids = pending
+
+    def _next_turn(
+        self, name: str, native: Any, tokens: Table, compute: int | None
+    ) -> Scheduled | Refused:
+        """The sequence stops, gets more input and waits for its turn."""
+        known = int(native.num_all_ids)
+        native.state.finish()
+        self._append(native, tokens)
+        native.state.activate()
+        if self._turn(native, compute):
+            return self._scheduled(name, native, 0)
+        if native.num_blocks == 0:  # it was rolled back to nothing
+            del self._running[name], self._copies[name]
+            self._scheduler.end_session(native.session_id)
+            return self._no_space(known + len(tokens))
+        self._take_back(native, 0, known)
+        native.state.activate()
+        self._scheduler.activate_seqs([native])
+        return self._no_space(known + len(tokens))
 
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
         """The sequence stands behind what the step computed."""
-        if accepted is not None or experts:
-            raise UnsupportedVerb("complete with drafts", _UNSUPPORTED["drafts"])
+        if accepted is not None:
+            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
         name, native, stop = self._steps.pop(step)
         if name not in self._running or self._running[name] is not native:
             return Completed(step)
+        if self._checkpoints is not None:
+            self._checkpoints.ran(native)
         native.set_step(stop)
-        return Completed(step, (self._blocks(native),), (self._pages(native),))
+        if experts:
+            record(self._scheduler.block_trie, native, experts)
+        return Completed(step, *self._tables(native))
+
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """Rows of the running sequence, those of blocks that it hit included."""
+        return recorded(self._running[request_id])
 
     # --- the end of a request ---
 
@@ -234,11 +265,10 @@ class LmdeployTarget:
         native = self._running.pop(request_id, None)
         if native is None:
             return Released()
-        table = self._blocks(native)
-        copies = native.prefix_cache.recompute_overlap.trie_block_map
-        self._private.update(table[index] for index in copies)
+        blocks, _ = self._tables(native)
+        self._view.ended(self._copies.pop(request_id))
         self._scheduler.end_session(native.session_id)
-        return Released((table,))
+        return Released(blocks)
 
     cancel = finish
     """A cancelled session ends in the same way."""
@@ -246,115 +276,44 @@ class LmdeployTarget:
     preempt = finish
     """A victim of an eviction gives its blocks back and starts again from its first token."""
 
-    pin = off("pin", _UNSUPPORTED["pins"])
-    unpin = off("unpin", _UNSUPPORTED["pins"])
-    experts = off("experts", _UNSUPPORTED["experts"])
-    lookup = off("lookup", _UNSUPPORTED["lookup"])
+    pin = off("pin", UNSUPPORTED["pins"])
+    unpin = off("unpin", UNSUPPORTED["pins"])
+    lookup = off("lookup", UNSUPPORTED["lookup"])
 
     def batch(self, request_ids: tuple[str, ...]) -> Batch:
         """Padded and expanded as for a forward pass."""
         rows = self._padded([self._running[name] for name in request_ids])
-        return Batch((tuple(tuple(row) for row in rows),))
+        return Batch((tuple(tuple(row) for row in rows), *self._no_rows()))
+
+    def _no_rows(self) -> tuple[tuple[()], ...]:
+        return () if self._checkpoints is None else ((),)
 
     def evict(self, count: int) -> Evicted:
         """Leaves that only the trie holds."""
-        before = {int(self._physical(node.block_id)) for node in self._nodes()}
-        self._trie.evict(count)
-        after = {int(self._physical(node.block_id)) for node in self._nodes()}
-        return Evicted((tuple(sorted(before - after)),))
+        before = self._view.cached()
+        self._scheduler.block_trie.evict(count)
+        return Evicted((tuple(sorted(before - self._view.cached())), *self._no_rows()))
 
     def reset(self) -> Released | Refused:
         """LMDeploy has no such verb: everything is evicted, which needs an idle engine."""
         if self._running:
             return Refused("busy", detail=f"{len(self._running)} requests are running")
-        self._trie.evict(self._manager.num_gpu_blocks)
-        self._known.clear()
-        self._private.clear()
+        self._scheduler.block_trie.evict(self._manager.num_gpu_blocks)
+        self._view.forget()
         return Released()
 
-    # --- what is there ---
-
-    def _nodes(self) -> Iterator[Any]:
-        """Nodes below the roots of all adapters."""
-        stack = [child for root in self._trie._roots.values() for child in root.children.values()]
-        while stack:
-            node = stack.pop()
-            stack.extend(node.children.values())
-            yield node
-
-    def _physical(self, block: int) -> int:
-        return int(self._manager.allocator.get_physical_blocks(engine().np.array([block]))[0])
-
-    def _references(self) -> dict[int, int]:
-        """Physical block -> references of sequences, without the trie's own."""
-        np, allocator = engine().np, self._manager.allocator
-        rows = [req.logical_blocks.get_real_blocks() for req in self._running.values()]
-        cached = [node.block_id for node in self._nodes()]
-        ids = np.unique(np.concatenate([np.array(cached, dtype=np.int64), *rows]).astype(np.int64))
-        counts = dict(zip(ids.tolist(), allocator.get_ref_count(ids).tolist(), strict=True))
-        for block in cached:
-            counts[block] -= 1
-        return {self._physical(block): count for block, count in counts.items()}
-
     def inspect(self) -> Inspection:
-        """Counts from the reference counts and from the list of free blocks."""
-        total, holders = self._manager.num_gpu_blocks - 1, self._references()
-        held = {block: count for block, count in holders.items() if count}
-        now = {self._physical(node.block_id) for node in self._nodes()}
-        gone, self._known = (self._known | self._private) - now, now
-        self._private.clear()
-        usage = Usage(
-            total,
-            int(self._manager.get_num_free_gpu_blocks()),
-            len(held),
-            len(now - held.keys()),
-        )
-        return Inspection(usage, self._digest(held), held, dropped=(tuple(sorted(gone)),))
-
-    def _digest(self, held: dict[int, int]) -> str:
-        """Nodes, references, free blocks in order, tables; recency is refreshed by a match."""
-        allocator = self._manager.allocator
-        free = allocator.get_phy_allocator("gpu")
-        state = (
-            sorted((node.prefix_len, self._physical(node.block_id)) for node in self._nodes()),
-            sorted(held.items()),
-            free._free_blocks[free._num_blocks - free._free_count :].tolist(),
-            sorted((name, self._blocks(req)) for name, req in self._running.items()),
-            (self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens),
-        )
-        return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+        """See `View`."""
+        return self._view.inspect()
 
     def close(self) -> None:
         """Nothing is held outside the process's memory."""
 
 
-def _adapter(request: Request) -> str | None:
-    """Adapters are loaded by name when the engine starts: a version is part of the name."""
-    space = request.namespace
-    return None if space.adapter is None else repr((space.adapter, space.adapter_version))
-
-
-def _media(request: Request) -> dict[str, list[Any]] | None:
-    items: dict[str, list[Any]] = {}
-    for span in request.spans:
-        items.setdefault(span.kind, []).append(_item(span))
-    return items or None
-
-
-def _item(span: Span) -> Any:
-    names = engine()
-    return names.MultiModalData(
-        data=names.torch.empty(0),
-        start=span.start,
-        end=span.start + span.length,
-        modality=span.kind,
-        content_hash=span.content,
-    )
-
-
 def make_target(config: TargetConfig) -> Target:
     """A fresh scheduler. Raises RuntimeError with the differences if the engine has drifted."""
     check_drift()
-    if config.groups:
-        raise ValueError(f"{len(config.groups)} groups: {_UNSUPPORTED['groups']}")
+    kinds = tuple(group.kind for group in config.groups)
+    if kinds and kinds not in profile().layouts:
+        raise ValueError(f"groups {', '.join(kinds)}: layers of a model share one table")
     return LmdeployTarget(config)

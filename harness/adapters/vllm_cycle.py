@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.harness.adapters.vllm_api import check_drift, engine, hasher, new_manager
+from kvproof.harness.adapters.vllm_api import check_drift, engine, has, hasher, new_manager
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import Cycle, TargetConfig
 
@@ -89,6 +89,8 @@ class _Groups(_OneGroup):
 def make_cycle(config: TargetConfig, variant: str = "") -> Cycle:
     """`variant` names a hash algorithm of vLLM; empty: its default, sha256."""
     check_drift()
+    if not has("KVCacheManager.record_prefix_cache_stats"):
+        raise UnsupportedVerb("make_cycle", "the calls are those of vLLM 0.33.0")
     if any(group.state_blocks > 1 for group in config.groups):
         raise UnsupportedVerb("make_cycle with several blocks a state", "a state fills one block")
     return (_Groups if config.groups else _OneGroup)(config, variant or "sha256")

@@ -15,7 +15,7 @@ FULL = (
         ("H7", "B1"),
         "a block is in the tables of one group only, and read as what that group put there",
         ("blocks of unequal groups lie in one pool",),
-        needs="several_groups",
+        needs="several_tables",
     ),
     _full(
         "blocks_keep_their_identity_while_there_is_room",
@@ -57,7 +57,7 @@ FULL = (
         ("X4",),
         "once a step is done, a request holds no unit that later steps do not see",
         ("a window moves on while a later step is in flight",),
-        needs="windows",
+        needs="returned_windows",
     ),
     _full(
         "blocks_behind_a_window_outlive_running_steps",
@@ -90,9 +90,9 @@ FULL = (
     _full(
         "steps_never_split_a_span",
         ("M3",),
-        "no step ends inside a media span; it grows only as far as to the end of one",
+        "no step ends inside a media span; for one it grows only as far as declared",
         ("a span over three and more blocks", "a chunked prefill"),
-        needs="span_clamp",
+        needs="span_chunks",
     ),
     _full(
         "encoders_run_once_per_missed_span",
@@ -122,7 +122,7 @@ FULL = (
         ("S3",),
         "copies of states have different destinations, none of them a source, all in range",
         ("a checkpoint is restored", "a checkpoint is saved"),
-        needs="states",
+        needs="state_copies",
     ),
     _full(
         "state_blocks_have_one_owner",
@@ -136,7 +136,7 @@ FULL = (
         ("S6",),
         "while decoding, states are saved at multiples of the interval and nowhere else",
         ("a checkpoint is saved while decoding",),
-        needs="states",
+        needs="decode_intervals",
     ),
     _full(
         "a_mismatch_destroys_no_checkpoint",
@@ -165,14 +165,14 @@ FULL = (
         ("R2",),
         "a row that nobody recorded is reported as missing",
         ("an expert row is missing", "a step completes without expert rows"),
-        needs="experts",
+        needs="missing_experts",
     ),
     _full(
         "missing_expert_rows_are_filled",
         ("R3",),
         "blocks without rows get them from an equal request that computes them again",
         ("missing expert rows were filled",),
-        needs="experts",
+        needs="missing_experts",
     ),
     _full(
         "hits_stop_before_missing_experts",

@@ -140,6 +140,17 @@ def generate(driver: Driver) -> None:
         driver.serve_again(longer)
 
 
+def converse(driver: Driver) -> None:
+    """Serve what a running request is about to say, then let it say so in its partial block."""
+    request, rest = driver.prompts.plain(1), driver.prompts.tokens(driver.unit + 1)
+    if not driver.run(request):
+        return
+    driver.serve(Request(driver.prompts.name(), request.tokens + rest))
+    driver.extend(request.id, rest)
+    driver.compute_rest(request.id)
+    driver.finish(request.id)
+
+
 def reject(driver: Driver) -> None:
     """Reject drafts across a block border, and serve what they would have become."""
     request = driver.prompts.plain(2)
@@ -196,6 +207,7 @@ ALL: tuple[Habit, ...] = (
     overlap,
     leave,
     generate,
+    converse,
     reject,
     show,
     cut_spans,

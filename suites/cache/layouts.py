@@ -110,17 +110,21 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
 
 def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
     """Full attention more often than the others, and what is wished for at any place."""
-    if wish.draft and "full" in profile.groups and draw(st.booleans()):
+    anything = not profile.layouts
+    if wish.draft and anything and "full" in profile.groups and draw(st.booleans()):
         size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
         return Group("full", size), Group("full", size, draft=True)
     kinds = _kinds(draw, profile, wish)
+    if profile.layouts:
+        fitting = [kinds for kinds in profile.layouts if wish.kind in (*kinds, "")]
+        kinds = list(draw(st.sampled_from(fitting)))
     sizes = _sizes(draw, profile, len(kinds))
     unit = lcm(*sizes)
     groups = [
         _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
     ]
     if wish.draft and not any(group.draft for group in groups):
-        _make_draft(draw, groups)
+        _make_draft(draw, profile, groups)
     if all(group.draft for group in groups):
         groups[0] = replace(groups[0], draft=False)
     return tuple(groups)
@@ -135,9 +139,9 @@ def _kinds(draw: st.DrawFn, profile: Profile, wish: Wish) -> list[str]:
     return kinds if draw(st.booleans()) else kinds[::-1]
 
 
-def _make_draft(draw: st.DrawFn, groups: list[Group]) -> None:
+def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
     """Let one group that has a table over positions belong to a draft model."""
-    able = [index for index, group in enumerate(groups) if group.kind != "state"]
+    able = [index for index, group in enumerate(groups) if group.kind in profile.draft_kinds]
     if able:
         index = draw(st.sampled_from(able))
         groups[index] = replace(groups[index], draft=True)
@@ -161,9 +165,11 @@ def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:
 
 def _group(draw: st.DrawFn, profile: Profile, kind: str, size: int, unit: int) -> Group:
     if kind == "state":
-        return Group(kind, size, state_blocks=draw(st.integers(1, 2)))
-    length = 0 if kind == "full" else draw(st.integers(1, 3 * unit))
+        return Group(kind, size, state_blocks=draw(st.integers(1, profile.most_state_blocks)))
+    least = profile.least_window
+    length = 0 if kind == "full" else draw(st.integers(least, max(least, 3 * unit)))
     ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
     ratio = draw(st.sampled_from(ratios))
-    draft = profile.draft_groups and draw(st.integers(0, 7)) == 7
+    may = profile.draft_groups and kind in profile.draft_kinds
+    draft = may and draw(st.integers(0, 7)) == 7
     return Group(kind, size, length, size // ratio if ratio > 1 else 0, draft)

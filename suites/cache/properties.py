@@ -306,19 +306,60 @@ _DECLARED: dict[str, Callable[[Profile], bool]] = {
     "index": lambda profile: profile.index == "tree",
     "namespaces": lambda profile: profile.adapters or profile.salts,
     "several_groups": lambda profile: len(profile.groups) > 1,
+    "several_tables": lambda profile: (
+        len(profile.groups) > 1
+        and (
+            not profile.layouts
+            or "shared" in profile.state_pools
+            or any(len(kinds) - kinds.count("state") > 1 for kinds in profile.layouts)
+        )
+    ),
+    "span_chunks": lambda profile: profile.span_clamp and profile.chunks,
+    "missing_experts": lambda profile: profile.experts and profile.in_flight_steps > 0,
     "windows": lambda profile: bool({"window", "chunk"} & set(profile.groups)),
+    "returned_windows": lambda profile: (
+        bool({"window", "chunk"} & set(profile.groups)) and profile.behind_windows == "cached"
+    ),
+    "decode_intervals": lambda profile: (
+        profile.decode_intervals and bool(profile.state_pools) and "state" in profile.groups
+    ),
+    "state_copies": lambda profile: (
+        profile.checkpoints == "copied" and bool(profile.state_pools) and "state" in profile.groups
+    ),
     "states": lambda profile: bool(profile.state_pools) and "state" in profile.groups,
 }
 
 
 def supported(prop: Property, profile: Profile) -> bool:
     """Tell whether a target's profile claims what the property is about."""
-    if not prop.needs:
-        return True
+    if not prop.needs or not profile.blocks:
+        return profile.blocks
     declared = _DECLARED.get(prop.needs)
     return bool(declared(profile) if declared else getattr(profile, prop.needs))
 
 
+_POSSIBLE: dict[str, Callable[[Profile], bool]] = {
+    "a hit is limited by a window": lambda profile: "window" in profile.groups,
+    "a window hit with holes": lambda profile: "window" in profile.groups,
+    "a hit is limited by a chunk": lambda profile: "chunk" in profile.groups,
+    "a window moves on while a later step is in flight": lambda profile: (
+        profile.in_flight_steps > 1
+    ),
+    "a rejected draft leaves states behind": lambda profile: profile.drafts,
+}
+"""Situations that cannot occur on a target without what its profile says."""
+
+
+def on(prop: Property, profile: Profile) -> Property:
+    """Return a property with the situations that can occur on a target."""
+    possible = tuple(
+        name for name in prop.situations if name not in _POSSIBLE or _POSSIBLE[name](profile)
+    )
+    return prop._replace(situations=possible)
+
+
 def why_unsupported(prop: Property, profile: Profile) -> str:
     """Give the profile's reason for not supporting a property."""
+    if not profile.blocks:
+        return profile.unsupported.get("blocks", "the target manages no blocks")
     return profile.unsupported.get(prop.needs, f"the profile declares no {prop.needs!r}")

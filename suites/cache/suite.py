@@ -12,7 +12,7 @@ from kvproof.harness.handles import Handle
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation, describe_writer
 from kvproof.suites.cache.explore import explore
-from kvproof.suites.cache.properties import PROPERTIES, supported, why_unsupported
+from kvproof.suites.cache.properties import PROPERTIES, on, supported, why_unsupported
 from kvproof.suites.property import Level, Property
 from kvproof.suites.suite import Evidence, Suite
 
@@ -33,11 +33,11 @@ def cache_suite(handle: Handle, level: Level) -> Suite:
         profile = handle.profile
         return "" if supported(prop, profile) else why_unsupported(prop, profile)
 
-    demanded = properties(level)
+    demanded = tuple(on(prop, handle.profile) for prop in properties(level))
     return Suite(
         name=NAME,
         properties=demanded,
-        beyond=tuple(prop for prop in PROPERTIES if prop not in demanded),
+        beyond=tuple(prop for prop in PROPERTIES if prop not in properties(level)),
         why_not=why_not,
         explore=partial(explore, handle, level=level),
         evidence=partial(_evidence, handle.name),

@@ -55,7 +55,7 @@ _CORE_HABITS = (
 CORE = Theme("core", configurations, _CORE_HABITS)
 """One group of full attention, no drafts, no more than two spans but where they are shown."""
 
-_EVERYWHERE = (*_CORE_HABITS, habits.hold, habits.begin_anew)
+_EVERYWHERE = (*_CORE_HABITS, habits.hold, habits.begin_anew, habits.converse)
 
 _full = partial(Theme, runs_of_spans=1, drafts=1, forks=2)
 

@@ -12,6 +12,7 @@ from kvproof.reference import hit_length
 from kvproof.reference.hit_length import Floor, Reduction
 from kvproof.reference.identity import Span
 from kvproof.suites.hits.cases import Case, Choose, Group, choose_case, choose_groups
+from kvproof.suites.hits.offered import offered
 from kvproof.suites.hits.oracle import is_valid, longest_by_trying
 from kvproof.suites.hits.properties import (
     DRAFTS,
@@ -194,4 +195,4 @@ def arguments_of(case: Case) -> Config:
     }
 
 
-PART = Part("hits", PROPERTIES, draw_config, World, propose)
+PART = Part("hits", PROPERTIES, draw_config, World, propose, offered=offered)

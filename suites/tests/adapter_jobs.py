@@ -16,6 +16,11 @@ def lmdeploy_drift(arguments: dict[str, Any]) -> dict[str, Any]:
     return _drift("kvproof.harness.adapters.lmdeploy_api", arguments)
 
 
+def lmcache_drift(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Differences of the installed LMCache from a table changed by `arguments`."""
+    return _drift("kvproof.harness.adapters.lmcache_api", arguments)
+
+
 def _drift(module: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """`arguments`: name -> parameters, as in the table of the module."""
     api: Any = import_module(module)

@@ -25,7 +25,7 @@ from kvproof.harness.records import Run, read_run
 KVPROOF = str(Path(sys.executable).with_name("kvproof"))
 TARGETS = "kvproof.suites.tests.cli_targets"
 FAULT = "kvproof.suites.tests.faults:last_block_off_by_one"
-VLLM = next(each for each in environments.known() if each.engine == "vllm")
+VLLM = [each for each in environments.known() if each.engine == "vllm"][-1]
 ENGINE = str(VLLM)
 """An engine that runs in a worker, whatever is installed."""
 _LONGEST = 60

@@ -19,7 +19,19 @@ FINDINGS = {
     "lmdeploy_private_copy_pins_its_original": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_second_turn_shifts_its_table": EngineVersion("lmdeploy", "0.18.0"),
     "sglang_extra_key_is_an_adapter": EngineVersion("sglang", "0.5.23"),
+    "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
+    "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_types_share_keys": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_skip_is_rounded_down": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_refused_retrieve_keeps_locks": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_failed_store_blocks_its_content": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_indexer_objects_differ": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_interleaved_groups_are_never_stored": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_small_window_takes_a_chunk": EngineVersion("lmcache", "0.5.6"),
 }
 
 

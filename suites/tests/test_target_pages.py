@@ -13,7 +13,8 @@ from kvproof.harness.targets import open_handle
 from kvproof.suites import expected_failures, target_pages
 
 FOLDER = Path(__file__).parents[2] / "docs" / "targets"
-KNOWN = [each for each in environments.known() if each.engine in ("vllm", "sglang", "lmdeploy")]
+ENGINES = ("vllm", "sglang", "lmdeploy", "lmcache")
+KNOWN = [each for each in environments.known() if each.engine in ENGINES]
 
 
 @pytest.mark.parametrize("engine", KNOWN, ids=str)

@@ -57,7 +57,7 @@ def test_a_factory_in_the_working_directory_is_found(
         ("refrence", "unknown target 'refrence'", "did you mean 'reference'? known targets: "),
         ("vlm==0.33.0", "unknown target 'vlm'", "did you mean 'vllm==0.33.0'?"),
         ("zzz", "unknown target 'zzz'", "known targets: reference, "),
-        ("vllm==0.1.0", "no adapter for 'vllm==0.1.0'", "vllm is supported as: vllm==0.33.0"),
+        ("vllm==0.1.0", "no adapter for 'vllm==0.1.0'", "vllm is supported as: vllm==0."),
         ("vllm==0.33.0", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),
         ("vllm", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),
         ("no_such_module:make", "No module named 'no_such_module'", "package.module:function"),

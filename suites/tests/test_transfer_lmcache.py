@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import warnings
-from importlib.util import find_spec
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from kvproof.harness.handles import Handle
 from kvproof.suites.part import PartViolation
 from kvproof.suites.part_machine import explore
+from kvproof.suites.tests import lmcache_kit
 from kvproof.suites.tests.part_faults import UNSHRUNK
 from kvproof.suites.transfer import properties as seen
-from kvproof.suites.transfer.lmcache_draws import INTERLEAVED, ODD_SKIPS, PACKED, SMALL_WINDOWS
+from kvproof.suites.transfer.offered import offered_part
+from kvproof.suites.transfer.offered_draws import INTERLEAVED, ODD_SKIPS, PACKED, SMALL_WINDOWS
 
-if not find_spec("lmcache") or not find_spec("torch"):
-    pytest.skip("LMCache is not installed: pip install lmcache==0.5.6", allow_module_level=True)
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # LMCache's, about libraries of its own
-    from kvproof.suites.transfer.lmcache_provider import lmcache_part
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FEW = settings(UNSHRUNK, max_examples=25)
 
 
-def test_grouped_round_trips_are_exact():
-    explored = explore(lmcache_part(), FEW)
+@pytest.fixture(scope="module")
+def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
+    yield from lmcache_kit.opened(tmp_path_factory)
+
+
+def test_grouped_round_trips_are_exact(handle):
+    explored = explore(offered_part(lmcache_kit.asking(handle, "transfer")), FEW)
     assert explored.violation is None, explored.violation
     assert explored.died is None
-    assert sum(explored.operations.values()) > 300
+    assert sum(explored.operations.values()) > 200
     layouts = {name for name in seen.IN_LAYOUT if name not in ("indexer", "state")}
     assert {*(seen.IN_LAYOUT[name] for name in layouts), seen.TURNS, seen.SMALLER} <= set(
         explored.situations
@@ -36,7 +36,7 @@ def test_grouped_round_trips_are_exact():
 
 
 def known(limit: str, prop: str, reason: str) -> object:
-    """A strict expected failure of LMCache 0.5.6; docs/lmcache.md has a script for each."""
+    """A strict expected failure of LMCache 0.5.6; suites/findings has a script for each."""
     mark = pytest.mark.xfail(strict=True, raises=PartViolation, reason=reason)
     return pytest.param(limit, prop, marks=mark, id=limit)
 
@@ -70,8 +70,11 @@ def known(limit: str, prop: str, reason: str) -> object:
         ),
     ],
 )
-def test_known_failures(limit, prop):
-    violation = explore(lmcache_part(limit), FEW).violation
+def test_known_failures(handle, limit, prop):
+    part = offered_part(lmcache_kit.asking(handle, "transfer"), limit)
+    explored = explore(part, FEW)
+    violation = explored.violation
+    assert explored.died is None
     if violation is not None:
         assert violation.property == prop, violation
         raise violation

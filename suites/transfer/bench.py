@@ -3,7 +3,8 @@
     python -m kvproof.suites.transfer.bench [--mib 512] [--repeats 9] [--threads 2]
     python -m kvproof.suites.transfer.bench --device cuda [--slots 4]
 
-Store and retrieve through a cache server in another process, messages included, stand beside.
+Store and retrieve through a cache server in another process, messages included, stand beside, and
+the same through LMCache's server where it can be started (lmcache, pyzmq, httpx).
 Every turn measures everything once, in an order that rotates, so that load on the machine meets
 all of them. Objects and pages are larger than any cache; pages are a random permutation. LMCache
 is measured where it is installed. With `--device cuda`: grouped transfers of real models between
@@ -29,7 +30,7 @@ from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
-from kvproof.suites.transfer import bench_device, bench_lmcache, bench_served
+from kvproof.suites.transfer import bench_device, bench_lmcache, bench_lmcache_served, bench_served
 
 CHUNK = 256
 Work = Callable[[], None]
@@ -129,6 +130,9 @@ def prepare(case: Case, least: int, *, threads: int) -> Iterator[tuple[dict[str,
     with ExitStack() as stack:
         if bench_served.installed():
             works |= stack.enter_context(bench_served.serving(transfer, ids, chunks))
+        if not bench_lmcache_served.missing():
+            served = bench_lmcache_served.serving(layers, ids, chunks=chunks, chunk=CHUNK)
+            works |= stack.enter_context(served)
         yield works, nbytes
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kvproof.suites.part import Arguments, Config, Draw, Part, Recorder
 from kvproof.suites.transfer.draws import SEEDS, draw_delayed, draw_model, draw_random
+from kvproof.suites.transfer.offered import offered
 from kvproof.suites.transfer.properties import LAYOUTS, PROPERTIES, REFUSED
 
 if TYPE_CHECKING:
@@ -152,4 +153,5 @@ PART = Part(
     propose,
     (draw_random, draw_delayed, draw_model),
     missing,
+    offered,
 )

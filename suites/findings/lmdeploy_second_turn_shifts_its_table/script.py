@@ -1,0 +1,74 @@
+# ruff: noqa: T201 - a plain script: it prints, and calls the engine as it is called
+# mypy: ignore-errors
+# - engines are not typed, and the script is read more than it is checked
+"""LMDeploy 0.18.0: the second turn of a session hits blocks and puts them one place too far.
+
+Its first turn ends inside a block. The blocks of another session that said the same are appended
+behind that block, although they begin with the tokens that are in it.
+
+Needs lmdeploy alone, no GPU: python script.py
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def import_without_gpu() -> None:
+    """Enter packages whose __init__ starts the serving stack; paging needs none of it."""
+    root = Path(importlib.util.find_spec("lmdeploy").submodule_search_locations[0])
+    for name in ("lmdeploy", "lmdeploy.vl", "lmdeploy.pytorch.engine"):
+        sys.modules[name] = module = ModuleType(name)
+        module.__path__ = [str(root / Path(*name.split(".")[1:]))]
+    names = ("PretrainedConfig", "AutoTokenizer", "AutoConfig", "PreTrainedTokenizer")
+    names += ("PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "GenerationConfig")
+    sys.modules["transformers"] = module = ModuleType("transformers")
+    vars(module).update({name: type(name, (), {}) for name in names})
+    agent = ModuleType("lmdeploy.pytorch.engine.model_agent")
+    agent.BatchedOutputs = object
+    sys.modules[agent.__name__] = agent
+
+
+import_without_gpu()
+
+import numpy as np  # noqa: E402
+from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig  # noqa: E402
+from lmdeploy.pytorch.messages import SequenceMeta, UpdateTokenMode  # noqa: E402
+from lmdeploy.pytorch.paging import Scheduler  # noqa: E402
+from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy  # noqa: E402
+
+BLOCK = 64
+cache = CacheConfig(
+    max_batches=8, block_size=BLOCK, num_cpu_blocks=0, num_gpu_blocks=20,
+    max_prefill_token_num=1 << 20, enable_prefix_caching=True,
+)  # fmt: skip
+scheduler = Scheduler(
+    SchedulerConfig(max_batches=8, max_session_len=1 << 20),
+    cache,
+    seq_meta=SequenceMeta(BLOCK, strategy=ARSequenceStrategy()),
+)
+QUESTION, ANSWER, FOLLOW_UP = np.arange(100), np.array([7]), np.arange(1000, 1100)
+
+
+def two_turns(session: int):
+    """A question, an answer of one token, and the next question, as Engine._add_message adds it."""
+    sequence = scheduler.add_session(session).add_sequence(QUESTION)
+    scheduler.activate_seqs(scheduler.schedule(is_prefill=True).running)
+    sequence.update_token_ids(ANSWER, mode=UpdateTokenMode.PREFILL)
+    sequence.state.finish()
+    held = scheduler.get_block_tables([sequence])[0].tolist()
+    sequence.update_token_ids(FOLLOW_UP, mode=UpdateTokenMode.INPUTS)
+    sequence.state.activate()
+    scheduler.activate_seqs(scheduler.schedule(is_prefill=True).running)
+    table = scheduler.get_block_tables([sequence])[0].tolist()
+    print(f"session {session} held blocks {held} after its first turn, now {table};",
+          f"computed from token {sequence.num_history_ids} of {sequence.num_all_ids}")  # fmt: skip
+    return table
+
+
+first, second = two_turns(1), two_turns(2)
+place = second.index(first[1])
+print(f"block {first[1]} holds tokens 64 to 127 and is entry {place} of the second session's",
+      f"table, which is read as tokens {place * BLOCK} to {place * BLOCK + BLOCK - 1}")  # fmt: skip
+assert place == 2

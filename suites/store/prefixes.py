@@ -1,0 +1,115 @@
+"""The part `prefixes`: a server that keeps chunks of prefixes for engines, on targets.
+
+Sequences fork, tenants share tokens, windows leave blocks behind as an engine computes on, and
+look-ups wait while others store, drop and evict. Calls, keywords in JSON:
+
+- `open(room, eviction, separate)`: an empty server; `engine(instance, tables) -> {"parts",
+  "windows"}`: an engine with blocks of its own for each table of `{"blocks", "block", "row",
+  "window"}`, and what an object of a chunk is made of: tables by object, and the chunks at the end
+  of a hit that it is needed for, -1 for all.
+- `write(instance, table, blocks)`, `fill(instance, byte)`, `read(instance, table, blocks)`.
+- `store(instance, ids, **chunks) -> [well, kept]` (None if it is not told), `ask(**chunks) ->
+  chunks found`, `take(instance, ids, skip, **chunks) -> well`, `free(**chunks)`, `end(request)`,
+  where `chunks` are `request`, `tokens`, `start`, `end` and `salt`.
+- `delete(part, last, **chunks) -> [deleted, locked]`, `evict(share)`, `there(part, **chunks)`,
+  `rest(locked, patience_s) -> status`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hypothesis import strategies as st
+
+from kvproof.suites.part import Arguments, Ask, Config, Draw, Offered, Part
+from kvproof.suites.store.prefixes_model import BLOCK, CHUNK, CHUNKS, SEQUENCES, TENANTS
+from kvproof.suites.store.prefixes_properties import PROPERTIES
+from kvproof.suites.store.prefixes_world import World
+
+WINDOWS = ((-1,), (-1, 32), (-1, 16, 48), (-1, -1), (16,), (-1, 64, 16), (-1, 24), (40,), (24,))
+"""Of the groups of a model, in tokens."""
+_OFTEN = ("store", "store", "store", "ask", "ask", "ask", "ask", "take", "take", "take", "take",
+          "store", "ask", "quit", "drop", "evict")  # fmt: skip
+_TROUBLE = ("short_store", "short_take", "wrong_store")
+_WHY_NOT = "the reference finds chunks inside of its engine: parts keys, tiers and tiered"
+
+
+def draw_config(draw: Draw, *, separate: bool = True, trouble: bool = False) -> Config:
+    """Draw a model, and where its sequences fork; `separate`: windows have objects of their own."""
+    forks = st.integers(0, CHUNKS * CHUNK - 1)
+    return {
+        "windows": list(draw(st.sampled_from(WINDOWS))),
+        "separate": separate,
+        "forks": draw(st.lists(forks, min_size=SEQUENCES, max_size=SEQUENCES)),
+        "seed": draw(st.integers(0, 99)),
+        "trouble": trouble,
+    }
+
+
+def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw an operation."""
+    verb = draw(st.sampled_from(_OFTEN))
+    if verb in ("take", "quit") and not world.model.pending:
+        verb = "ask"
+    if world.trouble and draw(st.integers(0, 9)) == 0:
+        verb = draw(st.sampled_from(_TROUBLE))
+    if verb in ("take", "quit", "short_take"):
+        return verb, _of_pending(draw, verb)
+    if verb == "evict":
+        return verb, {"share": draw(st.sampled_from((0.1, 0.3, 0.6)))}
+    return verb, {
+        "sequence": draw(st.integers(0, SEQUENCES - 1)),
+        "salt": draw(st.sampled_from(TENANTS)),
+        **_chunks(draw, verb),
+    }
+
+
+def _of_pending(draw: Draw, verb: str) -> Arguments:
+    number: Arguments = {"number": draw(st.integers(0, 2))}
+    if verb != "take":
+        return number
+    return {
+        **number,
+        "start": draw(st.sampled_from((0, 0, 1, 2))),
+        "skip": draw(st.sampled_from((0, 0, 1, 3, 4, 5))),
+        "nulls": draw(st.booleans()),
+        "first": draw(st.integers(0, 50)),
+    }
+
+
+def _chunks(draw: Draw, verb: str) -> Arguments:
+    if verb == "ask":
+        return {"most": draw(st.sampled_from((CHUNKS, CHUNKS, 1, 2, 3, 5)))}
+    if verb == "drop":
+        return {"at": draw(st.integers(0, CHUNKS - 1)), "part": draw(st.integers(0, 2))}
+    start = draw(st.sampled_from((0, 0, 0, 1, 2, 5)))
+    chosen = {"start": start, "end": draw(st.integers(start + 1, CHUNKS))}
+    if verb != "store":
+        return chosen
+    ahead = draw(st.sampled_from((0, 0, 1, 2, 5, 8, 20)))
+    return {**chosen, "ahead": ahead * BLOCK, "first": draw(st.integers(0, 50))}
+
+
+def offered(ask: Ask) -> Offered:
+    """Return the part on a target; one history in three has calls that must be refused."""
+    themes = (
+        draw_config,
+        partial(draw_config, separate=False),
+        partial(draw_config, trouble=True),
+    )
+    return Offered(PART._replace(world=partial(World, ask), missing=str, themes=themes), {})
+
+
+def _no_subject(*_: object) -> World:
+    raise LookupError(_WHY_NOT)
+
+
+PART = Part(
+    "prefixes",
+    PROPERTIES,
+    draw_config,
+    _no_subject,
+    propose,
+    missing=lambda: _WHY_NOT,
+    offered=offered,
+)
