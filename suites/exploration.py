@@ -154,6 +154,11 @@ def drive(
         pass  # `seen` holds the smallest failing history
     except KeyboardInterrupt:
         seen.interrupted = True
+    except AssertionError as error:
+        # Hypothesis asserts in place of a Ctrl-C that comes before its engine runs
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        seen.interrupted = True
     except (Flaky, Unsatisfiable):
         if seen.broken:
             raise seen.broken from None

@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script, wording
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.events import BlockView, Step
 from kvproof.harness.handles import Handle
 from kvproof.harness.session import Session
@@ -21,6 +22,14 @@ SMALL_POOL = 32
 """Blocks up to which a report shows the whole pool."""
 
 
+def _demanded(handle: Handle, level: Level) -> tuple[Property, ...]:
+    try:
+        profile = handle.profile
+    except TargetDied:  # it is told when the target is started
+        return properties(level)
+    return tuple(on(prop, profile) for prop in properties(level))
+
+
 def properties(level: Level) -> tuple[Property, ...]:
     """Return what the suite demands at a level."""
     return tuple(prop for prop in PROPERTIES if level == "full" or prop.level == "core")
@@ -33,7 +42,7 @@ def cache_suite(handle: Handle, level: Level) -> Suite:
         profile = handle.profile
         return "" if supported(prop, profile) else why_unsupported(prop, profile)
 
-    demanded = tuple(on(prop, handle.profile) for prop in properties(level))
+    demanded = _demanded(handle, level)
     return Suite(
         name=NAME,
         properties=demanded,

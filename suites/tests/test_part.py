@@ -13,7 +13,7 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.events import Exercised, Failure, HarnessFault, PropertyVerdict, TargetFailed
 from kvproof.harness.handles import InProcessHandle
 from kvproof.reference.block_pool import BlockPool
-from kvproof.suites import part_log, registry
+from kvproof.suites import exploration, part_log, registry
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.part import History, PartViolation, Recorder, play, run
 from kvproof.suites.part_machine import explore
@@ -282,3 +282,16 @@ def test_a_wrong_model_is_a_fault_of_the_harness_not_a_verdict(monkeypatch):
     (fault,) = records.of(HarnessFault)
     assert "the model is wrong" in fault.message
     assert not records.verdicts()
+
+
+def test_ctrl_c_before_hypothesis_runs_is_an_interrupt(monkeypatch):
+    """Hypothesis then asserts that it has run, while it handles the KeyboardInterrupt."""
+
+    def interrupted(*_, **__):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise AssertionError  # noqa: B904 - as Hypothesis does
+
+    monkeypatch.setattr(exploration, "run_state_machine_as_test", interrupted)
+    assert explore(stack(), FEW).interrupted
