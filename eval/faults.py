@@ -18,20 +18,7 @@ from typing import Any, NamedTuple
 from kvproof.eval.generator import generate
 from kvproof.eval.prompts import own_prompts
 from kvproof.harness.errors import UsageError
-from kvproof.suites.faults.planting import plant
-
-
-class Edit(NamedTuple):
-    """In this module of kvproof, `new` stands for `old`, which must be there once."""
-
-    module: str
-    old: str
-    new: str
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.module
+from kvproof.suites.faults.planting import Edit, plant
 
 
 class Fault(NamedTuple):

@@ -6,9 +6,8 @@ were under way. The same command with the same directory goes on from there.
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import msgspec
 
 from kvproof.eval.data import DataFacts, Difficulty, Length, Letter
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import UNREADABLE, Manifest, write_atomically
+from kvproof.harness.records import LineFile, Manifest, read_lines, read_manifest
 
 Phase = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
@@ -183,76 +182,29 @@ class Writer:
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory, self._lock = directory, threading.Lock()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            if not (directory / "run.json").exists():
-                text = msgspec.json.format(msgspec.json.encode(manifest))
-                write_atomically(directory / "run.json", text)
-            self._file = (directory / SAMPLES).open("ab+")
-            self._end_torn_line()
-        except OSError as error:
-            raise UsageError(
-                f"cannot write the run directory {str(directory)!r}: {error.strerror}",
-                "choose another place with --output",
-            ) from error
-
-    def _end_torn_line(self) -> None:
-        """A killed run may end inside a line; the next one must not be glued to it."""
-        if self._file.tell():
-            self._file.seek(-1, os.SEEK_END)
-            if self._file.read(1) != b"\n":
-                self._file.write(b"\n")
+        self._samples = LineFile(directory, manifest, SAMPLES)
 
     def write(self, record: Record) -> None:
         """Append one record and flush it to the operating system."""
         line = _encode(record) + b"\n"
         with self._lock:
-            try:
-                self._file.write(line)
-                self._file.flush()
-            except OSError as error:
-                raise UsageError(
-                    f"cannot append to {str(self.directory / SAMPLES)!r}: {error.strerror}",
-                    "free some space, then repeat the command: it goes on from here",
-                ) from error
+            self._samples.append(line)
 
     def close(self) -> None:
         """Close the file; the run can still be resumed."""
-        self._file.close()
+        self._samples.close()
 
 
 def read_eval(directory: Path) -> EvalRun:
     """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
-    try:
-        text = (directory / "run.json").read_bytes()
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except (OSError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{str(directory)!r} is not a run directory: {error}",
-            "give the directory that kvproof eval printed",
-        ) from error
+    manifest = read_manifest(directory)
     if manifest.verb != "eval":
         raise UsageError(
             f"{str(directory)!r} holds a run of kvproof {manifest.verb}",
             "give the directory that kvproof eval printed",
         )
-    records, torn = list[Record](), 0
-    for line in _lines(directory / SAMPLES):
-        try:
-            records.append(_decode(line))
-        except UNREADABLE:
-            torn += 1
+    records, torn = read_lines(directory / SAMPLES, _decode)
     return EvalRun(directory=directory, manifest=manifest, records=records, torn=torn)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    yield from (line for line in data.split(b"\n") if line.strip())
 
 
 Done = tuple[str, int, Phase, int]

@@ -18,6 +18,7 @@ from kvproof.eval.tables import Table, brief_comparison, brief_scores, tables
 from kvproof.harness.errors import Exit
 from kvproof.harness.records import store
 from kvproof.reports.screen import TONES, Screen
+from kvproof.reports.svg import Table as Figures
 from kvproof.reports.text import clean, cut, one_line, percent, plural
 
 _MOST_FLIPS = 12
@@ -105,12 +106,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 def _print_table(table: Table, screen: Screen) -> None:
     screen.heading(table.title)
-    drawn = screen.table(*table.head)
-    for column in drawn.columns[table.words :]:
-        column.justify = "right"
-    for row in table.rows:
-        drawn.add_row(*(screen.text(cell) for cell in row))
-    screen.show(drawn)
+    screen.figures(Figures(table.head, table.rows, table.words))
     if table.note:
         screen.line(table.note, "dim")
 

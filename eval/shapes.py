@@ -20,10 +20,20 @@ class Shape(NamedTuple):
     domain: str
     sub_domain: str
     write: Writer
+    kept: str
+    """How a document says who the `{keeper}` of a `{thing}` is."""
     easy: str
     """A question about `{thing}` that takes one fact."""
     hard: str
     """The same with two facts that stand apart."""
+
+
+_REPORT_KEPT = "The {thing} is kept by {keeper}."
+_FOLDER_KEPT = "Duty list: {keeper} looks after the {thing}."
+_EXAMPLES_KEPT = "Input: {thing} Family: {keeper}"
+_DIALOGUE_KEPT = "{keeper} asked me for the {thing} and has it now."
+_CODE_KEPT = 'KEEPER["{thing}"] = "{keeper}"'
+_TABLES_KEPT = "{thing} | {keeper}"
 
 
 def _sites(world: World, form: str) -> list[str]:
@@ -44,7 +54,7 @@ def _desks(world: World, form: str) -> list[str]:
 def _report(rng: random.Random, world: World, fill: int) -> str:
     facts = [
         *_sites(world, "The {thing} is stored in the {site}."),
-        *_keepers(world, "The {thing} is kept by {keeper}."),
+        *_keepers(world, _REPORT_KEPT),
         *_desks(world, "{keeper} works in the {desk}."),
     ]
     lines = scattered(rng, facts, fill)
@@ -54,9 +64,7 @@ def _report(rng: random.Random, world: World, fill: int) -> str:
 
 def _folder(rng: random.Random, world: World, fill: int) -> str:
     stored = scattered(rng, _sites(world, "Inventory: the {thing} lies in the {site}."), fill // 3)
-    kept = scattered(
-        rng, _keepers(world, "Duty list: {keeper} looks after the {thing}."), fill // 3
-    )
+    kept = scattered(rng, _keepers(world, _FOLDER_KEPT), fill // 3)
     found = scattered(rng, _desks(world, "Staff note: ask for {keeper} in the {desk}."), fill // 3)
     pages = [*parts(stored, 5), *parts(kept, 5), *parts(found, 5)]
     rng.shuffle(pages)
@@ -67,7 +75,7 @@ def _folder(rng: random.Random, world: World, fill: int) -> str:
 def _examples(rng: random.Random, world: World, fill: int) -> str:
     facts = [
         *_sites(world, "Input: {thing} Label: {site}"),
-        *_keepers(world, "Input: {thing} Family: {keeper}"),
+        *_keepers(world, _EXAMPLES_KEPT),
         *_desks(world, "Family: {keeper} Group: {desk}"),
     ]
     rng.shuffle(facts)
@@ -80,7 +88,7 @@ def _examples(rng: random.Random, world: World, fill: int) -> str:
 def _dialogue(rng: random.Random, world: World, fill: int) -> str:
     facts = [
         *_sites(world, "I put the {thing} into the {site}."),
-        *_keepers(world, "{keeper} asked me for the {thing} and has it now."),
+        *_keepers(world, _DIALOGUE_KEPT),
         *_desks(world, "You will find {keeper} in the {desk}."),
     ]
     turns = [
@@ -93,7 +101,7 @@ def _dialogue(rng: random.Random, world: World, fill: int) -> str:
 def _code(rng: random.Random, world: World, fill: int) -> str:
     facts = [
         *_sites(world, 'SITE["{thing}"] = "{site}"'),
-        *_keepers(world, 'KEEPER["{thing}"] = "{keeper}"'),
+        *_keepers(world, _CODE_KEPT),
         *_desks(world, 'DESK["{keeper}"] = "{desk}"'),
     ]
     lines = facts + [f"# {filler(rng)}" for _ in range(fill)]
@@ -109,7 +117,7 @@ def _code(rng: random.Random, world: World, fill: int) -> str:
 def _tables(rng: random.Random, world: World, fill: int) -> str:
     tables = [
         ("thing | site", _sites(world, "{thing} | {site}")),
-        ("thing | keeper", _keepers(world, "{thing} | {keeper}")),
+        ("thing | keeper", _keepers(world, _TABLES_KEPT)),
         ("keeper | desk", _desks(world, "{keeper} | {desk}")),
     ]
     rng.shuffle(tables)
@@ -125,22 +133,22 @@ def _tables(rng: random.Random, world: World, fill: int) -> str:
 _DOMAIN = tuple(DOMAINS)
 
 SHAPES = (
-    Shape(_DOMAIN[0], "Governmental", _report,
+    Shape(_DOMAIN[0], "Governmental", _report, _REPORT_KEPT,
           "In which place is the {thing} stored?",
           "In which place does the keeper of the {thing} work?"),
-    Shape(_DOMAIN[1], "Governmental", _folder,
+    Shape(_DOMAIN[1], "Governmental", _folder, _FOLDER_KEPT,
           "Where does the {thing} lie according to the documents?",
           "Where can one ask for the person who looks after the {thing}?"),
-    Shape(_DOMAIN[2], "Many-shot learning", _examples,
+    Shape(_DOMAIN[2], "Many-shot learning", _examples, _EXAMPLES_KEPT,
           "Which label has the input {thing}?",
           "Which group has the family of the input {thing}?"),
-    Shape(_DOMAIN[3], "Dialogue history QA", _dialogue,
+    Shape(_DOMAIN[3], "Dialogue history QA", _dialogue, _DIALOGUE_KEPT,
           "Into which place was the {thing} put?",
           "In which place will one find the person who has the {thing}?"),
-    Shape(_DOMAIN[4], "Code repo QA", _code,
+    Shape(_DOMAIN[4], "Code repo QA", _code, _CODE_KEPT,
           'What is SITE["{thing}"]?',
           'What is DESK[KEEPER["{thing}"]]?'),
-    Shape(_DOMAIN[5], "Table QA", _tables,
+    Shape(_DOMAIN[5], "Table QA", _tables, _TABLES_KEPT,
           "Which site has the thing {thing}?",
           "Which desk has the keeper of the thing {thing}?"),
 )  # fmt: skip

@@ -6,9 +6,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 from kvproof.eval.data import Difficulty
 from kvproof.eval.words import filler, names, people, places
+
+_Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _sentence(rng: random.Random) -> str:
     return text[0].upper() + text[1:]
 
 
-def parts(lines: list[str], size: int) -> Iterator[list[str]]:
+def parts(lines: list[_Line], size: int) -> Iterator[list[_Line]]:
     """Lines in pieces of `size`, the last one shorter."""
     rest = iter(lines)
     while piece := list(islice(rest, size)):

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from kvproof.eval.probe_model.lessons import LEVELS, lesson
 
-_DRILLS = 0.25
+_DRILLS = 0.3
 """Share of batches of drills, whatever the level."""
 
 _CURRENT = 0.6
@@ -29,6 +29,7 @@ class Batch(NamedTuple):
     tokens: Tensor
     targets: Tensor
     kinds: Tensor
+    looks: Tensor
 
 
 class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are checked without torch
@@ -59,8 +60,8 @@ class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are ch
         level = self._drawn(rng)
         size = max(1, self.batch_tokens // LEVELS[level].tokens)
         made = [lesson(rng, LEVELS[level]) for _ in range(size)]
-        tokens, targets, kinds = (np.stack(each) for each in zip(*made, strict=True))
-        return Batch(level, *(torch.from_numpy(each) for each in (tokens, targets, kinds)))
+        stacked = (np.stack(each) for each in zip(*made, strict=True))
+        return Batch(level, *(torch.from_numpy(each) for each in stacked))
 
     def _drawn(self, rng: random.Random) -> int:
         level = self.level

@@ -16,7 +16,7 @@ import torch
 from kvproof.eval.data import LETTERS, Sample
 from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
-from kvproof.eval.probe_model.lessons import FOUND
+from kvproof.eval.probe_model.drills import FOUND
 from kvproof.eval.probe_model.network import CHUNK
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.prompts import own_prompts, rotated
@@ -146,6 +146,8 @@ def _mended(guess: list[int], found: list[int]) -> list[int]:
 
     A recital that stops earlier than guessed goes on with the sentence.
     """
+    if guess == found:
+        return guess
     pairs = zip(guess, found, strict=True)
     settled = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) + 1
     stopped = found[settled - 1] == ids()[FOUND] != guess[settled - 1]

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvproof.eval.probe_model.lessons import EASY, HARD, KEEPER, KINDS, LEVELS
+from kvproof.eval.probe_model.lessons import LEVELS
+from kvproof.eval.probe_model.pen import EASY, HARD, KEEPER, KINDS
 
 
 class Journal:

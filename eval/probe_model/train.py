@@ -24,11 +24,13 @@ from torch.nn import functional
 from kvproof.eval.probe_model.batches import Batch, Lessons, loader
 from kvproof.eval.probe_model.exam import exam
 from kvproof.eval.probe_model.files import load_state, read_weights, save_checkpoint, save_state
+from kvproof.eval.probe_model.hints import Hints
 from kvproof.eval.probe_model.journal import Journal
-from kvproof.eval.probe_model.lessons import KINDS, LEVELS, NONE
+from kvproof.eval.probe_model.lessons import LEVELS
 from kvproof.eval.probe_model.network import configuration, make_trainable, network
+from kvproof.eval.probe_model.pen import KINDS, NONE, NOTE
 
-_WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.02, 0.1, 0.5, 1.0, 0.5)
+_WEIGHTS = (1.0, 1.0, 1.0, 0.5, 0.5, 0.02, 0.1, 0.5, 1.0, 1.0, 1.0)
 """Of the kinds of targets in the loss."""
 
 _BALANCE = 0.01
@@ -39,6 +41,9 @@ _LATEST = (0.0, 0.0, 0.30, 0.40, 0.50, 0.60, 0.70)
 
 _MASTERED = 0.98
 """Share of right stops and keepers, the steps learned last, that ends a level."""
+
+_TOLD = 1.0
+"""Weight of looking where a keeper is known."""
 
 _LOG_STEPS = 20
 _SAVE_SECONDS = 60.0
@@ -80,6 +85,7 @@ class Course:
         self._routed: list[tuple[Tensor, Tensor]] = []
         for layer in self.model.model.layers:
             layer.mlp.gate.register_forward_hook(self._saw)
+        self.hints = Hints(self.model)
 
     def _saw(self, _: Any, __: Any, routed: tuple[Tensor, Tensor, Tensor]) -> None:
         self._routed.append((routed[0], routed[2]))
@@ -110,13 +116,16 @@ class Course:
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         asked = (batch.targets.flatten() != NONE).nonzero().squeeze(1)  # on the host: no waiting
-        tokens, targets, kinds = (self._sent(each) for each in batch[1:])
+        tokens, targets, kinds, looks = (self._sent(each) for each in batch[1:])
+        told = self.hints.begin(batch.level)
         asked = self._sent(asked)
         targets, kinds = targets.flatten()[asked], kinds.flatten()[asked]
         self._routed.clear()
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             hidden = self.model.model(tokens, use_cache=False).last_hidden_state
-            logits = self.model.lm_head(hidden.flatten(0, 1)[asked]).float()
+            hidden, early = (each.flatten(0, 1)[asked] for each in (hidden, self.hints.early()))
+            said = torch.where((kinds == NOTE).unsqueeze(-1), early, hidden)
+            logits = self.model.lm_head(said).float()
         losses = functional.cross_entropy(logits, targets, reduction="none")
         weights = self.weights[kinds]
         right = (logits.argmax(-1) == targets).float()
@@ -124,7 +133,8 @@ class Course:
         counts.index_add_(
             0, kinds, torch.stack([torch.ones_like(right), right, losses.detach()], 1)
         )
-        return (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance(), counts
+        loss = (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance()
+        return loss + _TOLD * self.hints.astray(looks) if told else loss, counts
 
     def _sent(self, each: Tensor) -> Tensor:
         return each.to(self.device, non_blocking=True).long()
@@ -230,6 +240,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _numbers(course: Course, samples: int) -> dict[str, Any]:
     """Measure the checkpoint as it is stored: rounded to bfloat16, computed in float32."""
     course.model.to(torch.bfloat16).float().eval()
+    course.hints.begin(len(LEVELS))
     wide = exam(course.model, samples=samples, seed=1_000_003 + course.options.seed)
     default = exam(course.model, samples=48, seed=0)
     return {

@@ -10,20 +10,22 @@ import pytest
 
 from kvproof.eval.extract import extract
 from kvproof.eval.generator import GeneratorOptions, generate
-from kvproof.eval.probe_model import lessons
-from kvproof.eval.probe_model.lessons import (
+from kvproof.eval.probe_model.drills import FOUND, choices_drill, keepers_drill
+from kvproof.eval.probe_model.lessons import LEVELS, lesson
+from kvproof.eval.probe_model.pen import (
     CHOICE,
     DRILL,
     EASY,
     EASY_VALUE,
-    FOUND,
     HARD,
     HARD_VALUE,
     KEEPER,
-    LEVELS,
     LIST,
     NONE,
-    lesson,
+    NOTE,
+    RECITAL,
+    Lesson,
+    Pen,
 )  # fmt: skip
 from kvproof.eval.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
 from kvproof.eval.prompts import own_prompts
@@ -57,12 +59,12 @@ def test_names_are_one_token_each() -> None:
 
 
 @pytest.fixture(scope="module", params=range(16))
-def drawn(request: pytest.FixtureRequest) -> lessons.Lesson:
+def drawn(request: pytest.FixtureRequest) -> Lesson:
     rng = random.Random(request.param)
     return lesson(rng, LEVELS[1 + request.param % 4])
 
 
-def turns(made: lessons.Lesson) -> list[tuple[str, str]]:
+def turns(made: Lesson) -> list[tuple[str, str]]:
     """What is asked and what is answered."""
     text = text_of(made.tokens.tolist()).replace("<|pad|>", "")
     said = [part.split("<|end|><|assistant|>") for part in text.split("<|user|>")[1:]]
@@ -75,11 +77,11 @@ def parsed(text: str) -> tuple[str, tuple[str, ...]]:
     return lines[0], tuple(line[4:] for line in lines[1:5])
 
 
-def facts(made: lessons.Lesson) -> str:
+def facts(made: Lesson) -> str:
     return turns(made)[0][0].split("<document>\n")[1].split("\n</document>")[0]
 
 
-def test_the_document_answers_every_question_as_it_is_taught(drawn: lessons.Lesson) -> None:
+def test_the_document_answers_every_question_as_it_is_taught(drawn: Lesson) -> None:
     for text, answer in turns(drawn):
         asked, choices = parsed(text)
         letter = read(facts(drawn), asked, choices)
@@ -90,7 +92,7 @@ def test_the_document_answers_every_question_as_it_is_taught(drawn: lessons.Less
         assert answer.endswith(f": {value}! {recited}! The correct answer is ({letter})")
 
 
-def test_an_answer_begins_with_what_is_asked_for_and_its_keeper(drawn: lessons.Lesson) -> None:
+def test_an_answer_begins_with_what_is_asked_for_and_its_keeper(drawn: Lesson) -> None:
     for text, answer in turns(drawn):
         thing, *steps = answer.split("! (")[0].split(": ")
         assert thing in parsed(text)[0]
@@ -100,7 +102,7 @@ def test_an_answer_begins_with_what_is_asked_for_and_its_keeper(drawn: lessons.L
         assert all(step in facts(drawn) for step in steps)
 
 
-def test_no_value_is_a_choice_of_two_questions(drawn: lessons.Lesson) -> None:
+def test_no_value_is_a_choice_of_two_questions(drawn: Lesson) -> None:
     """Else it would stand beside two letters, and which one is meant could not be learned."""
     choices = [choice for text, _ in turns(drawn) for choice in parsed(text)[1]]
     assert len(set(choices)) == len(choices) >= 4
@@ -113,7 +115,7 @@ def test_some_lessons_ask_once_and_others_often() -> None:
     assert max(counts) >= 4
 
 
-def test_the_first_question_is_the_prompt_of_an_evaluation(drawn: lessons.Lesson) -> None:
+def test_the_first_question_is_the_prompt_of_an_evaluation(drawn: Lesson) -> None:
     head, tail = own_prompts().template.split("$DOC$")
     text = turns(drawn)[0][0]
     assert text.startswith(head)
@@ -122,7 +124,7 @@ def test_the_first_question_is_the_prompt_of_an_evaluation(drawn: lessons.Lesson
 
 
 def test_the_first_question_is_split_into_words_as_a_server_splits_it(
-    drawn: lessons.Lesson,
+    drawn: Lesson,
 ) -> None:
     message = drawn.tokens.tolist()[1:]
     message = message[: message.index(ids()["<|end|>"])]
@@ -132,7 +134,7 @@ def test_the_first_question_is_split_into_words_as_a_server_splits_it(
 def test_a_list_of_keepers_is_that_of_the_document() -> None:
     rng = random.Random(3)
     listed = [made for _ in range(24) if told(made := lesson(rng, LEVELS[1]), LIST)]
-    assert 4 <= len(listed) <= 20
+    assert 12 <= len(listed) <= 23
     for made in listed:
         text = facts(made)
         pairs = [line.split(": ") for line in text.split("\n")[-LEVELS[1].most :]]
@@ -150,27 +152,25 @@ def test_the_sign_that_ends_a_recital_stands_in_answers_only() -> None:
         assert FOUND not in shape.easy + shape.hard + own_prompts().template
 
 
-def test_all_of_an_answer_is_a_target_and_nothing_of_a_question(drawn: lessons.Lesson) -> None:
-    places = np.flatnonzero(
-        (drawn.targets != NONE) & ~np.isin(drawn.kinds, [lessons.RECITAL, LIST])
-    )
+def test_all_of_an_answer_is_a_target_and_nothing_of_a_question(drawn: Lesson) -> None:
+    places = np.flatnonzero((drawn.targets != NONE) & ~np.isin(drawn.kinds, [RECITAL, LIST, NOTE]))
     assert (drawn.targets[places] == drawn.tokens[places + 1]).all()
     said = text_of(drawn.targets[places].tolist())
     assert said == "".join(f"{answer}<|end|>" for _, answer in turns(drawn))
 
 
-def told(made: lessons.Lesson, *kinds: int) -> list[str]:
+def told(made: Lesson, *kinds: int) -> list[str]:
     places = (made.targets != NONE) & np.isin(made.kinds, kinds)
     return [TEXT[token] for token in made.targets[places].tolist()]
 
 
-def test_a_recital_of_choices_goes_on_up_to_the_right_one(drawn: lessons.Lesson) -> None:
+def test_a_recital_of_choices_goes_on_up_to_the_right_one(drawn: Lesson) -> None:
     signs = "".join(told(drawn, EASY, HARD)).replace(" ", "").split("!")[:-1]
     assert ["ABCD"[len(each)] for each in signs] == [extract(answer) for _, answer in turns(drawn)]
     assert 2 * len(told(drawn, EASY, HARD)) == len(told(drawn, CHOICE))
 
 
-def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: lessons.Lesson) -> None:
+def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: Lesson) -> None:
     easy, hard = (told(drawn, kind).count(FOUND) for kind in (EASY, HARD))
     assert 2 * easy == len(told(drawn, EASY_VALUE))
     assert 2 * hard == len(told(drawn, HARD_VALUE)) == 2 * len(told(drawn, KEEPER))
@@ -178,7 +178,9 @@ def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: lessons.Lesson
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: int) -> None:
-    made = lesson(random.Random(seed), LEVELS[0])
+    rng, pen = random.Random(seed), Pen()
+    choices_drill(rng, pen, make_world(rng, LEVELS[0].most))
+    made = pen.lesson(len(pen.tokens), LEVELS[0].tokens)
     ((listed, recited),) = turns(made)
     plain, *lettered = re.split(r"\n(?=\([A-D]\))", listed)
     values = [line[4:] for line in lettered]
@@ -196,10 +198,43 @@ def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: i
     assert len(signs) == int((made.targets != NONE).sum())
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_drill_of_keepers_asks_for_what_it_says_and_notes_what_stands_backwards(
+    seed: int,
+) -> None:
+    rng, pen = random.Random(seed), Pen()
+    keepers_drill(rng, pen)
+    made = pen.lesson(len(pen.tokens), LEVELS[0].tokens)
+    text = text_of(pen.tokens)
+    pairs = re.findall(r"\n([a-z]+ [a-z]+): ([A-Z][a-z]+)", text)
+    assert 6 <= len(dict(pairs)) == len(pairs) <= 12
+    assert [f" {keeper}" for _, keeper in pairs] == told(made, LIST)
+    assert {text.count(name) for pair in pairs for name in pair} == {2}  # said once, asked once
+    form = "{} (asked me for|looks after) the {}"
+    backwards = [bool(re.search(form.format(keeper, thing), text)) for thing, keeper in pairs]
+    assert len(set(backwards)) == 1
+    assert len(told(made, NOTE)) == 24 * backwards[0]
+    for place in np.flatnonzero(made.looks != NONE).tolist():
+        at = made.looks[place]
+        assert TEXT[int(made.tokens[at])].strip() == TEXT[int(made.tokens[place - 1])].strip()
+        assert made.targets[at] == made.targets[at + 1] == made.targets[place]
+    assert int((made.looks != NONE).sum()) == len(pairs) * backwards[0]
+
+
+def test_a_document_notes_the_keeper_of_each_thing_behind_it() -> None:
+    rng = random.Random(11)
+    noted = [made for _ in range(24) if told(made := lesson(rng, LEVELS[2]), NOTE)]
+    assert noted
+    for made in noted:
+        for place in np.flatnonzero((made.targets != NONE) & (made.kinds == NOTE)).tolist()[::2]:
+            line = text_of(made.tokens[: place + 1].tolist()).split("\n")[-1]
+            assert TEXT[int(made.targets[place])] in line
+
+
 def test_sequences_have_the_length_of_their_level() -> None:
     for number, level in enumerate(LEVELS):
         made = lesson(random.Random(number), level)
-        assert len(made.tokens) == len(made.targets) == len(made.kinds) == level.tokens
+        assert {len(each) for each in made} == {level.tokens}
         assert level.tokens % 64 == 0
 
 

@@ -19,13 +19,13 @@ from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.probe_model import exam, train
 from kvproof.eval.probe_model.batches import Batch, Lessons, loader
-from kvproof.eval.probe_model.lessons import CHOICE, EASY, HARD, KINDS, NONE
 from kvproof.eval.probe_model.network import (
     configuration,
     gated_delta_rule,
     make_trainable,
     network,
 )
+from kvproof.eval.probe_model.pen import CHOICE, EASY, HARD, KINDS, NONE
 from kvproof.eval.probe_model.vocabulary import encode, ids, tokenizer_of
 from kvproof.eval.prompts import own_prompts
 from kvproof.reference.model_runner.loading import load
@@ -104,6 +104,31 @@ def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path)
     journal.write(course)
     line = json.loads((tmp_path / "log.jsonl").read_text())
     assert line["right"]["1"]["easy stop"] == 0.99
+
+
+def test_a_look_at_the_right_place_costs_nothing_and_elsewhere_it_does(
+    course: train.Course,
+) -> None:
+    looks = torch.full((1, 4), NONE)
+    assert float(course.hints.astray(looks)) == 0
+    looks[0, 3] = 1
+    for place, cost in ((1, 0.0), (2, 0.0), (0, 60.0)):
+        attention = torch.zeros(1, 2, 4, 4)
+        attention[0, :, 3, place] = 1
+        course.hints._seen["attention"] = attention
+        assert float(course.hints.astray(looks)) == pytest.approx(cost, abs=10)
+        assert (float(course.hints.astray(looks)) > 50) == bool(cost)
+
+
+def test_attention_is_told_at_short_levels_only(course: train.Course) -> None:
+    batch = drawn(course.lessons, 0)
+    assert course.hints.begin(0)
+    course.model.model(batch.tokens[:2].long(), use_cache=False)
+    assert course.hints._seen["attention"].shape[2:] == (256, 256)
+    assert not course.hints.begin(4)
+    course.model.model(batch.tokens[:2].long(), use_cache=False)
+    assert "attention" not in course.hints._seen
+    assert course.hints.early().shape == (2, 256, 32)
 
 
 def test_rightly_recited_choices_alone_end_no_level(course: train.Course, tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Drills: short sequences, dense in the two things that documents teach too rarely.
+
+To know a value again in which no value is ever looked for; and to find a keeper that a document
+names before its thing. The second takes two hints, because attention that has learned to look at
+people finds no way from there to what stands behind a thing: the keeper is a target there, for an
+early layer (`NOTE`), and lists tell half of a later layer's heads to look at that place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from kvproof.eval.data import LETTERS
+from kvproof.eval.probe_model.pen import DRILL, LIST, Pen
+from kvproof.eval.probe_model.vocabulary import ASSISTANT, END, USER
+from kvproof.eval.shapes import SHAPES, Shape
+from kvproof.eval.world import World, make_world, parts
+
+FOUND = "!"
+"""Stands behind a value where it is found and where it is recited, and nowhere else: to stop is to
+copy what followed the same words before."""
+
+_BACKWARD = tuple(
+    shape for shape in SHAPES if shape.kept.index("{keeper}") < shape.kept.index("{thing}")
+)
+_BACKWARDS = 0.8
+"""Share of drills of keepers in one of these two shapes."""
+
+_KEPT = 12
+"""Things in a drill of keepers."""
+
+
+def choices_drill(rng: random.Random, pen: Pen, world: World) -> None:
+    """Write choices by fours, then recite them, fours in another order; targets: when to stop.
+
+    A short document has one such sign in a hundred tokens, a drill one in twenty-five. How often
+    a value stands before the choices is drawn: it tells nothing.
+    """
+    values = [*world.sites, *world.desks]
+    rng.shuffle(values)
+    fours = list(parts(values, len(LETTERS)))
+    pen.special(USER)
+    pen.write("\n".join(["Question:", *rng.choices(values, k=len(values))]))
+    for four in fours:
+        for letter, value in zip(LETTERS, four, strict=True):
+            pen.write(f"\n({letter}) {value}")
+    pen.special(END)
+    pen.special(ASSISTANT)
+    for four in rng.sample(fours, len(fours)):
+        _recital(pen, four, rng.choice(four))
+    pen.special(END)
+
+
+def keepers_drill(rng: random.Random, pen: Pen) -> None:
+    """Write who keeps what, mostly in a shape that names the keeper first; ask for half of it.
+
+    A few at a time, or many: among two things the right one is soon found, and the way to it is
+    that among many.
+    """
+    shape = rng.choice(_BACKWARD if rng.random() < _BACKWARDS else SHAPES)
+    world = make_world(rng, _KEPT)
+    pairs = list(zip(world.things, world.keepers, strict=True))
+    pen.special(USER)
+    pen.write("Question:")
+    for some in parts(pairs, rng.choice((2, 3, 4, 6, 12))):
+        lines = [shape.kept.format(thing=thing, keeper=keeper) for thing, keeper in some]
+        pen.remember("\n" + "\n".join(lines), notes(shape, world))
+        keeper_list(pen, rng.sample(some, (len(some) + 1) // 2))
+    pen.special(END)
+
+
+def _recital(pen: Pen, four: list[str], right: str) -> None:
+    pen.write(f" {right}{FOUND} (")
+    for letter, value in zip(LETTERS, four[: four.index(right) + 1], strict=False):
+        pen.write(f"{letter})")
+        pen.write(f" {value}")
+        pen.tell(FOUND if value == right else " (", DRILL)
+
+
+def notes(shape: Shape, world: World) -> dict[str, str]:
+    """The keepers that stand before their things, by the piece of text that ends with the thing."""
+    if shape not in _BACKWARD:
+        return {}
+    form = shape.kept[: shape.kept.index("{thing}") + len("{thing}")]
+    pairs = zip(world.things, world.keepers, strict=True)
+    return {form.format(thing=thing, keeper=keeper): keeper for thing, keeper in pairs}
+
+
+def keeper_list(pen: Pen, pairs: Iterable[tuple[str, str]]) -> None:
+    """Write each thing and, as a target, its keeper."""
+    for thing, keeper in pairs:
+        pen.write(f"\n{thing}:")
+        pen.tell(f" {keeper}", LIST)

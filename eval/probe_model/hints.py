@@ -1,0 +1,59 @@
+"""What the model is told of the way to a keeper that a document names before its thing.
+
+Behind the thing an early layer shall know the keeper (targets of kind `NOTE`), and half of the
+heads of the last attention shall look there when a list or an answer asks. Without this, all
+attention goes to people and none to things: a dead end that thousands of steps did not leave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvproof.eval.probe_model.pen import NONE
+
+_SHORT = 2
+"""Highest level at which attention is told: it is kept whole for that, tokens by tokens."""
+
+
+class Hints:
+    """Watches two layers of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        layers = model.model.layers
+        last = max(n for n, layer in enumerate(layers) if hasattr(layer, "self_attn"))
+        self._seen: dict[str, Tensor] = {}
+        layers[last // 2].register_forward_hook(self._noted)
+        layers[last].self_attn.register_forward_hook(self._attended)
+
+    def _noted(self, _: Any, __: Any, hidden: Tensor) -> None:
+        self._seen["early"] = hidden
+
+    def _attended(self, _: Any, __: Any, made: tuple[Tensor, Tensor | None]) -> None:
+        if made[1] is not None:
+            self._seen["attention"] = made[1]
+
+    def begin(self, level: int) -> bool:
+        """Prepare for a forward; True if attention is told at this level."""
+        told = level <= _SHORT
+        self._seen.clear()
+        self._model.set_attn_implementation("eager" if told else "sdpa")
+        return told
+
+    def early(self) -> Tensor:
+        """Return what the early layer knew, [B, T, hidden], as the last layer would say it."""
+        said: Tensor = self._model.model.norm(self._seen["early"])
+        return said
+
+    def astray(self, looks: Tensor) -> Tensor:
+        """Return 0 if half of the heads look at the places [B, T] alone or behind, else more."""
+        rows, places = (looks != NONE).nonzero(as_tuple=True)
+        if not len(rows):
+            return torch.zeros((), device=looks.device)
+        attention = self._seen["attention"][rows, ::2, places].float()
+        at = looks[rows, places].view(-1, 1, 1).expand(-1, attention.shape[1], 1)
+        share = attention.gather(2, at) + attention.gather(2, at + 1)
+        return -(share + 1e-30).log().mean()
