@@ -116,6 +116,9 @@ class Admissions:
         session = self._session
         if not self._layout.separate:
             return False
+        if (needed := session.profile.request_rows) > 1:
+            others = [live for name, live in session.live.items() if name != request.id]
+            return (len(others) + 1) * needed > session.config.state_rows - 1
         used = session.states.rows_in_use(session.live.get(request.id))
         return len(used) + 3 + drafts > session.config.state_rows - 1
 

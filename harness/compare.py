@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -281,8 +280,3 @@ def _counted(pair: tuple[Series, Series], margin: float) -> Row:
 def sides(rows: Sequence[Row]) -> Mapping[bool, int]:
     """How many rows were measured in turns, and how many one after the other."""
     return Counter(row.turns >= LEAST_ROUNDS for row in rows if row.found is not None)
-
-
-def first_directory(runs: Sequence[Run]) -> Path:
-    """Where a side lies: its run, or the folder of its runs."""
-    return runs[0].directory if len(runs) == 1 else runs[0].directory.parent

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,10 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.events import AnyEvent, Ended
 
 SCHEMA_VERSION = 1
+
+EVENTS = "events.jsonl"
+
+T = TypeVar("T")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +59,55 @@ def _line(event: AnyEvent) -> bytes:
         return text.encode(errors="replace") + b"\n"
 
 
+class LineFile:
+    """The records of one run directory: lines of the file `name`, beside `run.json`.
+
+    Opening an existing one appends to it (resume). Raises UsageError if it cannot be written.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, name: str) -> None:
+        self.path = directory / name
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not (directory / "run.json").exists():
+                write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
+            self._file = self.path.open("ab+")
+            self._end_torn_line()
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run directory {str(directory)!r}: {error.strerror}",
+                "choose another place with --output",
+            ) from error
+
+    def _end_torn_line(self) -> None:
+        """A killed run may end inside a line; the next one must not be glued to it."""
+        if self.is_empty:
+            return
+        self._file.seek(-1, os.SEEK_END)
+        if self._file.read(1) != b"\n":
+            self._file.write(b"\n")
+
+    @property
+    def is_empty(self) -> bool:
+        """No run has written a line yet."""
+        return self._file.seek(0, os.SEEK_END) == 0
+
+    def append(self, line: bytes) -> None:
+        """Write one line and flush it to the operating system."""
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise UsageError(
+                f"cannot append to {str(self.path)!r}: {error.strerror}",
+                "free some space or choose another place with --output, then repeat the command",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; the run can still be resumed."""
+        self._file.close()
+
+
 class RunWriter:
     """Writes one run directory. Opening an existing one appends to its events (resume).
 
@@ -64,37 +117,12 @@ class RunWriter:
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
         self._start = time.monotonic()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            if not (directory / "run.json").exists():
-                write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
-            self._file = (directory / "events.jsonl").open("ab+")
-            self._end_torn_line()
-        except OSError as error:
-            raise UsageError(
-                f"cannot write the run directory {str(directory)!r}: {error.strerror}",
-                "choose another place with --output",
-            ) from error
-
-    def _end_torn_line(self) -> None:
-        """A killed run may end inside a line; the next event must not be glued to it."""
-        if self._file.tell() == 0:
-            return
-        self._file.seek(-1, os.SEEK_END)
-        if self._file.read(1) != b"\n":
-            self._file.write(b"\n")
+        self._events = LineFile(directory, manifest, EVENTS)
 
     def write(self, event: AnyEvent) -> None:
         """Append one event and flush it to the operating system."""
         stamped = msgspec.structs.replace(event, at=round(time.monotonic() - self._start, 3))
-        try:
-            self._file.write(_line(stamped))
-            self._file.flush()
-        except OSError as error:
-            raise UsageError(
-                f"cannot append to {str(self.directory / 'events.jsonl')!r}: {error.strerror}",
-                "free some space or choose another place with --output, then repeat the command",
-            ) from error
+        self._events.append(_line(stamped))
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Store a file beside the events; returns its path."""
@@ -102,15 +130,15 @@ class RunWriter:
 
     def close(self) -> None:
         """Close the event file; the run can still be resumed."""
-        self._file.close()
+        self._events.close()
 
     def discard_if_empty(self) -> bool:
         """Take a run without events back, as far as the file system lets it; tell if it was."""
-        empty = self._file.seek(0, os.SEEK_END) == 0
+        empty = self._events.is_empty
         if empty:
             self.close()
             with suppress(OSError):
-                (self.directory / "events.jsonl").unlink()
+                self._events.path.unlink()
                 (self.directory / "run.json").unlink()
                 self.directory.rmdir()
         return empty
@@ -152,10 +180,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_run(directory: Path) -> Run:
     """Read a run directory. Raises UsageError if it is not one."""
+    manifest = read_manifest(directory)
+    events, torn = read_lines(directory / EVENTS, _decode)
+    return Run(directory=directory, manifest=manifest, events=events, torn=torn)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `run.json` of a run directory. Raises UsageError if it is not one."""
     try:
         text = (directory / "run.json").read_bytes()
         _check_schema(directory, msgspec.json.decode(text, type=_Schema))
-        manifest = msgspec.json.decode(text, type=Manifest)
+        return msgspec.json.decode(text, type=Manifest)
     except OSError as error:
         raise UsageError(
             f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
@@ -166,13 +201,6 @@ def read_run(directory: Path) -> Run:
             f"{str(directory / 'run.json')!r} is not a run manifest: {error}",
             "give the directory that a run printed, for example runs/latest",
         ) from error
-    events, torn = [], 0
-    for line in _lines(directory / "events.jsonl"):
-        try:
-            events.append(_decode(line))
-        except UNREADABLE:
-            torn += 1
-    return Run(directory=directory, manifest=manifest, events=events, torn=torn)
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -188,6 +216,17 @@ def _check_schema(directory: Path, found: _Schema) -> None:
             f"run {str(directory)!r} has schema {found.schema}, newer than {SCHEMA_VERSION}",
             "install a newer kvproof",
         )
+
+
+def read_lines(path: Path, decode: Callable[[bytes], T]) -> tuple[list[T], int]:
+    """Return what stands in a file line by line, none if there is no file, and the torn lines."""
+    records, torn = list[T](), 0
+    for line in _lines(path):
+        try:
+            records.append(decode(line))
+        except UNREADABLE:
+            torn += 1
+    return records, torn
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -248,7 +248,7 @@ class Steps:
         session.judge.read(live, live.earliest, live.computed, table_of="done")
         stop = min(step.stop, live.computed)
         if session.profile.sharing == "after_step":
-            self._store(live, stop, before)
+            self._store(live, self._reusable(step, stop), before)
             self._publish(live, step, stop)
 
     def _retire(self, live: Live, groups: tuple[Table, ...]) -> None:
@@ -276,6 +276,12 @@ class Steps:
         """Tell whether what a request computes becomes reusable."""
         session = self._session
         return live.request.store and session.config.prefix_caching and live.epoch == session.epoch
+
+    def _reusable(self, step: Step, stop: int) -> int:
+        """Return up to where a step makes units reusable (S1)."""
+        if not self._layout.states or self._session.profile.stores == "computed":
+            return stop
+        return max((tokens for tokens, _, _ in step.saves if tokens <= stop), default=0)
 
     def _store(self, live: Live, stop: int, before: tuple[Table, ...]) -> None:
         """Full units of a request that may write become reusable (T2).

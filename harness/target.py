@@ -302,6 +302,13 @@ class Profile:
     """`shared`, `separate`: where recurrent states may live (S5, S9)."""
     most_state_blocks: int = 2
     """Most blocks of the shared pool that one state fills (S9)."""
+    state_block_sizes: tuple[int, ...] = ()
+    """Sizes of blocks in configurations with states; empty: `block_sizes`."""
+    request_rows: int = 1
+    """Rows of the separate pool that must be there for each request that may run (S5)."""
+    stores: str = "computed"
+    """Whole units are reusable once they are `computed`, or, in a configuration with states, up
+    to the last one that was `checkpointed` only (S1)."""
     checkpoints: str = "copied"
     """`copied`: saved from a running state; `running`: the state that a step leaves at the end of
     a unit is the checkpoint itself, and the next step goes on from it in another block (S2)."""

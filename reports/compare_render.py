@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table as Grid
 
 from kvproof.harness.compare import LOSSES, Comparison, Row
 from kvproof.reports.compare import (
@@ -41,7 +40,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
     screen.line(f"head: {side_words(found.head)}")
     for title, table in _parts(found):
         screen.heading(title)
-        screen.show(_shown(_narrow(table), screen))
+        screen.figures(_narrow(table))
     for reason in found.refused:
         screen.line(f"refused: {reason}", "yellow")
     screen.line()
@@ -68,15 +67,6 @@ def _narrow(table: Table) -> Table:
     left = len(table.rows) - len(rows)
     more = ((f"and {left} more", *("" for _ in table.head[1:])),) if left else ()
     return Table(table.head, (*rows, *more), table.words)
-
-
-def _shown(data: Table, screen: Screen) -> Grid:
-    table = screen.table(*data.head)
-    for column in table.columns[data.words :]:
-        column.justify = "right"
-    for row in data.rows:
-        table.add_row(*(screen.text(cell) for cell in row))
-    return table
 
 
 def markdown(found: Comparison) -> str:

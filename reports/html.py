@@ -14,13 +14,24 @@ import jinja2
 
 from kvproof.harness.events import Optimum
 from kvproof.harness.records import SCHEMA_VERSION, Run
-from kvproof.reports import blocks, campaign, capacity, charts, notes, parts, sweep_charts, text
+from kvproof.reports import (
+    blocks,
+    campaign,
+    capacity,
+    charts,
+    notes,
+    parts,
+    sweep_charts,
+    sweep_tables,
+    text,
+)
 from kvproof.reports import faults as faults_tables
 from kvproof.reports.collect import build
 from kvproof.reports.explain import cause_charts
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.svg import Chart, Table
 from kvproof.reports.sweep import sweep_of
+from kvproof.reports.sweep_names import names_of
 
 LIMIT = 1_000_000
 """Bytes that a page stays below, by showing fewer failures in full."""
@@ -76,6 +87,8 @@ def _page(report: Report, most_failures: int) -> str:
         causes=cause_charts(report),
         sweep=sweep_of(report.run.events),
         sweep_charts=sweep_charts,
+        sweep_tables=sweep_tables,
+        names_of=names_of,
         faults=faults_tables.matrix_of(report.run.events),
         faults_tables=faults_tables,
         campaign=units,

@@ -19,7 +19,7 @@ from kvproof.reports.model import Report
 from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
 from kvproof.reports.sweep import sweep_of
-from kvproof.reports.sweep_charts import bad_table, standings_table
+from kvproof.reports.sweep_tables import bad_table, standings_table
 from kvproof.reports.text import (
     MARKS,
     cut,

@@ -93,24 +93,14 @@ def print_plan(told: Summary, console: Console) -> None:
     for name, value in facts(told):
         screen.line(f"{name.ljust(width)}  {value}")
     screen.line()
-    _print_table(screen, group_table(told))
+    screen.figures(group_table(told), wrap=False)
     if len(told.plan.choices) > 1:
         screen.heading("What another group would gain")
-        _print_table(screen, choice_table(told))
+        screen.figures(choice_table(told), wrap=False)
     if told.plan.notes:
         screen.line()
     for note in told.plan.notes:
         screen.line(clean(note))
-
-
-def _print_table(screen: Screen, data: Table) -> None:
-    table = screen.table(*data.head)
-    for index, column in enumerate(table.columns):
-        column.justify = "left" if index < data.words else "right"
-        column.no_wrap = True
-    for row in data.rows:
-        table.add_row(*(screen.text(cell) for cell in row))
-    screen.show(table)
 
 
 def render_plan(told: Summary) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import Run, write_atomically
+from kvproof.harness.records import Run, store
 from kvproof.reports.html import render_html
 from kvproof.reports.junit import render_junit
 from kvproof.reports.markdown import render_markdown
@@ -35,7 +35,7 @@ def render(
     """
     chosen = {name: _known(name) for name in formats}
     return {
-        name: _write(directory / file, renderer(run)) for name, (file, renderer) in chosen.items()
+        name: store(directory / file, renderer(run)) for name, (file, renderer) in chosen.items()
     }
 
 
@@ -45,15 +45,3 @@ def _known(name: str) -> tuple[str, Callable[[Run], bytes]]:
     close = difflib.get_close_matches(name, FORMATS, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UsageError(f"unknown report format {name!r}", f"{hint}formats are {', '.join(FORMATS)}")
-
-
-def _write(path: Path, data: bytes) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the report {str(path)!r}: {error.strerror}",
-            "choose another place with --output",
-        ) from error
-    return path

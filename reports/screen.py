@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.reports.svg import Table as Figures
 from kvproof.reports.text import MARKS
 
 STYLES = {
@@ -86,6 +87,16 @@ class Screen:
         for head in heads:
             table.add_column(self.text(head), overflow="fold")
         return table
+
+    def figures(self, data: Figures, *, wrap: bool = True) -> None:
+        """A table of a report; numbers stand to the right."""
+        table = self.table(*data.head)
+        for index, column in enumerate(table.columns):
+            column.justify = "left" if index < data.words else "right"
+            column.no_wrap = not wrap
+        for row in data.rows:
+            table.add_row(*map(self.text, row))
+        self.show(table)
 
     def show(self, what: RenderableType, indent: int = 0) -> None:
         """Any renderable, indented."""

@@ -19,9 +19,9 @@ from kvproof.reports.notes import Note, notes, number
 from kvproof.reports.parts import Finding, Section
 from kvproof.reports.progress import LiveProgress
 from kvproof.reports.screen import STYLES, TONES, Screen
-from kvproof.reports.svg import Table as Figures
 from kvproof.reports.sweep import sweep_of
-from kvproof.reports.sweep_charts import names_of, narrow_standings
+from kvproof.reports.sweep_names import names_of
+from kvproof.reports.sweep_tables import narrow_standings
 from kvproof.reports.text import (
     MARKS,
     duration,
@@ -238,7 +238,7 @@ def _sweep(report: Report, screen: Screen) -> None:
     if sweep is None:
         return
     screen.heading(f"Kernels, {sweep.where}")
-    screen.show(_figures(narrow_standings(sweep), screen))
+    screen.figures(narrow_standings(sweep))
     told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
     for kernel, each in told:
         screen.line(
@@ -260,19 +260,9 @@ def _faults(report: Report, screen: Screen) -> None:
     if matrix is None:
         return
     screen.heading("Planted faults")
-    screen.show(_figures(narrow_kills(matrix), screen))
-    screen.show(_figures(mechanisms_table(matrix), screen))
+    screen.figures(narrow_kills(matrix))
+    screen.figures(mechanisms_table(matrix))
     screen.line(matrix.sentence)
-
-
-def _figures(data: Figures, screen: Screen) -> Table:
-    """A table of a report as a table of the terminal."""
-    table = screen.table(*data.head)
-    for column in table.columns[data.words :]:
-        column.justify = "right"
-    for row in data.rows:
-        table.add_row(*(screen.text(cell) for cell in row))
-    return table
 
 
 def _thresholds(report: Report, screen: Screen) -> None:

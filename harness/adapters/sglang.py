@@ -1,12 +1,19 @@
-"""SGLang: its radix caches, over full attention and sliding windows, driven as its scheduler does.
+"""SGLang: its radix caches over full attention, sliding windows and recurrent states.
 
-0.5.23 has one unified tree for every kind of model; 0.5.15 has `RadixCache`, and `SWARadixCache`
-for models with windows. A step of a prefill is `Req.init_next_round_input`, a lock,
+They are driven as its scheduler does. 0.5.23 has one unified tree for every kind of model; 0.5.15
+has `RadixCache`, `SWARadixCache` for models with windows and `MambaRadixCache` for those with
+states. A step of a prefill is `Req.init_next_round_input`, a lock,
 `alloc_for_extend` and, once it has run, `checkpoint_kv_cache` (0.5.15:
 `maybe_cache_unfinished_req`); one token more after that goes through `alloc_for_decode`. The engine
 publishes decoded tokens when a request ends; here each step is published, so that every block is
 judged. Tables are read from `req_to_token`, the rows that its attention kernels read, and for
 windows through the allocator's map from full slots to window slots.
+
+Recurrent states (`extra_buffer`) lie in slots of their own: a hit copies the node's state, a
+step keeps the one after the last whole page, or after the place where prompts part, and the cache
+gets pages up to it. The first chunk of a prompt ends at a page, later ones anywhere, as tokens
+decoded beside them shorten the budget; decoding takes one token. As many requests run as there are
+five slots for, which is SGLang's own number.
 
 Full attention and windows have pools of their own; each gets half of a configuration's blocks.
 Admission asks in each pool for pages that are free or evictable after the hit is locked. SGLang's
@@ -23,20 +30,20 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.refusals import off
-from kvproof.harness.adapters.sglang_api import check_drift, engine, version
+from kvproof.harness.adapters.sglang_api import check_drift, engine
 from kvproof.harness.adapters.sglang_calls import batch, calls
 from kvproof.harness.adapters.sglang_pools import new_cache, shares
+from kvproof.harness.adapters.sglang_profile import UNSUPPORTED, profile
+from kvproof.harness.adapters.sglang_states import States
 from kvproof.harness.adapters.sglang_view import View
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
     Completed,
     Evicted,
     Inspection,
-    Profile,
     Refused,
     Released,
     Request,
@@ -48,64 +55,20 @@ from kvproof.harness.target import (
 
 __all__ = ["SglangTarget", "make_target"]
 
-_UNSUPPORTED = {
-    "max_kernel_ratio": "a page of the allocator is what attention kernels read",
-    "batch": "padded tables are made by each attention backend, in kernels",
-    "evict": "whole leaves are evicted, of as many pages as were inserted together",
-    "lookup": "match_prefix splits nodes and counts as use: nothing asks without a trace",
-    "pins": "a lock belongs to a request; pins exist for streaming sessions only",
-    "holders": "locks are counted per node, inside the tree core",
-    "statistics": "cached tokens are counted by ScheduleBatch.prepare_for_extend",
-    "events": "hashes of events are compiled with a C++ compiler when the first is sent",
-    "eviction_order": "leaves leave by last match or insert, not by last release",
-    "validates": "placeholder ranges come checked from the multimodal processor",
-    "in_flight_steps": "the scheduler fences frees (free_group), the cache does not",
-    "drafts": "rejected drafts are cut off by the scheduler before anything is cached",
-    "experts": "rows are captured into a buffer per slot by the model runner, on a GPU",
-    "returned_windows": "whole nodes are locked until they cover a window, and a page more is kept",
-    "states": "states hang on nodes at a grid of 64 tokens, written by a model's kernels",
-    "draft_groups": "drafts of EAGLE turn tokens into pairs, for all groups at once",
-    "partial_blocks": "keys end at whole pages",
-    "span_clamp": "a match may end inside a span, the encoder runs again for it",
-    "encode": "the encoder's own cache decides which spans it computes",
-}
-
-
-@cache
-def _profile() -> Profile:
-    return Profile(
-        engine="sglang",
-        version=version(),
-        block_sizes=(1, 2, 4, 16, 32, 64),
-        spans=True,
-        span_identity=("start", "content"),
-        no_read=True,
-        no_store=True,
-        evict=False,
-        state=True,
-        groups=("full", "window"),
-        layouts=(("full", "window"), ("window", "full")),
-        pools="divided",
-        least_window=2,
-        behind_windows="freed",
-        reset="idle",
-        eviction_order="undeclared",
-        unsupported=_UNSUPPORTED,
-    )
-
 
 class SglangTarget:
     """One radix cache with its pools, and the requests that a scheduler would hold."""
 
     def __init__(self, config: TargetConfig) -> None:
-        self.profile = _profile()
+        self.profile = profile()
         self._page = config.block_size
         self._shares = [share for share in shares(config) if share]
         self._cache = new_cache(config)
         self._calls = calls()
         self._rows = self._cache.req_to_token_pool
         self._allocator = self._cache.token_to_kv_pool_allocator
-        self._view = View(self._cache, config)
+        self._states = States(self._cache, config)
+        self._view = View(self._cache, config, self._states)
         self._running: dict[str, Any] = {}
         self._retracted: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
@@ -125,13 +88,18 @@ class SglangTarget:
             request
         ):
             native = self._native(request)
+        if self._states.full(len(self._running)):
+            return Refused("no_space", detail="as many requests run as there may")
         hit = self._calls.match(native, self._cache)
-        stop = hit + _limited(len(request.tokens) - hit, compute)
+        total = len(request.tokens)
+        stop = hit + _limited(total - hit, compute)
+        stop = self._states.end(hit, stop, total, total, first=True)
         if refused := self._no_space(hit, stop):
             self._calls.let_go(native, self._cache)
+            self._states.let_go(native)
             return refused
         self._retracted.pop(request.id, None)
-        self._running[request.id], self._prompts[request.id] = native, len(request.tokens)
+        self._running[request.id], self._prompts[request.id] = native, total
         return self._scheduled(native, hit, stop, hit)
 
     def _problem(self, request: Request) -> Refused | None:
@@ -194,17 +162,18 @@ class SglangTarget:
 
     def _scheduled(self, native: Any, start: int, stop: int, hit: int) -> Scheduled:
         computed = self._calls.kv(native).kv_committed_len
-        last = len(native.full_untruncated_fill_ids) - 1
-        decoding = computed >= self._prompts[native.rid] and start == last
+        alone = self._states.group >= 0 or start == len(native.full_untruncated_fill_ids) - 1
+        decoding = computed >= self._prompts[native.rid] and alone
         made = batch(native, self._cache, start, stop, decoding=decoding)
         if decoding:
             self._calls.decode(native, made)
         else:
             self._calls.extend(native, made, stop)
+        passed = self._states.prepare(native, made, start, stop)
         self._last_step += 1
         self._steps[self._last_step] = native
         tables = self._view.tables(native)
-        return Scheduled(self._last_step, hit, start, stop, tables, tables)
+        return Scheduled(self._last_step, hit, start, stop, tables, tables, **passed._asdict())
 
     def extend(
         self,
@@ -215,14 +184,16 @@ class SglangTarget:
     ) -> Scheduled | Refused:
         """The next chunk, or decoded tokens; a refusal takes the new tokens back."""
         if drafts:
-            raise UnsupportedVerb("extend with drafts", _UNSUPPORTED["drafts"])
+            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
         start, known = self._start(native), len(native.output_ids)
         native.output_ids.extend(tokens)
         self._calls.refresh(native)
-        stop = start + _limited(len(native.full_untruncated_fill_ids) - start, compute)
+        total = len(native.full_untruncated_fill_ids)
+        stop = start + _limited(total - start, compute)
+        stop = self._states.end(start, stop, self._prompts[request_id], total, first=False)
         refused = self._no_space(start, stop)
         if stop == start:
             refused = Refused("invalid", detail="no token is left to compute")
@@ -243,10 +214,11 @@ class SglangTarget:
     ) -> Completed:
         """The step has run: what it computed is published."""
         if accepted is not None or experts:
-            raise UnsupportedVerb("complete with drafts", _UNSUPPORTED["drafts"])
+            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
         native = self._steps.pop(step)
         if self._running.get(native.rid) is not native:
             return Completed(step)
+        self._states.ran(native)
         self._calls.publish(native, self._cache)
         tables = self._view.tables(native)
         return Completed(step, tables, tables)
@@ -282,15 +254,15 @@ class SglangTarget:
         self._retracted[request_id] = native
         return Released(tables)
 
-    pin = off("pin", _UNSUPPORTED["pins"])
-    unpin = off("unpin", _UNSUPPORTED["pins"])
-    batch = off("batch", _UNSUPPORTED["batch"])
-    experts = off("experts", _UNSUPPORTED["experts"])
-    lookup = off("lookup", _UNSUPPORTED["lookup"])
+    pin = off("pin", UNSUPPORTED["pins"])
+    unpin = off("unpin", UNSUPPORTED["pins"])
+    batch = off("batch", UNSUPPORTED["batch"])
+    experts = off("experts", UNSUPPORTED["experts"])
+    lookup = off("lookup", UNSUPPORTED["lookup"])
 
     def evict(self, count: int) -> Evicted:
         """Never called: whole leaves go."""
-        raise UnsupportedVerb(f"evict({count})", _UNSUPPORTED["evict"])
+        raise UnsupportedVerb(f"evict({count})", UNSUPPORTED["evict"])
 
     def reset(self) -> Released | Refused:
         """As `flush_cache`, which waits for an idle scheduler."""
@@ -332,9 +304,12 @@ def make_target(config: TargetConfig) -> Target:
     """A fresh cache. Raises RuntimeError with the differences if the engine has drifted."""
     check_drift()
     if config.kernel_size != config.block_size:
-        reason = _UNSUPPORTED["max_kernel_ratio"]
+        reason = UNSUPPORTED["max_kernel_ratio"]
         raise ValueError(f"kernel_block_size {config.kernel_size}: {reason}")
     kinds = tuple(group.kind for group in config.groups)
-    if kinds and kinds not in _profile().layouts:
-        raise ValueError(f"groups {kinds}: one of {_profile().layouts}")
+    if kinds and kinds not in profile().layouts:
+        raise ValueError(f"groups {kinds}: one of {profile().layouts}")
+    if ("state" in kinds) != bool(config.state_rows):
+        reason = UNSUPPORTED["state_blocks"]
+        raise ValueError(f"groups {kinds} with {config.state_rows} rows of states: {reason}")
     return SglangTarget(config)

@@ -36,6 +36,7 @@ def version() -> str:
 _SRT = "sglang.srt."
 
 _EVERYWHERE = {
+    "configs.mamba_utils": "Mamba2CacheParams Mamba2StateShape",
     "managers.schedule_batch": (
         "FINISH_ABORT FINISH_LENGTH Modality MultimodalDataItem MultimodalInputs Req ScheduleBatch"
     ),
@@ -43,10 +44,11 @@ _EVERYWHERE = {
     "mem_cache.allocator.swa": "SWATokenToKVPoolAllocator",
     "mem_cache.cache_init_params": "CacheInitParams",
     "mem_cache.common": "release_kv_cache",
-    "mem_cache.memory_pool": "ReqToTokenPool",
+    "mem_cache.memory_pool": "HybridLinearKVPool HybridReqToTokenPool ReqToTokenPool",
     "mem_cache.swa_memory_pool": "SWAKVPool",
     "model_executor.forward_batch_info": "ForwardMode",
     "sampling.sampling_params": "SamplingParams",
+    "managers.scheduler_components.batch_result_processor": "SchedulerBatchResultProcessor",
     "server_args": "ServerArgs set_global_server_args_for_scheduler",
 }
 """Module -> what is used of it."""
@@ -57,7 +59,9 @@ _IMPORTS = {
         "mem_cache.base_prefix_cache": "DecLockRefParams",
         "mem_cache.chunk_cache": "ChunkCache SWAChunkCache",
         "mem_cache.common": "alloc_for_decode alloc_for_extend maybe_cache_unfinished_req",
+        "mem_cache.mamba_radix_cache": "MambaRadixCache",
         "mem_cache.radix_cache": "RadixCache",
+        "server_args": "get_global_server_args",
         "mem_cache.swa_radix_cache": "SWARadixCache",
     },
     "0.5.23": {
@@ -66,6 +70,7 @@ _IMPORTS = {
         "mem_cache.common": "checkpoint_kv_cache",
         "mem_cache.unified_cache.components": "ComponentType",
         "mem_cache.unified_radix_cache": "UnifiedRadixCache",
+        "runtime_context": "get_server_args",
     },
 }
 
@@ -80,6 +85,8 @@ _OF_RELEASE: Mapping[str, Mapping[str, str]] = {
         "SWARadixCache.__init__": "self params",
         "SWARadixCache.inc_lock_ref": "self node",
         "SWARadixCache.dec_lock_ref": "self node params skip_swa",
+        "MambaRadixCache.__init__": "self params",
+        "SchedulerBatchResultProcessor._mamba_prefix_cache_update": "self req batch result i",
     },
     "0.5.23": {
         "Req.refresh_fill_ids": "self",
@@ -92,6 +99,9 @@ _OF_RELEASE: Mapping[str, Mapping[str, str]] = {
         "UnifiedRadixCache.unlock": "self lock",
         "UnifiedRadixCache.full_evictable_size": "self",
         "UnifiedRadixCache.swa_protected_size": "self",
+        "SchedulerBatchResultProcessor._mamba_prefix_cache_update": (
+            "self req batch result i known_boundary"
+        ),
     },
 }
 """Release -> what the adapter calls in it -> its parameters."""
@@ -101,6 +111,9 @@ _SIGNATURES = {
     "Req.reset_for_retract": "self",
     "Req.finished": "self",
     "ScheduleBatch.maybe_evict_swa": "self",
+    "ScheduleBatch._collect_deferred_mamba_cow_and_clear": "self reqs",
+    "ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend": "self req",
+    "SchedulerBatchResultProcessor._mamba_check_track_boundary": "self req batch result i",
     "alloc_for_decode": "batch token_per_req",
     "ReqToTokenPool.__init__": "self size max_context_len device enable_memory_saver",
     "ReqToTokenPool.clear": "self",
@@ -113,9 +126,19 @@ _SIGNATURES = {
 _ACCEPTED = {
     "Req.__init__": "rid origin_input_text origin_input_ids sampling_params return_logprob lora_id",
     "CacheInitParams": (
-        "disable req_to_token_pool token_to_kv_pool_allocator page_size sliding_window_size"
+        "disable req_to_token_pool token_to_kv_pool_allocator page_size sliding_window_size "
+        "enable_mamba_extra_buffer"
     ),
-    "ServerArgs": "model_path page_size attention_backend",
+    "HybridLinearKVPool": (
+        "size dtype page_size head_num head_dim full_attention_layer_ids device mamba_pool"
+    ),
+    "HybridReqToTokenPool": (
+        "size mamba_size mamba_spec_state_size max_context_len device enable_memory_saver "
+        "cache_params mamba_layer_ids enable_mamba_extra_buffer"
+    ),
+    "ServerArgs": (
+        "model_path page_size attention_backend mamba_radix_cache_strategy mamba_track_interval"
+    ),
     "SamplingParams": "max_new_tokens",
     "MultimodalDataItem": "modality offsets",
     "MultimodalInputs": "mm_items im_token_id video_token_id audio_token_id",
@@ -127,13 +150,17 @@ _ACCEPTED = {
 }
 """Of long signatures, the parameters that the adapter passes."""
 
+_MAMBA = (
+    "mamba_pool_idx mamba_ping_pong_track_buffer mamba_next_track_idx mamba_last_track_seqlen "
+    "mamba_cow_src_index mamba_needs_clear"
+)
 _OLD_KV = "req_pool_idx cache_protected_len kv_allocated_len kv_committed_len swa_evicted_seqlen"
 _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "0.5.15": {
         "request": (
             f"rid origin_input_ids output_ids full_untruncated_fill_ids prefix_indices last_node "
             f"finished_reason skip_radix_cache_insert logprob_start_len decode_batch_idx "
-            f"swa_uuid_for_lock swa_prefix_lock_released {_OLD_KV}"
+            f"swa_uuid_for_lock swa_prefix_lock_released {_OLD_KV} {_MAMBA}"
         ),
         "cache": (
             "root_node.children root_node.swa_tombstone root_node.swa_uuid "
@@ -146,7 +173,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "last_node lock finished_reason skip_radix_cache_insert logprob_start_len "
             "decode_batch_idx swa_branching_seqlen kv.holds_kv kv.req_pool_idx "
             "kv.cache_protected_len kv.kv_allocated_len kv.kv_committed_len kv.swa_dead_lo "
-            "kv.get_evicted_seqlen"
+            "kv.get_evicted_seqlen " + " ".join(f"kv.{name}" for name in _MAMBA.split())
         ),
         "cache": (
             "tree_core.walk_for_kv_canary tree_core.collect_path_info req_to_token_pool "
@@ -162,6 +189,8 @@ _POOLS = {
         "full_available_size swa_available_size clear"
     ),
     "cache.req_to_token_pool": "req_to_token free_slots",
+    "states.req_to_token_pool": "mamba_pool mamba_allocator.free_slots mamba_allocator.free",
+    "states": "supports_mamba",
 }
 
 
@@ -193,6 +222,29 @@ def engine() -> Any:
 
 
 @cache
+def publish(page: int) -> None:
+    """The settings that SGLang keeps for the whole process; only these are read."""
+    arguments = engine().ServerArgs(
+        model_path="none",
+        page_size=page,
+        attention_backend="torch_native",
+        mamba_radix_cache_strategy="extra_buffer",
+        mamba_track_interval=1,
+    )
+    engine().set_global_server_args_for_scheduler(arguments)
+
+
+def grid(page: int) -> None:
+    """Put checkpoints of states at every page: the engine has 64 tokens, or the model's number."""
+    names = engine()
+    if unified():
+        names.get_server_args()._mamba_cache_chunk_size = page
+        return
+    arguments = names.get_global_server_args()
+    arguments._mamba_cache_chunk_size = arguments.mamba_track_interval = page
+
+
+@cache
 def drift() -> tuple[str, ...]:
     """Differences between the installed SGLang and what this adapter was written for."""
     if version() not in VERSIONS:
@@ -210,8 +262,11 @@ def drift() -> tuple[str, ...]:
 def _objects() -> SimpleNamespace:
     """A cache and a request, to be looked at."""
     groups = (Group("full", 2), Group("window", 2, 4))
+    beside = (Group("full", 1), Group("state", 1))
+    new = _pools().new_cache
     return SimpleNamespace(
-        cache=_pools().new_cache(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
+        cache=new(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
+        states=new(TargetConfig(num_blocks=7, block_size=1, groups=beside, state_rows=9)),
         request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
     )
 

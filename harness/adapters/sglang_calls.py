@@ -69,7 +69,12 @@ def batch(request: Any, cache: Any, start: int, stop: int, *, decoding: bool) ->
         req_to_token_pool=cache.req_to_token_pool,
         token_to_kv_pool_allocator=cache.token_to_kv_pool_allocator,
         hisparse_coordinator=None,
-        model_config=SimpleNamespace(is_encoder_decoder=False),
+        model_config=SimpleNamespace(
+            is_encoder_decoder=False,
+            hf_text_config=SimpleNamespace(mamba_chunk_size=cache.page_size),
+        ),
+        spec_algorithm=SimpleNamespace(is_none=lambda: True),
+        mamba_track_buffer_indices=None,
         prefix_lens=[start],
         extend_lens=[stop - start],
         extend_num_tokens=stop - start,

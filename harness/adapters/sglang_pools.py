@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from kvproof.harness.adapters.sglang_api import engine, unified
+from kvproof.harness.adapters.sglang_api import engine, grid, publish, unified
 from kvproof.harness.target import TargetConfig
 
 MOST_REQUESTS = 64
@@ -32,29 +32,82 @@ def new_cache(config: TargetConfig) -> Any:
     Page 0 is SGLang's own sink for padding: it is the null block.
     """
     names, page = engine(), config.block_size
-    _publish(page)
-    slots = shares(config)[0] * page
-    rows = names.ReqToTokenPool(MOST_REQUESTS, slots + page, "cpu", enable_memory_saver=False)
+    publish(page)
+    grid(page)
+    rows = _rows(config)
     parameters = names.CacheInitParams(
         disable=not config.prefix_caching,
         req_to_token_pool=rows,
-        token_to_kv_pool_allocator=_allocator(config),
+        token_to_kv_pool_allocator=_allocator(config, rows),
         page_size=page,
         sliding_window_size=window(config) or None,
+        enable_mamba_extra_buffer=bool(config.state_rows) and config.prefix_caching,
     )
-    return _unified(parameters) if unified() else _legacy(parameters)
+    return (_unified if unified() else _legacy)(parameters, states=bool(config.state_rows))
 
 
-def _allocator(config: TargetConfig) -> Any:
+def _rows(config: TargetConfig) -> Any:
+    """The table from requests to slots, with the slots of states if there are any."""
+    names, page = engine(), config.block_size
+    length = (shares(config)[0] + 1) * page
+    if not config.state_rows:
+        return names.ReqToTokenPool(MOST_REQUESTS, length, "cpu", enable_memory_saver=False)
+    return names.HybridReqToTokenPool(
+        size=MOST_REQUESTS,
+        mamba_size=config.state_rows - 1,
+        mamba_spec_state_size=1,
+        max_context_len=length,
+        device="cpu",
+        enable_memory_saver=False,
+        cache_params=_one_state(),
+        mamba_layer_ids=[0],
+        enable_mamba_extra_buffer=config.prefix_caching,
+    )
+
+
+@cache
+def _one_state() -> Any:
+    """The smallest recurrent layer."""
+    names = engine()
+    shape = names.Mamba2StateShape.create(
+        tp_world_size=1,
+        intermediate_size=1,
+        n_groups=1,
+        num_heads=1,
+        head_dim=1,
+        state_size=1,
+        conv_kernel=2,
+    )
+    return names.Mamba2CacheParams(shape=shape, layers=[0])
+
+
+def _allocator(config: TargetConfig, rows: Any) -> Any:
     """One pool of slots, or one for full attention and one for windows."""
     names, page = engine(), config.block_size
     full, windows = (share * page for share in shares(config))
-    rest = (names.torch.bfloat16, "cpu", None, False)
+    rest = (names.torch.bfloat16, "cpu", _beside_states(full, page, rows), False)
     if windows:
         return _two_pools(full, windows, page)
     if page == 1:
         return names.TokenToKVPoolAllocator(full, *rest)
     return names.PagedTokenToKVPoolAllocator(full, page, *rest)
+
+
+def _beside_states(full: int, page: int, rows: Any) -> Any:
+    """The memory of full attention in a model that also has states; else nothing asks for it."""
+    names, states = engine(), getattr(rows, "mamba_pool", None)
+    if states is None:
+        return None
+    return names.HybridLinearKVPool(
+        size=full,
+        dtype=names.torch.bfloat16,
+        page_size=page,
+        head_num=1,
+        head_dim=1,
+        full_attention_layer_ids=[1],
+        device="cpu",
+        mamba_pool=states,
+    )
 
 
 def _two_pools(full: int, windows: int, page: int) -> Any:
@@ -73,25 +126,18 @@ def _two_pools(full: int, windows: int, page: int) -> Any:
     )
 
 
-def _unified(parameters: Any) -> Any:
+def _unified(parameters: Any, *, states: bool) -> Any:
     kinds = engine().ComponentType
     windows = (kinds.SWA,) if parameters.sliding_window_size else ()
-    parameters.tree_components = (kinds.FULL, *windows)
+    parameters.tree_components = (kinds.FULL, *windows, *((kinds.MAMBA,) if states else ()))
     return engine().UnifiedRadixCache(parameters)
 
 
-def _legacy(parameters: Any) -> Any:
+def _legacy(parameters: Any, *, states: bool) -> Any:
     """One class for each kind of model, and others for disabled caches."""
     names, windows = engine(), bool(parameters.sliding_window_size)
     if parameters.disable:
         return (names.SWAChunkCache if windows else names.ChunkCache)(parameters)
+    if states:
+        return names.MambaRadixCache(parameters)
     return (names.SWARadixCache if windows else names.RadixCache)(parameters)
-
-
-@cache
-def _publish(page: int) -> None:
-    """The settings that SGLang keeps for the whole process; only these are read."""
-    arguments = engine().ServerArgs(
-        model_path="none", page_size=page, attention_backend="torch_native"
-    )
-    engine().set_global_server_args_for_scheduler(arguments)

@@ -13,6 +13,7 @@ from typing import Any
 from kvproof.harness.adapters.sglang_api import engine, unified
 from kvproof.harness.adapters.sglang_calls import calls
 from kvproof.harness.adapters.sglang_pools import shares, window
+from kvproof.harness.adapters.sglang_states import States
 from kvproof.harness.target import Inspection, Table, TargetConfig, Usage
 
 Place = tuple[int, int, int]
@@ -22,8 +23,8 @@ Place = tuple[int, int, int]
 class View:
     """Reads one cache."""
 
-    def __init__(self, cache: Any, config: TargetConfig) -> None:
-        self._cache = cache
+    def __init__(self, cache: Any, config: TargetConfig, states: States) -> None:
+        self._cache, self._states = cache, states
         self._page = config.block_size
         self._shares = shares(config)
         self._window = window(config)
@@ -36,6 +37,8 @@ class View:
         self._floors: dict[str, tuple[Any, int]] = {}
         self._known: list[set[int]] = [set(), set()]
         """Pages that were in the tree, or a request's own, at the last inspection."""
+        self._kept: set[int] = set()
+        """Slots of states that were in the tree then."""
 
     # --- requests ---
 
@@ -47,8 +50,8 @@ class View:
         found = [self._full(request)]
         if self._window:
             found.append(self._windows(request))
-        ordered = sorted(zip(self._places, found, strict=True))
-        return tuple(table for _, table in ordered)
+        found_by_group = [*zip(self._places, found, strict=True), *self._states.tables(request)]
+        return tuple(table for _, table in sorted(found_by_group))
 
     def _row(self, request: Any) -> list[int]:
         kv = calls().kv(request)
@@ -167,8 +170,13 @@ class View:
             now = pages | {page for page in mine if (page > border) == bool(pool)}
             found.append(tuple(sorted(self._known[pool] - now)))
             self._known[pool] = now
-        ordered = sorted(zip(self._places, found, strict=False))
-        return tuple(table for _, table in ordered)
+        found_by_group = [*zip(self._places, found, strict=False), *self._dropped_states()]
+        return tuple(table for _, table in sorted(found_by_group))
+
+    def _dropped_states(self) -> list[tuple[int, Table]]:
+        now = self._states.cached()
+        gone, self._kept = self._kept - now, now
+        return [(self._states.group, tuple(sorted(gone)))] if self._states.group >= 0 else []
 
     def _tree_pages(self) -> set[int]:
         return {slot // self._page for slot, _, _ in self._walk(windows=False, unlocked=False)}
@@ -181,7 +189,7 @@ class View:
 
     def forget(self) -> None:
         """Everything was reset."""
-        self._known = [set(), set()]
+        self._known, self._kept = [set(), set()], set()
 
     def _digest(self, running: Mapping[str, Any]) -> str:
         """Slots of the tree with their places and locks, free pages in order, rows.
@@ -192,7 +200,8 @@ class View:
                  for unlocked in (False, True)]  # fmt: skip
         walks = [sorted(self._walk(windows=w, unlocked=u)) for w, u in kinds]
         rows = sorted((name, self.tables(request)) for name, request in running.items())
-        state = (walks, self._free(), rows, len(self._rows.free_slots))
+        states = (sorted(self._states.cached()), self._states.free())
+        state = (walks, self._free(), rows, len(self._rows.free_slots), states)
         return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
     def _free(self) -> list[list[int]]:
@@ -213,7 +222,8 @@ def _sizes(cache: Any, pool: str) -> tuple[int, int]:
     """Evictable and protected tokens; older caches of one pool have no name for it."""
     if cache.disable:
         return 0, 0
-    kind = f"{pool}_" if unified() or cache.supports_swa() else ""
+    several = unified() or cache.supports_swa() or cache.supports_mamba()
+    kind = f"{pool}_" if several else ""
     evictable, protected = (
         getattr(cache, f"{kind}{state}_size")() for state in ("evictable", "protected")
     )

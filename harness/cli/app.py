@@ -34,6 +34,7 @@ from kvproof.harness.cli import record as record_verb
 from kvproof.harness.cli import serve as serve_verb
 from kvproof.harness.cli import sweep as sweep_verb
 from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
 from kvproof.harness.errors import Exit, UsageError
@@ -68,9 +69,6 @@ app.command(compare_verb.compare)
 app.command(compare_verb.baseline_app)
 app.command(merge_verb.merge)
 app.command(history_verb.history)
-
-Targets = Annotated[list[str] | None, Parameter(("--target", "--targets"), consume_multiple=True)]
-Output = Annotated[Path | None, Parameter("--output")]
 
 
 def _split(targets: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -221,69 +219,14 @@ def replay(
 
 
 @app.command
-def bench(
-    *,
-    workload: str = bench_verb.WORKLOAD,
-    target: Targets = None,
-    block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None,
-    groups: str = "",
-    case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None,
-    repetitions: int = 5,
-    peer: str = "",
-    checked_tokens: int = 1 << 20,
-    max_blocks: int = 1 << 21,
-    growth: bool = True,
-    output: Output = None,
-    config: Path | None = None,
-) -> None:
-    """Measure cache managers side by side: speed, memory, and hit rate against the optimum.
-
-    Parameters
-    ----------
-    workload
-        A trace (.jsonl, .jsonl.gz) or shared-heads, multi-turn, agents, uniform with parameters,
-        for example shared-heads:requests=2000,length=4096,shared=0.75.
-    target
-        As for run; side by side in one run.
-    block_size
-        Tokens per block, repeatable; 16 and 64 by default.
-    groups
-        Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
-        or chunk, blocks of a state. One of full attention by default.
-    case
-        no_eviction, eviction, lists, match (the lookup alone of 131,072 tokens); repeatable; all
-        but match by default.
-    repetitions
-        Interleaved repetitions per target and case.
-    peer
-        Target that ratios are against.
-    checked_tokens
-        Tokens of the workload that run once more under the shadow memory; 0 for none.
-    max_blocks
-        Largest pool.
-    growth
-        Measure the cost per token beside 10^3 to 10^6 cached blocks too.
-    output
-        Directory of the run's records and reports.
-    config
-        Settings file.
-
-    """
-    settings = load_settings(config)
+def bench(asked: Annotated[bench_verb.Asked, Parameter(name="*")] = bench_verb.USUAL) -> None:
+    """Measure cache managers side by side: speed, memory, and hit rate against the optimum."""
+    settings = load_settings(asked.config)
     bench_verb.bench(
-        _split(target, settings.run.targets),
-        workload=workload,
-        options=bench_verb.options(
-            block_sizes=block_size,
-            groups=groups,
-            cases=case,
-            repetitions=repetitions,
-            peer=peer,
-            checked_tokens=checked_tokens,
-            max_blocks=max_blocks,
-            growth=growth,
-        ),
-        output=output,
+        _split(asked.target, settings.run.targets),
+        workload=asked.workload,
+        options=asked.options(),
+        output=asked.output,
         console=console,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -109,9 +110,4 @@ def _print_sums(found: Sums, screen: Screen) -> None:
     screen.heading(clean(found.sentence))
     screen.line(clean(found.title))
     data = cause_table(found)
-    table = screen.table(*data.head)
-    for column in table.columns[data.words :]:
-        column.justify = "right"
-    for row in data.rows:
-        table.add_row(*(screen.text(clean(cell)) for cell in row))
-    screen.show(table)
+    screen.figures(replace(data, rows=tuple(tuple(map(clean, row)) for row in data.rows)))

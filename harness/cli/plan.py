@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,96 +30,78 @@ _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)},
 Memory = Annotated[list[str] | None, Parameter("--memory", consume_multiple=True)]
 
 
-def plan(
-    *,
-    model_config: Path | None = None,
-    memory: Memory = None,
-    max_len: int | None = None,
-    block_size: int = 64,
-    kernel_block_size: int = 0,
-    num_blocks: int = 0,
-    kv_dtype: str = "auto",
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    max_batch_tokens: int = 8192,
-    max_requests: int = 256,
-    drafts: int = 0,
-    max_unit: int = 0,
-    hybrid_groups: bool = True,
-    state_pool: Literal["shared", "separate"] = "shared",
-    prefix_cache_state_budget: int = 0,
-    read: Path | None = None,
-    output: Path | None = None,
-) -> None:
-    """Plan the memory of a model: groups, blocks, what is lost, and how many requests fit.
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Each field is an option, and what stands under it is its help."""
 
-    Parameters
-    ----------
-    model_config
-        A Hugging Face config.json, or the directory that holds it.
-    memory
-        For pages and states, on each GPU, for example 64GiB; one value per pipeline stage if
-        they differ.
-    max_len
-        Tokens of the longest request; what the model states by default.
-    block_size
-        Tokens; the blocks of all groups are multiples of it.
-    kernel_block_size
-        Tokens that a kernel sees as one page; block_size by default.
-    num_blocks
-        Blocks; as many as memory holds by default.
-    kv_dtype
-        auto (the dtype of the weights), bfloat16, float16, float32, fp8, fp8_ds_mla.
-    tensor_parallel
-        Ranks that share the heads of every layer.
-    pipeline_parallel
-        Stages that share the layers.
-    max_batch_tokens
-        Tokens of one request that may be scheduled and not complete.
-    max_requests
-        Rows of a separate state pool for running requests.
-    drafts
-        Draft tokens per step, with the draft layers of the model.
-    max_unit
-        Bound on the tokens to which hits align; four times block_size by default.
-    hybrid_groups
-        Off: windows and chunks are kept whole, in one group with full attention.
-    state_pool
-        Recurrent states in ordinary blocks, or in rows of their own.
-    prefix_cache_state_budget
-        Rows of a separate state pool for checkpoints.
-    read
-        Show a plan.json that was written before, instead of planning.
-    output
-        Directory for plan.json and plan.html.
+    model_config: Path | None = None
+    """A Hugging Face config.json, or the directory that holds it."""
+    memory: Memory = None
+    """For pages and states, on each GPU, for example 64GiB; one value per pipeline stage if
+    they differ."""
+    max_len: int | None = None
+    """Tokens of the longest request; what the model states by default."""
+    block_size: int = 64
+    """Tokens; the blocks of all groups are multiples of it."""
+    kernel_block_size: int = 0
+    """Tokens that a kernel sees as one page; block_size by default."""
+    num_blocks: int = 0
+    """Blocks; as many as memory holds by default."""
+    kv_dtype: str = "auto"
+    """auto (the dtype of the weights), bfloat16, float16, float32, fp8, fp8_ds_mla."""
+    tensor_parallel: int = 1
+    """Ranks that share the heads of every layer."""
+    pipeline_parallel: int = 1
+    """Stages that share the layers."""
+    max_batch_tokens: int = 8192
+    """Tokens of one request that may be scheduled and not complete."""
+    max_requests: int = 256
+    """Rows of a separate state pool for running requests."""
+    drafts: int = 0
+    """Draft tokens per step, with the draft layers of the model."""
+    max_unit: int = 0
+    """Bound on the tokens to which hits align; four times block_size by default."""
+    hybrid_groups: bool = True
+    """Off: windows and chunks are kept whole, in one group with full attention."""
+    state_pool: Literal["shared", "separate"] = "shared"
+    """Recurrent states in ordinary blocks, or in rows of their own."""
+    prefix_cache_state_budget: int = 0
+    """Rows of a separate state pool for checkpoints."""
+    read: Path | None = None
+    """Show a plan.json that was written before, instead of planning."""
+    output: Path | None = None
+    """Directory for plan.json and plan.html."""
 
-    """
+
+def plan(options: Annotated[PlanOptions, Parameter(name="*")] = PlanOptions()) -> None:
+    """Plan the memory of a model: groups, blocks, what is lost, and how many requests fit."""
     console = standard_output()
     try:
-        if read is not None:
-            made = read_plan(_bytes_of(read))
-        else:
-            model = read_model(_config(model_config), kv_dtype=_dtype(kv_dtype))
-            settings = PlanSettings(
-                memory=_memory(memory, pipeline_parallel),
-                max_len=_length(max_len, model),
-                block_size=block_size,
-                kernel_block_size=kernel_block_size,
-                num_blocks=num_blocks,
-                max_batch_tokens=max_batch_tokens,
-                drafts=drafts,
-                max_unit=max_unit,
-                hybrid_groups=hybrid_groups,
-                state_pool=state_pool,
-                max_requests=max_requests,
-                prefix_cache_state_budget=prefix_cache_state_budget,
-            )
-            made = make_plan(model, settings, tensor_parallel=tensor_parallel)
+        made = _make(options) if options.read is None else read_plan(_bytes_of(options.read))
     except ConfigError as error:
         raise UsageError(
             str(error), getattr(error, "hint", "") or "see kvproof plan --help"
         ) from error
-    _show(made, output, console)
+    _show(made, options.output, console)
+
+
+def _make(options: PlanOptions) -> Plan:
+    model = read_model(_config(options.model_config), kv_dtype=_dtype(options.kv_dtype))
+    settings = PlanSettings(
+        memory=_memory(options.memory, options.pipeline_parallel),
+        max_len=_length(options.max_len, model),
+        block_size=options.block_size,
+        kernel_block_size=options.kernel_block_size,
+        num_blocks=options.num_blocks,
+        max_batch_tokens=options.max_batch_tokens,
+        drafts=options.drafts,
+        max_unit=options.max_unit,
+        hybrid_groups=options.hybrid_groups,
+        state_pool=options.state_pool,
+        max_requests=options.max_requests,
+        prefix_cache_state_budget=options.prefix_cache_state_budget,
+    )
+    return make_plan(model, settings, tensor_parallel=options.tensor_parallel)
 
 
 def _show(made: Plan, output: Path | None, console: Console) -> None:

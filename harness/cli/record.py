@@ -23,8 +23,9 @@ from kvproof.harness.recorder.recording import Recording, is_recording, recordin
 from kvproof.harness.recorder.rerun import Rerun, rerun
 from kvproof.harness.recorder.shim import DIRECTORY, KEY, LIMIT
 from kvproof.harness.recorder.story import Told
-from kvproof.harness.recorder.verdict import Judged, judge
+from kvproof.harness.recorder.verdict import Broken, Judged, judge
 from kvproof.harness.targets import open_handle
+from kvproof.harness.violation import Violation
 from kvproof.reports.text import plural
 
 _SHOWN = 5
@@ -138,20 +139,24 @@ def _judge(active: ActiveRun, recording: Recording, console: Console) -> None:
     if not judged.requests:
         active.write(_idle(recording))
         return
-    active.write(
-        Checked(
-            target=header.target,
-            workload=f"recording {recording.name}",
-            block_size=header.block_size,
-            num_blocks=header.num_blocks,
-            requests=judged.requests,
-            tokens=judged.tokens,
-            slots_compared=judged.slots_compared,
-            verdict="fail" if judged.broken else "pass",
-            message=str(judged.broken or ""),
-        )
-    )
+    active.write(_checked(recording, header.target, judged, judged.broken))
     _say(console, f"{recording.name}: {_summary(recording, judged)}")
+
+
+def _checked(
+    recording: Recording, target: str, found: Judged | Rerun, broken: Broken | Violation | None
+) -> Checked:
+    return Checked(
+        target=target,
+        workload=f"recording {recording.name}",
+        block_size=recording.header.block_size,
+        num_blocks=recording.header.num_blocks,
+        requests=found.requests,
+        tokens=found.tokens,
+        slots_compared=found.slots_compared,
+        verdict="fail" if broken else "pass",
+        message=str(broken or ""),
+    )
 
 
 def _idle(recording: Recording) -> Threshold:
@@ -190,19 +195,7 @@ def _again(active: ActiveRun, recording: Recording, spec: str, console: Console)
             found = rerun(recording, target)
         finally:
             target.close()
-    active.write(
-        Checked(
-            target=spec,
-            workload=f"recording {recording.name}",
-            block_size=header.block_size,
-            num_blocks=header.num_blocks,
-            requests=found.requests,
-            tokens=found.tokens,
-            slots_compared=found.slots_compared,
-            verdict="fail" if found.violation else "pass",
-            message=str(found.violation or ""),
-        )
-    )
+    active.write(_checked(recording, spec, found, found.violation))
     for line in _compared(header.target, spec, found):
         _say(console, line)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvproof.harness.cli.serve_options import DEFAULT_MEMORY, ServeOptions
 from kvproof.harness.errors import UsageError
 from kvproof.reference.config import CacheConfig, ConfigError
 from kvproof.reference.engine import Engine
@@ -20,7 +21,6 @@ SYMBOLIC_BLOCKS = 4097
 SYMBOLIC_LENGTH = 4096
 SYMBOLIC_EXPERTS = (8, 2, 2)
 """Experts to choose from, layers, experts per token."""
-DEFAULT_MEMORY = "2GiB"
 DTYPES = ("auto", "float32", "float64", "bfloat16", "float16")
 _CACHE_OPTIONS = (
     "block_size", "kernel_block_size", "enable_prefix_caching", "hash_algorithm",
@@ -37,25 +37,18 @@ class Built(NamedTuple):
     language: Language
 
 
-def pick(kind: Any, given: dict[str, Any], **more: Any) -> Any:
-    """Build a configuration from the options that are called like its fields."""
-    names = {field.name for field in fields(kind)}
-    return kind(**{name: value for name, value in given.items() if name in names} | more)
-
-
-def symbolic(given: dict[str, Any]) -> Built:
+def symbolic(options: ServeOptions) -> Built:
     """Build the engine with the model that needs no package. Raises ConfigError."""
     from kvproof.reference.server.symbolic_text import SymbolicText
 
-    wanted = given["return_routed_experts"]
-    cache = pick(
+    wanted = options.return_routed_experts
+    cache = options.pick(
         CacheConfig,
-        given,
-        num_blocks=given["num_blocks"] or SYMBOLIC_BLOCKS,
+        num_blocks=options.num_blocks or SYMBOLIC_BLOCKS,
         experts=SYMBOLIC_EXPERTS if wanted else (0, 0, 0),
     )
-    language = SymbolicText(cache, max_len=_length(given["max_model_len"], SYMBOLIC_LENGTH))
-    return Built(Engine(pick(EngineConfig, given, cache=cache), language.model), language)
+    language = SymbolicText(cache, max_len=_length(options.max_model_len, SYMBOLIC_LENGTH))
+    return Built(Engine(options.pick(EngineConfig, cache=cache), language.model), language)
 
 
 def _length(given: int, default: int) -> int:
@@ -66,28 +59,28 @@ def _length(given: int, default: int) -> int:
     return given or default
 
 
-def hugging_face(given: dict[str, Any]) -> Built:
+def hugging_face(options: ServeOptions) -> Built:
     """Load a folder. Raises ConfigError, UnsupportedModel, UsageError for a missing package."""
     torch, transformers, loading, runner, served = _packages()
     transformers.utils.logging.disable_progress_bar()
     loaded = loading.load(
-        given["model"], dtype=_dtype(torch, given["dtype"]), device=_device(torch, given["device"])
+        options.model, dtype=_dtype(torch, options.dtype), device=_device(torch, options.device)
     )
-    options = {name: given[name] for name in _CACHE_OPTIONS}
-    count = given["num_blocks"]
-    cache = runner.cache_config(loaded.model, num_blocks=count or 2, **options)
+    sizes = {name: getattr(options, name) for name in _CACHE_OPTIONS}
+    count = options.num_blocks
+    cache = runner.cache_config(loaded.model, num_blocks=count or 2, **sizes)
     if not count:
         size = served.block_bytes(loaded.model, cache)
-        cache = replace(cache, num_blocks=_blocks(given["memory"], size))
+        cache = replace(cache, num_blocks=_blocks(options.memory, size))
     language = served.HuggingFaceText(
         loaded,
         cache,
-        Path(given["model"]),
-        mode=given["mode"],
-        attention=given["attention"],
-        max_len=given["max_model_len"],
+        Path(options.model),
+        mode=options.mode,
+        attention=options.attention,
+        max_len=options.max_model_len,
     )
-    return Built(Engine(pick(EngineConfig, given, cache=cache), language.model), language)
+    return Built(Engine(options.pick(EngineConfig, cache=cache), language.model), language)
 
 
 def _packages() -> tuple[Any, ...]:

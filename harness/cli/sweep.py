@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal, NamedTuple
@@ -35,102 +35,89 @@ from kvproof.kernels.registry import provider_names
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 
 
-def sweep(
-    *,
-    kernels: Names = None,
-    providers: Names = None,
-    peers: Names = None,
-    cells: Names = None,
-    where: str = "",
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    devices: Names = None,
-    workers: int = 0,
-    seeds: Names = None,
-    timing: bool = True,
-    timeout: str = "60s",
-    baseline: Path | None = None,
-    max_regression: float = 0.1,
-    output: Path | None = None,
-    json: bool = False,
-    ray: str = "",
-    list_: Annotated[bool, Parameter("--list", negative="")] = False,
-) -> None:
-    """Judge kernels over all their shapes: right first, then how fast.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Each field is an option, and what stands under it is its help."""
 
-    Parameters
-    ----------
-    kernels
-        Names, separated by commas, or your own package.module:attribute; all by default.
-    providers
-        Whose kernels are judged: kvproof, torch, an engine, or package.module:function.
-    peers
-        Providers shown beside them, without a part in the verdict; skipped if not installed.
-    cells
-        cpu, gpu, anchors, random:100; gpu on a GPU, else cpu.
-    where
-        Only some cells, for example "page=16,32 head_dim=128".
-    device
-        cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged.
-    devices
-        GPUs over which cells are spread, for example 0,1.
-    workers
-        Processes per device that check side by side; as many as the cores allow by default.
-    seeds
-        Of the random inputs, all of which a cell is checked with; 0,1 on a GPU, else 0.
-    timing
-        Measure the time of cells that are right.
-    timeout
-        Of one cell, compilation included.
-    baseline
-        Directory of an earlier sweep: a cell that is slower now ends the run with 4.
-    max_regression
-        How much longer a cell may take than in the baseline.
-    output
-        Directory of the run's records and reports; the same command resumes it.
-    json
-        Print the cells as JSON, and everything else to standard error.
-    ray
-        Spread cells over a Ray cluster: auto, or its address; all its GPUs, else its cores.
-    list_
-        Print kernels, providers and how many cells there are; exit.
+    kernels: Names = None
+    """Names, separated by commas, or your own package.module:attribute; all by default."""
+    providers: Names = None
+    """Whose kernels are judged: kvproof, torch, an engine, or package.module:function."""
+    peers: Names = None
+    """Providers shown beside them, without a part in the verdict; skipped if not installed."""
+    cells: Names = None
+    """cpu, gpu, anchors, random:100; gpu on a GPU, else cpu."""
+    where: str = ""
+    """Only some cells, for example "page=16,32 head_dim=128"."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged."""
+    devices: Names = None
+    """GPUs over which cells are spread, for example 0,1."""
+    workers: int = 0
+    """Processes per device that check side by side; as many as the cores allow by default."""
+    seeds: Names = None
+    """Of the random inputs, all of which a cell is checked with; 0,1 on a GPU, else 0."""
+    timing: bool = True
+    """Measure the time of cells that are right."""
+    timeout: str = "60s"
+    """Of one cell, compilation included."""
+    baseline: Path | None = None
+    """Directory of an earlier sweep: a cell that is slower now ends the run with 4."""
+    max_regression: float = 0.1
+    """How much longer a cell may take than in the baseline."""
+    output: Path | None = None
+    """Directory of the run's records and reports; the same command resumes it."""
+    json: bool = False
+    """Print the cells as JSON, and everything else to standard error."""
+    ray: str = ""
+    """Spread cells over a Ray cluster: auto, or its address; all its GPUs, else its cores."""
+    list_: Annotated[bool, Parameter("--list", negative="")] = False
+    """Print kernels, providers and how many cells there are; exit."""
 
-    """
-    options = SweepOptions(
-        kernels=_split(kernels),
-        providers=_split(providers) or SweepOptions().providers,
-        peers=_split(peers),
-        cells=_split(cells),
-        where=where,
-        device="cuda" if devices and device == "auto" else device,
-        devices=_numbers("--devices", devices) or (0,),
-        workers=workers,
-        seeds=_numbers("--seeds", seeds),
-        timing=timing,
-        timeout=seconds(timeout),
-    )
-    _check(options, max_regression)
-    if list_:
+    def options(self) -> SweepOptions:
+        """Raises UsageError for what can be refused without a worker."""
+        options = SweepOptions(
+            kernels=_split(self.kernels),
+            providers=_split(self.providers) or SweepOptions().providers,
+            peers=_split(self.peers),
+            cells=_split(self.cells),
+            where=self.where,
+            device="cuda" if self.devices and self.device == "auto" else self.device,
+            devices=_numbers("--devices", self.devices) or (0,),
+            workers=self.workers,
+            seeds=_numbers("--seeds", self.seeds),
+            timing=self.timing,
+            timeout=seconds(self.timeout),
+        )
+        _check(options, self.max_regression)
+        return options
+
+
+def sweep(asked: Annotated[Asked, Parameter(name="*")] = Asked()) -> None:
+    """Judge kernels over all their shapes: right first, then how fast."""
+    options = asked.options()
+    if asked.list_:
         _list(options, standard_output())
         return
-    before = _baseline(baseline)
+    before = _baseline(asked.baseline)
     make: MakeProcess = SweepProcess
-    if ray:
-        make = spread = RaySweep(ray)
+    if asked.ray:
+        make = spread = RaySweep(asked.ray)
         options = spread.options(options)
-    console = Console(stderr=True) if json else standard_output()
+    console = Console(stderr=True) if asked.json else standard_output()
     config = {
         **asdict(options),
-        "baseline": str(baseline or ""),
-        "max_regression": max_regression,
+        "baseline": str(asked.baseline or ""),
+        "max_regression": asked.max_regression,
     }
     with (
-        _cells_after(json) as told,
-        run_directory("sweep", config=config, output=output, console=console) as active,
+        _cells_after(asked.json) as told,
+        run_directory("sweep", config=config, output=asked.output, console=console) as active,
     ):
         told.append(active.writer.directory)
         found = run_in(active, options, make)
         if before:
-            compare(active, found, before, max_regression)
+            compare(active, found, before, asked.max_regression)
 
 
 class Swept(NamedTuple):

@@ -1,0 +1,102 @@
+"""Options of `kvproof serve`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from kvproof.reference.server.options import ServerConfig
+
+DEFAULT_MEMORY = "2GiB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Each field is an option, and what stands under it is its help."""
+
+    model: str
+    """A Hugging Face folder, or symbolic: a model without mathematics that needs no torch."""
+    served_model_name: str = ""
+    """What requests call the model; the name of its folder by default."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    dtype: str = "auto"
+    """auto (that of the checkpoint), float32, float64, bfloat16."""
+    mode: Literal["exact", "batched"] = "exact"
+    """exact: one request per forward, so that answers do not depend on what else runs."""
+    attention: Literal["gather", "paged"] = "gather"
+    """gather: the model's own. paged: by the kernel that reads pages, where a step computes one
+    token of a request; in 16 bits."""
+    max_model_len: int = 0
+    """Tokens of the longest prompt with its answer; what the model states by default."""
+    memory: str = DEFAULT_MEMORY
+    """For the cache of a Hugging Face model, for example 2GiB."""
+    num_blocks: int = 0
+    """Blocks of the cache, the null block included, instead of memory."""
+    block_size: int = 64
+    """Tokens."""
+    kernel_block_size: int = 0
+    """Tokens that a kernel sees as one page; block_size by default."""
+    enable_prefix_caching: bool = True
+    """Reuse what earlier requests have computed."""
+    hash_algorithm: str = "sha256"
+    """For keys that leave the process."""
+    hit_rate_window: int = 1000
+    """Requests in the rolling hit rate."""
+    cache_partial_blocks: bool = False
+    """Let hits end inside a block."""
+    state_pool: Literal["shared", "separate"] = "shared"
+    """Recurrent states in ordinary blocks, or in rows of their own."""
+    prefix_cache_state_budget: int = 0
+    """Rows of a separate state pool for checkpoints."""
+    prefix_cache_decode_state_interval: int = 0
+    """Tokens between checkpoints while decoding; 0: none."""
+    return_routed_experts: bool = False
+    """Record the experts of each token, and return them to whoever asks."""
+    require_cached_experts: bool = False
+    """Let hits end before the first block without expert rows."""
+    max_batch_tokens: int = 8192
+    """Tokens that a step computes at most."""
+    max_requests: int = 256
+    """Requests that run at once."""
+    steps_in_flight: int = 1
+    """Steps that may be launched and not ended."""
+    num_drafts: int = 0
+    """Tokens guessed ahead for each request."""
+    poison_freed: bool = False
+    """Destroy the content of free blocks after each step, to find who still reads them."""
+    host_tier: str = "0"
+    """Host memory for what is evicted, for example 4GiB."""
+    disk_tier: tuple[str, str] | None = None
+    """A folder and its size, for what host memory evicts: --disk-tier /var/cache/kv 100GiB."""
+    weights: str = ""
+    """Names the weights, for objects in the disk tier, which outlive the process."""
+    host: str = ServerConfig.host
+    """Address to listen on; any other than this default is reachable from other machines."""
+    port: int = ServerConfig.port
+    """0: any free one."""
+    api_key: Annotated[str, Parameter(env_var="KVPROOF_API_KEY", show_env_var=True)] = ""
+    """What clients must send as bearer token."""
+    max_waiting: int = ServerConfig.max_waiting
+    """Requests beyond max_requests that may wait; more are answered with 429."""
+    max_tokens: int = ServerConfig.max_tokens
+    """Most tokens of an answer."""
+    max_prompt_tokens: int = ServerConfig.max_prompt_tokens
+    """Longest prompt; as long as the model takes by default."""
+    max_body_bytes: int = ServerConfig.max_body_bytes
+    """Of a request."""
+    max_prompts: int = ServerConfig.max_prompts
+    """Of one request."""
+    max_images: int = ServerConfig.max_images
+    """Of one request."""
+    max_image_bytes: int = ServerConfig.max_image_bytes
+    """Of each image."""
+    grace: float = ServerConfig.grace
+    """Seconds that requests under way get to end."""
+
+    def pick(self, kind: Any, **more: Any) -> Any:
+        """Build a configuration from the options that are called like its fields."""
+        names = {field.name for field in fields(kind)}
+        return kind(**{name: value for name, value in vars(self).items() if name in names} | more)
