@@ -57,8 +57,7 @@ parity: $(VENV)/.hf  ## does cache reuse change what real model families compute
 
 eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
 	@test -f $(MODEL)/config.json || { \
-	  echo "There is no model in $(MODEL): the probe model is not trained well enough to be shipped" \
-	    "(eval/probe_model/README.md). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
+	  echo "There is no model in $(MODEL). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
 	$(BIN)/kvproof eval install
 	$(BIN)/kvproof eval longbench-v2 --through opencompass --config eval/configs/probe.toml \
 	  --model $(MODEL) --output runs/eval $(ARGS)

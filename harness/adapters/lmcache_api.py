@@ -14,7 +14,7 @@ from typing import Any
 
 from kvproof.harness.adapters.drift import signature_drift
 
-VERSIONS = ("0.5.5", "0.5.6")
+VERSIONS = ("0.5.6",)
 """The releases that this adapter was written for."""
 
 _SIGNATURES = {

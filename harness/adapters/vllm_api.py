@@ -5,6 +5,7 @@ Imported in the engine's environment only; the engine itself is imported by `eng
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 from collections.abc import Mapping
@@ -120,8 +121,8 @@ class Release(NamedTuple):
     """Groups that it serves together."""
     whole_request: bool = True
     """Admission needs room for the whole request, also if only a chunk is computed."""
-    marked_drafts: bool = True
-    """Groups of draft models are marked; else all groups give up a block."""
+    draft_groups: bool = True
+    """Draft models are claimed. Until 0.20 no group is marked: all of attention give up a block."""
 
 
 _ABSENT = {
@@ -169,6 +170,23 @@ _0_23 = Release(
     layouts=tuple(mix for mix in _layouts(3) if len(mix) == 1 or len(set(mix)) > 1),
 )
 
+_0_22 = _0_23._replace(
+    signatures={
+        **_0_23.signatures,
+        "KVCacheManager.__init__": (
+            "self kv_cache_config max_model_len hash_block_size max_num_batched_tokens "
+            "enable_caching use_eagle log_stats enable_kv_cache_events dcp_world_size "
+            "pcp_world_size metrics_collector"
+        ),
+        "KVCacheManager.allocate_slots": (
+            "self request num_new_tokens num_new_computed_tokens new_computed_blocks "
+            "num_lookahead_tokens num_external_computed_tokens delay_cache_blocks "
+            "num_encoder_tokens full_sequence_must_fit"
+        ),
+        "BlockPool.free_blocks": "self ordered_blocks",
+    },
+)
+
 _0_19 = _0_23._replace(
     signatures={
         **_0_23.signatures,
@@ -193,8 +211,15 @@ _0_19 = _0_23._replace(
         ),
     },
     whole_request=False,
-    marked_drafts=False,
+    draft_groups=False,
 )
+
+_0_18 = _0_19._replace(
+    kinds=("full", "window", "state"),
+    layouts=tuple(mix for mix in _0_19.layouts if "chunk" not in mix),
+    draft_groups=True,
+)
+"""Driven with draft models, beside which chunks are refused; 0.19.1 is driven with chunks."""
 
 _0_12 = _0_19._replace(
     signatures={
@@ -222,7 +247,31 @@ _0_12 = _0_19._replace(
     layouts=(("window",), ("full", "window"), ("full", "chunk")),
 )
 
-RELEASES = {"0.12.0": _0_12, "0.19.1": _0_19, "0.23.0": _0_23, "0.33.0": Release()}
+_0_11 = _0_12._replace(
+    signatures={
+        **_0_12.signatures,
+        "KVCacheManager.__init__": (
+            "self kv_cache_config max_model_len enable_caching use_eagle log_stats "
+            "enable_kv_cache_events dcp_world_size"
+        ),
+        "Request.__init__": (
+            "self request_id prompt_token_ids sampling_params pooling_params eos_token_id "
+            "client_index arrival_time prompt_embeds mm_features lora_request "
+            "structured_output_request cache_salt priority trace_headers block_hasher"
+        ),
+    },
+    attributes={**_0_12.attributes, "manager.prefix_cache_stats": "queries hits"},
+)
+
+RELEASES = {
+    "0.11.0": _0_11,
+    "0.12.0": _0_12,
+    "0.18.1": _0_18,
+    "0.19.1": _0_19,
+    "0.22.1": _0_22,
+    "0.23.0": _0_23,
+    "0.33.0": Release(),
+}
 """The releases that this adapter was written for."""
 
 
@@ -234,7 +283,6 @@ def engine() -> Any:
     from vllm.lora.request import LoRARequest
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
     from vllm.sampling_params import SamplingParams
-    from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core import block_pool, kv_cache_manager, kv_cache_utils
     from vllm.v1.kv_cache_interface import (
         ChunkedLocalAttentionSpec,
@@ -263,11 +311,19 @@ def engine() -> Any:
         RequestStatus=RequestStatus,
         SamplingParams=SamplingParams,
         SlidingWindowSpec=SlidingWindowSpec,
-        get_hash_fn_by_name=get_hash_fn_by_name,
+        get_hash_fn_by_name=_hash_functions().get_hash_fn_by_name,
         get_group_id=kv_cache_utils.get_group_id,
         get_request_block_hasher=kv_cache_utils.get_request_block_hasher,
         init_none_hash=kv_cache_utils.init_none_hash,
     )
+
+
+def _hash_functions() -> Any:
+    """Until 0.11.0 they stand among all utilities."""
+    try:
+        return importlib.import_module("vllm.utils.hashing")
+    except ModuleNotFoundError:
+        return importlib.import_module("vllm.utils")
 
 
 @cache
@@ -351,13 +407,13 @@ def new_manager(config: TargetConfig) -> Any:
             **_accepted("KVCacheConfig", prefix_cache_retention_interval=None),
         ),
         max_model_len=_MAX_MODEL_LEN,
-        hash_block_size=size,
         enable_caching=config.prefix_caching,
         use_eagle=any(group.draft for group in config.layout),
         log_stats=True,
         **_accepted(
             "KVCacheManager.__init__",
             scheduler_block_size=size,
+            hash_block_size=size,
             max_num_batched_tokens=_MAX_MODEL_LEN,
         ),
     )

@@ -98,8 +98,8 @@ class Manager:
         self._statistics = HitStatistics(
             old.queries + new.queries,
             old.hits + new.hits,
-            old.resumed_queries + new.preempted_queries,
-            old.resumed_hits + new.preempted_hits,
+            old.resumed_queries + getattr(new, "preempted_queries", 0),  # 0.11.0 counts all alike
+            old.resumed_hits + getattr(new, "preempted_hits", 0),
         )
         return self._statistics
 

@@ -61,7 +61,7 @@ def profile() -> Profile:
         most_state_blocks=1,
         checkpoints="running",
         decode_intervals=False,
-        draft_groups=known.marked_drafts,
+        draft_groups=known.draft_groups,
         draft_kinds=("full", "window"),
         draft_reach="cached",
         duplicates="kept",
@@ -70,7 +70,7 @@ def profile() -> Profile:
         evict_keeps_place=True,
         unsupported=UNSUPPORTED,
     )
-    missing = {**({} if newest.evict else _NO_EVICT), **({} if known.marked_drafts else _NO_DRAFTS)}
+    missing = {**({} if newest.evict else _NO_EVICT), **({} if known.draft_groups else _NO_DRAFTS)}
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
 

@@ -91,11 +91,17 @@ def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> Targ
         block_size=layout.unit,
         prefix_caching=draw(st.integers(0, 15)) != 15,
         groups=groups,
-        state_rows=draw(st.integers(2, 6)) if separate else 0,
+        state_rows=_rows(draw, profile) if separate else 0,
         decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
         require_experts=strict,
         partial_blocks=_may_be_partial(profile, groups) and not strict and draw(st.booleans()),
     )
+
+
+def _rows(draw: st.DrawFn, profile: Profile) -> int:
+    """A few rows; or what one to three requests must have, and the row that is never used."""
+    rows = profile.request_rows
+    return draw(st.integers(2, 6) if rows == 1 else st.integers(rows + 1, 3 * rows + 1))
 
 
 def _strict(draw: st.DrawFn, profile: Profile, wish: Wish) -> bool:
@@ -118,6 +124,8 @@ def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
     if profile.layouts:
         fitting = [kinds for kinds in profile.layouts if wish.kind in (*kinds, "")]
         kinds = list(draw(st.sampled_from(fitting)))
+    if "state" in kinds and profile.state_block_sizes:
+        profile = replace(profile, block_sizes=profile.state_block_sizes)
     sizes = _sizes(draw, profile, len(kinds))
     unit = lcm(*sizes)
     groups = [

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Change(Protocol):
@@ -34,6 +34,19 @@ class Change(Protocol):
     @property
     def new(self) -> str:
         """What stands in their place."""
+
+
+class Edit(NamedTuple):
+    """In this module of kvproof, `new` stands for `old`, which must be there once."""
+
+    module: str
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.module
 
 
 class Unfit(ValueError):

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 from kvproof.suites.faults.catalogue import find
-from kvproof.suites.faults.planting import plant
+from kvproof.suites.faults.planting import Edit, plant
 
 RUN = "from kvproof.suites.tests.probe_url_faults import main; main({!r})"
-
-
-class Edit(NamedTuple):
-    """In this module of kvproof, `new` stands for `old`."""
-
-    module: str
-    old: str
-    new: str
-
-    @property
-    def name(self) -> str:
-        return self.module
-
 
 OWN = {
     "image_ignored": Edit(

@@ -153,7 +153,6 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
         assert Path(line[0]).name == "kvproof"
         assert line[1] == "serve"
         _, bound, _ = app.parse_args(line[2:], exit_on_error=False, print_error=False)
-        assert bound.arguments["model"] == "m"
-        assert bound.arguments["port"] == 9
-        caching = bound.arguments.get("enable_prefix_caching", True)
-        assert caching == each.prefix_cache
+        options = bound.arguments["options"]
+        assert (options.model, options.port) == ("m", 9)
+        assert options.enable_prefix_caching == each.prefix_cache

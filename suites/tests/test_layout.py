@@ -138,6 +138,7 @@ def test_only_its_adapter_and_the_parts_know_the_reference() -> None:
         "harness/cli/plan.py",
         "harness/cli/serve.py",
         "harness/cli/serve_models.py",
+        "harness/cli/serve_options.py",
         "harness/explain.py",
         "suites/life_cycles.py",
         "eval/faults.py",

@@ -1,72 +1,30 @@
-"""Recordings: what is written, how it is judged, and what happens to damaged ones."""
+"""Recordings: what is written, and how it is judged."""
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
 from kvproof.harness.adapters.reference import make_target
-from kvproof.harness.errors import UsageError
-from kvproof.harness.recorder import boot_folder, hooks, sglang, shim
 from kvproof.harness.recorder.codec import Veil, pack, unpack
-from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
-from kvproof.harness.recorder.recording import Recording, is_recording, recordings
+from kvproof.harness.recorder.journal import Arrival, Journal
 from kvproof.harness.recorder.rerun import rerun
-from kvproof.harness.recorder.segments import KEPT, Segments
-from kvproof.harness.recorder.verdict import Judged, judge
-
-SIZE = 4
-KEY = bytes(range(32))
-PROMPT = list(range(100, 140))
-
-
-def journal(folder: Path, *, limit: int = 1 << 20, key: bytes = b"") -> Journal:
-    cache = Cache("toy", "1", num_blocks=64, block_size=SIZE)
-    return Journal(cache, Settings(folder, limit, key), lambda tokens, a, b: tokens[a:b])
-
-
-def admit(
-    to: Journal, name: str, count: int, blocks: Sequence[int], hit: int = 0, **rest: Any
-) -> list[int]:
-    """The first `count` tokens of the prompt; returns what the engine has of them."""
-    tokens = PROMPT[:count]
-    arrival = Arrival(name, **rest)
-    to.admit(tokens, arrival, known=count, hit=hit, stop=count, blocks=blocks)
-    return tokens
-
-
-def reuse(to: Journal, **rest: Any) -> list[int]:
-    """Two requests one after the other, the second of which hits two blocks."""
-    admit(to, "first", 10, [1, 2, 3])
-    to.release("first", "finish", [1, 2, 3])
-    return admit(to, "second", 11, [1, 2, 4], hit=8, **rest)
-
-
-def decode(to: Journal, name: str, tokens: list[int], fresh: dict[int, int]) -> None:
-    """Ten tokens more; `fresh`: length at which a block comes."""
-    for number in range(10):
-        tokens.append(200 + number)
-        stop = len(tokens)
-        to.step(name, stop, stop, [fresh[stop]] if stop in fresh else ())
-
-
-def only(folder: Path) -> Recording:
-    (found,) = recordings(folder)
-    return found
-
-
-def judged(folder: Path) -> Judged:
-    return judge(only(folder), tell=True)
-
+from kvproof.harness.recorder.segments import KEPT
+from kvproof.harness.recorder.verdict import judge
+from kvproof.suites.tests.record_kit import (
+    KEY,
+    PROMPT,
+    admit,
+    decode,
+    journal,
+    judged,
+    lost,
+    only,
+    reuse,
+    salted,
+)
 
 # --- what is written ---
 
@@ -126,7 +84,7 @@ def test_tokens_that_are_not_known_yet_are_written_later(tmp_path: Path) -> None
     to.release("a", "finish", [1, 2, 3, 4])
     admit(to, "b", 8, [1, 5], hit=4)
     found = judged(tmp_path)
-    assert found.broken is None
+    assert (found.broken, found.requests, found.hit_tokens) == (None, 2, 4)
 
 
 def test_prompts_can_be_hidden(tmp_path: Path) -> None:
@@ -187,16 +145,6 @@ def stale(to: Journal) -> None:
     to.release("first", "finish", [1, 2, 3])
     to.reset(done=True)
     admit(to, "second", 11, [1, 2, 4], hit=8)
-
-
-def salted(to: Journal) -> None:
-    reuse(to, salt="tenant")
-
-
-def lost(to: Journal) -> None:
-    admit(to, "first", 10, [1, 2, 3])
-    to.release("first", "finish", [1, 2, 3])
-    admit(to, "second", 11, [4, 5, 6])
 
 
 def kept(to: Journal) -> None:
@@ -318,275 +266,3 @@ def test_it_is_run_again_on_another_target(tmp_path: Path) -> None:
     assert (found.requests, found.recorded, found.target) == (2, 0, 8)
     ((name, _, prompt, recorded, target),) = found.differences
     assert (name, prompt, recorded, target) == ("second", 11, 0, 8)
-
-
-# --- when the recorder fails ---
-
-
-def test_an_error_of_the_recorder_ends_the_recording_and_nothing_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    to = journal(tmp_path)
-    admit(to, "first", 10, [1, 2, 3])
-    with caplog.at_level(logging.WARNING, "kvproof.record"):
-        assert to.guard(Journal.table, "nobody", [1]) is None
-        assert to.guard(Journal.table, "nobody", [1]) is None
-    assert [record.message for record in caplog.records] == [
-        "kvproof record: recording stopped: KeyError: 'nobody'"
-    ]
-    found = judged(tmp_path)
-    assert (found.requests, found.stopped) == (1, "KeyError: 'nobody'")
-
-
-def test_a_full_disk_ends_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    to = journal(tmp_path)
-    with monkeypatch.context() as disk:
-        disk.setattr(Segments, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-        to.guard(lambda _: reuse(to))
-    assert not to.active
-    assert "OSError: disk full" in caplog.text
-    assert "the reason could not be written" in caplog.text
-
-
-def test_a_folder_that_cannot_be_made_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_text("")
-    owner = ModuleType("cache")
-    cache = Cache("toy", "1", 8, SIZE)
-    hooks.begin(owner, lambda _: cache, Settings(tmp_path / "file" / "x"), lambda *_: ())
-    assert hooks.journal_of(owner) is None
-    assert "not recording: NotADirectoryError" in caplog.text
-
-
-def test_a_cache_that_cannot_be_recorded_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    owner = ModuleType("cache")
-    hooks.begin(owner, lambda _: "it has three heads", Settings(tmp_path), lambda *_: ())
-    assert hooks.journal_of(owner) is None
-    assert "not recorded: it has three heads" in caplog.text
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from kvproof.suites.tests.test_record import journal, reuse
-reuse(journal(Path(sys.argv[1])))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
-    assert ran.returncode == -signal.SIGKILL
-    found = judged(tmp_path)
-    assert (found.broken, found.requests, found.hit_tokens) == (None, 2, 8)
-
-
-@pytest.mark.parametrize("cut", [1, 5, 40])
-def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
-    reuse(journal(tmp_path))
-    path = only(tmp_path).paths[0]
-    path.write_bytes(path.read_bytes()[:-cut])
-    found = judged(tmp_path)
-    assert (found.broken, found.requests) == (None, 1)
-
-
-def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:
-    to = journal(tmp_path)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if not to.active else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert to.active
-
-
-class _Event:
-    """Ready when told so, or when it is waited for."""
-
-    def __init__(self) -> None:
-        self.ready = self.waited = False
-
-    def record(self) -> None:
-        assert not self.ready
-
-    def query(self) -> bool:
-        return self.ready
-
-    def synchronize(self) -> None:
-        self.ready = self.waited = True
-
-
-class _OnDevice:
-    """A tensor on a GPU, and its copy."""
-
-    device = SimpleNamespace(type="cuda")
-
-    def __init__(self, *numbers: int) -> None:
-        self._numbers = list(numbers)
-
-    def to(self, where: str, *, non_blocking: bool) -> _OnDevice:
-        assert (where, non_blocking) == ("cpu", True)
-        return self
-
-    def tolist(self) -> list[int]:
-        return self._numbers
-
-
-def test_what_lies_on_a_device_is_written_in_order_when_it_has_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    events: list[_Event] = []
-
-    def new_event() -> _Event:
-        events.append(_Event())
-        return events[-1]
-
-    device = SimpleNamespace(get_device_module=lambda: SimpleNamespace(Event=new_event))
-    monkeypatch.setitem(sys.modules, "torch", device)
-    written: list[list[int]] = []
-    later = sglang.Later()
-    later.add(_OnDevice(1), written.append)
-    later.add(_OnDevice(2), written.append)
-    later.add(None, written.append)
-    assert written == []
-    events[1].ready = True
-    later.write()
-    assert written == []  # the first has not come yet
-    events[0].ready = True
-    later.write()
-    assert written == [[1], [2], []]
-    for number in range(sglang._MOST_WAITING + 1):
-        later.add(_OnDevice(number), written.append)
-    assert [event.waited for event in events[2:5]] == [True, True, False]
-    assert written[3:] == [[0], [1]]
-
-
-# --- what is no recording ---
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines(keepends=True)
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda lines: ["garbage\n", *lines[1:]], "is no recording"),
-        (lambda lines: ["[1, 2]\n", *lines[1:]], "its first line says nothing of it"),
-        (lambda lines: [lines[0].replace('"format":1', '"format":9')], "newer kvproof: format 9"),
-        (lambda lines: [lines[0].replace('"format":1', '"format":"x"')], "newer kvproof"),
-        (lambda lines: [lines[0].replace('"block_size":4', '"block_size":0')], "of 0 tokens"),
-        (lambda lines: [lines[0].replace('"block_size":4', '"block_size":"x"')], "Expected `int`"),
-        (lambda lines: [lines[0][:20]], "ends inside its first line"),
-        (lambda lines: [*lines[:2], "garbage\n", lines[2]], ":3 is damaged"),
-        (lambda lines: [*lines[:2], '{"op":"dance","t":1}\n'], "unknown operation 'dance'"),
-        (
-            lambda lines: [*lines[:1], lines[1].replace('"tokens":"i', '"tokens":"x')],
-            ":2 is damaged",
-        ),
-        (lambda lines: [lines[0], lines[2]], "is about request 1, which no line before it admits"),
-    ],
-)
-def test_what_is_damaged_is_refused_kindly(
-    tmp_path: Path, damage: Callable[[list[str]], list[str]], said: str
-) -> None:
-    reuse(journal(tmp_path))
-    path = only(tmp_path).paths[0]
-    path.write_text("".join(damage(_lines(path))))
-    with pytest.raises(UsageError) as caught:
-        judged(tmp_path)
-    assert said in str(caught.value)
-    assert str(path) in str(caught.value)
-
-
-def test_a_folder_without_recordings_is_none(tmp_path: Path) -> None:
-    assert not is_recording(tmp_path)
-    with pytest.raises(UsageError, match="there is no recording at"):
-        recordings(tmp_path)
-    (tmp_path / "other.kvrec").write_text("")
-    with pytest.raises(UsageError, match="there is no recording at"):
-        recordings(tmp_path / "other.kvrec")
-
-
-# --- how it gets into a process ---
-
-
-def test_settings_come_from_the_environment(tmp_path: Path) -> None:
-    assert shim.settings_from({}) is None
-    given = {shim.DIRECTORY: str(tmp_path), shim.LIMIT: "5", shim.KEY: "0a"}
-    assert shim.settings_from(given) == Settings(tmp_path, 5, b"\n")
-    assert shim.settings_from({shim.DIRECTORY: "x"}) == Settings(Path("x"))
-
-
-_TOY = """
-class Cache:
-    def __init__(self): self.made = True
-"""
-
-_PROGRAM = """
-import logging, sys
-import toy_engine
-assert toy_engine.hooked.directory.name == "here", toy_engine.hooked
-assert toy_engine.__loader__.get_source("toy_engine").startswith("\\nclass")
-assert "torch" not in sys.modules and "numpy" not in sys.modules
-import sitecustomize
-print(sys.modules["hidden_ran"])
-"""
-
-
-def test_an_engine_is_hooked_as_it_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "toy_engine.py").write_text(_TOY)
-    (tmp_path / "toy_hook.py").write_text("def hook(module, settings): module.hooked = settings\n")
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['hidden_ran'] = 'yes'\n"
-        "from kvproof.harness.recorder import shim\nshim.HOOKS['toy_engine'] = 'toy_hook'\n"
-    )
-    path = os.pathsep.join([str(boot_folder()), str(tmp_path)])
-    environment = {"PYTHONPATH": path, shim.DIRECTORY: str(tmp_path / "here")}
-    ran = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "yes\n", "")
-    del environment[shim.DIRECTORY]
-    ran = subprocess.run(
-        [sys.executable, "-c", "import sys; print('kvproof' in sys.modules)"],
-        env={"PYTHONPATH": str(boot_folder())}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.stdout, ran.stderr) == ("False\n", "")
-
-
-def test_what_is_imported_already_is_hooked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine, hook, seen = ModuleType("toy_engine_3"), ModuleType("toy_hook_3"), []
-    hook.hook = lambda module, settings: seen.append((module, settings))  # type: ignore[attr-defined]  # a module has what it is given
-    monkeypatch.setitem(sys.modules, "toy_engine_3", engine)
-    monkeypatch.setitem(sys.modules, "toy_hook_3", hook)
-    monkeypatch.setitem(shim.HOOKS, "toy_engine_3", "toy_hook_3")
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for _ in range(2):  # plugins may be started several times
-        shim.start({shim.DIRECTORY: str(tmp_path)})
-    assert seen == [(engine, Settings(tmp_path))]
-    assert isinstance(sys.meta_path[0], shim._Finder)
-
-
-def test_a_hook_that_fails_does_not_keep_the_engine_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "toy_engine_2.py").write_text(_TOY)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(shim.HOOKS, "toy_engine_2", "no_such_hook")
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    shim.start({shim.DIRECTORY: str(tmp_path)})
-    import toy_engine_2  # type: ignore[import-not-found]  # written above
-
-    assert toy_engine_2.Cache().made
-    assert "toy_engine_2 is not recorded: ModuleNotFoundError" in caplog.text

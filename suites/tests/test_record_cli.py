@@ -12,7 +12,7 @@ import pytest
 
 from kvproof.harness.recorder import boot_folder, shim
 from kvproof.suites.tests.cli_kit import kvproof
-from kvproof.suites.tests.test_record import journal, lost, reuse, salted
+from kvproof.suites.tests.record_kit import journal, lost, reuse, salted
 
 _SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 

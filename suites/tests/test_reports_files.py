@@ -46,7 +46,7 @@ def test_an_unknown_format_names_the_closest(run: Run, tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot write the report '.*file/report\.html'"):
+    with pytest.raises(UsageError, match=r"cannot write '.*file/report\.html'"):
         render(run, directory=tmp_path / "file", formats=("html",))
 
 

@@ -148,6 +148,7 @@ def test_what_cannot_be_served_is_a_usage_error(
     options: list[str], message: str, folder: Path
 ) -> None:
     from kvproof.harness.cli import serve
+    from kvproof.harness.cli.serve_options import ServeOptions
     from kvproof.harness.errors import UsageError
 
     chosen = dict(
@@ -156,11 +157,12 @@ def test_what_cannot_be_served_is_a_usage_error(
     given: dict[str, Any] = {"model": str(folder)} | chosen
     given |= {"max_model_len": int(given.get("max_model_len", 0))}
     with pytest.raises(UsageError, match=message):
-        serve.serve(**given)
+        serve.serve(ServeOptions(**given))
 
 
 def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.harness.cli import serve
+    from kvproof.harness.cli.serve_options import ServeOptions
 
     seen: list[Any] = []
 
@@ -171,7 +173,7 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(serve, "_run", run)
     options: dict[str, Any] = {"memory": "1MiB", "block_size": 8, "kernel_block_size": 4}
     options |= {"dtype": "float64", "mode": "batched", "max_model_len": 100, "num_drafts": 0}
-    serve.serve(model=str(folder), port=0, **options)
+    serve.serve(ServeOptions(model=str(folder), port=0, **options))
     ((built, name),) = seen
     engine, language = built
     cache = engine.config.cache
@@ -184,6 +186,7 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.harness.cli import serve
+    from kvproof.harness.cli.serve_options import ServeOptions
     from kvproof.harness.errors import UsageError
 
     seen: list[Any] = []
@@ -194,12 +197,12 @@ def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(serve, "_run", run)
     cache: dict[str, Any] = {"num_blocks": 100, "block_size": 8, "kernel_block_size": 4, "port": 0}
-    serve.serve(model=str(folder), dtype="bfloat16", attention="paged", **cache)
+    serve.serve(ServeOptions(model=str(folder), dtype="bfloat16", attention="paged", **cache))
     engine, language = seen[0]
     assert engine.generate([tokens(PROMPT)], max_new_tokens=4)
     assert language.model.forward.paged_rows == 3
     with pytest.raises(UsageError, match=r"entries are torch\.float32"):
-        serve.serve(model=str(folder), attention="paged", **cache)
+        serve.serve(ServeOptions(model=str(folder), attention="paged", **cache))
 
 
 # --- images ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import MISSING, fields
 from pathlib import Path
 from socket import socket
@@ -13,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from kvproof.harness.cli import serve
+from kvproof.harness.cli.serve_options import ServeOptions
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.server.options import ServerConfig
@@ -24,7 +24,7 @@ EXEMPT = {
     "experts": "the model has them",
     "record_events": "nobody would ever drain them",
 }
-FLAGS = inspect.signature(serve.serve).parameters
+FLAGS = {field.name: field for field in fields(ServeOptions)}
 
 
 @pytest.mark.parametrize("kind", [CacheConfig, EngineConfig, ServerConfig])

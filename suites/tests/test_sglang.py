@@ -19,6 +19,7 @@ from kvproof.harness.target import (
     Request,
     Scheduled,
     Span,
+    StateUse,
     Target,
     TargetConfig,
     Usage,
@@ -210,7 +211,8 @@ def test_nothing_is_reused_without_prefix_caching(create: Callable[..., Target])
     [
         ({"kernel_block_size": 2}, "a page of the allocator is what attention kernels read"),
         ({"groups": (Group("window", 4, 8),)}, "one of"),
-        ({"groups": (Group("full", 4), Group("state", 4))}, "one of"),
+        ({"groups": (Group("window", 4, 8), Group("state", 4)), "state_rows": 9}, "one of"),
+        ({"groups": (Group("full", 4), Group("state", 4))}, "a state is one slot of a pool"),
     ],
 )
 def test_configurations_that_are_not_claimed_are_refused(
@@ -274,3 +276,99 @@ def test_each_pool_refuses_for_itself(create: Callable[..., Target]) -> None:
     assert target.inspect() == before
     whole = target.admit(Request("c", tuple(range(20))))
     assert whole == Refused("never_fits", 5, 4, "5 pages, the pool has 4")
+
+
+STATEFUL: dict[str, Any] = {"groups": (Group("full", SIZE), Group("state", SIZE)), "state_rows": 16}
+"""Fifteen slots: three requests may run, each with one running slot and two for checkpoints."""
+
+
+def test_a_step_keeps_the_state_after_the_last_whole_page(create: Callable[..., Target]) -> None:
+    target = create(13, **STATEFUL)
+    first = target.admit(prompt("a", 13))
+    assert isinstance(first, Scheduled)
+    assert first.blocks == ((1, 2, 3, 4), (1, 2, 3))
+    assert first.states == (StateUse(1, (), ((12, (2,)), (13, (1,)))),)
+    assert target.complete(first.step).blocks == ((1, 2, 3, 4), (1, 4, 3))
+    again = admit(target, prompt("b", 13))
+    assert (again.hit, again.copies) == (12, ((1, 2, 5),))
+    assert again.states == (StateUse(1, (5,), ((13, (5,)),)),)
+
+
+def test_decoding_keeps_the_state_at_each_page(create: Callable[..., Target]) -> None:
+    """Several tokens at once are steps of their own."""
+    target = create(13, **STATEFUL)
+    admit(target, prompt("a", 6))
+    assert extend(target, "a", 1, 2).stop == 7
+    kept = extend(target, "a")
+    assert (kept.start, kept.stop, kept.saves) == (7, 8, ((1, 1, 3),))
+    target.finish("a")
+    assert admit(target, Request("b", (*prompt("b", 6).tokens, 1, 2, 3))).hit == 8
+
+
+def test_where_prompts_part_a_state_is_kept_instead(create: Callable[..., Target]) -> None:
+    target = create(13, **STATEFUL)
+    serve(target, prompt("a", 13))
+    fork = Request("b", (*prompt("b", 8).tokens, 7, 7, 7, 7, 7))
+    parting = admit(target, fork)
+    assert (parting.hit, parting.states[0].writes[0][0]) == (0, 8)
+    target.finish("b")
+    assert serve(target, replace(fork, id="c")) == 8
+
+
+def test_cached_states_give_way_and_are_reported(create: Callable[..., Target]) -> None:
+    target = create(13, **{**STATEFUL, "state_rows": 6})
+    seen = []
+    for name in ("a", "b", "c"):
+        serve(target, Request(name, (ord(name),) * 5))
+        seen.append(target.inspect().dropped)
+    assert [len(each[1]) for each in seen if each is not None] == [0, 0, 1]
+    assert serve(target, Request("d", (ord("a"),) * 5)) == 0
+    assert serve(target, Request("e", (ord("c"),) * 5)) == 4
+
+
+def test_no_more_requests_run_than_there_are_slots_for(create: Callable[..., Target]) -> None:
+    target = create(13, **{**STATEFUL, "state_rows": 6})
+    admit(target, prompt("a", 5))
+    before = target.inspect()
+    refused = target.admit(Request("b", (9, 9)))
+    assert refused == Refused("no_space", detail="as many requests run as there may")
+    assert target.inspect() == before
+
+
+def test_states_need_no_cache(create: Callable[..., Target]) -> None:
+    target = create(13, prefix_caching=False, **STATEFUL)
+    assert admit(target, prompt("a", 13)).saves == ()
+    assert target.cancel("a") == Released(((1, 2, 3, 4), (1,)))
+    assert serve(target, prompt("b", 13)) == 0
+
+
+def test_a_prompt_of_whole_pages_that_comes_twice_does_not_end_the_process(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """sglang#28692, found by generation in 0.5.15 and mended in 0.5.23."""
+    target = create(6, 2, groups=(Group("full", 2), Group("state", 2)), state_rows=16)
+    for name in ("a", "b"):
+        serve(target, Request(name, (1, 0)))
+    large = Request("c", (0, 0, 1, 0, 1, 0, 0))
+    if handle.profile.version == "0.5.15":
+        with pytest.raises(TargetDied, match="parent does not have child key"):
+            serve(target, large)
+        return
+    assert serve(target, large) == 0
+
+
+def test_a_chunk_that_begins_inside_a_page_misplaces_its_state(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """suites/findings/sglang_state_of_another_length."""
+    target = create(16, **STATEFUL)
+    assert admit(target, prompt("a", 24), compute=6).stop == 4
+    assert extend(target, "a", compute=1).stop == 5
+    if handle.profile.version == "0.5.15":
+        with pytest.raises(TargetDied, match="page_aligned_len != len"):
+            extend(target, "a")
+        return
+    kept = extend(target, "a").states[0].writes[0]
+    assert kept[0] == 21
+    hit = admit(target, prompt("b", 24))
+    assert (hit.hit, hit.copies[0][1:2]) == (20, kept[1])

@@ -6,97 +6,32 @@
 Needs lmcache and torch, no GPU: python script.py
 """
 
-import os
-import time
+import sys
+from pathlib import Path
 
-os.environ["LMCACHE_LOG_LEVEL"] = "CRITICAL"
-import torch
-from lmcache.utils import EngineType
-from lmcache.v1.distributed.config import (
-    EvictionConfig,
-    L1ManagerConfig,
-    L1MemoryManagerConfig,
-    StorageManagerConfig,
-)
-from lmcache.v1.multiprocess.custom_types import IPCCacheServerKey
-from lmcache.v1.multiprocess.engine_context import MPCacheServerContext
-from lmcache.v1.multiprocess.group_view import EngineGroupInfo as Group
-from lmcache.v1.multiprocess.modules.lmcache_driven_transfer import LMCacheDrivenTransferModule
-from lmcache.v1.multiprocess.modules.lookup import LookupModule
-from lmcache.v1.multiprocess.posix_shm import shm_unlink
-from lmcache.v1.platform.base.event_ipc import get_event_ipc_backend
-from lmcache.v1.platform.devices.cpu.shm import migrate_to_shm_and_wrap
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from lmcache_plain import Group, Server, key, pages
 
-# LMCache's cache server without its sockets: chunks of 64 tokens, blocks of 16
-events = get_event_ipc_backend(torch.device("cpu"))
-event = events.export_event(events.create_event("cpu"), "cpu")
-memory = L1MemoryManagerConfig(size_in_bytes=64 << 20, use_lazy=False, shm_name="")
-context = MPCacheServerContext(
-    StorageManagerConfig(L1ManagerConfig(memory), EvictionConfig("LRU")),
-    chunk_size=64,
-    separate_object_groups=True,
-)
-transfer, lookup = LMCacheDrivenTransferModule(context), LookupModule(context)
+with Server() as server:
+    layer = pages()
+    server.register([layer], Group(0, (0,), 16, sw_size_tokens=128))
+    layer[:, 0] = -7  # what happens to lie in the null block
+    layer[:, 1:] = 1
 
+    # An engine has computed 144 tokens. The window of 128 no longer looks at the first 16, so
+    # block 0 of its table is the null block; two chunks are complete and are stored.
+    ids = [[0, 1, 2, 3, 4, 5, 6, 7]]
+    _, well, kept = server.transfer.store_with_chunk_mask(key("a", 128), 1, ids, server.event)
+    server.settled()
+    print("stored:", kept)
 
-def register(tensors, *groups, engine=1):
-    """As an engine does: tensors in shared memory, and their groups."""
-    shared = [migrate_to_shm_and_wrap(each) for each in tensors]
-    hints = {"kv_layout": "NHD"}
-    transfer.register_kv_cache(engine, shared, "model", 1, EngineType.VLLM, hints, list(groups))
-    for each in shared:
-        shm_unlink(each.shm_name)
-
-
-def pages(*, heads=1, dtype=torch.bfloat16):
-    """Keys and values of one layer: 20 blocks of 16 tokens, block 0 is vLLM's null block."""
-    return torch.zeros((2, 20, 16, heads, 32), dtype=dtype)
-
-
-def key(request, tokens, worker=0):
-    """Name the first `tokens` tokens of the prompt 0, 1, 2, ...; a look-up has no worker."""
-    return IPCCacheServerKey.from_token_ids(
-        "model", 1, worker, list(range(256)), 0, tokens, request
-    )
-
-
-def found(request, tokens):
-    """Look the prompt up, as a request does that has just arrived; returns tokens."""
-    lookup.lookup(key(request, tokens, None), 1)
-    return 64 * lookup.wait_prefetch_status(request, 10.0)
-
-
-def settled(**wanted):
-    """Wait up to two seconds for LMCache's threads; returns what is reserved and locked then."""
-    for _ in range(200):
-        now = context.storage_manager.report_status()["l1_manager"]
-        now = {"reserved": now["staging_object_count"], "locked": now["read_locked_count"]}
-        if now == {"reserved": 0, "locked": 0, **wanted}:
-            break
-        time.sleep(0.01)
-    return now
-
-
-layer = pages()
-register([layer], Group(0, (0,), 16, sw_size_tokens=128))
-layer[:, 0] = -7  # what happens to lie in the null block
-layer[:, 1:] = 1
-
-# An engine has computed 144 tokens. The window of 128 no longer looks at the first 16, so block 0
-# of its table is the null block; two chunks are complete and are stored.
-_, well, kept = transfer.store_with_chunk_mask(key("a", 128), 1, [[0, 1, 2, 3, 4, 5, 6, 7]], event)
-settled()
-print("stored:", kept)
-
-# Another request with the same first 128 tokens. Token 128 looks back at 1..127.
-assert found("b", 128) == 128
-layer[:, 8:] = 0
-transfer.retrieve(key("b", 128), 1, [[8, 9, 10, 11, 12, 13, 14, 15]], event)
-settled()
-tokens = layer[0, 8:16].reshape(128, -1)
-wrong = [at for at in range(1, 128) if (tokens[at] != 1).any()]
-print(f"hit of 128 tokens: {wrong[0]} to {wrong[-1]} are the null block's: {tokens[1, 0].item()}")
-assert wrong == list(range(1, 16))
-
-transfer.close()
-context.close()
+    # Another request with the same first 128 tokens. Token 128 looks back at 1..127.
+    assert server.found("b", 128) == 128
+    layer[:, 8:] = 0
+    server.transfer.retrieve(key("b", 128), 1, [[8, 9, 10, 11, 12, 13, 14, 15]], server.event)
+    server.settled()
+    tokens = layer[0, 8:16].reshape(128, -1)
+    wrong = [at for at in range(1, 128) if (tokens[at] != 1).any()]
+    print(f"hit of 128 tokens: {wrong[0]} to {wrong[-1]} are the null block's:", end=" ")
+    print(tokens[1, 0].item())
+    assert wrong == list(range(1, 16))

@@ -10,55 +10,23 @@ enters the prompt into the trie then ends at the first of them.
 Needs lmdeploy alone, no GPU: python script.py
 """
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 
-def import_without_gpu() -> None:
-    """Enter packages whose __init__ starts the serving stack; paging needs none of it."""
-    root = Path(importlib.util.find_spec("lmdeploy").submodule_search_locations[0])
-    for name in ("lmdeploy", "lmdeploy.vl", "lmdeploy.pytorch.engine"):
-        sys.modules[name] = module = ModuleType(name)
-        module.__path__ = [str(root / Path(*name.split(".")[1:]))]
-    names = ("PretrainedConfig", "AutoTokenizer", "AutoConfig", "PreTrainedTokenizer")
-    names += ("PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "GenerationConfig")
-    sys.modules["transformers"] = module = ModuleType("transformers")
-    vars(module).update({name: type(name, (), {}) for name in names})
-    agent = ModuleType("lmdeploy.pytorch.engine.model_agent")
-    agent.BatchedOutputs = object
-    sys.modules[agent.__name__] = agent
-
-
-import_without_gpu()
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig  # noqa: E402
-from lmdeploy.pytorch.messages import SequenceMeta  # noqa: E402
-from lmdeploy.pytorch.multimodal.data_type import MultiModalData  # noqa: E402
-from lmdeploy.pytorch.paging import Scheduler  # noqa: E402
-from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from lmdeploy_plain import image, make_scheduler
 
 BLOCK = 64
-cache = CacheConfig(
-    max_batches=8, block_size=BLOCK, num_cpu_blocks=0, num_gpu_blocks=20,
-    max_prefill_token_num=1 << 20, enable_prefix_caching=True,
-)  # fmt: skip
-scheduler = Scheduler(
-    SchedulerConfig(max_batches=8, max_session_len=1 << 20),
-    cache,
-    seq_meta=SequenceMeta(BLOCK, strategy=ARSequenceStrategy()),
-)
+scheduler = make_scheduler(block_size=BLOCK, blocks=20)
 
 
 def serve(session: int, question: int, length: int) -> int:
     """An image of 560 tokens and a question about it; returns the hit in tokens."""
-    image = MultiModalData(data=torch.empty(0), start=40, end=600, content_hash="9c1b")
     tokens = np.arange(length)
     tokens[600:] += question * 100_000
-    sequence = scheduler.add_session(session).add_sequence(tokens, multimodals={"image": [image]})
+    sequence = scheduler.add_session(session).add_sequence(tokens, multimodals=image(40, 600))
     assert scheduler.schedule(is_prefill=True).running == [sequence]
     hit = int(sequence.num_history_ids)
     scheduler.end_session(session)

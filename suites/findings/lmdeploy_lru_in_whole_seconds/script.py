@@ -6,50 +6,21 @@
 Needs lmdeploy alone, no GPU: python script.py
 """
 
-import importlib.util
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 
-def import_without_gpu() -> None:
-    """Enter packages whose __init__ starts the serving stack; paging needs none of it."""
-    root = Path(importlib.util.find_spec("lmdeploy").submodule_search_locations[0])
-    for name in ("lmdeploy", "lmdeploy.vl", "lmdeploy.pytorch.engine"):
-        sys.modules[name] = module = ModuleType(name)
-        module.__path__ = [str(root / Path(*name.split(".")[1:]))]
-    names = ("PretrainedConfig", "AutoTokenizer", "AutoConfig", "PreTrainedTokenizer")
-    names += ("PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "GenerationConfig")
-    sys.modules["transformers"] = module = ModuleType("transformers")
-    vars(module).update({name: type(name, (), {}) for name in names})
-    agent = ModuleType("lmdeploy.pytorch.engine.model_agent")
-    agent.BatchedOutputs = object
-    sys.modules[agent.__name__] = agent
-
-
-import_without_gpu()
-
-import numpy as np  # noqa: E402
-from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig  # noqa: E402
-from lmdeploy.pytorch.messages import SequenceMeta  # noqa: E402
-from lmdeploy.pytorch.paging import Scheduler  # noqa: E402
-from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from lmdeploy_plain import make_scheduler
 
 BLOCK = 16
 
 
 def wrong_victims(pause: float, prompts: int = 16) -> int:
     """How many of the 8 prompts used last are evicted while older ones stay."""
-    cache = CacheConfig(
-        max_batches=8, block_size=BLOCK, num_cpu_blocks=0, num_gpu_blocks=64,
-        max_prefill_token_num=1 << 20, enable_prefix_caching=True,
-    )  # fmt: skip
-    scheduler = Scheduler(
-        SchedulerConfig(max_batches=8, max_session_len=1 << 20),
-        cache,
-        seq_meta=SequenceMeta(BLOCK, strategy=ARSequenceStrategy()),
-    )
+    scheduler = make_scheduler(block_size=BLOCK, blocks=64)
 
     def serve(session: int, prompt: int) -> int:
         tokens = np.arange(1000 * prompt, 1000 * prompt + BLOCK + 1)

@@ -1,0 +1,56 @@
+# ruff: noqa: E402 - packages are entered before anything of them is imported
+# mypy: ignore-errors
+# - engines are not typed, and scripts are read more than they are checked
+"""What the scripts about LMDeploy's scheduler share: it without a GPU, and nothing of kvproof."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def import_without_gpu():
+    """Enter packages whose __init__ starts the serving stack; paging needs none of it."""
+    root = Path(importlib.util.find_spec("lmdeploy").submodule_search_locations[0])
+    for name in ("lmdeploy", "lmdeploy.vl", "lmdeploy.pytorch.engine"):
+        sys.modules[name] = module = ModuleType(name)
+        module.__path__ = [str(root / Path(*name.split(".")[1:]))]
+    names = ("PretrainedConfig", "AutoTokenizer", "AutoConfig", "PreTrainedTokenizer")
+    names += ("PreTrainedTokenizerBase", "PreTrainedTokenizerFast", "GenerationConfig")
+    sys.modules["transformers"] = module = ModuleType("transformers")
+    vars(module).update({name: type(name, (), {}) for name in names})
+    agent = ModuleType("lmdeploy.pytorch.engine.model_agent")
+    agent.BatchedOutputs = object
+    sys.modules[agent.__name__] = agent
+
+
+import_without_gpu()
+
+import torch
+from lmdeploy.pytorch.config import CacheConfig, SchedulerConfig
+from lmdeploy.pytorch.messages import SequenceMeta, UpdateTokenMode
+from lmdeploy.pytorch.paging import Scheduler
+from lmdeploy.pytorch.strategies.ar.sequence import ARSequenceStrategy
+
+__all__ = ["UpdateTokenMode", "image", "make_scheduler"]
+
+
+def make_scheduler(*, block_size, blocks):
+    """Schedule as the PyTorch engine does with prefix caching; lengths have no limit."""
+    cache = CacheConfig(
+        max_batches=8, block_size=block_size, num_cpu_blocks=0, num_gpu_blocks=blocks,
+        max_prefill_token_num=1 << 20, enable_prefix_caching=True,
+    )  # fmt: skip
+    return Scheduler(
+        SchedulerConfig(max_batches=8, max_session_len=1 << 20),
+        cache,
+        seq_meta=SequenceMeta(block_size, strategy=ARSequenceStrategy()),
+    )
+
+
+def image(start, end):
+    """One image in the tokens from start to end, as a prompt's `multimodals`."""
+    from lmdeploy.pytorch.multimodal.data_type import MultiModalData
+
+    data = MultiModalData(data=torch.empty(0), start=start, end=end, content_hash="9c1b")
+    return {"image": [data]}

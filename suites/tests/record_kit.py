@@ -1,0 +1,64 @@
+"""Recordings of a toy engine, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
+from kvproof.harness.recorder.recording import Recording, recordings
+from kvproof.harness.recorder.verdict import Judged, judge
+
+SIZE = 4
+KEY = bytes(range(32))
+PROMPT = list(range(100, 140))
+
+
+def journal(folder: Path, *, limit: int = 1 << 20, key: bytes = b"") -> Journal:
+    cache = Cache("toy", "1", num_blocks=64, block_size=SIZE)
+    return Journal(cache, Settings(folder, limit, key), lambda tokens, a, b: tokens[a:b])
+
+
+def admit(
+    to: Journal, name: str, count: int, blocks: Sequence[int], hit: int = 0, **rest: Any
+) -> list[int]:
+    """The first `count` tokens of the prompt; returns what the engine has of them."""
+    tokens = PROMPT[:count]
+    arrival = Arrival(name, **rest)
+    to.admit(tokens, arrival, known=count, hit=hit, stop=count, blocks=blocks)
+    return tokens
+
+
+def reuse(to: Journal, **rest: Any) -> list[int]:
+    """Two requests one after the other, the second of which hits two blocks."""
+    admit(to, "first", 10, [1, 2, 3])
+    to.release("first", "finish", [1, 2, 3])
+    return admit(to, "second", 11, [1, 2, 4], hit=8, **rest)
+
+
+def decode(to: Journal, name: str, tokens: list[int], fresh: dict[int, int]) -> None:
+    """Ten tokens more; `fresh`: length at which a block comes."""
+    for number in range(10):
+        tokens.append(200 + number)
+        stop = len(tokens)
+        to.step(name, stop, stop, [fresh[stop]] if stop in fresh else ())
+
+
+def only(folder: Path) -> Recording:
+    (found,) = recordings(folder)
+    return found
+
+
+def judged(folder: Path) -> Judged:
+    return judge(only(folder), tell=True)
+
+
+def salted(to: Journal) -> None:
+    reuse(to, salt="tenant")
+
+
+def lost(to: Journal) -> None:
+    admit(to, "first", 10, [1, 2, 3])
+    to.release("first", "finish", [1, 2, 3])
+    admit(to, "second", 11, [4, 5, 6])
