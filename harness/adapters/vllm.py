@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import off
-from kvproof.harness.adapters.vllm_api import check_drift, engine, hasher, request_needs
+from kvproof.harness.adapters.vllm_api import check_drift, engine, hasher, release, request_needs
 from kvproof.harness.adapters.vllm_cycle import make_cycle
 from kvproof.harness.adapters.vllm_manager import Manager, group_of
 from kvproof.harness.adapters.vllm_profile import NO_KERNEL_BLOCKS, UNSUPPORTED, profile
@@ -281,7 +281,8 @@ class VllmTarget:
 
 @cache
 def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, never seen by callers
-    return engine().SamplingParams(max_tokens=1 << 20, skip_reading_prefix_cache=skip_reading)
+    skip = {"skip_reading_prefix_cache": skip_reading} if release().no_read else {}
+    return engine().SamplingParams(max_tokens=1 << 20, **skip)
 
 
 def _features(request: Request) -> list[Any] | None:

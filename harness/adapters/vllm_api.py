@@ -123,6 +123,8 @@ class Release(NamedTuple):
     """Admission needs room for the whole request, also if only a chunk is computed."""
     draft_groups: bool = True
     """Draft models are claimed. Until 0.20 no group is marked: all of attention give up a block."""
+    no_read: bool = True
+    """Requests can skip reading."""
 
 
 _ABSENT = {
@@ -260,7 +262,15 @@ _0_11 = _0_12._replace(
             "structured_output_request cache_salt priority trace_headers block_hasher"
         ),
     },
-    attributes={**_0_12.attributes, "manager.prefix_cache_stats": "queries hits"},
+    accepted={**_0_12.accepted, "SamplingParams": "max_tokens"},
+    attributes={
+        "request": (
+            "num_tokens num_computed_tokens status block_hashes _all_token_ids _output_token_ids"
+        ),
+        "manager": "block_pool",
+        "manager.prefix_cache_stats": "queries hits",
+    },
+    no_read=False,
 )
 
 RELEASES = {

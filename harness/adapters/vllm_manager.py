@@ -119,7 +119,7 @@ def group_of(block_hash: Any) -> int:
 
 
 def _may_read(request: Any) -> bool:
-    return not request.skip_reading_prefix_cache
+    return not getattr(request, "skip_reading_prefix_cache", False)  # not there in 0.11.0
 
 
 def _block_ids(found: Any) -> list[int]:

@@ -47,7 +47,7 @@ def profile() -> Profile:
         block_sizes=(1, 2, 4, 16, 32, 64, 128, 256),
         spans=True,
         span_identity=_SPANS,
-        no_read=True,
+        no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,
         holders=True,
@@ -70,9 +70,14 @@ def profile() -> Profile:
         evict_keeps_place=True,
         unsupported=UNSUPPORTED,
     )
-    missing = {**({} if newest.evict else _NO_EVICT), **({} if known.draft_groups else _NO_DRAFTS)}
+    missing = {
+        **({} if newest.evict else _NO_EVICT),
+        **({} if known.draft_groups else _NO_DRAFTS),
+        **({} if known.no_read else _NO_READ),
+    }
     return replace(newest, unsupported={**UNSUPPORTED, **missing})
 
 
 _NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
 _NO_EVICT = {"evict": "no call takes the identity of given blocks"}
+_NO_READ = {"no_read": "a request reads whatever is cached"}

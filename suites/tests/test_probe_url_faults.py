@@ -89,6 +89,9 @@ FAULTS = {
 
 OPTIONS = {"cancelled_in_flight_keeps_blocks": ("--steps-in-flight", "2")}
 
+TURNS = {"cancelled_in_flight_keeps_blocks": 4}
+"""Probes of a server, if a fault shows only when a request is left between two moments of it."""
+
 ALONE = {
     "namespace_ignored", "image_ignored", "hits_counted_twice", "last_block_off_by_one",
     "cancelled_in_flight_keeps_blocks", "replaced_block_leaks",
@@ -98,8 +101,11 @@ ALONE = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_fails_the_right_check(fault: str, uncached: Server, tmp_path: Path) -> None:
-    with faulty(fault, *OPTIONS.get(fault, ())) as server:
-        found = probed(server.url, tmp_path, "--against", uncached.url)
+    for turn in range(TURNS.get(fault, 1)):
+        with faulty(fault, *OPTIONS.get(fault, ())) as server:
+            found = probed(server.url, tmp_path / str(turn), "--against", uncached.url)
+        if found.done.code:
+            break
     assert found.done.code == 1
     assert found.named("fail") >= FAULTS[fault]
     if fault in ALONE:

@@ -372,3 +372,16 @@ def test_a_chunk_that_begins_inside_a_page_misplaces_its_state(
     assert kept[0] == 21
     hit = admit(target, prompt("b", 24))
     assert (hit.hit, hit.copies[0][1:2]) == (20, kept[1])
+
+
+def test_a_refused_prompt_that_hits_evicts_another(create: Callable[..., Target]) -> None:
+    """suites/findings/sglang_refused_admission_evicts."""
+    target = create(12, 1, groups=(Group("full", 1), Group("state", 1)), state_rows=11)
+    for name in range(7):
+        serve(target, Request(str(name), (name,)))
+    admit(target, Request("a", (50, 51, 52, 53)))
+    target.inspect()
+    assert isinstance(target.admit(Request("b", (6, *(7,) * 10))), Refused)
+    dropped = target.inspect().dropped
+    assert dropped is not None
+    assert [len(each) for each in dropped] == [1, 1]
