@@ -54,7 +54,7 @@ def test_requests_share_blocks_and_give_them_back(handle: Handle, create: Create
     target.finish("b")
     assert target.inspect().usage.held == 0
     assert target.lookup(prompt("c", 13)) == 12
-    assert handle.profile.evict == bool(handle.profile.version != "0.12.0")
+    assert handle.profile.evict == (handle.profile.version not in ("0.11.0", "0.12.0"))
 
 
 def test_a_salt_called_like_an_adapter(handle: Handle, create: Create) -> None:
@@ -75,7 +75,7 @@ def test_an_image_at_another_place(handle: Handle, create: Create) -> None:
     target = create()
     serve(target, prompt("a", 9, spans=(Span("image", 1, 2, "7f3c"),)))
     hit = serve(target, prompt("b", 9, spans=(Span("image", 2, 2, "7f3c"),)))
-    assert hit == (8 if handle.profile.version == "0.12.0" else 0)
+    assert hit == (8 if handle.profile.version in ("0.11.0", "0.12.0", "0.18.1") else 0)
 
 
 def test_a_request_that_waits_is_counted(handle: Handle, create: Create) -> None:
