@@ -28,7 +28,7 @@ from kvproof.eval.probe_model.pen import (
     WORDING,
     Lesson,
     Pen,
-)  # fmt: skip
+)
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, USER, ids
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.shapes import SHAPES, Shape, question

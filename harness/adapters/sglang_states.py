@@ -33,7 +33,8 @@ class States:
 
     def __init__(self, cache: Any, config: TargetConfig) -> None:
         found = [g for g, group in enumerate(config.layout) if group.kind == "state"]
-        self._group = found[0] if found else -1
+        self.group = found[0] if found else -1
+        """The group of the states; negative: there is none."""
         self._cache, self._pool = cache, cache.req_to_token_pool
         self._page, self._tracks = config.block_size, config.prefix_caching
         slots = REQUEST_ROWS if config.prefix_caching else 1
@@ -50,7 +51,7 @@ class States:
         Decoding takes one token. `PrefillAdder` ends the first chunk of a prompt at a page; later
         ones take what is left of its budget, which tokens decoded beside it shorten.
         """
-        if self._group < 0 or stop <= start:
+        if self.group < 0 or stop <= start:
             return stop
         if start >= prompt:
             return start + 1
@@ -61,7 +62,7 @@ class States:
     def let_go(self, request: Any) -> None:
         """As the scheduler reverts a match whose request it did not add."""
         kv = calls().kv(request)
-        if self._group < 0 or kv.mamba_pool_idx is None:
+        if self.group < 0 or kv.mamba_pool_idx is None:
             return
         self._pool.mamba_allocator.free(kv.mamba_pool_idx.unsqueeze(-1))
         kv.mamba_pool_idx = kv.mamba_cow_src_index = None
@@ -69,10 +70,10 @@ class States:
 
     def prepare(self, request: Any, batch: Any, start: int, stop: int) -> Passed:
         """What `prepare_for_extend` or `prepare_for_decode` plans once slots are allocated."""
-        if self._group < 0:
+        if self.group < 0:
             return Passed()
         grid(self._page)
-        kv, group = calls().kv(request), self._group
+        kv, group = calls().kv(request), self.group
         cleared, copies = self._begins(request, batch)
         running = (int(kv.mamba_pool_idx),)
         at, slot = self._tracked(request, batch, stop) if self._tracks else (0, 0)
@@ -90,7 +91,7 @@ class States:
             _ids(batch.mamba_cow_src_indices), _ids(batch.mamba_cow_dst_indices), strict=True
         )
         cleared = int(calls().kv(request).mamba_pool_idx) in _ids(batch.mamba_clear_indices)
-        return cleared, tuple((self._group, source, target) for source, target in pairs)
+        return cleared, tuple((self.group, source, target) for source, target in pairs)
 
     def _tracked(self, request: Any, batch: Any, stop: int) -> tuple[int, int]:
         """(tokens, slot) of the checkpoint that the step writes; (0, 0): none."""
@@ -124,28 +125,23 @@ class States:
     def tables(self, request: Any) -> tuple[tuple[int, Table], ...]:
         """(group, slots of a request), the running one first."""
         kv = calls().kv(request)
-        if self._group < 0 or kv.mamba_pool_idx is None:
-            return () if self._group < 0 else ((self._group, ()),)
+        if self.group < 0 or kv.mamba_pool_idx is None:
+            return () if self.group < 0 else ((self.group, ()),)
         tracking = (
             () if kv.mamba_ping_pong_track_buffer is None else kv.mamba_ping_pong_track_buffer
         )
-        return ((self._group, (int(kv.mamba_pool_idx), *map(int, tracking))),)
+        return ((self.group, (int(kv.mamba_pool_idx), *map(int, tracking))),)
 
     def cached(self) -> set[int]:
         """Slots of the tree's states."""
-        if self._group < 0 or self._cache.disable:
+        if self.group < 0 or self._cache.disable:
             return set()
         core = self._cache.tree_core if unified() else self._cache
         return {int(slot) for slot in core.all_mamba_values_flatten()}
 
     def free(self) -> list[int]:
         """Slots that nobody has; their order is of no use to anybody."""
-        return sorted(self._pool.mamba_allocator.free_slots.tolist()) if self._group >= 0 else []
-
-    @property
-    def group(self) -> int:
-        """The group of the states; negative: there is none."""
-        return self._group
+        return sorted(self._pool.mamba_allocator.free_slots.tolist()) if self.group >= 0 else []
 
 
 def _ids(found: Any) -> list[int]:

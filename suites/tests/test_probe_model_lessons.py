@@ -26,7 +26,7 @@ from kvproof.eval.probe_model.pen import (
     RECITAL,
     Lesson,
     Pen,
-)  # fmt: skip
+)
 from kvproof.eval.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.shapes import SHAPES
