@@ -31,7 +31,10 @@ class Situations:
         self.seen: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()
         self._namespaces: set[Namespace] = set()
-        self._completed: list[Request] = []
+        self._past: list[Request] = []
+        """Requests admitted so far, oldest first."""
+        self._old = 0
+        """How many of them were admitted before the last reset."""
         self._evicted = 0
         self._preempted: dict[str, Table] = {}
         """Blocks of requests when they were preempted."""
@@ -44,7 +47,8 @@ class Situations:
 
     def forget(self) -> None:
         """Drop the requests seen so far."""
-        self._completed.clear()
+        self._past.clear()
+        self._old = 0
 
     def before(self, operation: ops.Operation) -> None:
         """Look at what the operation is about to meet."""
@@ -95,7 +99,7 @@ class Situations:
             and old.namespace == request.namespace
             and old.spans
             and old.spans[0] != request.spans[0]
-            for old in self._completed
+            for old in self._past
         )
 
     def _twin(self, request: Request) -> bool:
@@ -111,6 +115,8 @@ class Situations:
             self._admitted(operation, answer)
         if isinstance(answer, Refused):
             self._saw(f"a refusal: {answer.reason}")
+        elif isinstance(operation, ops.Reset):
+            self._old = len(self._past)
         if isinstance(answer, (Scheduled, Refused)) and len(self._session.steps) > 1:
             self._saw("several steps are in flight")
         if isinstance(operation, ops.Extend) and isinstance(answer, Scheduled):
@@ -156,7 +162,7 @@ class Situations:
         self._saw("a request that may not store is admitted", not request.store)
         self._saw("a prompt of an earlier epoch comes back", self._earlier_epoch(request))
         self._saw("a chunked prefill", operation.compute is not None and answer.stop < count)
-        self._completed.append(request)
+        self._past.append(request)
 
     def _resumes(self, request: Request, answer: Scheduled) -> bool:
         own = set(self._preempted.pop(request.id, ()) if request.resumed else ())
@@ -169,27 +175,12 @@ class Situations:
         )
 
     def _earlier_epoch(self, request: Request) -> bool:
-        size, epoch = self._size, self._session.epoch
+        size = self._size
         first = request.tokens[:size]
         return len(request.tokens) > size and any(
             old.tokens[:size] == first and old.namespace == request.namespace
-            for old in self._earlier(epoch)
+            for old in self._past[: self._old]
         )
-
-    def _earlier(self, epoch: int) -> list[Request]:
-        """Requests admitted before the last reset."""
-        if not epoch:
-            return []
-        resets = [
-            index
-            for index, (operation, answer) in enumerate(self._session.history)
-            if isinstance(operation, ops.Reset) and not isinstance(answer, Refused)
-        ]
-        return [
-            operation.request
-            for operation, answer in self._session.history[: resets[-1]]
-            if isinstance(operation, ops.Admit) and isinstance(answer, Scheduled)
-        ]
 
     def _shared(self, answer: Completed) -> bool:
         live = next((x for x in self._session.live.values() if x.groups == answer.blocks), None)

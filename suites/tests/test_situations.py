@@ -1,0 +1,45 @@
+"""What counts as having happened in a history."""
+
+from __future__ import annotations
+
+from kvproof.harness import operations as ops
+from kvproof.harness.adapters.reference import make_target
+from kvproof.harness.session import Session
+from kvproof.harness.target import Request, TargetConfig
+
+EARLIER = "a prompt of an earlier epoch comes back"
+TOKENS = (1, 2, 3)
+
+
+def opened():
+    config = TargetConfig(num_blocks=6, block_size=2)
+    return Session(make_target(config), config)
+
+
+def serve(session, name):
+    session.apply(ops.Admit(Request(name, TOKENS)))
+    while session.steps:
+        session.apply(ops.Complete())
+    session.apply(ops.Finish(name))
+
+
+def test_a_prompt_of_an_earlier_epoch_is_one_from_before_the_last_reset():
+    session = opened()
+    serve(session, "a")
+    serve(session, "b")
+    assert not session.situations.seen[EARLIER]
+    session.apply(ops.Reset())
+    serve(session, "c")
+    assert session.situations.seen[EARLIER] == 1
+
+
+def test_a_forgotten_history_has_no_earlier_epoch():
+    session = opened()
+    session.apply(ops.Reset())
+    serve(session, "a")
+    session.forget_history()
+    serve(session, "b")
+    assert not session.situations.seen[EARLIER]
+    session.apply(ops.Reset())
+    serve(session, "c")
+    assert session.situations.seen[EARLIER] == 1
