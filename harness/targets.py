@@ -35,8 +35,6 @@ class TargetRow(NamedTuple):
     """`in_process` or `worker`."""
     state: str
     """`ready`, `installed`, `outdated` or `missing`."""
-    where: str
-    """The environment's folder, or the factory."""
     command: str
     """What makes it ready; empty if it is."""
 
@@ -45,7 +43,7 @@ def list_targets() -> list[TargetRow]:
     """Everything that `open_handle` accepts by name, environments for each known version."""
     engines = {each.engine for each in environments.known()}
     inside = [
-        TargetRow(point.name, "in_process", "ready", point.value, "")
+        TargetRow(point.name, "in_process", "ready", "")
         for point in _entry_points()
         if point.name not in engines
     ]
@@ -55,7 +53,7 @@ def list_targets() -> list[TargetRow]:
 def _row(each: EngineVersion) -> TargetRow:
     state = environments.state(each)
     command = "" if state == "installed" else _install_command(each)
-    return TargetRow(str(each), "worker", state, str(each.directory), command)
+    return TargetRow(str(each), "worker", state, command)
 
 
 def _install_command(each: EngineVersion) -> str:

@@ -21,10 +21,12 @@ SECTIONS = {
     "M": "Media",
     "S": "Recurrent state",
     "X": "Groups and hit length",
-    "G": "Grouped transfers",
+    "G": "Transfers between tiers",
     "R": "Routed experts",
     "C": "Scheduling",
     "V": "Seeing what happens",
+    "E": "Evaluation",
+    "O": "Options",
 }
 """Letter of a rule section -> its name, in the order of the matrix."""
 

@@ -304,11 +304,17 @@ def doctor() -> None:
 def list_() -> None:
     """List what can stand after --target, and what is installed."""
     table = Table(box=None, pad_edge=False)
-    for column in ("target", "runs", "state", "where", "how to get it"):
+    for column in ("target", "runs", "state"):
         table.add_column(column, overflow="fold")
-    for row in list_targets():
-        table.add_row(*row)
+    rows = list_targets()
+    for row in rows:
+        table.add_row(row.name, row.isolation, row.state)
     console.print(table)
+    console.print(f"\nEnvironments are in {environments.home() / 'targets'}.", soft_wrap=True)
+    if lacking := [row for row in rows if row.command]:
+        console.print(
+            f"To build one that is missing or outdated: {lacking[-1].command}", soft_wrap=True
+        )
 
 
 @targets_app.command
@@ -321,8 +327,9 @@ def install(spec: str, /) -> None:
         Engine and version.
 
     """
-    path = environments.install(spec, progress=lambda text: console.print(text, highlight=False))
-    console.print(f"{spec} is installed in {path}", highlight=False, soft_wrap=True)
+    environments.install(
+        spec, progress=lambda text: console.print(text, highlight=False, soft_wrap=True)
+    )
 
 
 @targets_app.command

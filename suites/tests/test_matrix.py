@@ -129,9 +129,9 @@ def test_without_a_run_the_command_says_how_it_is_called() -> None:
 
 def test_all_stands_for_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
-        targets.TargetRow("reference", "in_process", "ready", "", ""),
-        targets.TargetRow("one==1.0", "worker", "installed", "", ""),
-        targets.TargetRow("two==2.0", "worker", "missing", "", ""),
+        targets.TargetRow("reference", "in_process", "ready", ""),
+        targets.TargetRow("one==1.0", "worker", "installed", ""),
+        targets.TargetRow("two==2.0", "worker", "missing", ""),
     ]
     monkeypatch.setattr(targets, "list_targets", lambda: rows)
     assert targets.expand(["all"]) == ["reference", "one==1.0"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.reports import parts
 from kvproof.suites import docs
 from kvproof.suites.levels import catalogue, properties
 from kvproof.suites.rule_index import cited, places
@@ -36,6 +37,10 @@ def test_public_code_of_the_reference_cites_its_rule():
 def test_code_cites_rules_that_exist():
     wrong = [f"{place}: {rule}" for place in places() for rule in place.rules if rule not in RULES]
     assert wrong == []
+
+
+def test_reports_name_every_section():
+    assert {letter: name.lower() for letter, name in parts.SECTIONS.items()} == SECTIONS
 
 
 def test_every_rule_stands_in_its_section_once():

@@ -8,7 +8,8 @@ import pytest
 
 from kvproof.suites.tests.model_kit import open_engine, text, transformers
 
-from kvproof.harness.adapters import transformers_cb as adapter  # isort: skip
+from kvproof.harness.adapters import transformers as adapter  # isort: skip
+from kvproof.harness.adapters import transformers_api as api  # isort: skip
 from kvproof.harness.target import Completed, Refused, Request, Scheduled, TargetConfig  # isort: skip
 from kvproof.harness.targets import open_handle  # isort: skip
 from kvproof.suites import expected_failures  # isort: skip
@@ -18,10 +19,10 @@ from kvproof.suites.parity.zoo import build  # isort: skip
 
 pytest.importorskip("psutil", reason="transformers sizes its cache with it")
 pytestmark = pytest.mark.skipif(
-    not transformers.__version__.startswith(adapter.VERSIONS),
+    transformers.__version__ != api.VERSION,
     reason=f"transformers {transformers.__version__} is another release",
 )
-SPEC = "kvproof.harness.adapters.transformers_cb:make_target"
+SPEC = "kvproof.harness.adapters.transformers:make_target"
 NEW = 10
 
 
@@ -62,10 +63,40 @@ def test_a_prompt_larger_than_the_pool_is_not_refused_before_it_is_stuck():
     assert isinstance(target.extend("a", (), 4), Refused)
 
 
+def test_the_installed_release_is_what_the_adapter_expects():
+    assert api.drift() == ()
+
+
+@pytest.fixture
+def drifting():
+    api.drift.cache_clear()
+    yield
+    api.drift.cache_clear()
+
+
+@pytest.mark.usefixtures("drifting")
 def test_another_release_is_refused(monkeypatch):
-    monkeypatch.setattr(transformers, "__version__", "5.24.0")
-    with pytest.raises(RuntimeError, match=re.escape("transformers 5.24.0: this adapter is for")):
+    monkeypatch.setattr(api, "version", lambda: "5.24.0")
+    with pytest.raises(RuntimeError, match=re.escape("5.24.0 is installed, the adapter was")):
         open_target()
+
+
+@pytest.mark.usefixtures("drifting")
+@pytest.mark.parametrize(
+    ("table", "changed", "said"),
+    [
+        (
+            "_SIGNATURES",
+            {"Ledger.acquire": "self name"},
+            "Ledger.acquire(self block_id), expected (self name)",
+        ),
+        ("_ACCEPTED", {"Options": "page_size pages"}, "Options does not accept pages"),
+        ("_ATTRIBUTES", {"allocator": "block_tables"}, "allocator has no attribute block_tables"),
+    ],
+)
+def test_what_has_drifted_is_named(monkeypatch, table, changed, said):
+    monkeypatch.setattr(api, table, changed)
+    assert api.drift() == (said,)
 
 
 # --- generate_batch ---

@@ -1,6 +1,4 @@
-"""transformers 5.23: `PagedAttentionCache` of `generate_batch`, driven as its scheduler does.
-
-    kvproof run --target kvproof.harness.adapters.transformers_cb:make_target
+"""transformers' continuous batching: `PagedAttentionCache` of `generate_batch`.
 
 A step follows `Scheduler._process_candidates`: `search_prefix_match` for a request that is new,
 `can_store_request_tokens`, then the forward; after it `mark_complete_blocks`. A request that does
@@ -14,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from functools import cache
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.transformers_api import VERSION, check_drift, new_cache, new_state
 from kvproof.harness.errors import UnsupportedVerb
 from kvproof.harness.target import (
     Completed,
@@ -32,14 +30,12 @@ from kvproof.harness.target import (
     Usage,
 )
 
-VERSIONS = ("5.23",)
-"""Releases whose calls these are."""
 TRASH = 1
 """Ids before the first that is handed out, less the null block."""
 
 PROFILE = Profile(
     engine="transformers",
-    version="5.23",
+    version=VERSION,
     block_sizes=(1, 2, 4, 16, 64, 256),
     adapters=False,
     salts=False,
@@ -86,7 +82,7 @@ class TransformersTarget:
     profile = PROFILE
 
     def __init__(self, config: TargetConfig) -> None:
-        self._cache = _new_cache(config)
+        self._cache = new_cache(config)
         (self._allocator,) = self._cache.cache_allocators.values()
         self._pool, self._ledger = self._cache.pool, self._allocator.ledger
         self._total = config.num_blocks - 1
@@ -112,11 +108,10 @@ class TransformersTarget:
         needed = -(-(hit + count) // self._size) - len(matched)
         if refused := self._make_room(needed, keep=matched):
             return refused
-        state = _names().RequestState(request.id, tokens, max_new_tokens=None)
+        state = new_state(request.id, tokens)
         if self._cache.search_prefix_match(request.id, tokens) != hit:
             raise RuntimeError(f"the match of request {request.id} is not {hit} tokens any more")
         state.position_offset = hit
-        state.status = _names().RequestStatus.PREFILLING
         self._running[request.id] = state
         return self._scheduled(state, count, hit)
 
@@ -265,44 +260,9 @@ class TransformersTarget:
         """Nothing is held outside the process's memory."""
 
 
-@cache
-def _names() -> Any:
-    from transformers.generation.continuous_batching import requests
-
-    return requests
-
-
-def _new_cache(config: TargetConfig) -> Any:
-    """Make a cache whose sectors are one block each."""
-    import torch
-    from transformers import LlamaConfig
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
-    from transformers.generation.continuous_batching.cache import PagedAttentionCache
-    from transformers.generation.continuous_batching.distributed import DistributedHelper
-
-    model = LlamaConfig(
-        hidden_size=64, num_attention_heads=1, num_key_value_heads=1, head_dim=64,
-        num_hidden_layers=1, intermediate_size=64, vocab_size=64,
-    )  # fmt: skip
-    options = ContinuousBatchingConfig(
-        page_size=config.block_size,
-        num_blocks=config.num_blocks - 1,
-        max_batch_tokens=64,
-        max_memory_percent=0.9,
-        allow_block_sharing=config.prefix_caching,
-        use_async_batching=False,
-    )
-    helper = DistributedHelper(None, None)
-    return PagedAttentionCache(model, options, torch.device("cpu"), helper, torch.bfloat16)
-
-
 def make_target(config: TargetConfig) -> TransformersTarget:
     """A fresh cache. Raises RuntimeError for another release of transformers than this is for."""
-    import transformers
-
-    found = str(transformers.__version__)
-    if not found.startswith(VERSIONS):
-        raise RuntimeError(f"transformers {found}: this adapter is for {', '.join(VERSIONS)}.x")
+    check_drift()
     if config.kernel_size != config.block_size:
         why = PROFILE.unsupported["max_kernel_ratio"]
         raise ValueError(f"kernel_block_size {config.kernel_size}: {why}")
