@@ -36,7 +36,7 @@ matrix: TARGETS := $(or $(TARGETS),reference \
 matrix: $(VENV)/.core  ## every property on every engine and version, what is red first
 	@for target in $(filter-out reference,$(TARGETS)); do \
 	  $(BIN)/kvproof targets install $$target || exit 1; done
-	@$(BIN)/kvproof run --targets "$(TARGETS)" $(ARGS); status=$$?; \
+	@$(BIN)/kvproof run --targets "$(TARGETS)" --level full $(ARGS); status=$$?; \
 	  $(BIN)/python -m kvproof.reports.matrix runs/latest && exit $$status
 
 test: $(VENV)/.dev  ## the project's own tests

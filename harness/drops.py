@@ -33,7 +33,7 @@ class Drops:
             self._was_needed(before, {**pool, **victims}, len(handed))
             if layout.full or not (pool or victims):
                 lost = {entry.content for entry in (*pool.values(), *victims.values())}
-                self._checkpoint_was_needed([each for each in rows if each.anchor not in lost])
+                self._checkpoint_was_needed(rows, lost)
             if session.profile.duplicates == "shared":
                 session.ledger.keep_first_checkpoints()
         elif not layout.single and session.profile.index == "tree":
@@ -42,6 +42,7 @@ class Drops:
         handed.clear()
         victims.clear()
         session.running.rewritten.clear()
+        session.running.superseded.clear()
 
     def _pool(self, dropped: tuple[Table, ...], handed: Collection[int]) -> dict[int, Entry]:
         """Drop blocks of the shared pool; those handed out since then are dropped already."""
@@ -105,24 +106,27 @@ class Drops:
             suspects=tuple(sorted(pool)),
         )
 
-    def _checkpoint_was_needed(self, rows: list[Entry]) -> None:
+    def _checkpoint_was_needed(self, rows: list[Entry], lost: Collection[object]) -> None:
         """A checkpoint of the separate pool goes with its unit, or when no row is free.
 
-        What a refusal leaves behind is judged for itself (B4).
+        Rows of units that went in the same operation may have been free only after it. What a
+        refusal leaves behind is judged for itself (B4).
         """
         session = self._session
-        alone = [entry for entry in rows if session.ledger.anchored(entry)]
+        superseded = session.running.superseded
+        kept = [e for e in rows if e.anchor not in lost and session.ledger.anchored(e)]
+        alone = [e for e in kept if e.anchor not in superseded]
         operation, answer = session.history[-1]
         if not alone or isinstance(operation, ops.Evict) or isinstance(answer, Refused):
             return
         if self._replaced(alone):
             return
-        free = session.states.free_rows()
+        free = session.states.free_rows() - (len(rows) - len(kept))
         session.check(
             "a_mismatch_destroys_no_checkpoint",
             INVARIANT,
             free < 1,
-            lambda: f"{len(alone)} checkpoints were dropped while {free} rows are free",
+            lambda: f"{len(alone)} checkpoints were dropped while {free} rows were free",
         )
 
     def _replaced(self, entries: list[Entry]) -> bool:

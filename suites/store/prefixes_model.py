@@ -90,6 +90,11 @@ class Model:
         """Whether all is there that a hit of so many chunks needs."""
         return all(key in self.there for key in self.used(tokens, salt, length))
 
+    def stored(self, tokens: Sequence[int], salt: str, at: int) -> bool:
+        """Whether every object of a chunk is there."""
+        prefix = tuple(tokens[: (at + 1) * CHUNK])
+        return all((part, salt, prefix) in self.there for part in range(len(self.parts)))
+
     def used(self, tokens: Sequence[int], salt: str, length: int) -> Iterable[Key]:
         """Objects that a hit of so many chunks needs."""
         for part, window in enumerate(self.needed):

@@ -246,7 +246,7 @@ class World:
 
     def _wrong_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
         """The last block does not exist; what is stored already is not copied again."""
-        if self.model.serves(self.model.sequences[sequence], salt, end):
+        if self.model.stored(self.model.sequences[sequence], salt, end - 1):
             return None
         self._recorder.saw(seen.WRONG_STORE)
         wrong = [*ids_of(0, start * EACH, end * EACH, without=set())[:-1], BLOCKS]
