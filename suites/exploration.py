@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -77,6 +77,8 @@ class Watch:
     progress: Callable[[int], None] = lambda _: None
     """Hears the number of test cases."""
     seen: Exploration = field(default_factory=Exploration)
+    confined: Mapping[str, str] = field(default_factory=dict)
+    """Property -> situation after which its violation, too, ends a history quietly."""
     _first: float = 0.0
 
     @contextmanager
@@ -115,7 +117,7 @@ class Watch:
 
     def _broke(self, violation: Violation) -> None:
         best = self.seen.violation
-        if violation.property in self.tolerate:
+        if violation.property in self.tolerate or self._is_excused(violation):
             self.seen.tolerated[violation.property] += 1
             reject()
         if best and violation.property != best.property:
@@ -124,6 +126,10 @@ class Watch:
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(violation) <= self.size(best):
             self.seen.violation = violation
+
+    def _is_excused(self, violation: Violation) -> bool:
+        where = self.confined.get(violation.property)
+        return bool(where and violation.session and violation.session.situations.seen[where])
 
     def lose(self, died: TargetDied) -> None:
         """Keep the death of the target; end here if its process is gone."""
@@ -144,8 +150,22 @@ def drive(
 ) -> Exploration:
     """Run `machine`, which reports to `watch`, until the budget is spent or a property fails.
 
-    Errors of the harness are raised, Ctrl-C is not: what it cut short may hold a violation.
+    Hypothesis gives up where a subject answers equal histories differently, as one does that goes
+    by the clock: what is left of the budget is then drawn anew. Errors of the harness are raised,
+    Ctrl-C is not: what it cut short may hold a violation.
     """
+    seen = watch.seen
+    end, left = seen.test_cases + budget.max_examples, budget.max_examples
+    while left > 0 and _run(machine, watch, settings(budget, max_examples=left), seed=seed):
+        budget = settings(budget, derandomize=False)
+        seed, left = (seed or 0) + 1, min(left - 1, end - seen.test_cases)
+    return seen
+
+
+def _run(
+    machine: type[RuleBasedStateMachine], watch: Watch, budget: settings, *, seed: int | None
+) -> bool:
+    """Let Hypothesis run once; tell whether it gave up because of what the subject answers."""
     seen = watch.seen
     factory = machine if seed is None else with_seed(seed)(machine)
     try:
@@ -159,13 +179,14 @@ def drive(
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         seen.interrupted = True
-    except (Flaky, Unsatisfiable):
+    except (Flaky, Unsatisfiable) as error:
         if seen.broken:
             raise seen.broken from None
         # a subject that answers equal histories differently, or every history ended quietly
         if seen.violation is None and seen.died is None and not seen.tolerated:
             raise
-    return seen
+        return isinstance(error, Flaky) and seen.violation is None and seen.died is None
+    return False
 
 
 def drive_all(

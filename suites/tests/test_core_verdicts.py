@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import Phase, settings
@@ -336,6 +337,23 @@ def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypat
             tolerate={"lookup_finds_the_longest_prefix"},
         )
     assert raised
+
+
+def test_a_target_that_goes_by_the_clock_gets_its_whole_budget():
+    """Hypothesis gives up where equal histories go on differently; the rest is drawn anew."""
+    calls = count(1)
+
+    class Moody(ReferenceTarget):
+        def admit(self, request, compute=None):
+            if next(calls) % 31 == 0:
+                return Refused("no_space")
+            return super().admit(request, compute)
+
+    budget = settings(UNSHRUNK, max_examples=100)
+    handle = InProcessHandle("subject", Moody)
+    seen = explore(handle, budget, tolerate={"what_fits_is_admitted"})
+    assert seen.tolerated["what_fits_is_admitted"] > 1
+    assert seen.test_cases >= budget.max_examples
 
 
 # --- every verb answers ---
