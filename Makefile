@@ -4,6 +4,7 @@
 PYTHON ?= python3
 TARGETS ?=
 ARGS ?=
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 MODEL ?= eval/probe_model/checkpoint
 
 VENV := .venv
@@ -19,7 +20,7 @@ help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 	@echo
 	@echo '  PYTHON=python3.12             another interpreter for .venv'
-	@echo '  TARGETS="reference vllm==0.33.0"  what gate and bench judge; engines are installed first'
+	@echo '  TARGETS="reference vllm==0.33.0"  what gate, bench and matrix judge; engines are installed first'
 	@echo '  ARGS="..."                    passed on to kvproof gate, kvproof bench or pytest'
 
 install: $(VENV)/.core  ## kvproof and its core dependencies into .venv
@@ -30,14 +31,23 @@ gate: $(VENV)/.core engines  ## is everything right and fast? ends with a report
 bench: $(VENV)/.core engines  ## cache managers side by side
 	$(BIN)/kvproof bench $(if $(TARGETS),--targets "$(TARGETS)") $(ARGS)
 
-# Every engine version with a lock file, unless TARGETS names some.
+# Every engine version with a lock file, unless TARGETS names some; as many at once as there are
+# cores, each in a record of its own, which are merged.
 matrix: TARGETS := $(or $(TARGETS),reference \
   $(shell ls harness/locks | sed -n 's/-\([0-9][0-9.]*\)\.txt$$/==\1/p'))
+matrix: RUNS := runs/matrix-$(shell date +%Y%m%d-%H%M%S)
 matrix: $(VENV)/.core  ## every property on every engine and version, what is red first
 	@for target in $(filter-out reference,$(TARGETS)); do \
 	  $(BIN)/kvproof targets install $$target || exit 1; done
-	@$(BIN)/kvproof run --targets "$(TARGETS)" --level full $(ARGS); status=$$?; \
-	  $(BIN)/python -m kvproof.reports.matrix runs/latest && exit $$status
+	@mkdir -p $(RUNS); if [ $(words $(TARGETS)) = 1 ]; then \
+	  $(BIN)/kvproof run --target $(TARGETS) --level full --output $(RUNS)/all $(ARGS); \
+	else \
+	  printf '%s\n' $(TARGETS) | xargs -P $(JOBS) -I@ sh -c ' \
+	    echo "@: judging, progress in $(RUNS)/@.log"; \
+	    $(BIN)/kvproof run --target @ --level full --output $(RUNS)/@ $(ARGS) >$(RUNS)/@.log 2>&1; \
+	    echo "@: $$(tail -n 4 $(RUNS)/@.log | head -n 1)"; :'; \
+	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
+	fi; status=$$?; $(BIN)/python -m kvproof.reports.matrix $(RUNS)/all && exit $$status
 
 test: $(VENV)/.dev  ## the project's own tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
@@ -65,9 +75,9 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs docs
 
-mutants: $(VENV)/.dev  ## mutation testing of FILES="block_pool steps" of the control plane
+mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="block_pool steps" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1
-	$(BIN)/python -m kvproof.suites.faults.mutants $(FILES)
+	$(BIN)/python -m kvproof.suites.faults.mutants $(JOBS:%=--jobs %) $(SAMPLE:%=--sample %) $(FILES)
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kvproof.harness.errors import UsageError
 from kvproof.harness.events import PropertyVerdict
 from kvproof.harness.records import Run, read_run, write_atomically
 from kvproof.reports.collect import build
@@ -234,7 +235,11 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         Console(stderr=True).print("python -m kvproof.reports.matrix RUN", markup=False)
         return 2
-    run = read_run(Path(arguments[0]))
+    try:
+        run = read_run(Path(arguments[0]))
+    except UsageError as error:
+        Console(stderr=True).print(f"{error}\n  {error.hint}", markup=False, soft_wrap=True)
+        return 2
     print_matrix(run, console)
     for path in write_matrix(run):
         console.print(f"Matrix: {path}", markup=False, highlight=False, soft_wrap=True)

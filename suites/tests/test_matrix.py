@@ -127,6 +127,11 @@ def test_without_a_run_the_command_says_how_it_is_called() -> None:
     assert matrix.main([]) == 2
 
 
+def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert matrix.main([str(tmp_path)]) == 2
+    assert "is not a run directory" in capsys.readouterr().err
+
+
 def test_all_stands_for_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         targets.TargetRow("reference", "in_process", "ready", ""),
