@@ -1,7 +1,14 @@
-"""Known failures of one engine version: strict, with a reason and an upstream link."""
+"""Known failures of one engine version: strict, with a reason and an upstream link.
+
+One that is confined to a situation excuses only histories in which that has occurred, so that the
+property keeps its power everywhere else; what is that special is not drawn in every run, and a
+run without it says what it would say without the entry. Its history, kept beside the finding,
+has to fail on: the project's tests replay it where the engine is installed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -9,7 +16,8 @@ import msgspec
 import tomllib
 
 from kvproof.harness.errors import UsageError
-from kvproof.suites.levels import property_names
+from kvproof.harness.target import Profile
+from kvproof.suites.property import LEVELS, Level
 
 FOLDER = Path(__file__).parent / "expected"
 
@@ -21,6 +29,14 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
     upstream: str
     """Link to the issue or pull request."""
+    where: str = ""
+    """The situation that it is confined to; empty: it is seen in every run of its level."""
+    level: Level = "core"
+    """The least level at which every run sees it."""
+
+    def is_seen(self, level: Level) -> bool:
+        """Tell whether every run of a level sees it: one that does not is then a failure."""
+        return not self.where and LEVELS.index(level) >= LEVELS.index(self.level)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +48,8 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
 
     An entry that names no property is an error (UsageError): it could never be missed.
     """
+    from kvproof.suites.levels import property_names  # whose suites ask here what is confined
+
     path = folder / f"{engine}-{version}.toml"
     if not path.exists():
         return {}
@@ -48,3 +66,14 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
                 f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",
             )
     return {entry.property: entry for entry in entries}
+
+
+def everywhere(entries: Mapping[str, Expected]) -> set[str]:
+    """Return the properties that may fail in any history."""
+    return {name for name, entry in entries.items() if not entry.where}
+
+
+def confined(profile: Profile) -> dict[str, str]:
+    """Return property -> situation of the entries of a target that are confined to one."""
+    entries = load(profile.engine, profile.version)
+    return {name: entry.where for name, entry in entries.items() if entry.where}

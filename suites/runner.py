@@ -64,6 +64,7 @@ class SuiteRun:
         self._handle = handle
         self._files = files
         self._write = write
+        self._level: Level = level
         self.suites = levels.suites(handle, level)
         self._expected: dict[str, Expected] = {}
 
@@ -190,7 +191,11 @@ class SuiteRun:
                 budget,
                 seed=seed,
                 progress=progress,
-                tolerate={*self._expected, *tally.failures, *known},
+                tolerate={
+                    *expected_failures.everywhere(self._expected),
+                    *tally.failures,
+                    *known,
+                },
                 deadline=deadline,
             )
             tally.add(seen)
@@ -210,9 +215,8 @@ class SuiteRun:
         for suite in self.suites:
             if suite.name in tallies:
                 self._record(suite, tallies[suite.name])
-                for verdict in verdicts(
-                    self._handle.name, suite, tallies[suite.name], self._expected
-                ):
+                name, tally = self._handle.name, tallies[suite.name]
+                for verdict in verdicts(name, suite, tally, self._expected, level=self._level):
                     self._write(verdict)
 
     def _record(self, suite: Suite, tally: Tally) -> None:

@@ -9,7 +9,7 @@ from kvproof.harness.errors import ANSWERS
 from kvproof.harness.events import Exercised, Failure, PropertyVerdict, TargetFailed, Verdict
 from kvproof.suites.expected_failures import Expected
 from kvproof.suites.exploration import Counts
-from kvproof.suites.property import Property
+from kvproof.suites.property import Level, Property
 from kvproof.suites.suite import Suite
 
 
@@ -51,17 +51,27 @@ def missing(suite: Suite, tally: Tally) -> list[str]:
 
 
 def verdicts(
-    target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected]
+    target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected], *, level: Level
 ) -> list[PropertyVerdict]:
     """Judge every property of a suite; `expected` names those that are known to fail."""
     failed = [prop for prop in suite.beyond if prop.name in tally.failures]
-    return [_judge(target, suite, prop, tally, expected) for prop in (*suite.properties, *failed)]
+    judged = (*suite.properties, *failed)
+    return [_judge(target, suite, prop, tally, expected, level) for prop in judged]
 
 
 def _judge(
-    target: str, suite: Suite, prop: Property, tally: Tally, expected: Mapping[str, Expected]
+    target: str,
+    suite: Suite,
+    prop: Property,
+    tally: Tally,
+    expected: Mapping[str, Expected],
+    level: Level,
 ) -> PropertyVerdict:
     known = expected.get(prop.name)
+    if known and known.where and prop.name in tally.failures:
+        known = None  # it failed elsewhere
+    if known and not known.is_seen(level) and not tally.tolerated[prop.name]:
+        known = None  # what it needs was not drawn
     verdict, reason = _expected(known, tally) if known else _verdict(suite, prop, tally)
     failure = tally.failures.get(prop.name)
     return PropertyVerdict(

@@ -120,7 +120,7 @@ def _tolerated(order: Order, target: str, handle: Handle) -> Tolerated:
     profile = handle.profile
     expected = expected_failures.load(profile.engine, profile.version)
     claim = partial(_claim, order, target)
-    return Tolerated({*expected, *order.known}, claim)
+    return Tolerated({*expected_failures.everywhere(expected), *order.known}, claim)
 
 
 def _claim(order: Order, target: str, name: str) -> bool:

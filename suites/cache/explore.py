@@ -15,6 +15,7 @@ from kvproof.harness.operations import Operation, name
 from kvproof.harness.oplog import play
 from kvproof.harness.session import Session
 from kvproof.harness.violation import Violation
+from kvproof.suites import expected_failures
 from kvproof.suites.cache.machine import CacheMachine
 from kvproof.suites.cache.themes import Theme, themes
 from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
@@ -71,6 +72,7 @@ def explore(
     violation.
     """
     watch = Watch(_size, tolerate, deadline, progress)
+    watch.confined = expected_failures.confined(handle.profile)
     machines = [_machine(handle, theme, watch) for theme in themes(handle.profile, level)]
     seen = drive_all(machines, watch, budget, seed=seed)
     if seen.violation and not seen.interrupted:
