@@ -128,7 +128,7 @@ class Admissions:
         What it restores from is no room for the state that it restores to.
         """
         session, layout = self._session, self._layout
-        if session.tails:
+        if session.tails and not layout.states:
             return self._copy_is_in_the_way(live, hit, expected)
         if hit or not layout.states:
             return False
@@ -138,6 +138,8 @@ class Admissions:
         ):
             return True
         kept = self._taken() | set(session.ledger.needed(live.prints, expected))
+        tail = session.tails.longest(live.prints, expected) if session.tails else None
+        kept |= tail.entries.keys() if tail else set()
         units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit
         fresh = units * (layout.unit_blocks - layout.state_blocks) + layout.state_blocks
         return fresh > session.config.num_blocks - 1 - len(kept)

@@ -35,6 +35,7 @@ class Audit:
     def inspect(self) -> None:
         """Ask the target, and follow what it dropped."""
         self._before, self.last = self.last, self._session.target.inspect()
+        self._session.host.inspected(self.last)
         self._drops.take(self._before, self.last.dropped)
 
     def run(self, answer: object) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvproof.harness.live import Live
+from kvproof.harness.live import NULL_BLOCK, Live
 from kvproof.harness.reuse import Lack
-from kvproof.harness.violation import BRUTE_FORCE, INVARIANT
+from kvproof.harness.violation import BRUTE_FORCE, INVARIANT, Violation
 
 if TYPE_CHECKING:
     from kvproof.harness.session import Session
@@ -48,6 +48,8 @@ class HitRules:
             return
         session.checks.update(self._apply)
         lack = session.reuse.lack(live.prints, hit, limit, live.request.spans)
+        if lack is None and not self._layout.single:
+            self._handed_out(live, hit)
         if lack is None or (self._layout.single and lack.why in ("full", "grain")):
             return
         prop = self._property(live, lack)
@@ -57,6 +59,21 @@ class HitRules:
             ok=False,
             sentence=lambda: f"request {live.request.id} hit {hit} tokens, but {self._said(lack)}",
         )
+
+    def _handed_out(self, live: Live, hit: int) -> None:
+        """What a group sees at the end of a hit was there: it is in the group's table too."""
+        for group in self._layout.attention:
+            layers = self._layout.groups[group]
+            seen = range(self._layout.first_block(group, hit), hit // layers.block_size)
+            table = live.groups[group]
+            holes = [i for i in seen if i < len(table) and table[i] == NULL_BLOCK]
+            if holes:
+                raise Violation(
+                    _IN_EVERY_GROUP,
+                    BRUTE_FORCE,
+                    f"request {live.request.id} hit {hit} tokens, but {layers.kind} group {group} "
+                    f"sees block {holes[0]} there, and its table has the null block",
+                )
 
     def _property(self, live: Live, lack: Lack) -> str:
         if lack.why in ("full", "window", "chunk") and self._rejected(live, lack):

@@ -7,7 +7,7 @@ finds the longest hit that the documented rules allow; here is in which order bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -90,10 +90,13 @@ class Ledger:
         self._layout = layout
         self._pool = Contents()
         self._rows = Contents()
+        self._hosted = Contents()
         self.cached: dict[int, Entry] = self._pool.by_id
         """Blocks of the shared pool."""
         self.rows: dict[int, Entry] = self._rows.by_id
         """Slots of the separate state pool: row * number of state groups + place."""
+        self.hosted: dict[int, Entry] = self._hosted.by_id
+        """Blocks of the host tier."""
         self._partial: set[int] = set()
         """Contents of partial last blocks, cached or not any more."""
         self._routed: dict[int, Routed] = {}
@@ -130,10 +133,13 @@ class Ledger:
         return int(content)
 
     def store_state(
-        self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int
+        self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int, frozen: int = 0
     ) -> None:
-        """Keep a checkpoint after `tokens` tokens: blocks in order, or the slot of its row."""
-        table, anchor = self._table(group), self._anchor(prints, tokens - 1)
+        """Keep a checkpoint after `tokens` tokens: blocks in order, or the slot of its row.
+
+        One inside a unit goes with what is `frozen` of it, known by its content.
+        """
+        table, anchor = self._table(group), frozen or self._anchor(prints, tokens - 1)
         for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
             table.store(key, Entry(content, 0, anchor=anchor, group=group))
 
@@ -154,6 +160,22 @@ class Ledger:
         last = prints[tokens - 1]
         return [int(last ^ salts[group, part]) for part in range(self._layout.parts(group))]
 
+    def keep_hosted(self, block: int, entry: Entry) -> None:
+        """Take over a copy in the host tier."""
+        self._hosted.store(block, replace(entry))
+
+    def keep_again(self, block: int, entry: Entry) -> None:
+        """Take over a copy that came back from the host tier."""
+        self._pool.store(block, replace(entry, idle_since=None))
+
+    def drop_hosted(self, block: int) -> Entry | None:
+        """Forget a copy in the host tier."""
+        return self._hosted.drop(block)
+
+    def only_hosted(self) -> bool:
+        """Tell whether something is in the host tier and not in the pool."""
+        return not self._hosted.by_content.keys() <= self._pool.by_content.keys()
+
     def drop(self, block: int) -> Entry | None:
         """Forget a block's identity; returns what it was."""
         return self._pool.drop(block)
@@ -166,11 +188,17 @@ class Ledger:
         """Forget everything, as after a reset."""
         self._pool.clear()
         self._rows.clear()
+        self._hosted.clear()
         self._routed.clear()
         self._partial.clear()
 
     def has_block(self, prints: Fingerprints, index: int, group: int = 0) -> bool:
-        """Tell whether block `index` of a request is cached."""
+        """Tell whether block `index` of a request is cached, in the pool or on the host."""
+        hosted = self.key(prints, index, group) in self._hosted.by_content
+        return hosted or self.in_pool(prints, index, group)
+
+    def in_pool(self, prints: Fingerprints, index: int, group: int) -> bool:
+        """Tell whether block `index` of a request is cached in the pool."""
         return self.key(prints, index, group) in self._pool.by_content
 
     def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
@@ -181,13 +209,13 @@ class Ledger:
     def prefix(self, prints: Fingerprints, limit: int, group: int = 0) -> int:
         """Return the cached tokens from the start without a hole, at most `limit`."""
         size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
-        known, tokens = self._pool.by_content, 0
+        known, hosted, tokens = self._pool.by_content, self._hosted.by_content, 0
         if size < self._layout.unit:
             while tokens + size <= limit and self.has_block(prints, tokens // size, group):
                 tokens += size
             return tokens
         for content in (prints[size - 1 : limit : size] ^ salt).tolist():
-            if content not in known:
+            if content not in known and content not in hosted:
                 break
             tokens += size
         return tokens

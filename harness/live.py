@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kvproof.harness.layout import Layout
 from kvproof.harness.shadow import Fingerprints
-from kvproof.harness.target import Request, Table
+from kvproof.harness.target import Request, Scheduled, Table
 
 NULL_BLOCK = 0
 
@@ -67,6 +67,8 @@ class Step:
     stop: int
     blocks: frozenset[int]
     """Blocks of the shared pool that it reads or writes."""
+    answer: Scheduled
+    """What scheduled it."""
     held: frozenset[int] = frozenset()
     """Blocks beside the tables that are held until it is done: states, destinations of copies."""
     sources: frozenset[int] = frozenset()
@@ -77,6 +79,8 @@ class Step:
     """How many of its tokens may be rejected when it is done."""
     saves: tuple[tuple[int, int, Table], ...] = ()
     """(tokens, group, blocks): checkpoints that it saves."""
+    frozen: tuple[tuple[int, int], ...] = ()
+    """(block, group): copies of what lies behind the last full unit when it is done."""
 
 
 @dataclass

@@ -129,6 +129,8 @@ class Progress:
             return False
         if inside(live.request.spans, at):
             return False
+        if session.tails and session.tails.stands_behind(live.prints, at):
+            return False  # of the checkpoints behind one block the last one stays
         known = all(session.ledger.has_state(live.prints, at, g) for g in self._layout.states)
         return not known and self._room(fresh)
 

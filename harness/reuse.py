@@ -87,11 +87,11 @@ class Reuse:
             return Lack("grain")
         if self._clamp and but != "span" and inside(spans, length):
             return Lack("span")
-        length = length // layout.unit * layout.unit
+        exactly, length = length, length // layout.unit * layout.unit
         for group, layers in enumerate(layout.groups):
             if but == layers.kind:
                 continue
-            lack = self._missing(prints, length, group)
+            lack = self._missing(prints, exactly if layers.kind == "state" else length, group)
             if lack is None and layers.draft and layers.kind != "state" and but != "draft":
                 lack = self._ahead(prints, length + layout.unit, limit, group, known=known)
             if lack is not None:

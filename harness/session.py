@@ -19,6 +19,7 @@ from kvproof.harness.audit import Audit
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.experts import Experts
 from kvproof.harness.hit_rules import HitRules
+from kvproof.harness.host import Host
 from kvproof.harness.judge import Judge
 from kvproof.harness.layout import Layout
 from kvproof.harness.ledger import Ledger
@@ -36,6 +37,7 @@ from kvproof.harness.target import (
     Batch,
     Completed,
     Evicted,
+    Profile,
     Refused,
     Released,
     Request,
@@ -47,15 +49,25 @@ from kvproof.harness.target import (
 from kvproof.harness.violation import Violation
 
 
+def _offered(profile: Profile, config: TargetConfig) -> Profile:
+    """Return what a target offers in a configuration: no expert rows beside frozen blocks (T6)."""
+    frozen = config.partial_blocks and any(group.kind == "state" for group in config.layout)
+    return replace(profile, experts=False) if frozen else profile
+
+
 class Session:
     """Applies operations to one target and judges them; `audited=False` never calls `inspect`."""
 
     def __init__(self, target: Target, config: TargetConfig, *, audited: bool = True) -> None:
         self.target = target
         self.config = config
-        self.profile = target.profile
+        self.profile = _offered(target.profile, config)
         self.layout = Layout.of(config)
-        self.shadow = ShadowMemory(num_blocks=config.num_blocks, block_size=self.layout.stride)
+        self.shadow = ShadowMemory(
+            num_blocks=config.num_blocks,
+            block_size=self.layout.stride,
+            host_blocks=config.host_blocks,
+        )
         self.ledger = Ledger(self.layout)
         self.tails = Tails(self.ledger, self.layout) if config.partial_blocks else None
         self.reuse = Reuse(self.ledger, self.layout, config, self.profile, self.tails)
@@ -83,6 +95,7 @@ class Session:
         self.states = States(self)
         self.experts = Experts(self)
         self.pinning = Pins(self)
+        self.host = Host(self)
         self.running = Steps(self)
         self.audit = Audit(self) if audited else None
 
@@ -132,6 +145,7 @@ class Session:
             self.ledger.settle(self.holders().keys() | copied, len(self.history))
             self.audit.run(answer)
         self.situations.after(operation, answer)
+        self.host.after(operation, answer)
         return answer
 
     def _completes_at_once(self, answer: object) -> bool:
@@ -189,6 +203,7 @@ class Session:
         if isinstance(answer, Refused):
             self.admissions.refusal(request, answer, ())
             return answer
+        self.host.moved(answer.moves)
         self.admissions.admissible(request)
         self.judge.grouped(request.id, answer)
         live = Live(request, self.prints(request), self.epoch, self.layout)
@@ -211,6 +226,7 @@ class Session:
         if isinstance(answer, Refused):
             self.admissions.refusal(longer, answer, live.blocks, drafts=len(operation.drafts))
             return answer
+        self.host.moved(answer.moves)
         self.judge.grouped(operation.id, answer)
         live.request, live.prints = longer, self.prints(longer, live.epoch)
         live.drafts = len(operation.drafts)
@@ -237,7 +253,7 @@ class Session:
         if live is not None and live.steps:
             self.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))
         elif live is not None and self.tails and self.running.may_store(live):
-            self.tails.keep(live)
+            self.tails.left(live)
         return answer
 
     def _pin(self, operation: ops.Pin) -> int:

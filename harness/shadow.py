@@ -121,9 +121,11 @@ class Paging(NamedTuple):
 class ShadowMemory:
     """Slots of one pool: [num_blocks * block_size] fingerprints with their origin."""
 
-    def __init__(self, *, num_blocks: int, block_size: int, page_size: int = 0) -> None:
-        """`block_size` is that of the group with the largest blocks."""
-        slots = num_blocks * block_size
+    def __init__(
+        self, *, num_blocks: int, block_size: int, page_size: int = 0, host_blocks: int = 0
+    ) -> None:
+        """`block_size` is that of the group with the largest blocks; no table names the host's."""
+        slots = (num_blocks + host_blocks) * block_size
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._paging = Paging(block_size, page_size or block_size)

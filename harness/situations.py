@@ -139,6 +139,10 @@ class Situations:
         """Hear that the last `count` tokens of a request were drafts that did not stay."""
         self._special.rejected(live, count)
 
+    def scheduled(self, live: Live, answer: Scheduled) -> None:
+        """Hear of a step before it is judged what went for it."""
+        self._special.scheduled(live, answer)
+
     def _admitted(self, operation: ops.Admit, answer: Scheduled) -> None:
         request = operation.request
         blocks = answer.hit // self._size

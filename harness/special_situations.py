@@ -33,6 +33,9 @@ class SpecialSituations:
         self._saw = saw
         self._kinds = {group.kind for group in self._layout.groups}
         self._window_entries = 0
+        self._chunks_begin_inside = any(
+            group.kind == "chunk" and group.size % group.block_size for group in self._layout.groups
+        )
 
     def meets(self, request: Request, own: int) -> None:
         """Look at what a request is about to hit, and at what keeps it from hitting more."""
@@ -107,10 +110,18 @@ class SpecialSituations:
         self._saw("a rejected draft across a block border", count and crossed)
         self._saw("a rejected draft leaves states behind", count and self._layout.states)
 
+    def scheduled(self, live: Live, answer: Scheduled) -> None:
+        """Hear of a step before it is judged what went for it."""
+        wanted = self._session.tails and self._layout.states and answer.start < live.prompt
+        ends_inside = wanted and answer.stop % self._layout.unit
+        self._saw("a state inside a block is not saved", ends_inside and not answer.saves)
+
     def after(self, operation: ops.Operation, answer: object) -> None:
         """Look at what the operation did."""
         if isinstance(answer, Scheduled):
             self._scheduled(operation, answer)
+        if self._session.profile.duplicates == "kept":
+            self._saw("equal blocks are kept twice", self._session.ledger.duplicates())
         if isinstance(operation, ops.Complete) and isinstance(answer, Completed):
             self._saw("a step completes without expert rows", self._unrouted(operation))
         if isinstance(operation, ops.Experts):
@@ -119,6 +130,15 @@ class SpecialSituations:
             self._saw("an expert row is missing", None in rows)
             live = self._session.live[operation.id]
             self._saw("missing expert rows were filled", FILLED_ROW in live.routed)
+
+    def _inside(self, lengths: set[int]) -> bool:
+        return any(length % self._layout.unit for length in lengths)
+
+    def _decodes_beside(self, live: Live, answer: Scheduled) -> bool:
+        unit = self._layout.unit
+        first, last = max(answer.start, live.prompt) // unit, answer.stop // unit
+        end = max((s.start + s.length for s in live.request.spans), default=-1)
+        return answer.start >= live.prompt and first < last and end >= first * unit
 
     def _unrouted(self, operation: ops.Complete) -> bool:
         return self._session.profile.experts and not operation.routed
@@ -135,11 +155,15 @@ class SpecialSituations:
             answer.hit and any(s.start + s.length <= answer.hit for s in spans),
         )
         self._saw("an encoder runs", answer.encode)
+        self._saw("decoding fills a block that spans touch", self._decodes_beside(live, answer))
+        self._saw("spans in a model with windows", spans and self._kinds & {"window", "chunk"})
         self._saw("a hit in a model with a full draft group", answer.hit and self._full_draft())
         if self._layout.states:
             saved = {tokens for tokens, _, _ in session.states.saved(live, answer)}
             self._saw("a checkpoint is restored", answer.copies or answer.hit)
             self._saw("a checkpoint is saved", saved)
+            self._saw("a checkpoint is saved inside a block", self._inside(saved))
+            self._saw("a checkpoint is restored inside a block", self._inside({answer.hit}))
             self._saw("a checkpoint at a junction", live.junction in saved)
             self._saw("a checkpoint is saved while decoding", saved and answer.start >= live.prompt)
         if not self._layout.single:
@@ -148,3 +172,4 @@ class SpecialSituations:
                 len(live.steps) > 1 and self._kinds & {"window", "chunk"},
             )
             self._saw("blocks of unequal groups lie in one pool", len(self._layout.attention) > 1)
+            self._saw("chunks begin inside blocks", self._chunks_begin_inside)

@@ -52,7 +52,7 @@ class States:
     def saved(self, live: Live, answer: Scheduled) -> tuple[tuple[int, int, Table], ...]:
         """Return (tokens, group, blocks) of the checkpoints that every group saves."""
         found: dict[int, dict[int, list[int]]] = {}
-        for group, _, destination in answer.saves:
+        for group, _, destination in self._of_states(answer.saves):
             found.setdefault(answer.stop, {}).setdefault(group, []).append(destination)
         running = self._session.profile.checkpoints == "running"
         for use in answer.states:
@@ -70,7 +70,7 @@ class States:
 
     def used(self, answer: Scheduled) -> set[int]:
         """Return the keys of all states that a step writes, reads and copies."""
-        moved = [*answer.saves, *(c for c in answer.copies if c[0] in self._place)]
+        moved = self._of_states((*answer.saves, *answer.copies))
         keys = self.written(answer)
         keys.update(key for g, source, _ in moved for key in self.keys(g, (source,)))
         keys.update(key for use in answer.states for key in self.keys(use.group, use.read))
@@ -78,7 +78,7 @@ class States:
 
     def written(self, answer: Scheduled) -> set[int]:
         """Return the keys of all states that a step writes or copies to."""
-        moved = [*answer.saves, *(c for c in answer.copies if c[0] in self._place)]
+        moved = self._of_states((*answer.saves, *answer.copies))
         keys = {key for g, _, target in moved for key in self.keys(g, (target,))}
         for use in answer.states:
             for _, ids in use.writes:
@@ -87,8 +87,7 @@ class States:
 
     def restore(self, live: Live, answer: Scheduled) -> None:
         """Apply the copies before the step and judge what it reads."""
-        copies = [copy for copy in answer.copies if copy[0] in self._place]
-        self._copy(live, copies)
+        self._copy(live, self._of_states(answer.copies))
         for use in answer.states:
             self._read(live, use, answer.start)
 
@@ -96,7 +95,10 @@ class States:
         """Apply the step's writes, then its saves."""
         for use in answer.states:
             self._write(live, use, answer)
-        self._copy(live, answer.saves)
+        self._copy(live, self._of_states(answer.saves))
+
+    def _of_states(self, copies: Copies) -> Copies:
+        return [copy for copy in copies if copy[0] in self._place]
 
     def _copy(self, live: Live, copies: Copies) -> None:
         if not copies:

@@ -32,6 +32,8 @@ class Steps:
         """Checkpoints since the last inspection whose rows were taken for other states."""
         self.replaceable: set[int] = set()
         """Contents of checkpoints that were made while decoding (S6)."""
+        self.superseded: set[int] = set()
+        """Contents of the blocks behind which checkpoints were frozen since the last inspection."""
 
     def admit(self, live: Live, answer: Scheduled) -> None:
         """Take over what is known of a request once it hit."""
@@ -91,8 +93,12 @@ class Steps:
         self._write(live, answer)
         if layout.states:
             session.states.compute(live, answer)
+        for group, source, destination in answer.saves:
+            if group in layout.attention:
+                session.shadow.copy(source, destination)
         session.progress.encode(live, answer)
         session.progress.checkpoints(live, answer, len(fresh))
+        session.situations.scheduled(live, answer)
         live.computed = answer.stop
         self._note(live, answer)
         if session.profile.sharing == "when_scheduled":
@@ -107,6 +113,7 @@ class Steps:
             whole = answer.hit // layout.unit * layout.unit
             before = whole // size if known is None else len(known[group])
             fresh += [block for block in live.groups[group][before:] if block or layout.single]
+        fresh += [block for block, _ in self._frozen(answer)]
         if layout.states and not layout.separate:
             had = {block for g in layout.states for block in known[g]} if known else set()
             held = {b for step in self._session.steps.values() if step.live is live
@@ -121,9 +128,15 @@ class Steps:
         for group in layout.attention:
             size = layout.groups[group].block_size
             written += live.groups[group][answer.start // size : -(-answer.stop // size)]
+        written += [block for block, _ in self._frozen(answer)]
         if layout.states and not layout.separate:
             written += sorted(self._session.states.written(answer))
         return tuple(written)
+
+    def _frozen(self, answer: Scheduled) -> tuple[tuple[int, int], ...]:
+        """Return (block, group) of the copies that a step makes when it has computed."""
+        attention = self._layout.attention
+        return tuple((block, group) for group, _, block in answer.saves if group in attention)
 
     def _hand_out(self, fresh: Table) -> dict[int, Entry]:
         """Blocks handed out lose their identity; returns those that had one."""
@@ -136,6 +149,11 @@ class Steps:
         self.handed.update(fresh)
         self.victims.update(victims)
         return victims
+
+    def bring_back(self, block: int, entry: Entry) -> None:
+        """A block is filled from the host tier: it is cached again, and loses what it was."""
+        self._hand_out((block,))
+        self._session.ledger.keep_again(block, entry)
 
     def _hand_out_rows(self, answer: Scheduled) -> None:
         """A checkpoint ends when a step writes another state to its row."""
@@ -164,6 +182,7 @@ class Steps:
                 answer.start,
                 answer.stop,
                 frozenset(live.blocks) | copied,
+                answer,
                 sources=copied,
                 drafts=live.drafts,
             )
@@ -181,11 +200,13 @@ class Steps:
             answer.start,
             answer.stop,
             frozenset(touched) | pooled | copied,
+            answer,
             frozenset() if layout.separate else frozenset(session.states.written(answer)),
             copied if layout.separate else copied | sources,
             frozenset(states) if layout.separate else frozenset(),
             live.drafts,
             session.states.saved(live, answer),
+            self._frozen(answer),
         )
 
     # --- the end of a step ---
@@ -210,11 +231,20 @@ class Steps:
             states = tuple(step.held | step.sources)  # whoever released it may wait for them all
             session.fenced.append(Fenced(live.request, states, set(live.steps), sure=False))
         session.experts.computed(step, rows)
+        left = session.live.get(live.request.id) is not live
+        if left and session.profile.in_flight_steps:
+            self._write_late(live, step)
         if drafts:
             self._keep(live, drafts - accepted)
-        if session.live.get(live.request.id) is live:
+        if not left:
             self._finish(step, answer)
         return answer
+
+    def _write_late(self, live: Live, step: Step) -> None:
+        """A step whose request has left wrote until now, whosever its blocks are by now (B6)."""
+        self._write(live, step.answer)
+        if self._layout.states:
+            self._session.states.compute(live, step.answer)
 
     def _end(self, number: int, accepted: int | None, rows: tuple[int, ...]) -> Completed:
         """Say no more than is known: a target without drafts or experts need not know of them."""
@@ -312,7 +342,7 @@ class Steps:
         ledger = self._session.ledger
         block = live.groups[group][index]
         if block == NULL_BLOCK and not self._layout.single:
-            if ledger.has_block(live.prints, index, group):
+            if ledger.in_pool(live.prints, index, group):
                 return
             block = before[group][index]
         if block != NULL_BLOCK:
@@ -323,13 +353,24 @@ class Steps:
         session = self._session
         if not self.may_store(live):
             return
+        frozen = self._freeze(live, step) if session.tails and step.frozen else 0
         for tokens, group, ids in step.saves:
             if tokens > stop:
                 continue
             keys = session.states.keys(group, ids)
-            session.ledger.store_state(keys, live.prints, tokens, group)
+            session.ledger.store_state(keys, live.prints, tokens, group, frozen)
             if tokens > live.prompt:
                 self.replaceable.update(session.ledger.state(live.prints, tokens, group))
+
+    def _freeze(self, live: Live, step: Step) -> int:
+        """A checkpoint inside a unit takes the place of the one before that unit (T6)."""
+        session, layout = self._session, self._layout
+        assert session.tails is not None
+        if start := step.stop // layout.unit * layout.unit:
+            first = layout.full[0]
+            before = start // layout.groups[first].block_size - 1
+            self.superseded.add(session.ledger.key(live.prints, before, first))
+        return session.tails.freeze(live.prints, step.stop, dict(step.frozen))
 
     def was_lost(self, why: str, request: Request, cached: int) -> bool:
         """Tell whether the unit after `cached` was computed before and not stored for this reason.

@@ -73,8 +73,39 @@ class Tails:
         known = (tail.entries.keys() for tail in self._tails if blocks & tail.entries.keys())
         return blocks.union(*known)
 
-    def keep(self, live: Live) -> None:
-        """Take what a request leaves behind its last full unit."""
+    def freeze(self, prints: Fingerprints, stop: int, blocks: dict[int, int]) -> int:
+        """Take copies, block -> group, of what lies behind the last full unit before `stop`.
+
+        Returns the content of the first.
+        """
+        start = stop // self._layout.unit * self._layout.unit
+        entries = {
+            block: self._entry(
+                prints[:stop], start, (group, self._layout.blocks_for(group, stop) - 1)
+            )
+            for block, group in blocks.items()
+        }
+        for block, entry in entries.items():
+            self._ledger.keep(block, entry)
+        self._tails.append(Tail(start, prints[start:stop].copy(), entries))
+        return next(iter(entries.values())).content
+
+    def stands_behind(self, prints: Fingerprints, start: int) -> bool:
+        """Tell whether a tail begins where a request has `start` tokens."""
+        group = self._layout.full[0]
+        last = start // self._layout.groups[group].block_size - 1
+        parent = self._ledger.key(prints, last, group) if start else 0
+        tails = self._here(start)
+        return any(
+            e.parent == parent for t in tails for e in t.entries.values() if e.group == group
+        )
+
+    def left(self, live: Live) -> None:
+        """Take what a request leaves behind its last full unit, unless its steps froze it."""
+        if not self._layout.states:
+            self._keep(live)
+
+    def _keep(self, live: Live) -> None:
         start = live.computed // self._layout.unit * self._layout.unit
         mine = live.prints[start : live.computed]
         if not len(mine):

@@ -102,7 +102,15 @@ class TargetConfig:
     """A hit ends before the first block without expert rows (R3)."""
     partial_blocks: bool = False
     """A hit may end inside a block: what a request leaves in its last block is kept, until one
-    begins like it and is longer. It is copied before it is written (T6)."""
+    begins like it and is longer. It is copied before it is written (T6).
+
+    With states, a step of a prompt that ends inside a block saves its state with a frozen copy of
+    that block (`Scheduled.saves`), and nobody asks for expert rows: the copy would have none.
+    """
+    host_blocks: int = 0
+    """Blocks of a host tier below the pool, with the ids behind it: from `num_blocks` on."""
+    host_policy: str = ""
+    """When blocks are copied to the host tier, one of `Profile.host_policies`."""
 
     @property
     def kernel_size(self) -> int:
@@ -153,9 +161,15 @@ class Scheduled:
     states: tuple[StateUse, ...] = ()
     """One for each `state` group."""
     saves: tuple[tuple[int, int, int], ...] = ()
-    """(group, source block, destination block): checkpoints, copied after the step computed."""
+    """(group, source block, destination block): checkpoints, copied after the step computed.
+
+    In a group with a table over positions: the frozen copy of the block in which one stands.
+    """
     encode: tuple[int, ...] | None = None
     """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
+    moves: tuple[tuple[int, int, int], ...] = ()
+    """(group, source, destination): copies between the pool and the host tier, made since they
+    were last told and before this step reads its hit, in order."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +263,12 @@ class Inspection:
     """Events since the last inspection, oldest first."""
     dropped: tuple[Table, ...] | None = None
     """Per group: blocks (or rows) that lost their identity since the last inspection, for any
-    reason but a reset; None: not reported, and inferred from what is handed out again."""
+    reason but a reset; None: not reported, and inferred from what is handed out again. Blocks of
+    the host tier that hold nothing any more are among them."""
+    moves: tuple[tuple[int, int, int], ...] = ()
+    """As in `Scheduled`; they were made before anything was dropped."""
+    backing_up: int = 0
+    """Blocks of the pool whose copy to the host tier is asked for and not made."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +360,9 @@ class Profile:
     partial_blocks: bool = False
     """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
     Such blocks are evicted before full ones, and no event tells of them."""
+    partial_states: bool = False
+    """`TargetConfig.partial_blocks` may be set where states lie in a pool of their own (T6, S1).
+    Of the checkpoints behind one block, inside the next one included, the last one stays."""
     duplicates: str = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
     reset: str = "always"
@@ -355,6 +377,11 @@ class Profile:
     """The hit equals the longest that the rules allow; False: only never longer."""
     blocks: bool = True
     """It manages blocks of an engine; False: no verb is offered, only `parts` judge it."""
+    host_policies: tuple[str, ...] = ()
+    """Of a host tier that blocks are copied to: `write_through` once they are cached,
+    `write_through_selective` when they are used again, `write_back` when they are evicted."""
+    host_groups: tuple[str, ...] = ("full",)
+    """Kinds of groups that a configuration with a host tier may have."""
     parts: dict[str, str] = field(default_factory=dict)
     """Part of the suites -> `pkg.module:function`, a job that carries out the part's calls on the
     target's own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""

@@ -18,9 +18,10 @@ POISON = 0xA5
 
 
 class _Guarded(NamedTuple):
-    """A buffer of bytes and how much of it lies before and in the tensor."""
+    """A buffer of bytes and how much of it lies on each side of the tensor and in it."""
 
     buffer: torch.Tensor
+    guard: int
     size: int
 
 
@@ -37,22 +38,26 @@ class Source:
         self._guard = GUARD_BYTES if guarded else 0
         self._guarded: list[_Guarded] = []
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised tensor, contiguous, starting at a multiple of 4 KiB in its buffer."""
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, *, reach: int = 0) -> torch.Tensor:
+        """An uninitialised tensor, contiguous, starting at a multiple of 4 KiB in its buffer.
+
+        `reach`: bytes on each side that a wrong kernel may well hit; all of them are canaries.
+        """
         size = int(torch.Size(shape).numel()) * dtype.itemsize
         padded = -(-size // 16) * 16
+        guard = -(-max(reach, self._guard) // GUARD_BYTES) * GUARD_BYTES if self._guard else 0
         buffer = (
-            torch.full((padded + 2 * self._guard,), CANARY, dtype=torch.uint8, device=self.device)
-            if self._guard
+            torch.full((padded + 2 * guard,), CANARY, dtype=torch.uint8, device=self.device)
+            if guard
             else torch.empty(padded, dtype=torch.uint8, device=self.device)
         )
-        if self._guard:
-            self._guarded.append(_Guarded(buffer, size))
-        return buffer[self._guard : self._guard + size].view(dtype).view(tuple(shape))
+        if guard:
+            self._guarded.append(_Guarded(buffer, guard, size))
+        return buffer[guard : guard + size].view(dtype).view(tuple(shape))
 
-    def output(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    def output(self, shape: Sequence[int], dtype: torch.dtype, *, reach: int = 0) -> torch.Tensor:
         """A poisoned tensor: NaN where the dtype has one, else bytes of 0xA5."""
-        return poison(self.empty(shape, dtype))
+        return poison(self.empty(shape, dtype, reach=reach))
 
     def normal(
         self, shape: Sequence[int], dtype: torch.dtype, *, scale: float = 1.0
@@ -91,8 +96,8 @@ class Source:
         """How many bytes outside of the tensors have been changed."""
         return sum(
             int((side != CANARY).sum())
-            for buffer, size in self._guarded
-            for side in (buffer[: self._guard], buffer[self._guard + size :])
+            for buffer, guard, size in self._guarded
+            for side in (buffer[:guard], buffer[guard + size :])
         )
 
 

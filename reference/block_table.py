@@ -44,4 +44,4 @@ def expand(batch: BatchTable, ratio: int) -> BatchTable:
         return batch
     pages = batch[..., None] * np.int32(ratio) + np.arange(ratio, dtype=np.int32)
     wide = (*batch.shape[:-1], batch.shape[-1] * ratio)
-    return pages.reshape(wide).astype(np.int32, copy=False)
+    return pages.reshape(wide)

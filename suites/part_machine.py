@@ -14,6 +14,7 @@ from kvproof.harness.errors import TargetDied
 from kvproof.harness.violation import Violation
 from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
 from kvproof.suites.part import (
+    Arguments,
     Config,
     Draw,
     History,
@@ -42,9 +43,13 @@ class PartMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def step(self, data: Any) -> None:
         """Draw and run one operation."""
-        verb, arguments = self.part.propose(self.history.world, data.draw)
+        verb, arguments = self.propose(data.draw)
         with self.watch.operation():
             self.history.apply(verb, arguments)
+
+    def propose(self, draw: Draw) -> tuple[str, Arguments]:
+        """Draw the next operation."""
+        return self.part.propose(self.history.world, draw)
 
     def teardown(self) -> None:
         """Count what was done."""

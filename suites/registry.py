@@ -10,6 +10,7 @@ from kvproof.suites.cost import part as cost
 from kvproof.suites.experts import part as experts
 from kvproof.suites.explain import part as explain
 from kvproof.suites.hits import part as hits
+from kvproof.suites.http import part as http
 from kvproof.suites.keys import part as keys
 from kvproof.suites.media import part as media
 from kvproof.suites.metrics import part as metrics
@@ -45,6 +46,7 @@ PARTS: tuple[Part, ...] = (
     objects.PART,
     prefixes.PART,
     system.PART,
+    http.PART,
     parity.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""

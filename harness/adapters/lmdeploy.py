@@ -10,8 +10,10 @@ More than one token for a request whose last block is partly filled is the next 
 session: it stops, gets more input and is scheduled like a new one, as `Engine._add_message` does.
 
 Recurrent states (from 0.14): rows are pinned, reserved, published and unpinned in the order of the
-engine's loop. Steps end at block borders where they can, and only states there are saved: those
-that lie inside a block, which 0.16 saves with a copy of that block, are left out.
+engine's loop. From 0.16 on half of the configurations save them wherever a step of a prompt ends,
+inside a block with a frozen copy of it; a request that asks for expert rows never hits such a
+checkpoint, so nobody asks for them there. In the others, where everybody does, steps end at block
+borders where they can, and only states there are saved.
 
 Tables are those of the worker: `get_block_tables`, padded and expanded to kernel blocks by the
 input maker's own functions.
@@ -39,6 +41,7 @@ from kvproof.harness.adapters.lmdeploy_releases import (
     stop_of,
 )
 from kvproof.harness.adapters.lmdeploy_requests import add_sequence, record, recorded
+from kvproof.harness.adapters.lmdeploy_states import States
 from kvproof.harness.adapters.lmdeploy_view import View
 from kvproof.harness.adapters.refusals import off
 from kvproof.harness.errors import UnsupportedVerb
@@ -51,16 +54,12 @@ from kvproof.harness.target import (
     Released,
     Request,
     Scheduled,
-    StateUse,
     Table,
     Target,
     TargetConfig,
 )
 
 __all__ = ["LmdeployTarget", "make_target"]
-
-_STATE = 1
-"""The group of the recurrent states, beside that of the blocks."""
 
 
 class _Step(NamedTuple):
@@ -74,19 +73,21 @@ class LmdeployTarget:
 
     def __init__(self, config: TargetConfig) -> None:
         self.profile = profile()
-        self._size = config.block_size
-        self._interval = config.decode_interval
+        self._size, self._experts = config.block_size, not config.partial_blocks
         self._expand = expander(config)
         self._scheduler = new_scheduler(config)
         self._manager = self._scheduler.block_manager
         self._running: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
-        self._copies: dict[str, set[int]] = {}
+        self._private: dict[str, set[int]] = {}
         """Blocks of running requests that are copies of what the trie had."""
+        self._inside: set[str] = set()
+        """Running requests that hit inside a block: the trie may have none of what follows."""
         self._steps: dict[int, _Step] = {}
         self._last_step = self._last_session = 0
-        self._checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
-        self._view = View(self._scheduler, self._running, self._checkpoints)
+        checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
+        self._view = View(self._scheduler, self._running, checkpoints)
+        self._states = States(checkpoints, self._view, config)
 
     # --- steps ---
 
@@ -95,8 +96,8 @@ class LmdeployTarget:
         if problem := self._problem(request):
             return problem
         self._last_session += 1
-        native = add_sequence(self._scheduler, self._last_session, request)
-        if not self._turn(native, self._budget(0, len(request.tokens), compute)):
+        native = add_sequence(self._scheduler, self._last_session, request, experts=self._experts)
+        if not self._turn(native, self._states.budget(0, len(request.tokens), compute)):
             self._scheduler.end_session(native.session_id)
             return self._no_space(len(request.tokens))
         self._running[request.id] = native
@@ -111,14 +112,6 @@ class LmdeployTarget:
         limits.max_prefill_token_num = UNLIMITED
         self._scheduler.activate_seqs(chosen)
         return native in chosen
-
-    def _budget(self, start: int, known: int, compute: int | None) -> int | None:
-        """Tokens of a step; with states it ends at the last block border that it reaches."""
-        if self._checkpoints is None:
-            return compute
-        stop = known if compute is None else min(known, start + compute)
-        border = stop // self._size * self._size
-        return border - start if border > start else compute
 
     def _problem(self, request: Request) -> Refused | None:
         """What the engine refuses before its scheduler sees a request."""
@@ -140,35 +133,16 @@ class LmdeployTarget:
         self._last_step += 1
         self._steps[self._last_step] = _Step(name, native, stop)
         blocks, tables = self._tables(native)
-        copies = self._copies.setdefault(name, set())
-        copies |= self._view.copies(blocks[0], path(native))
-        if self._checkpoints is None:
-            return Scheduled(self._last_step, hit, start, stop, blocks, tables)
-        row, source = int(native.logical_state), self._checkpoints.restore(native)
-        target = self._saved(name, native, start, stop)
-        return Scheduled(
-            self._last_step, hit, start, stop, blocks, tables,
-            copies=((_STATE, source, row),) if source >= 0 else (),
-            states=(StateUse(_STATE, (row,) if start else (), ((stop, (row,)),)),),
-            saves=((_STATE, row, target),) if target >= 0 else (),
-        )  # fmt: skip
-
-    def _saved(self, name: str, native: Any, start: int, stop: int) -> int:
-        """The row in which the state after `stop` tokens is kept, -1 if it is not."""
-        assert self._checkpoints is not None
-        if stop % self._size or not self._scheduler.cache_config.enable_prefix_caching:
-            return -1
-        if start >= self._prompts[name]:
-            return self._checkpoints.save_decoded(native, self._interval, stop)
-        return self._checkpoints.save(native, stop)
+        self._private.setdefault(name, set()).update(self._view.copies(blocks[0], path(native)))
+        if hit % self._size:
+            self._inside.add(name)
+        moves = self._states.moves(native, start, stop, self._prompts[name])
+        return Scheduled(self._last_step, hit, start, stop, blocks, tables, *moves)
 
     def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
         """(blocks, pages) of each group, as a batch of one has them."""
-        blocks, pages = self._view.table(native), tuple(self._padded([native])[0])
-        if self._checkpoints is None:
-            return (blocks,), (pages,)
-        row = (int(native.logical_state),)
-        return (blocks, row), (pages, row)
+        rows = self._states.rows(native)
+        return (self._view.table(native), *rows), (tuple(self._padded([native])[0]), *rows)
 
     def _padded(self, rows: list[Any]) -> list[list[int]]:
         padded = engine().pad_tables(self._scheduler.get_block_tables(rows))
@@ -191,7 +165,7 @@ class LmdeployTarget:
         if known + len(tokens) == start:
             return Refused("invalid", detail="no token is left to compute")
         stopped = known == start and len(tokens) > 1 and start % self._size
-        if stopped and self._checkpoints is None:
+        if stopped and not self._states:
             return self._next_turn(request_id, native, tokens, compute)
         self._append(native, tokens)
         size, last = chunk(native, self._bounded(request_id, start, known + len(tokens), compute))
@@ -201,11 +175,9 @@ class LmdeployTarget:
         return self._no_space(start + size)
 
     def _bounded(self, name: str, start: int, known: int, compute: int | None) -> int | None:
-        """As `_budget`; while decoding a step ends where a checkpoint is due."""
-        due = (start // self._interval + 1) * self._interval if self._interval else known
-        if self._checkpoints is None or start < self._prompts[name]:
-            return self._budget(start, known, compute)
-        return min(due, known, known if compute is None else start + compute) - start
+        if self._states and start >= self._prompts[name]:
+            return self._states.decoded(start, known, compute)
+        return self._states.budget(start, known, compute)
 
     def _append(self, native: Any, tokens: Table) -> None:
         """More input of a running sequence: what it has not computed yet stays to be computed."""
@@ -230,7 +202,7 @@ class LmdeployTarget:
         if self._turn(native, compute):
             return self._scheduled(name, native, 0)
         if native.num_blocks == 0:  # it was rolled back to nothing
-            del self._running[name], self._copies[name]
+            del self._running[name], self._private[name]
             self._scheduler.end_session(native.session_id)
             return self._no_space(known + len(tokens))
         self._take_back(native, 0, known)
@@ -247,8 +219,7 @@ class LmdeployTarget:
         name, native, stop = self._steps.pop(step)
         if name not in self._running or self._running[name] is not native:
             return Completed(step)
-        if self._checkpoints is not None:
-            self._checkpoints.ran(native)
+        self._states.ran(native)
         native.set_step(stop)
         if experts:
             record(self._scheduler.block_trie, native, experts)
@@ -266,7 +237,9 @@ class LmdeployTarget:
         if native is None:
             return Released()
         blocks, _ = self._tables(native)
-        self._view.ended(self._copies.pop(request_id))
+        private = self._private.pop(request_id)
+        self._view.ended(blocks[0] if request_id in self._inside else private)
+        self._inside.discard(request_id)
         self._scheduler.end_session(native.session_id)
         return Released(blocks)
 
@@ -286,7 +259,7 @@ class LmdeployTarget:
         return Batch((tuple(tuple(row) for row in rows), *self._no_rows()))
 
     def _no_rows(self) -> tuple[tuple[()], ...]:
-        return () if self._checkpoints is None else ((),)
+        return ((),) if self._states else ()
 
     def evict(self, count: int) -> Evicted:
         """Leaves that only the trie holds."""

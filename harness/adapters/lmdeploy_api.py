@@ -96,6 +96,7 @@ _LATER_ACCEPTED = {
         "MultiModalData": "content_hash",
         "SamplingParam": "return_routed_experts",
     },
+    (0, 16): {"NodeStateCheckpoint": "slot step frozen_block_id published"},
 }
 """Release -> the parameters that the adapter passes from then on."""
 
@@ -171,6 +172,7 @@ def _later() -> dict[str, Any]:
         from lmdeploy.pytorch.paging.block_trie import checkpoint_lifecycle
 
         found["Checkpoints"] = checkpoint_lifecycle.StateCheckpointLifecycle
+        found["NodeStateCheckpoint"] = checkpoint_lifecycle.NodeStateCheckpoint
     return found
 
 

@@ -6,7 +6,7 @@ Imported in the engine's environment only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.lmdeploy_api import UNLIMITED, engine, release
 
@@ -89,32 +89,60 @@ def stop_of(native: Any) -> int:
 class Checkpoints:
     """Checkpoints of recurrent states, as the input maker and the loop of the engine use them."""
 
+    class Copies(NamedTuple):
+        """Pairs (source, destination) of rows, and of logical blocks that go with them."""
+
+        rows: tuple[tuple[int, int], ...] = ()
+        blocks: tuple[tuple[int, int], ...] = ()
+
     def __init__(self, scheduler: Any) -> None:
         self._trie = scheduler.block_trie
         self._new = release() >= PACKAGE
         self._native = self._trie.state_checkpoints if self._new else self._trie
 
-    def restore(self, native: Any) -> int:
-        """Pin what a sequence restores from; returns its row, -1 if there is none."""
-        if self._new:
-            self._native.pin_restores([native])
-            return int(native.prefix_cache.restore.slot)
-        self._native.acquire_state_checkpoint_restores([native])
-        return int(native.prefix_cache.restore_state)
+    def restore(self, native: Any) -> Copies:
+        """Pin what a sequence restores from."""
+        row = int(native.logical_state)
+        if not self._new:
+            self._native.acquire_state_checkpoint_restores([native])
+            source = int(native.prefix_cache.restore_state)
+            return self.Copies(((source, row),) if source >= 0 else ())
+        self._native.pin_restores([native])
+        restore = native.prefix_cache.restore
+        if not restore.is_selected:
+            return self.Copies()
+        frozen = [(theirs, own) for own, theirs in self._frozen(native, restore.node)]
+        return self.Copies(((int(restore.slot), row),), tuple(frozen))
 
-    def save(self, native: Any, step: int) -> int:
-        """Reserve a row for the state after `step` tokens of a prompt; -1 if there is none."""
-        if self._new:
-            return int(self._native.reserve_save(native, step=step))
-        return int(self._native.reserve_state_checkpoint_for_seq(native, step=step))
+    def save(self, native: Any, step: int) -> Copies:
+        """Reserve a row, and a block if it lies inside one, for the state after `step` tokens."""
+        row = int(native.logical_state)
+        if not self._new:
+            target = int(self._native.reserve_state_checkpoint_for_seq(native, step=step))
+            return self.Copies(((row, target),) if target >= 0 else ())
+        target = int(self._native.reserve_save(native, step=step))
+        if target < 0:
+            return self.Copies()
+        frozen = self._frozen(native, native.prefix_cache.pending_save.node)
+        return self.Copies(((row, target),), frozen)
 
-    def save_decoded(self, native: Any, interval: int, step: int) -> int:
-        """The same while tokens are decoded."""
-        if self._new:
-            return int(self._native.reserve_decode_save(native, interval, step=step))
-        return int(
-            self._native.reserve_decode_state_checkpoint_for_seq(native, interval, step=step)
+    def _frozen(self, native: Any, node: Any) -> tuple[tuple[int, int], ...]:
+        """(block of the sequence, frozen copy) of a checkpoint inside a block."""
+        checkpoint = node.state_checkpoint
+        if checkpoint.frozen_block_id < 0:
+            return ()
+        own = native.logical_blocks[checkpoint.step // self._trie.block_size]
+        return ((int(own), int(checkpoint.frozen_block_id)),)
+
+    def save_decoded(self, native: Any, interval: int, step: int) -> Copies:
+        """The same while tokens are decoded: at block borders only."""
+        reserve = (
+            self._native.reserve_decode_save
+            if self._new
+            else self._native.reserve_decode_state_checkpoint_for_seq
         )
+        target = int(reserve(native, interval, step=step))
+        return self.Copies(((int(native.logical_state), target),) if target >= 0 else ())
 
     def ran(self, native: Any) -> None:
         """The step has run: what it saved is published, and nothing is pinned any more."""
@@ -130,6 +158,18 @@ class Checkpoints:
     def rows(self) -> set[int]:
         """Rows of published checkpoints."""
         if self._new:
-            found = (node.state_checkpoint for node in nodes(self._trie))
-            return {int(each.slot) for each in found if each is not None and each.published}
+            return {int(each.slot) for each in self._published()}
         return {int(node.state_idx) for node in nodes(self._trie) if node.state_ready}
+
+    def frozen(self) -> list[int]:
+        """Logical blocks that published checkpoints keep for themselves."""
+        if not self._new:
+            return []
+        found = [int(each.frozen_block_id) for each in self._published()]
+        return [block for block in found if block >= 0]
+
+    def _published(self) -> list[Any]:
+        """Of all nodes, the roots included: a prompt shorter than a block ends behind one."""
+        owners = (*self._trie._roots.values(), *nodes(self._trie))
+        found = [node.state_checkpoint for node in owners]
+        return [each for each in found if each is not None and each.published]

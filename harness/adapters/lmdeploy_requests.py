@@ -15,10 +15,10 @@ _PLACES = (1, 1 << 16)
 """A row of the contract is one number of 31 bits: two experts of one layer."""
 
 
-def add_sequence(scheduler: Any, session: int, request: Request) -> Any:
-    """A new session with one sequence; from 0.14 on it asks for its expert rows."""
+def add_sequence(scheduler: Any, session: int, request: Request, *, experts: bool) -> Any:
+    """A new session with one sequence, which from 0.14 on may ask for its expert rows."""
     names = engine()
-    rows = {"return_routed_experts": True} if release() >= STATES else {}
+    rows = {"return_routed_experts": experts} if release() >= STATES else {}
     return scheduler.add_session(session).add_sequence(
         names.np.array(request.tokens, dtype=names.np.int64),
         sampling_param=names.SamplingParam(**rows),

@@ -6,7 +6,7 @@ Imported in the engine's environment only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kvproof.harness.adapters.lmdeploy_api import engine
@@ -27,7 +27,7 @@ class View:
         """Blocks that were in the trie at the last inspection."""
         self._known_rows: set[int] = set()
         self._private: set[int] = set()
-        """Blocks freed since then of which the trie has another copy."""
+        """Blocks freed since then that the trie never had: it has other copies, or none."""
 
     def free(self) -> int:
         """Blocks that nobody has and that are not cached."""
@@ -42,17 +42,19 @@ class View:
         return tuple(map(int, self._scheduler.get_block_tables([native])[0]))
 
     def cached(self) -> set[int]:
-        """Blocks in the trie."""
-        return {self.physical(block_of(node)) for node in nodes(self._trie)}
+        """Blocks in the trie, and those that its checkpoints keep."""
+        frozen = self._checkpoints.frozen() if self._checkpoints else []
+        found = (*frozen, *(block_of(node) for node in nodes(self._trie)))
+        return {self.physical(block) for block in found}
 
     def copies(self, table: Table, path: list[int]) -> set[int]:
         """Blocks of a sequence of which the trie has another copy now."""
         own = zip(table, map(self.physical, path), strict=False)
         return {block for block, shared in own if block != shared}
 
-    def ended(self, copies: set[int]) -> None:
-        """Note which blocks of an ending sequence were copies of what the trie had."""
-        self._private.update(copies)
+    def ended(self, private: Collection[int]) -> None:
+        """Note which blocks of an ending sequence the trie may not have taken over."""
+        self._private.update(private)
 
     def forget(self) -> None:
         """Everything cached is gone, and known to be."""
@@ -98,6 +100,8 @@ class View:
             free._free_blocks[free._num_blocks - free._free_count :].tolist(),
             sorted((name, self.table(req)) for name, req in self._running.items()),
             (self._trie.stats.num_query_tokens, self._trie.stats.num_hit_tokens),
-            sorted(self._checkpoints.rows()) if self._checkpoints else (),
+            sorted((*self._checkpoints.rows(), *self._checkpoints.frozen()))
+            if self._checkpoints
+            else (),
         )
         return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

@@ -19,6 +19,15 @@ Full attention and windows have pools of their own; each gets half of a configur
 Admission asks in each pool for pages that are free or evictable after the hit is locked. SGLang's
 `PrefillAdder` also reserves room for output, and refuses what would fill the pool exactly.
 
+The host tier (HiCache) of 0.5.23 lies below full attention and windows, which have a pool each
+there. The tree, `HybridCacheController` with its transfer engine, and the host pools are SGLang's
+own; streams, events, pinned memory and the two copy kernels of its stock setting (`kernel`,
+`page_first`) are replaced. A copy to the host is submitted when a step is done and made as late as
+events allow: it takes one step, two or three, by the size of the host tier, and nothing runs in
+another thread. A load is made when the step's layers wait for it. Where there is no room the
+scheduler waits until all transfers are over. All three write policies are driven. What SGLang has
+fixed at ten tokens, the least that is loaded back, is one here.
+
 Which tree core runs is SGLang's own choice, in 0.5.23 the one in Rust by default:
 SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python takes the other.
 
@@ -35,6 +44,7 @@ from typing import Any
 from kvproof.harness.adapters.refusals import off
 from kvproof.harness.adapters.sglang_api import check_drift, engine
 from kvproof.harness.adapters.sglang_calls import batch, calls
+from kvproof.harness.adapters.sglang_host import Host
 from kvproof.harness.adapters.sglang_pools import new_cache, shares
 from kvproof.harness.adapters.sglang_profile import UNSUPPORTED, profile
 from kvproof.harness.adapters.sglang_states import States
@@ -68,7 +78,8 @@ class SglangTarget:
         self._rows = self._cache.req_to_token_pool
         self._allocator = self._cache.token_to_kv_pool_allocator
         self._states = States(self._cache, config)
-        self._view = View(self._cache, config, self._states)
+        self._host = Host(self._cache, config)
+        self._view = View(self._cache, config, self._states, self._host)
         self._running: dict[str, Any] = {}
         self._retracted: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
@@ -90,17 +101,37 @@ class SglangTarget:
             native = self._native(request)
         if self._states.full(len(self._running)):
             return Refused("no_space", detail="as many requests run as there may")
-        hit = self._calls.match(native, self._cache)
-        total = len(request.tokens)
-        stop = hit + _limited(total - hit, compute)
-        stop = self._states.end(hit, stop, total, total, first=True)
-        if refused := self._no_space(hit, stop):
-            self._calls.let_go(native, self._cache)
-            self._states.let_go(native)
-            return refused
+        self._host.check()
+        found = self._match(native, compute)
+        if isinstance(found, Refused) and self._host.settle():
+            found = self._match(native, compute)
+        if isinstance(found, Refused):
+            return found
         self._retracted.pop(request.id, None)
-        self._running[request.id], self._prompts[request.id] = native, total
-        return self._scheduled(native, hit, stop, hit)
+        self._running[request.id] = native
+        self._prompts[request.id] = len(request.tokens)
+        return self._scheduled(native, *found, found[0])
+
+    def _match(self, native: Any, compute: int | None) -> tuple[int, int] | Refused:
+        """Return the hit, part of which may have to be loaded from the host, and the step's end."""
+        there = self._calls.match(native, self._cache)
+        hit = there + self._host.promised(native)
+        windows = self._host.windows(native)
+        refused = self._no_space(there, self._first_end(native, hit, compute), hit, windows)
+        if refused is None:
+            loaded = there + self._host.load(native)
+            stop = self._first_end(native, loaded, compute)
+            refused = self._no_space(loaded, stop)
+        if refused is None:
+            return loaded, stop
+        self._calls.let_go(native, self._cache)
+        self._states.let_go(native)
+        return refused
+
+    def _first_end(self, native: Any, start: int, compute: int | None) -> int:
+        total = len(native.full_untruncated_fill_ids)
+        stop = start + _limited(total - start, compute)
+        return self._states.end(start, stop, total, total, first=True)
 
     def _problem(self, request: Request) -> Refused | None:
         """What the engine refuses before its scheduler sees a request."""
@@ -153,8 +184,12 @@ class SglangTarget:
     def _pages(self, tokens: int) -> int:
         return -(-tokens // self._page)
 
-    def _no_space(self, start: int, stop: int) -> Refused | None:
-        needed, room = self._pages(stop) - self._pages(start), min(self._view.room())
+    def _no_space(self, start: int, stop: int, hit: int = 0, windows: int = 0) -> Refused | None:
+        """Of the `hit` behind `start`, windows need no more than is loaded of them."""
+        needed = self._pages(stop) - self._pages(start)
+        beside = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
+        each = zip((needed, beside), self._view.room(), strict=False)
+        needed, room = max(each, key=lambda pair: pair[0] - pair[1])
         if needed <= room and (start or self._rows.free_slots):
             return None
         detail = f"{needed} pages needed, {room} free or evictable"
@@ -162,6 +197,7 @@ class SglangTarget:
 
     def _scheduled(self, native: Any, start: int, stop: int, hit: int) -> Scheduled:
         computed = self._calls.kv(native).kv_committed_len
+        self._host.start()
         alone = self._states.group >= 0 or start == len(native.full_untruncated_fill_ids) - 1
         decoding = computed >= self._prompts[native.rid] and alone
         made = batch(native, self._cache, start, stop, decoding=decoding)
@@ -172,8 +208,10 @@ class SglangTarget:
         passed = self._states.prepare(native, made, start, stop)
         self._last_step += 1
         self._steps[self._last_step] = native
-        tables = self._view.tables(native)
-        return Scheduled(self._last_step, hit, start, stop, tables, tables, **passed._asdict())
+        tables, told = self._view.tables(native), passed._asdict()
+        self._host.attend()
+        moves = self._host.moves()
+        return Scheduled(self._last_step, hit, start, stop, tables, tables, moves=moves, **told)
 
     def extend(
         self,
@@ -188,6 +226,7 @@ class SglangTarget:
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
+        self._host.check()
         start, known = self._start(native), len(native.output_ids)
         native.output_ids.extend(tokens)
         self._calls.refresh(native)
@@ -195,6 +234,8 @@ class SglangTarget:
         stop = start + _limited(total - start, compute)
         stop = self._states.end(start, stop, self._prompts[request_id], total, first=False)
         refused = self._no_space(start, stop)
+        if refused is not None and self._host.settle():
+            refused = self._no_space(start, stop)
         if stop == start:
             refused = Refused("invalid", detail="no token is left to compute")
         if refused is None:
@@ -220,6 +261,7 @@ class SglangTarget:
             return Completed(step)
         self._states.ran(native)
         self._calls.publish(native, self._cache)
+        self._host.submit()
         tables = self._view.tables(native)
         return Completed(step, tables, tables)
 
@@ -241,6 +283,7 @@ class SglangTarget:
         tables = self._view.tables(native)
         native.finished_reason = reason(native)
         self._calls.release(native, self._cache, publish=True)
+        self._host.submit()
         return Released(tables)
 
     def preempt(self, request_id: str) -> Released:
@@ -268,6 +311,7 @@ class SglangTarget:
         """As `flush_cache`, which waits for an idle scheduler."""
         if self._running:
             return Refused("busy", detail=f"{len(self._running)} requests are running")
+        self._host.settle()
         self._cache.reset()
         self._rows.clear()
         self._allocator.clear()
@@ -312,4 +356,16 @@ def make_target(config: TargetConfig) -> Target:
     if ("state" in kinds) != bool(config.state_rows):
         reason = UNSUPPORTED["state_blocks"]
         raise ValueError(f"groups {kinds} with {config.state_rows} rows of states: {reason}")
+    _check_host(config)
     return SglangTarget(config)
+
+
+def _check_host(config: TargetConfig) -> None:
+    if not config.host_blocks:
+        return
+    if config.host_policy not in profile().host_policies:
+        raise ValueError(f"host_policy {config.host_policy!r}: one of {profile().host_policies}")
+    if config.state_rows:
+        raise ValueError(f"host_blocks with states: {UNSUPPORTED['host tier below states']}")
+    if config.host_blocks < len(config.layout):
+        raise ValueError(f"host_blocks {config.host_blocks}: each group needs one")

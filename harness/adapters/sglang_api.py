@@ -66,11 +66,18 @@ _IMPORTS = {
     },
     "0.5.23": {
         "managers.mm_utils": "pad_mm_tokens",
+        "mem_cache.base_prefix_cache": "InitLoadBackParams",
+        "mem_cache.l2_transfer": "L2TransferEngine",
+        "mem_cache.memory_pool": "MHATokenToKVPool",
+        "mem_cache.pool_host.base": "host_memory_budget_scope",
+        "mem_cache.pool_host.common": "ALLOC_MEMORY_FUNCS alloc_with_host_register",
+        "mem_cache.pool_host.mha": "MHATokenToKVPoolHost",
+        "managers.cache_controller": "LayerDoneCounter",
         "mem_cache.allocation": "alloc_for_decode alloc_for_extend",
         "mem_cache.common": "checkpoint_kv_cache",
         "mem_cache.unified_cache.components": "ComponentType",
         "mem_cache.unified_radix_cache": "UnifiedRadixCache",
-        "runtime_context": "get_server_args",
+        "runtime_context": "get_memory get_server_args",
     },
 }
 
@@ -99,6 +106,26 @@ _OF_RELEASE: Mapping[str, Mapping[str, str]] = {
         "UnifiedRadixCache.unlock": "self lock",
         "UnifiedRadixCache.full_evictable_size": "self",
         "UnifiedRadixCache.swa_protected_size": "self",
+        "UnifiedRadixCache.init_hicache": "self server_args params",
+        "UnifiedRadixCache.init_load_back": "self params",
+        "UnifiedRadixCache.check_hicache_events": "self",
+        "UnifiedRadixCache.flush_pending_backups": "self",
+        "UnifiedRadixCache.ready_to_load_host_cache": "self",
+        "UnifiedRadixCache.inc_host_lock_ref": "self node_id",
+        "UnifiedRadixCache.dec_host_lock_ref": "self node_id params",
+        "UnifiedRadixCache.path_device_indices": "self node",
+        "L2TransferEngine.__init__": "self io_backend",
+        "L2TransferEngine.submit_device_to_host": "self transfers",
+        "MHATokenToKVPoolHost.backup_from_device_all_layer": (
+            "self device_pool host_indices device_indices io_backend"
+        ),
+        "MHATokenToKVPoolHost.load_to_device_per_layer": (
+            "self device_pool host_indices device_indices layer_id io_backend is_draft"
+        ),
+        "alloc_with_host_register": (
+            "dims dtype device pin_memory allocator registration_granularity_bytes"
+        ),
+        "LayerDoneCounter.wait_until": "self threshold",
         "SchedulerBatchResultProcessor._mamba_prefix_cache_update": (
             "self req batch result i known_boundary"
         ),
@@ -183,6 +210,18 @@ _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 }
 """What the adapter reads or sets on the engine's objects."""
 
+_HOST = {
+    "hosted": (
+        "tree_core ongoing_write_through ongoing_load_back load_back_threshold shutdown "
+        "cache_controller.write_queue cache_controller.layer_done_counter.set_consumer "
+        "cache_controller.l2_transfer_engine.device_to_host_stream "
+        "cache_controller.l2_transfer_engine.host_to_device_stream "
+        "cache_controller.mem_pool_host.anchor_entry.host_pool.slot_used"
+    ),
+    "request": "best_match_node host_hit_length host_loaded_length needs_host_load_back",
+}
+"""The same of a cache with a host tier."""
+
 _POOLS = {
     "cache.token_to_kv_pool_allocator": (
         "full_attn_allocator.free_pages swa_attn_allocator.free_pages full_to_swa_index_mapping "
@@ -256,6 +295,7 @@ def drift() -> tuple[str, ...]:
     return (
         *signature_drift(found, _SIGNATURES, _ACCEPTED),
         *attribute_drift(_objects(), {**_ATTRIBUTES[version()], **_POOLS}),
+        *attribute_drift(_objects(), _HOST if unified() else {}),
     )
 
 
@@ -268,7 +308,13 @@ def _objects() -> SimpleNamespace:
         cache=new(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
         states=new(TargetConfig(num_blocks=7, block_size=1, groups=beside, state_rows=9)),
         request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
+        **({"hosted": new(_hosted())} if unified() else {}),
     )
+
+
+def _hosted() -> TargetConfig:
+    policy = "write_through"
+    return TargetConfig(num_blocks=7, block_size=2, host_blocks=3, host_policy=policy)
 
 
 def _pools() -> Any:

@@ -9,9 +9,10 @@ from functools import cache
 from typing import Any
 
 from kvproof.harness.adapters.sglang_api import engine, grid, publish, unified
+from kvproof.harness.adapters.sglang_host import attach
 from kvproof.harness.target import TargetConfig
 
-MOST_REQUESTS = 64
+MOST_REQUESTS = 512
 """Rows of the table from requests to slots: more than any test case has at once."""
 
 
@@ -43,7 +44,9 @@ def new_cache(config: TargetConfig) -> Any:
         sliding_window_size=window(config) or None,
         enable_mamba_extra_buffer=bool(config.state_rows) and config.prefix_caching,
     )
-    return (_unified if unified() else _legacy)(parameters, states=bool(config.state_rows))
+    cache = (_unified if unified() else _legacy)(parameters, states=bool(config.state_rows))
+    attach(cache, parameters, config)
+    return cache
 
 
 def _rows(config: TargetConfig) -> Any:
@@ -85,12 +88,28 @@ def _allocator(config: TargetConfig, rows: Any) -> Any:
     """One pool of slots, or one for full attention and one for windows."""
     names, page = engine(), config.block_size
     full, windows = (share * page for share in shares(config))
-    rest = (names.torch.bfloat16, "cpu", _beside_states(full, page, rows), False)
+    memory = _below_host(full, page) if config.host_blocks else _beside_states(full, page, rows)
+    rest = (names.torch.bfloat16, "cpu", memory, False)
     if windows:
         return _two_pools(full, windows, page)
     if page == 1:
         return names.TokenToKVPoolAllocator(full, *rest)
     return names.PagedTokenToKVPoolAllocator(full, page, *rest)
+
+
+def _below_host(full: int, page: int) -> Any:
+    """The memory that is copied to the host and back."""
+    names = engine()
+    return names.MHATokenToKVPool(
+        size=full,
+        page_size=page,
+        dtype=names.torch.bfloat16,
+        head_num=1,
+        head_dim=1,
+        layer_num=1,
+        device="cpu",
+        enable_memory_saver=False,
+    )
 
 
 def _beside_states(full: int, page: int, rows: Any) -> Any:

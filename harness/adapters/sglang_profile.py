@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from kvproof.harness.adapters.sglang_api import unified, version
+from kvproof.harness.adapters.sglang_host import POLICIES
 from kvproof.harness.adapters.sglang_states import REQUEST_ROWS
 from kvproof.harness.target import Profile
 
@@ -31,12 +32,17 @@ UNSUPPORTED = {
     "state_blocks": "a state is one slot of a pool of its own",
     "draft_groups": "drafts of EAGLE turn tokens into pairs, for all groups at once",
     "partial_blocks": "keys end at whole pages",
+    "host tier below states": (
+        "rows of states are copied by kernels of their own, for which nothing stands in"
+    ),
+    "storage below the host": "pages are read and written by threads, in an order of their own",
     "span_clamp": "a match may end inside a span, the encoder runs again for it",
     "encode": "the encoder's own cache decides which spans it computes",
 }
 """Capability -> why it is off, in every release."""
 
 _BEFORE_UNIFIED = {
+    "host_policies": "its HiRadixCache, which 0.5.21 removed, is not driven",
     "states in larger pages": (
         "a prompt of whole pages that comes twice leaves an empty node, and the eviction that "
         "meets it ends the process (sglang#28692): pages of one token are judged"
@@ -70,5 +76,7 @@ def profile() -> Profile:
         behind_windows="freed",
         reset="idle",
         eviction_order="undeclared",
+        host_policies=POLICIES if unified() else (),
+        host_groups=("full", "window"),
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
     )

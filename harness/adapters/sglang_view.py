@@ -12,6 +12,7 @@ from typing import Any
 
 from kvproof.harness.adapters.sglang_api import engine, unified
 from kvproof.harness.adapters.sglang_calls import calls
+from kvproof.harness.adapters.sglang_host import Host
 from kvproof.harness.adapters.sglang_pools import shares, window
 from kvproof.harness.adapters.sglang_states import States
 from kvproof.harness.target import Inspection, Table, TargetConfig, Usage
@@ -23,8 +24,8 @@ Place = tuple[int, int, int]
 class View:
     """Reads one cache."""
 
-    def __init__(self, cache: Any, config: TargetConfig, states: States) -> None:
-        self._cache, self._states = cache, states
+    def __init__(self, cache: Any, config: TargetConfig, states: States, host: Host) -> None:
+        self._cache, self._states, self._host = cache, states, host
         self._page = config.block_size
         self._shares = shares(config)
         self._window = window(config)
@@ -146,16 +147,49 @@ class View:
         return [(pools.available_size(), *_sizes(cache, "full"))]
 
     def inspect(self, running: Mapping[str, Any]) -> Inspection:
-        """Counts by the engine's own counters, each from another place."""
+        """Counts by the engine's own counters, each from another place.
+
+        What only a transfer in flight has locked counts as cached: nobody holds it.
+        """
         counts, page = self._counts(), self._page
         own = [self._own(request) for request in running.values()]
+        locked = self._locked_by_transfers(running)
+        waiting = sum(map(len, locked))
         usage = Usage(
             sum(self._shares),
             sum(free // page for free, _, _ in counts),
-            sum(protected // page for _, _, protected in counts) + sum(map(len, own)),
-            sum(evictable // page for _, evictable, _ in counts),
+            sum(protected // page for _, _, protected in counts) + sum(map(len, own)) - waiting,
+            sum(evictable // page for _, evictable, _ in counts) + waiting,
         )
-        return Inspection(usage, self._digest(running), dropped=self._dropped(own))
+        moves, digest = self._host.moves(), self._digest(running, locked)
+        return Inspection(
+            usage,
+            digest,
+            dropped=self._dropped(own),
+            moves=moves,
+            backing_up=self._host.backing_up(),
+        )
+
+    def _locked_by_transfers(self, running: Mapping[str, Any]) -> list[set[int]]:
+        """Pages of each pool's tree that are locked, and that no request has."""
+        if not self._host.there:
+            return []
+        found, slots = [], sorted(self._host.locked())
+        for windows in (False, True)[: 1 + bool(self._window)]:
+            kinds = [self._walk(windows=windows, unlocked=unlocked) for unlocked in (False, True)]
+            places = [self._ids([at[0] for at in each], windows=windows) for each in kinds]
+            locked = set(places[0]) - set(places[1])
+            mine = {page for each in running.values() for page in self._from_tree(each, windows)}
+            found.append(set(self._ids(slots, windows=windows)) & locked - mine)
+        return found
+
+    def _ids(self, slots: list[int], *, windows: bool) -> list[int]:
+        return self._window_pages(slots) if windows else [slot // self._page for slot in slots]
+
+    def _from_tree(self, request: Any, windows: bool) -> Table:  # noqa: FBT001 - passed on
+        if windows:
+            return self._windows(request)
+        return self._full(request)[: -(-calls().kv(request).cache_protected_len // self._page)]
 
     def _own(self, request: Any) -> list[int]:
         """Pages of both pools that are a request's own, not the tree's."""
@@ -170,6 +204,8 @@ class View:
             now = pages | {page for page in mine if (page > border) == bool(pool)}
             found.append(tuple(sorted(self._known[pool] - now)))
             self._known[pool] = now
+        if self._host.there:
+            found = [up + down for up, down in zip(found, self._host.dropped(), strict=False)]
         found_by_group = [*zip(self._places, found, strict=False), *self._dropped_states()]
         return tuple(table for _, table in sorted(found_by_group))
 
@@ -190,18 +226,27 @@ class View:
     def forget(self) -> None:
         """Everything was reset."""
         self._known, self._kept = [set(), set()], set()
+        self._host.forget()
 
-    def _digest(self, running: Mapping[str, Any]) -> str:
+    def _digest(self, running: Mapping[str, Any], locked: list[set[int]]) -> str:
         """Slots of the tree with their places and locks, free pages in order, rows.
 
         Left out is recency, which a match refreshes, and where nodes are split.
         """
         kinds = [(windows, unlocked) for windows in ((False, True) if self._window else (False,))
                  for unlocked in (False, True)]  # fmt: skip
-        walks = [sorted(self._walk(windows=w, unlocked=u)) for w, u in kinds]
+        walks = [self._walk(windows=w, unlocked=u) for w, u in kinds]
+        for place, pages in enumerate(locked):
+            everything = walks[2 * place]
+            ids = self._ids([at[0] for at in everything], windows=bool(place))
+            walks[2 * place + 1] += [
+                at for at, page in zip(everything, ids, strict=True) if page in pages
+            ]
         rows = sorted((name, self.tables(request)) for name, request in running.items())
         states = (sorted(self._states.cached()), self._states.free())
-        state = (walks, self._free(), rows, len(self._rows.free_slots), states)
+        host = sorted(self._host.used())
+        found = [sorted(walk) for walk in walks]
+        state = (found, self._free(), rows, len(self._rows.free_slots), states, host)
         return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
     def _free(self) -> list[list[int]]:

@@ -95,7 +95,8 @@ def _missing(fault: Fault) -> str:
     if fault.suite == KERNELS:
         absent = [name for name in ("torch", "triton") if not find_spec(name)]
         return f"{' and '.join(absent)} not installed" if absent else ""
-    return "" if fault.suite == "cache" else find(fault.suite).missing()
+    elsewhere = fault.suite == "cache" or fault.target != "reference"
+    return "" if elsewhere else find(fault.suite).missing()
 
 
 def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> None:

@@ -31,7 +31,10 @@ DTYPES = {
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Random rows to read, row 0 among them, so that copying it shows; others are poison."""
+    """Random rows to read, row 0 among them, so that copying it shows; others are poison.
+
+    Around the pools lie rows of canaries: padding that is taken for a row is read or written there.
+    """
     pairs, padding = int(case["pairs"]), int(case["padding"])
     rows = 2 * pairs + 2
     order = 1 + source.permutation(rows - 1)
@@ -52,7 +55,7 @@ def make(case: Case, source: Source) -> Problem:
 def _pool(case: Case, name: str, rows: int, used: torch.Tensor, source: Source) -> torch.Tensor:
     dtype = DTYPES[str(case["dtype"])]
     layers, size = int(case["layers"]), int(case[f"{name}_elements"])
-    pool = source.output((layers, rows, size), dtype)
+    pool = source.output((layers, rows, size), dtype, reach=size * dtype.itemsize)
     # As bytes: a copy of values may change the bits of a NaN.
     content = source.bytes((layers, used.numel(), size * dtype.itemsize))
     pool.view(torch.uint8)[:, used.long()] = content

@@ -109,12 +109,19 @@ class EngineLoop:
 
     # --- the thread ---
 
+    def turn(self) -> None:
+        """Do what was asked for, wait for it if there is nothing else, then take one step.
+
+        The thread does nothing else; without `start`, whoever owns the engine may call it.
+        """
+        self._obey()
+        if self._engine.busy and not self._stopping:
+            self._step()
+
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._obey()
-                if self._engine.busy and not self._stopping:
-                    self._step()
+                self.turn()
         except Exception as error:
             LOG.exception("the engine has died")
             self._die(error)

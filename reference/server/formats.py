@@ -83,7 +83,7 @@ class Format:
             choice["message"] = {"role": "assistant", "content": piece.text, "refusal": None}
         else:
             choice["text"] = (self._echo(index) if first else "") + piece.text
-        choice["logprobs"] = self._logprobs(index, piece)
+        choice["logprobs"] = self._logprobs(index, piece, first=first)
         return choice | self._extras(index, piece, first=first)
 
     def _extras(self, index: int, piece: Piece, *, first: bool) -> Json:
@@ -109,15 +109,14 @@ class Format:
 
     # --- log-probabilities ---
 
-    def _logprobs(self, index: int, piece: Piece) -> Json | None:
+    def _logprobs(self, index: int, piece: Piece, *, first: bool) -> Json | None:
         if self.asked.wishes.top_logprobs is None:
             return None
         if self._chat:
             return {"content": [self._chat_score(each) for each in piece.scores], "refusal": None}
         scores: list[Score | int] = [*piece.scores]
-        if piece.prompt_scores:
-            first = self._prepared[index].tokens[0]
-            scores = [first, *piece.prompt_scores, *scores]
+        if first and self.asked.wishes.prompt_logprobs:
+            scores = [self._prepared[index].tokens[0], *piece.prompt_scores, *scores]
         return self._completion_scores(index, scores)
 
     def _chat_score(self, score: Score) -> Json:

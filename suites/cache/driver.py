@@ -72,9 +72,9 @@ class Driver:
     def compute_rest(self, name: str, *, routed: bool | None = None) -> bool:
         """Go on where a step was cut short, at a checkpoint or before a span; tell if it got on."""
         self.drain(routed=routed)
-        while self.pending(name):
+        while pending := self.pending(name):
             self.apply(ops.Extend(name))
-            if not self.session.steps:
+            if self.pending(name) == pending:
                 return False  # it was refused
             self.drain(routed=routed)
         return name in self.session.live

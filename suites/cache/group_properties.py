@@ -45,6 +45,26 @@ FULL = (
         oracle=BRUTE_FORCE,
     ),
     _full(
+        "backups_copy_what_is_cached",
+        ("G10", "C8"),
+        "what is copied to the host tier is in the cache when the copy is made, however late",
+        (
+            "a block is backed up to the host",
+            "a request is admitted while a backup is in flight",
+            "a request ends while a backup is in flight",
+            "a host block is evicted",
+        ),
+        needs="host_policies",
+        oracle=SHADOW,
+    ),
+    _full(
+        "loads_read_what_the_host_keeps",
+        ("C8", "G10"),
+        "what is loaded back was copied to the host tier, and not given back there since",
+        ("a block is only on the host", "a hit goes on in the host tier"),
+        needs="host_policies",
+    ),
+    _full(
         "partial_blocks_are_copied_before_they_are_written",
         ("T6",),
         "a request that hits part of a block goes on in a copy of its own",

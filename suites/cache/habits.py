@@ -100,6 +100,29 @@ def slide(driver: Driver) -> None:
     driver.serve(replace(request, id=driver.prompts.name()), driver.unit)
 
 
+def cut_back(driver: Driver) -> None:
+    """Serve a prompt, evict what it left behind first, and serve some of its beginnings."""
+    request = driver.prompts.plain(4)
+    driver.serve(request)
+    if driver.profile.evict:
+        driver.apply(ops.Evict(driver.draw(st.integers(1, 4))))
+    for _ in range(3):
+        end = driver.draw(st.integers(min(driver.unit, len(request.tokens)), len(request.tokens)))
+        driver.serve(Request(driver.prompts.name(), request.tokens[:end]))
+
+
+def come_back(driver: Driver) -> None:
+    """Serve prompts that together need more than the pool, and begin with the first again."""
+    first = driver.prompts.plain(3)
+    driver.serve(first)
+    for _ in range(driver.draw(st.integers(1, 3))):
+        driver.serve(driver.prompts.plain(3))
+    for _ in range(2):
+        end = driver.draw(st.integers(1, len(first.tokens)))
+        rest = driver.prompts.tokens(driver.draw(st.integers(1, driver.unit)))
+        driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
+
+
 def overlap(driver: Driver) -> None:
     """Schedule step after step of a prompt before the first of them has run."""
     request = driver.prompts.plain(4)
@@ -112,6 +135,22 @@ def overlap(driver: Driver) -> None:
             break  # it was refused
     driver.compute_rest(request.id)
     driver.finish(request.id)
+
+
+def chop(driver: Driver) -> None:
+    """Compute a prompt in steps that end anywhere, and go on from it in another request."""
+    request = driver.prompts.plain(4, beyond=driver.draw(st.integers(1, driver.unit)))
+    driver.drain()
+    driver.admit(request, driver.unit)
+    while pending := driver.pending(request.id):
+        driver.drain()
+        driver.extend(request.id, compute=driver.draw(st.integers(1, 2 * driver.unit)))
+        if driver.pending(request.id) == pending:
+            break  # it was refused
+    driver.drain()
+    driver.finish(request.id)
+    longer = request.tokens + driver.prompts.tokens(1)
+    driver.serve(Request(driver.prompts.name(), longer))
 
 
 def leave(driver: Driver) -> None:
@@ -183,6 +222,23 @@ def cut_spans(driver: Driver) -> None:
     driver.serve(request)
     for _ in range(2):
         driver.serve(driver.prompts.fork(request))
+
+
+def narrate(driver: Driver) -> None:
+    """Generate over the end of a block with spans; serve that again, and with the spans moved."""
+    if not driver.profile.spans or driver.unit < 3:
+        return
+    request = driver.prompts.crowded()
+    if not driver.run(request):
+        return
+    driver.extend(request.id, driver.prompts.tokens(driver.unit))
+    driver.compute_rest(request.id)
+    longer = driver.session.live[request.id].request
+    driver.finish(request.id)
+    driver.serve_again(longer)
+    moved = tuple(replace(span, start=span.start + 1) for span in longer.spans)
+    if len(longer.tokens) > len(request.tokens):
+        driver.serve_again(replace(longer, spans=moved))
 
 
 def continue_inside(driver: Driver) -> None:

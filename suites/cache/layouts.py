@@ -32,6 +32,14 @@ class Wish(NamedTuple):
     """Expert rows are required more often than not."""
     most_units: int = 6
     """Units of the largest pool."""
+    least_size: int = 1
+    """Tokens of the smallest block, if the target takes larger ones."""
+    across: bool = False
+    """Half of the time chunks of local attention begin inside blocks, beside full attention."""
+    host: bool = False
+    """There is a host tier."""
+    inside: bool = False
+    """Partial blocks are kept, also with states, and blocks have several tokens."""
 
 
 ANYTHING = Wish()
@@ -50,8 +58,12 @@ def one_group(
     least_size: int = 1,
     most_units: int = MAX_BLOCKS,
     partial_blocks: bool = False,
+    host: bool = False,
 ) -> TargetConfig:
-    """Draw a pool of 2 to `most_units` blocks, of `least_size` tokens if the target takes it."""
+    """Draw a pool of 2 to `most_units` blocks, of `least_size` tokens if the target takes it.
+
+    Below it there may be a `host` tier, larger or smaller than the pool.
+    """
     sizes = sorted(profile.block_sizes)
     sizes = [size for size in sizes if size >= least_size] or sizes
     size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
@@ -61,8 +73,10 @@ def one_group(
         num_blocks=draw(st.integers(2, most_units)) + 1,  # and the null block
         block_size=size,
         kernel_block_size=size // ratio if ratio > 1 else 0,
-        prefix_caching=draw(st.integers(0, 15)) != 15,
+        prefix_caching=host or draw(st.integers(0, 15)) != 15,
         partial_blocks=partial_blocks,
+        host_blocks=draw(st.integers(1, 2 * most_units)) if host else 0,
+        host_policy=draw(st.sampled_from(profile.host_policies)) if host else "",
     )
 
 
@@ -73,6 +87,17 @@ def any_layout(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> T
         return draw(several(profile, wish=wish))
     config = draw(one_group(profile, most_units=min(MAX_BLOCKS, wish.most_units)))
     return replace(config, require_experts=_strict(draw, profile, wish))
+
+
+@st.composite
+def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
+    """Draw a pool with a host tier below it, and of the kinds of groups those that may be there."""
+    kinds = profile.host_groups
+    layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
+    if "window" in kinds and draw(st.booleans()):
+        able = replace(profile, groups=kinds, layouts=layouts)
+        return draw(several(able, wish=Wish(kind="window", host=True)))
+    return draw(one_group(profile, most_units=7, host=True))
 
 
 @st.composite
@@ -94,7 +119,11 @@ def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> Targ
         state_rows=_rows(draw, profile) if separate else 0,
         decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
         require_experts=strict,
-        partial_blocks=_may_be_partial(profile, groups) and not strict and draw(st.booleans()),
+        partial_blocks=(
+            _may_be_partial(profile, groups) and not strict and (wish.inside or draw(st.booleans()))
+        ),
+        host_blocks=draw(st.integers(len(groups), 2 * blocks)) if wish.host else 0,
+        host_policy=draw(st.sampled_from(profile.host_policies)) if wish.host else "",
     )
 
 
@@ -110,6 +139,8 @@ def _strict(draw: st.DrawFn, profile: Profile, wish: Wish) -> bool:
 
 
 def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
+    if any(group.kind == "state" for group in groups):
+        return profile.partial_states
     whole = any(group.kind != "full" or group.draft for group in groups)
     return profile.partial_blocks and not whole
 
@@ -117,6 +148,8 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
 def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
     """Full attention more often than the others, and what is wished for at any place."""
     anything = not profile.layouts
+    if wish.across and draw(st.booleans()) and _beside_full(profile):
+        return _across(draw, profile)
     if wish.draft and anything and "full" in profile.groups and draw(st.booleans()):
         size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
         return Group("full", size), Group("full", size, draft=True)
@@ -126,6 +159,11 @@ def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
         kinds = list(draw(st.sampled_from(fitting)))
     if "state" in kinds and profile.state_block_sizes:
         profile = replace(profile, block_sizes=profile.state_block_sizes)
+    if wish.inside:
+        large = tuple(size for size in profile.block_sizes if size > 1)
+        profile = replace(profile, block_sizes=large or profile.block_sizes)
+    larger = tuple(size for size in profile.block_sizes if size >= wish.least_size)
+    profile = replace(profile, block_sizes=larger or profile.block_sizes)
     sizes = _sizes(draw, profile, len(kinds))
     unit = lcm(*sizes)
     groups = [
@@ -136,6 +174,19 @@ def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
     if all(group.draft for group in groups):
         groups[0] = replace(groups[0], draft=False)
     return tuple(groups)
+
+
+def _beside_full(profile: Profile) -> bool:
+    return not profile.layouts or ("full", "chunk") in profile.layouts
+
+
+def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
+    """Draw local attention whose chunks begin inside blocks, beside full attention."""
+    small = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
+    size = draw(st.sampled_from(small[:2] or [min(profile.block_sizes)]))
+    lengths = range(profile.least_window, 3 * size)
+    uneven = [length for length in lengths if length % size and size % length] or [size]
+    return Group("full", size), Group("chunk", size, draw(st.sampled_from(uneven)))
 
 
 def _kinds(draw: st.DrawFn, profile: Profile, wish: Wish) -> list[str]:

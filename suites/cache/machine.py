@@ -146,7 +146,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def ask(self) -> None:
         """Look something up, or read the padded tables of some running requests."""
-        profile, names = self.handle.profile, sorted(self.session.live)
+        profile, names = self.session.profile, sorted(self.session.live)
         settled = [name for name in names if not self.session.live[name].drafts]
         if self.full and profile.experts and settled and self.draw(st.booleans()):
             self.apply(ops.Experts(self.draw(st.sampled_from(settled))))

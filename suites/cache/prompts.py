@@ -15,6 +15,8 @@ TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
 CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
 """Of spans: whoever keeps only the beginning or the end of a hash takes them for equal."""
+SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
+"""Of spans of one token, also where the content says how long a span is."""
 
 
 class Prompts:
@@ -144,6 +146,16 @@ class Prompts:
             return self._bridge()
         tokens = self.tokens(self._draw(st.integers(2, 4)) * self._unit + 1)
         return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
+
+    def crowded(self) -> Request:
+        """Draw a prompt that ends in a block with two spans and room; units have three tokens."""
+        before = self._draw(st.integers(0, 2)) * self._unit
+        start = before + self._draw(st.integers(0, self._unit - 3))
+        spans = tuple(
+            Span("image", position, 1, self._draw(st.sampled_from(SHORT_CONTENTS)))
+            for position in (start, start + 1)
+        )
+        return Request(self.name(), self.tokens(start + 2), spans=spans)
 
     def other_span(self, old: Request) -> Request:
         """Return a request that differs from an earlier one in the content of its first span."""

@@ -314,6 +314,7 @@ _DECLARED: dict[str, Callable[[Profile], bool]] = {
             or any(len(kinds) - kinds.count("state") > 1 for kinds in profile.layouts)
         )
     ),
+    "partial_blocks": lambda profile: profile.partial_blocks or profile.partial_states,
     "span_chunks": lambda profile: profile.span_clamp and profile.chunks,
     "missing_experts": lambda profile: profile.experts and profile.in_flight_steps > 0,
     "windows": lambda profile: bool({"window", "chunk"} & set(profile.groups)),

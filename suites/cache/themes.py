@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from kvproof.harness.target import Profile, TargetConfig
 from kvproof.suites.cache import habits
 from kvproof.suites.cache.habits import Habit
-from kvproof.suites.cache.layouts import Wish, any_layout, configurations, one_group, several
+from kvproof.suites.cache.layouts import (
+    Wish,
+    any_layout,
+    configurations,
+    hosted,
+    one_group,
+    several,
+)
 from kvproof.suites.property import Level
 
 Configs: TypeAlias = Callable[[Profile], st.SearchStrategy[TargetConfig]]
@@ -73,13 +80,19 @@ def _states(pool: str) -> Theme:
     )
 
 
+def _keeps_a_grid(profile: Profile) -> bool:
+    """Tell whether states are cached at whole blocks only, and steps may end inside of them."""
+    sizes = profile.state_block_sizes or profile.block_sizes
+    return "state" in profile.groups and profile.stores == "checkpointed" and max(sizes) > 1
+
+
 FULL = (
     _full("plain", configurations, _EVERYWHERE),
     _full("tiny pools", partial(any_layout, wish=Wish(most_units=3)), _EVERYWHERE),
     _full(
         "media",
         partial(one_group, least_size=2),
-        (habits.show, habits.cut_spans, habits.repeat),
+        (habits.show, habits.cut_spans, habits.repeat, habits.narrate),
         lambda profile: profile.spans,
         runs_of_spans=6,
         bridges=2,
@@ -90,6 +103,12 @@ FULL = (
         partial(one_group, least_size=2, partial_blocks=True),
         (habits.continue_inside, habits.repeat, habits.resume),
         lambda profile: profile.partial_blocks,
+    ),
+    _full(
+        "host tier",
+        hosted,
+        (habits.come_back, habits.come_back, habits.slide, habits.resume, habits.begin_anew),
+        lambda profile: bool(profile.host_policies),
     ),
     _full(
         "experts",
@@ -120,12 +139,24 @@ FULL = (
     ),
     _full(
         "chunks",
-        partial(several, wish=Wish(kind="chunk")),
-        (habits.slide, habits.slide, habits.overlap),
+        partial(several, wish=Wish(kind="chunk", across=True)),
+        (habits.slide, habits.overlap, habits.cut_back, habits.cut_back),
         lambda profile: "chunk" in profile.groups,
     ),
     _states("shared"),
     _states("separate"),
+    _full(
+        "states between steps",
+        partial(several, wish=Wish(kind="state", least_size=2)),
+        (habits.chop,),
+        _keeps_a_grid,
+    ),
+    _full(
+        "states inside blocks",
+        partial(several, wish=Wish(kind="state", pool="separate", inside=True)),
+        (habits.continue_inside, habits.continue_inside, habits.generate, habits.repeat),
+        lambda profile: profile.partial_states,
+    ),
     _full(
         "hybrids",
         partial(several, wish=Wish()),

@@ -1,7 +1,8 @@
 """The shadow memory as the only judge: what it finds without any help of the other oracles.
 
 An invariant usually fails earlier in a history than a read does, and ends it. Here histories go
-on after that, so that what the shadow memory sees can be told from what the others do.
+on after that, so that what the shadow memory sees can be told from what the others do. That is
+so for the sessions of the suite `cache` and for the worlds of all parts.
 """
 
 from __future__ import annotations
@@ -11,39 +12,71 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from hypothesis.errors import HypothesisException
+
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.session import Session
-from kvproof.harness.violation import INVARIANT, SHADOW, Violation
+from kvproof.harness.violation import SHADOW, Violation
+from kvproof.suites.part import Arguments, Draw, History, Recorder
+from kvproof.suites.part_machine import PartMachine
+
+TOLERATED = frozenset({ANSWERS})
+"""What a history ends with where its bookkeeping is lost."""
 
 
 @contextmanager
 def shadow_alone() -> Iterator[None]:
-    """Let sessions of this process judge by the shadow memory alone.
+    """Let sessions and worlds of this process judge by the shadow memory alone.
 
-    Where its own bookkeeping cannot follow a wrong target any further, a history ends with a
-    violation of `every_verb_answers`, which is to be tolerated.
+    Where the bookkeeping cannot follow a wrong subject any further, a history ends with a death
+    that stands for `every_verb_answers`, which is to be tolerated (`TOLERATED`).
     """
-    check, apply = Session.check, Session._apply
+    check, note, propose = Session.check, Recorder.check, PartMachine.propose
+    apply, judged = Session._apply, History._judged
 
     def heard(self: Session, prop: str, oracle: str, ok: bool, *rest: Any, **more: Any) -> None:  # noqa: FBT001 - as in Session
         if oracle == SHADOW:
             check(self, prop, oracle, ok, *rest, **more)
 
-    def followed(self: Session, operation: Any) -> object:
-        return _followed(lambda: apply(self, operation))
+    def noted(
+        self: Recorder, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
+    ) -> None:
+        oracle = oracle or self._oracles[prop]
+        if oracle == SHADOW:
+            note(self, prop, ok, sentence, oracle=oracle)
+
+    def proposed(self: PartMachine, draw: Draw) -> tuple[str, Arguments]:
+        try:
+            return propose(self, draw)
+        except HypothesisException:
+            raise
+        except Exception as error:
+            with self.watch.operation():
+                raise _lost(error) from error
 
     with (
         patch.object(Session, "check", heard),
-        patch.object(Session, "_apply", followed),
+        patch.object(Session, "_apply", lambda self, op: _followed(lambda: apply(self, op))),
+        patch.object(Recorder, "check", noted),
+        patch.object(History, "_judged", lambda self, call: _followed(lambda: judged(self, call))),
+        patch.object(PartMachine, "propose", proposed),
     ):
         yield
 
 
 def _followed(call: Callable[[], object]) -> object:
+    """Run an operation; what breaks but the shadow memory's own properties ends the history."""
     try:
         return call()
-    except (Violation, TargetDied):
+    except TargetDied:
         raise
+    except Violation as violation:
+        if violation.oracle == SHADOW:
+            raise
+        raise _lost(violation) from violation
     except Exception as error:
-        sentence = f"the bookkeeping is lost: {type(error).__name__}: {error}"
-        raise Violation(ANSWERS, INVARIANT, sentence) from error
+        raise _lost(error) from error
+
+
+def _lost(error: Exception) -> TargetDied:
+    return TargetDied("crash", f"the bookkeeping is lost: {type(error).__name__}: {error}")

@@ -36,6 +36,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     module: str
     old: str
     new: str
+    target: str = "reference"
+    """What the suites judge, with the fault in it; as after `--target`."""
     suite: str
     """The suite that has to find it: `cache`, a part, or `kernels`."""
     property: str

@@ -78,7 +78,7 @@ def _suites(fault: Fault, job: Job, teller: _Teller) -> None:
     if job.seed is not None:
         budget = seeded(budget, None)
     folder = f"faults/{fault.name}/"
-    with open_handle("reference") as handle:
+    with open_handle(fault.target) as handle:
         judge = Judge(
             handle,
             _Files(Path(job.directory) / folder),

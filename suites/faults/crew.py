@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,14 +17,19 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.fault_events import FaultJudged, Kill
 from kvproof.harness.worker_process import exit_in_words
 from kvproof.suites.faults.catalogue import Fault
 from kvproof.suites.faults.messages import Job, Line, Said
-from kvproof.suites.faults.verdict import judged
+from kvproof.suites.faults.verdict import CRASH, judged
 
 HANG = "hang"
 """The oracle of a fault that does not come to an end."""
+CORRUPTED = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
+"""Signals by which a process ends whose memory its own code has damaged."""
+COMMAND = (sys.executable, "-m", "kvproof.suites.faults.child")
+"""Judges the one fault that its standard input names."""
 _TAIL = 1000
 """Characters of a process' log that are told."""
 
@@ -37,7 +43,10 @@ class Doing(NamedTuple):
 
 
 class Broke(NamedTuple):
-    """The process of a fault ended without a word about it: a fault of kvproof."""
+    """The process of a fault ended without a word about it: a fault of kvproof.
+
+    Unless it was judging already and its memory was damaged: that is the planted fault's doing.
+    """
 
     fault: Fault
     message: str
@@ -115,26 +124,33 @@ class Crew:
         timer = threading.Timer(self._limit, _end, (process, late))
         timer.start()
         log: list[bytes] = []
+        begin = time.monotonic()
         assert process.stderr is not None
         listener = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
         listener.start()
         try:
             with process:  # closes its pipes
-                told = self._listen(process, fault)
+                last = self._listen(process, fault)
                 listener.join()
         finally:
             timer.cancel()
             with self._lock:
                 self._processes.discard(process)
-        if not told and not self._closed:
-            self._heard.put(self._hung(fault) if late.is_set() else _broke(fault, process, log))
+        if isinstance(last, FaultJudged) or self._closed:
+            return
+        if late.is_set():
+            self._heard.put(self._hung(fault))
+        elif last and -process.returncode in CORRUPTED:
+            self._heard.put(_crashed(fault, process, log, last, time.monotonic() - begin))
+        else:
+            self._heard.put(_broke(fault, process, log))
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
             if self._closed:
                 return None
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kvproof.suites.faults.child"],
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                COMMAND,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -143,23 +159,22 @@ class Crew:
             self._processes.add(process)
             return process
 
-    def _listen(self, process: subprocess.Popen[bytes], fault: Fault) -> bool:
-        """Pass on what the process says; tell whether it judged the fault."""
+    def _listen(self, process: subprocess.Popen[bytes], fault: Fault) -> Line | None:
+        """Pass on what the process says; returns the last of it."""
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError), process.stdin as sink:
             sink.write(msgspec.json.encode(Job(fault.name, *self._job)))
-        told = False
+        line: Line | None = None
         for text in process.stdout:
             line = msgspec.json.decode(text, type=Line)
-            told = told or isinstance(line, FaultJudged)
             self._heard.put(Doing(fault, line.suite, line.done) if isinstance(line, Said) else line)
-        return told
+        return line
 
     def _hung(self, fault: Fault) -> FaultJudged:
         kill = Kill(
             suite="",
-            property="every_verb_answers",
+            property=ANSWERS,
             oracle=HANG,
             sentence=f"no end within {self._limit:g} s",
             cases=0,
@@ -170,9 +185,30 @@ class Crew:
 
 
 def _broke(fault: Fault, process: subprocess.Popen[bytes], log: Sequence[bytes]) -> Broke:
-    text = b"".join(log).decode(errors="replace").strip()
+    text = _text(log)
     last = text.splitlines()[-1] if text else exit_in_words(process.returncode)
     return Broke(fault, last, text[-_TAIL:])
+
+
+def _crashed(
+    fault: Fault, process: subprocess.Popen[bytes], log: Sequence[bytes], last: Said, seconds: float
+) -> FaultJudged:
+    """The reference or a kernel has damaged the memory of its process while it was judged."""
+    said = [exit_in_words(process.returncode), *_text(log).splitlines()[-1:]]
+    kill = Kill(
+        suite=last.suite,
+        property=ANSWERS,
+        oracle=CRASH,
+        sentence=": ".join(said),
+        cases=last.done + 1,
+        seconds=round(seconds, 3),
+        size=0,
+    )
+    return judged(fault, kill, cases=last.done + 1, seconds=seconds)
+
+
+def _text(log: Sequence[bytes]) -> str:
+    return b"".join(log).decode(errors="replace").strip()
 
 
 def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:

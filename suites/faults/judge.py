@@ -16,16 +16,14 @@ from kvproof.harness.violation import SHADOW
 from kvproof.suites import levels
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.exploration import Exploration
-from kvproof.suites.faults.alone import shadow_alone
+from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import Fault, shadowed
-from kvproof.suites.faults.verdict import judged
+from kvproof.suites.faults.verdict import CRASH, judged
 from kvproof.suites.runner import Files, SuiteRun
 from kvproof.suites.suite import Suite
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Hears the name of a suite and how many test cases of it ran."""
-CRASH = "crash"
-"""The oracle of a reference that raises what it must not."""
 
 
 class Attempt(NamedTuple):
@@ -92,9 +90,9 @@ class Judge:
         """The suites that keep a shadow memory, with all other judges aside."""
         for suite, _ in self._all(fault):
             known = (*suite.properties, *suite.beyond)
-            others = {prop.name for prop in known if prop.oracle != SHADOW}
-            if suite.name in (CACHE, fault.suite) and len(others) < len(known):
-                yield Attempt(suite, frozenset(others | {ANSWERS}))
+            shadow = any(prop.oracle == SHADOW for prop in known)
+            if shadow and suite.name in (CACHE, fault.suite):
+                yield Attempt(suite, TOLERATED)
 
     def _first_kill(self, attempts: Iterator[Attempt]) -> Kill | None:
         return next(filter(None, map(self._explore, attempts)), None)
@@ -102,6 +100,7 @@ class Judge:
     def _explore(self, attempt: Attempt) -> Kill | None:
         """Spend the budget on one suite."""
         suite, begin, until = attempt.suite, time.monotonic(), {}
+        self._progress(suite.name, 0)
 
         def progress(done: int) -> None:
             until[done] = time.monotonic()

@@ -19,8 +19,9 @@ def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
     """Check the cells of the kernel that the fault names, as `kvproof sweep` does on a CPU."""
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     begin = time.monotonic()
-    done, kill = 0, None
-    for case, reason in _wrong(fault.property):
+    done, kill, checked = 0, None, _checked(fault.property)
+    progress(0)
+    for case, reason in checked:
         done += 1
         progress(done)
         if reason:
@@ -38,14 +39,17 @@ def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
     return judged(fault, kill, reason=told, cases=done, seconds=time.monotonic() - begin)
 
 
-def _wrong(name: str) -> Iterator[tuple[Case, str]]:
-    """Yield each case, with what is wrong with it."""
+def _checked(name: str) -> Iterator[tuple[Case, str]]:
+    """Check one case after the other; yields it with what is wrong. Imports first."""
     from kvproof.harness.sweep_check import check
     from kvproof.kernels.registry import kernel, provider
 
     subject, entry = kernel(name), provider("kvproof").kernels[name]
     cells = list(subject.cells["cpu"]())
     random.Random(0).shuffle(cells)  # noqa: S311 - a reproducible order in which axes are mixed
-    for case in cells:
+
+    def wrong(case: Case) -> str:
         cell = check(subject, entry, case, seeds=(0,), again=False, device="cpu")
-        yield case, "" if cell.outcome in ("ok", "unsupported") else cell.reason or cell.outcome
+        return "" if cell.outcome in ("ok", "unsupported") else cell.reason or cell.outcome
+
+    return ((case, wrong(case)) for case in cells)

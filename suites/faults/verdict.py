@@ -5,6 +5,9 @@ from __future__ import annotations
 from kvproof.harness.fault_events import FaultJudged, FaultOutcome, Kill
 from kvproof.suites.faults.catalogue import Fault
 
+CRASH = "crash"
+"""The oracle of a reference that raises what it must not, or whose process dies."""
+
 
 def judged(
     fault: Fault,

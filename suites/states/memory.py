@@ -6,6 +6,7 @@ from array import array
 from collections import deque
 from typing import TypeAlias
 
+from kvproof.harness.violation import SHADOW
 from kvproof.reference.state_copies import Run
 from kvproof.suites.part import Recorder
 
@@ -35,7 +36,10 @@ class Memory:
         held = [self._held.get(row) for row in ids]
         right = [f"{part}:{text}" for part in range(self._width)]
         self._recorder.check(
-            prop, held == right, lambda: f"rows {ids} of {owner} hold {held}, not {right}"
+            prop,
+            held == right,
+            lambda: f"rows {ids} of {owner} hold {held}, not {right}",
+            oracle=SHADOW,
         )
 
 

@@ -80,13 +80,14 @@ class StatesWorld(Pair):
         outcome = self.model.acquire(request)
         ids = self.cache.acquire(request)
         self.recorder.saw("a running request evicts a checkpoint", len(self.evictions) > heard)
-        check_outcome(self, "acquire", outcome, REFUSED if ids is None else DONE)
+        found = REFUSED if ids is None else DONE
+        check_outcome(self, "acquire", outcome, found)
         self.recorder.check(
             "a_running_request_gets_its_row_back",
             before is None or ids == before,
             lambda: f"running request {request} had {_list(before)} and got {_list(ids)}",
         )
-        return outcome
+        return found
 
     def step(self, request: str, count: int) -> object:
         """Read `count` more tokens."""
@@ -178,9 +179,10 @@ class StatesWorld(Pair):
         )
         check_outcome(self, "reserve", outcome, made if isinstance(made, str) else DONE)
         if isinstance(made, Checkpoint):
+            self.memory.write(list(made.ids), "reserved")
+        if isinstance(made, Checkpoint) and outcome == DONE:
             self.checkpoints.append(made)
             self.contents.append(self.state(request))
-            self.memory.write(list(made.ids), "reserved")
             idle = not self.shared and not self.config["budget"]
             self.recorder.saw("a checkpoint without budget borrows a row", idle)
         return outcome

@@ -3,7 +3,8 @@
 Sequences fork, tenants share tokens, windows leave blocks behind as an engine computes on, and
 look-ups wait while others store, drop and evict. Calls, keywords in JSON:
 
-- `open(room, eviction, separate)`: an empty server; `engine(instance, tables) -> {"parts",
+- `open(room, eviction, separate)`: an empty server; `traits() -> {"windows"}`, which is false if it
+  serves full attention alone; `engine(instance, tables) -> {"parts",
   "windows"}`: an engine with blocks of its own for each table of `{"blocks", "block", "row",
   "window"}`, and what an object of a chunk is made of: tables by object, and the chunks at the end
   of a hit that it is needed for, -1 for all.
@@ -17,6 +18,7 @@ look-ups wait while others store, drop and evict. Calls, keywords in JSON:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from hypothesis import strategies as st
@@ -24,21 +26,30 @@ from hypothesis import strategies as st
 from kvproof.suites.part import Arguments, Ask, Config, Draw, Offered, Part
 from kvproof.suites.store.prefixes_model import BLOCK, CHUNK, CHUNKS, SEQUENCES, TENANTS
 from kvproof.suites.store.prefixes_properties import PROPERTIES
-from kvproof.suites.store.prefixes_world import World
+from kvproof.suites.store.prefixes_world import ROOM, World
 
+FULL = ((-1,), (-1, -1))
 WINDOWS = ((-1,), (-1, 32), (-1, 16, 48), (-1, -1), (16,), (-1, 64, 16), (-1, 24), (40,), (24,))
 """Of the groups of a model, in tokens."""
 _OFTEN = ("store", "store", "store", "ask", "ask", "ask", "ask", "take", "take", "take", "take",
           "store", "ask", "quit", "drop", "evict")  # fmt: skip
 _TROUBLE = ("short_store", "short_take", "wrong_store")
+_NO_WINDOWS = "the target serves full attention alone"
+_WITHOUT = ("what_a_window_left_is_not_served", "null_blocks_are_not_written")
 _WHY_NOT = "the reference finds chunks inside of its engine: parts keys, tiers and tiered"
 
 
-def draw_config(draw: Draw, *, separate: bool = True, trouble: bool = False) -> Config:
+def draw_config(
+    draw: Draw,
+    *,
+    windows: Sequence[tuple[int, ...]] = WINDOWS,
+    separate: bool = True,
+    trouble: bool = False,
+) -> Config:
     """Draw a model, and where its sequences fork; `separate`: windows have objects of their own."""
     forks = st.integers(0, CHUNKS * CHUNK - 1)
     return {
-        "windows": list(draw(st.sampled_from(WINDOWS))),
+        "windows": list(draw(st.sampled_from(windows))),
         "separate": separate,
         "forks": draw(st.lists(forks, min_size=SEQUENCES, max_size=SEQUENCES)),
         "seed": draw(st.integers(0, 99)),
@@ -92,12 +103,13 @@ def _chunks(draw: Draw, verb: str) -> Arguments:
 
 def offered(ask: Ask) -> Offered:
     """Return the part on a target; one history in three has calls that must be refused."""
-    themes = (
-        draw_config,
-        partial(draw_config, separate=False),
-        partial(draw_config, trouble=True),
-    )
-    return Offered(PART._replace(world=partial(World, ask), missing=str, themes=themes), {})
+    opened: Arguments = {"room": ROOM, "eviction": "LRU", "separate": True}
+    _, traits = ask(("open", opened), ("traits", {}))
+    windows = traits.get("windows", True)
+    draw = partial(draw_config, windows=WINDOWS if windows else FULL)
+    themes = (draw, partial(draw, separate=False), partial(draw, trouble=True))
+    part = PART._replace(world=partial(World, ask), missing=str, themes=themes)
+    return Offered(part, {} if windows else dict.fromkeys(_WITHOUT, _NO_WINDOWS))
 
 
 def _no_subject(*_: object) -> World:

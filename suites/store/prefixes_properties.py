@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.violation import SHADOW
+from kvproof.harness.violation import BRUTE_FORCE, SHADOW
 from kvproof.suites.property import Property
 
 HIT = "a prefix is found"
@@ -29,7 +29,7 @@ PROPERTIES = (
         ("X2", "G10"),
         "a look-up finds the longest prefix of which every group has what its window needs",
         (HIT, MISS, FORK, GAPS, TENANT, EVICTED),
-        oracle=SHADOW,
+        oracle=BRUTE_FORCE,
     ),
     Property(
         "prefix_bytes_are_those_computed",

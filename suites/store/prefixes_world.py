@@ -27,6 +27,8 @@ PATIENCE_S = 5.0
 SHORT_PATIENCE_S = 0.5
 """After a call that was refused: nothing is to be done then."""
 MOST_PENDING = 3
+ROOM = 8 << 20
+"""Bytes; more than a history stores."""
 
 
 class World:
@@ -61,7 +63,7 @@ class World:
             for row, window in zip(self.model.rows, self.model.windows, strict=True)
         ]
         return self._ask(
-            ("open", {"room": 8 << 20, "eviction": "LRU", "separate": separate}),
+            ("open", {"room": ROOM, "eviction": "LRU", "separate": separate}),
             ("engine", {"instance": ENGINE, "tables": tables}),
         )[1]
 

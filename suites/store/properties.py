@@ -39,7 +39,6 @@ PROPERTIES = (
         ("G7",),
         "an object that is being written is not there for anybody",
         (LOOKED,),
-        oracle=SHADOW,
     ),
     Property(
         "held_bytes_stay",
@@ -66,14 +65,12 @@ PROPERTIES = (
         ("G8",),
         "others may store what a silent client was writing, and its late commit publishes nothing",
         (SILENT,),
-        oracle=SHADOW,
     ),
     Property(
         "the_longest_unused_make_room",
         ("G8",),
         "only idle objects are evicted, in the order of their last use, and only for another one",
         (SEVERAL,),
-        oracle=SHADOW,
     ),
     Property(
         "no_room_is_said_only_if_there_is_none",
@@ -87,14 +84,12 @@ PROPERTIES = (
         ("H6",),
         "dropped and cleared objects are gone, those being written too, other namespaces' are not",
         (WITHDRAWN, OTHER),
-        oracle=SHADOW,
     ),
     Property(
         "the_report_adds_up",
         ("G8",),
         "objects and bytes of every state are as many as there are",
         (PINNED, HELD, SILENT),
-        oracle=SHADOW,
     ),
     Property(
         "malformed_messages_change_nothing",
@@ -107,7 +102,6 @@ PROPERTIES = (
         ("G8",),
         "a call whose answer was lost is asked for again and not done twice",
         (LOST,),
-        oracle=SHADOW,
     ),
     Property(
         "a_new_server_trusts_nothing_old",
@@ -120,7 +114,6 @@ PROPERTIES = (
         ("G8",),
         "pinned objects are not evicted, within the share of pins, until their name gives them up",
         (LEFT, PINNED),
-        oracle=SHADOW,
     ),
     Property(
         "changed_bytes_are_not_read",

@@ -22,6 +22,7 @@ STATE = TargetConfig(30, 2, groups=(Group("full", 2), Group("state", 2)))
 ROWS = replace(STATE, state_rows=9)
 PARTIAL = replace(ONE, partial_blocks=True)
 STRICT = replace(ONE, require_experts=True)
+HOST = replace(ONE, host_blocks=4, host_policy="write_through")
 
 A = Request("a", (1, 2, 3, 4, 5, 6, 7))
 TWIN = replace(A, id="b")
@@ -83,6 +84,10 @@ def dropped(*groups):
     return lambda answer: replace(answer, dropped=groups)
 
 
+def moved(group, source, destination):
+    return lambda answer: replace(answer, moves=((group, source, destination),))
+
+
 def without_copies(answer):
     return replace(answer, copies=())
 
@@ -106,6 +111,12 @@ LIES = {
     ),
     "hits_are_valid_in_every_group": Lie(WINDOW, (ops.Admit(A),), "admit", 0, hit(2)),
     "draft_groups_cost_one_unit": Lie(DRAFT, (*whole(A), ops.Admit(TWIN)), "admit", 1, hit(6)),
+    "backups_copy_what_is_cached": Lie(
+        HOST, (*whole(A), ops.Lookup(TWIN)), "inspect", -1, moved(0, 9, 13)
+    ),
+    "loads_read_what_the_host_keeps": Lie(
+        HOST, (*whole(A), ops.Admit(TWIN)), "admit", 1, moved(0, 13, 9)
+    ),
     "partial_blocks_are_copied_before_they_are_written": Lie(
         PARTIAL, (*whole(A), ops.Admit(SHORT)), "admit", 1, without_copies
     ),

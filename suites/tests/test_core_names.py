@@ -37,7 +37,7 @@ def strings(*modules):
 
 JUDGES = (
     *("judge", "owners", "audit", "violation", "checked_job", "admissions", "drops", "experts"),
-    *("hit_rules", "pins", "progress", "states", "tails"),
+    *("hit_rules", "host", "pins", "progress", "states", "tails"),
 )
 
 
@@ -71,8 +71,8 @@ def is_text(node):
 
 
 def sources():
-    """Both modules that count situations, as one."""
-    files = ("situations.py", "special_situations.py")
+    """The modules that count situations, as one."""
+    files = ("situations.py", "special_situations.py", "host.py")
     texts = [(HARNESS / name).read_text().partition("class ")[2] for name in files]
     return "\n".join(f"class {text}" for text in texts)
 
@@ -145,6 +145,7 @@ FULL = Profile(
     in_flight_steps=1,
     groups=("full", "window", "chunk", "state"),
     state_pools=("shared", "separate"),
+    host_policies=("write_back",),
 )
 
 

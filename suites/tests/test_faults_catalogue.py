@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
-import tomllib
 
 from kvproof.harness.errors import UsageError
 from kvproof.kernels.registry import provider_names
 from kvproof.suites import known_bugs
 from kvproof.suites.faults.catalogue import KERNELS, chosen, find, load, of_suite, shadowed
-from kvproof.suites.faults.mutants import prepare
 from kvproof.suites.faults.planting import Unfit, changed, origin, plant
 from kvproof.suites.levels import catalogue
 
@@ -91,15 +88,3 @@ def test_every_suite_with_faults_is_one_that_runs():
     assert suites <= {*PROPERTIES, KERNELS}
     assert all(of_suite(suite) for suite in suites)
     assert "kvproof" in provider_names()
-
-
-def test_mutants_are_made_of_a_copy_and_judged_by_the_tests_that_concern_them(tmp_path):
-    prepare(tmp_path, ["block_pool"])
-    config = tomllib.loads((tmp_path / "pyproject.toml").read_text())["tool"]["mutmut"]
-    assert config["only_mutate"] == ["src/kvproof/reference/block_pool.py"]
-    chosen = [Path(name) for name in config["pytest_add_cli_args_test_selection"]]
-    assert {"test_reference_blocks.py", "test_mutants.py"} <= {path.name for path in chosen}
-    assert all((tmp_path / path).is_file() for path in chosen)
-    assert not any("faults" in path.name for path in chosen)
-    with pytest.raises(SystemExit, match=r"there is no module reference/block_poll\.py"):
-        prepare(tmp_path, ["block_poll"])

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import Phase, settings
 
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.cli.faults import conclude
@@ -15,17 +14,16 @@ from kvproof.harness.events import HarnessFault, Skipped
 from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
 from kvproof.harness.handles import InProcessHandle
 from kvproof.harness.records import Manifest, Run, read_run
-from kvproof.harness.violation import SHADOW
 from kvproof.reports.faults import kills_table, matrix_of, mechanisms_table
 from kvproof.reports.html import render_html
 from kvproof.reports.markdown import render_markdown
-from kvproof.suites.cache.budgets import BUDGETS
-from kvproof.suites.faults.alone import shadow_alone
+from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.faults.crew import HANG, Broke, Crew, Doing
-from kvproof.suites.faults.verdict import judged
+from kvproof.suites.faults.verdict import CRASH, judged
 from kvproof.suites.levels import suites
 from kvproof.suites.tests.cli_kit import kvproof
+from kvproof.suites.tests.part_faults import UNSHRUNK
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +137,27 @@ def test_a_fault_that_does_not_fit_is_a_fault_of_kvproof(tmp_path, monkeypatch):
     assert event.message
 
 
+SAID = 'print(\'{"event":"said","suite":"kernels","done":7}\', flush=True)'
+ENDS = [
+    (f"{SAID}; import os; os.abort()", (8, "the worker was killed by SIGABRT")),
+    (f"{SAID}; import os, signal; os.kill(os.getpid(), signal.SIGKILL)", None),
+    ("import os; os.abort()", None),
+    (f"{SAID}; raise SystemExit(1)", None),
+]
+"""What the process of a fault does -> test cases and sentence, if the fault counts as found."""
+
+
+@pytest.mark.parametrize(("does", "found"), ENDS)
+def test_memory_damaged_while_it_is_judged_is_the_faults_doing(tmp_path, monkeypatch, does, found):
+    monkeypatch.setattr("kvproof.suites.faults.crew.COMMAND", (sys.executable, "-c", does))
+    (event,) = reports("padding_row_copied", directory=tmp_path)
+    if found is None:
+        assert isinstance(event, Broke)
+        return
+    assert (event.outcome, event.kill.oracle, event.kill.suite) == ("killed", CRASH, "kernels")
+    assert (event.kill.property, event.kill.cases, event.kill.sentence) == (ANSWERS, *found)
+
+
 def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
     (event,) = reports("double_free", directory=tmp_path)
     assert event.kill.oracle == "invariant"
@@ -150,9 +169,8 @@ def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
 def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
     handle = InProcessHandle("reference", make_target)
     (suite, *_) = suites(handle, "full")
-    others = {prop.name for prop in suite.properties if prop.oracle != SHADOW} | {ANSWERS}
     with shadow_alone():
-        seen = suite.explore(settings(BUDGETS["pr"], phases=[Phase.generate]), tolerate=others)
+        seen = suite.explore(UNSHRUNK, tolerate=TOLERATED)
     assert (seen.violation, seen.died, dict(seen.tolerated)) == (None, None, {})
     assert seen.checks["expert_rows_are_those_of_a_fresh_run"]
 

@@ -18,6 +18,8 @@ FINDINGS = {
     "lmdeploy_refused_admission_evicts": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_clamped_suffix_is_not_cached": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_private_copy_pins_its_original": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_full_pool_saves_no_state_inside_a_block": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_hit_inside_a_block_ends_caching": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
     "lmdeploy_second_turn_shifts_its_table": EngineVersion("lmdeploy", "0.18.0"),

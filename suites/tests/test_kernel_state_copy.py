@@ -5,6 +5,7 @@ from kvproof.suites.tests.kernel_kit import DEVICE, judge, torch
 # Kernels come after the interpreter is chosen, or the test is skipped.
 # isort: split
 from kvproof.kernels.checks import ArgumentError
+from kvproof.kernels.source import Source
 from kvproof.kernels.spec import cell_name
 from kvproof.kernels.state_copy import copy_rows, state_pools
 from kvproof.kernels.state_copy.sweep import KERNEL, OURS, TORCH, case, random_cells
@@ -26,6 +27,24 @@ def test_plain_torch_moves_the_same(case):
 def test_another_seed_finds_nothing_new(seed):
     padded = case(pairs=9, layers=3, conv_elements=7, ssm_elements=65, padding=4)
     judge(KERNEL, OURS, padded, seed=seed)
+
+
+def test_the_rows_before_and_behind_the_pools_are_canaries():
+    """A padding of -1 that is taken for a row is read or written there, not in others' memory."""
+    source = Source(seed=0, device="cpu")
+    large = case(pairs=2, layers=1, conv_elements=3, ssm_elements=9001)
+    pool = KERNEL.make(large, source).arguments["ssm"]
+    start, row = pool.storage_offset(), pool.shape[-1]
+    assert source.broken_canaries() == 0
+    for first in (start - row, start + pool.numel()):
+        torch.as_strided(pool, (row,), (1,), first).fill_(1)
+    assert source.broken_canaries() == 2 * row
+
+
+def test_without_canaries_memory_is_laid_out_as_in_an_engine():
+    source = Source(seed=0, device="cpu", guarded=False)
+    made = source.output((3, 5000), torch.uint8, reach=5000)
+    assert made.untyped_storage().nbytes() == 15008
 
 
 def pools(*shapes, rows=6):

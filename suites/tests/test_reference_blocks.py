@@ -126,6 +126,10 @@ def test_a_table_longer_than_the_batch_is_refused_with_both_numbers():
         pad([array("i", [1]), array("i", [1, 2, 3])], width=2)
 
 
+def test_a_table_may_fill_the_batch():
+    assert pad([array("i", [1]), array("i", [1, 2, 3])], width=3).tolist() == [[1, 0, 0], [1, 2, 3]]
+
+
 @pytest.mark.parametrize("kernel_block_size", [8, 4])
 def test_a_batch_of_no_requests_is_empty(kernel_block_size):
     manager = CacheManager(CacheConfig(4, block_size=8, kernel_block_size=kernel_block_size))

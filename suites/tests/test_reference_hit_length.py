@@ -54,10 +54,16 @@ def test_a_chunk_border_inside_a_block_needs_that_block() -> None:
     assert blocks_needed("chunk", 6, 12, block_size=4) == range(3, 3)
 
 
-def test_full_attention_stops_at_the_first_hole() -> None:
-    floor = resident("full", b"\1\1\0\1", block_size=4)
-    assert [floor(length) for length in (3, 4, 8, 16)] == [0, 4, 8, 8]
-    assert leading(2, block_size=4)(15) == floor(15)
+@pytest.mark.parametrize(
+    ("present", "most"),
+    [(b"\1\1\0\1", 8), (b"\1\1\0\0", 8), (b"\0\1\1\1", 0), (b"\1\1\1\1", 16), (b"", 0)],
+)
+def test_full_attention_stops_at_the_first_hole(present: bytes, most: int) -> None:
+    floor = resident("full", present, block_size=4)
+    assert [floor(length) for length in (3, 4, 8, 16, 99)] == [
+        min(most, length) for length in (0, 4, 8, 16, 99)
+    ]
+    assert leading(most // 4, block_size=4)(15) == floor(15)
 
 
 def test_a_window_looks_over_holes_it_no_longer_sees() -> None:

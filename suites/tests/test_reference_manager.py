@@ -190,6 +190,12 @@ def test_a_pin_survives_pressure_and_is_dropped_once():
     assert isinstance(manager.admit("big", [7] * 4 * SIZE), Admission)
 
 
+def test_releasing_nobody_gives_nothing_back():
+    manager = open_manager(16)
+    assert manager.release("nobody") == array("i")
+    assert manager.usage().free == 15
+
+
 def test_a_pin_of_an_unknown_prompt_holds_nothing():
     manager = open_manager(16)
     assert manager.pin("p", prompt(1)) == 0

@@ -136,6 +136,17 @@ def routed(manager, rows):
     manager.end_step(step, experts={"a": rows})
 
 
+def test_expert_rows_of_another_number_are_refused_and_change_nothing():
+    manager = CacheManager(CacheConfig(8, block_size=4, **EXPERTS))
+    step = manager.begin_step()
+    manager.admit("a", [1] * 9)
+    with pytest.raises(ValueError, match="8 expert rows for the 9 tokens of a step"):
+        manager.end_step(step, experts={"a": ROWS[:8]})
+    assert manager.lookup([1] * 9) == 0
+    manager.end_step(step, experts={"a": ROWS})
+    assert manager.lookup([1] * 9) == 8
+
+
 def return_routed_experts_is_a_switch(value):
     manager = CacheManager(
         CacheConfig(8, block_size=4, **EXPERTS | {"return_routed_experts": value})

@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.reference.access import decide
 from kvproof.reference.identity import Span
-from kvproof.reference.requests import Admission, Refusal
+from kvproof.reference.requests import Admission, Refusal, Usage
 from kvproof.suites.tests.reference_kit import full, go_on, open_manager, range_of, serve, state
 
 
@@ -184,6 +184,8 @@ def test_pins_hold_whole_units():
     assert manager.pin("p", [1] * 7) == 4
     manager.evict(9)
     assert manager.lookup([1] * 7) == 4
+    assert len(manager.unpin("p")) == 1
+    assert manager.lookup([1] * 7) == 4, "it leaves no tail of its own"
 
 
 def test_tokens_are_counted_exactly():
@@ -201,6 +203,24 @@ def test_events_tell_nothing_of_partial_blocks():
     serve(manager, "b", [1] * 6 + [2])
     manager.evict(2)
     assert manager.drain_events() == []
+
+
+def test_a_tail_that_is_evicted_is_told_by_its_block():
+    manager = partial()
+    answer = serve(manager, "a", [1] * 7)
+    told = []
+    manager.residency.on_drop = lambda group, ids: told.append((group, ids.tolist()))
+    assert manager.evict(1).tolist() == [answer.table[1]]
+    assert told == [(0, [answer.table[1]])]
+
+
+@pytest.mark.parametrize(("length", "hit", "units"), [(16, 11, 4), (20, 8, 5)])
+def test_blocks_and_tail_of_a_hit_are_no_room_for_the_request_that_takes_them(length, hit, units):
+    manager = partial(6)
+    serve(manager, "a", [1] * 11)
+    assert manager.usage() == Usage(free=2, held=0, cached=3)
+    _, answer = admit(manager, "b", [1] * 11 + [2] * (length - 11))
+    assert (answer.hit, len(answer.table)) == (hit, units)
 
 
 def test_a_tail_without_expert_rows_has_them_missing():

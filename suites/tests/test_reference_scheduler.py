@@ -155,6 +155,31 @@ def test_a_pool_that_is_pinned_from_outside_is_stuck_and_says_so():
         engine.generate([[2] * SIZE], max_new_tokens=1)
 
 
+def test_decisions_say_how_much_room_who_waits_needs_and_there_is():
+    engine = make_engine(5)
+    ask(engine, "runs", 2 * SIZE, new=3, read=False)
+    ask(engine, "waits", 3 * SIZE, read=False)
+    run(engine)
+    assert decided(engine, "wait") == [
+        (1, "waits", "no_space", 3, 2),
+        (2, "waits", "no_space", 3, 1),
+        (3, "waits", "no_space", 3, 1),
+    ]
+
+
+def test_a_running_request_waits_for_room_that_is_pinned_and_says_so():
+    engine = make_engine(5)
+    engine.generate([[1] * 2 * SIZE], max_new_tokens=1)
+    assert engine.cache.pin("pin", [1] * 2 * SIZE) == 2 * SIZE
+    engine.add_request("a", [2] * 2 * SIZE, max_new_tokens=3)
+    for _ in range(3):
+        engine.step()
+    assert decided(engine, "wait") == [(3, "a", "no_space", 1, 0), (4, "a", "no_space", 1, 0)]
+    assert engine.stuck
+    engine.cache.unpin("pin")
+    assert len(run(engine)["a"]) == 3
+
+
 # --- cancelling (C6) and moving (C5) ---
 
 
@@ -187,6 +212,7 @@ def test_a_moved_request_goes_on_in_another_engine(kind):
     assert not leaves.busy
     assert leaves.cache.usage().held == 0
     assert bring_in(receives, moved) is None
+    assert decided(receives, "move_in") == [(0, "a", moved.computed)]
     assert run(receives) == run(stays)
     assert receives.model.computed < stays.model.computed, "nothing is computed twice"
 
@@ -238,6 +264,16 @@ def test_decisions_are_equal_in_every_process():
     assert told[0] == told[1]
     assert "verb='preempt'" in told[0]
     assert "verb='judge'" in told[0]
+
+
+def test_decisions_say_how_many_drafts_were_accepted_of_how_many_up_to_where():
+    engine = make_engine(drafts=2)
+    ask(engine, "a", 3, new=6)
+    run(engine)
+    computed = [row[1:] for row in decided(engine, "compute")]
+    assert computed[:3] == [("a", 0, 3, 0), ("a", 3, 6, 2), ("a", 5, 8, 2)]
+    assert computed[3:] == [("a", 6, 8, 1), ("a", 7, 8, 0)]
+    assert decided(engine, "judge") == [(2, "a", 1, 2, 6), (3, "a", 0, 2, 8), (4, "a", 0, 1, 8)]
 
 
 # --- options (O) and malformed input (H8) ---

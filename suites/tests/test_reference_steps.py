@@ -79,6 +79,34 @@ def test_a_step_ends_after_all_older_ones_unless_it_is_empty():
         manager.end_step(2)
 
 
+def test_nothing_is_scheduled_while_no_step_is_open():
+    manager = open_manager(5)
+    with pytest.raises(RuntimeError, match=r"^step 0 has ended; call begin_step first$"):
+        manager.admit("a", [1])
+    assert manager.live == {}
+    step = manager.begin_step()
+    manager.admit("a", [1])
+    manager.end_step(step)
+    for schedule, name in ((manager.admit, "b"), (manager.extend, "a")):
+        with pytest.raises(RuntimeError, match=r"^step 1 has ended; call begin_step first$"):
+            schedule(name, [2])
+    assert list(manager.live) == ["a"]
+
+
+def test_the_newest_step_stays_open_when_an_older_one_ends():
+    manager = open_manager(5)
+    manager.begin_step()
+    manager.begin_step()
+    manager.end_step(1)
+    assert manager.admit("a", [1]).stop == 1
+
+
+def test_results_for_a_step_that_is_not_in_flight_are_refused_like_the_step():
+    manager = open_manager(5)
+    with pytest.raises(RuntimeError, match=r"^step 7 cannot end: the oldest in flight is None$"):
+        manager.end_step(7, accepted={"a": 1})
+
+
 class World:
     """What is really in the blocks, and which of them steps in flight may touch."""
 

@@ -6,6 +6,9 @@
 Its first turn ends inside a block. The blocks of another session that said the same are appended
 behind that block, although they begin with the tokens that are in it.
 
+With recurrent states, restoring such a hit overwrites a block of the trie before anything is
+computed.
+
 Needs lmdeploy alone, no GPU: python script.py
 """
 
@@ -15,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from lmdeploy_plain import UpdateTokenMode, make_scheduler
+from lmdeploy_plain import UpdateTokenMode, make_scheduler, prefill
 
 BLOCK = 64
 scheduler = make_scheduler(block_size=BLOCK, blocks=20)
@@ -43,3 +46,20 @@ place = second.index(first[1])
 print(f"block {first[1]} holds tokens 64 to 127 and is entry {place} of the second session's",
       f"table, which is read as tokens {place * BLOCK} to {place * BLOCK + BLOCK - 1}")  # fmt: skip
 assert place == 2
+
+# The same with recurrent states, in blocks of 4: another prompt of 10 tokens is in the cache.
+scheduler = make_scheduler(block_size=4, blocks=20, checkpoints=4)
+other, _, _ = prefill(scheduler, 1, range(10))
+cached = scheduler.get_block_tables([other])[0].tolist()
+scheduler.end_session(1)
+sequence, _, _ = prefill(scheduler, 2, range(6))
+sequence.set_step(6)
+sequence.state.finish()
+sequence.update_token_ids(np.arange(6, 20), mode=UpdateTokenMode.INPUTS)
+sequence.state.activate()
+assert scheduler.schedule(is_prefill=True).running == [sequence]
+plan = scheduler.block_trie.state_checkpoints.prepare_restore_batch([sequence])
+((frozen, target),) = plan.kv_block_pairs
+print(f"the cache has blocks {cached[:2]} for tokens 0 to 7; restoring the second turn copies",
+      f"block {frozen}, tokens 8 and 9, over block {target}")  # fmt: skip
+assert target in cached[:2]

@@ -1,0 +1,74 @@
+"""An event loop that runs until nothing can go on: no thread, no clock, nothing is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import selectors
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+
+class _Selector(selectors.DefaultSelector):
+    """Says so instead of sleeping."""
+
+    def __init__(self, idle: Callable[[], None]) -> None:
+        super().__init__()
+        self._idle = idle
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(0)
+        if not ready and timeout != 0:
+            self._idle()
+        return ready
+
+
+class QuietLoop(asyncio.SelectorEventLoop):
+    """What would run in another thread runs at once; timers never fire."""
+
+    def __init__(self) -> None:
+        super().__init__(_Selector(self.stop))
+        self.leaving: list[Callable[[], None]] = []
+        """What ends the tasks that are under way; keeps them alive until then."""
+        # a world that was left in the middle of a failure has nobody to tell
+        self.set_exception_handler(lambda *_: None)
+
+    def settle(self) -> None:
+        """Run until everybody waits for something that is not there."""
+        self.run_forever()
+
+    def run_in_executor(  # type: ignore[override]  # what it is told is of any type
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Call `func` now; see `asyncio`."""
+        del executor
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - the awaiting side decides what it means
+            future.set_exception(error)
+        return future
+
+    def clear(self) -> None:
+        """End whatever an earlier user has left under way."""
+        for leave in self.leaving:
+            leave()
+        self.settle()
+        self.leaving.clear()
+        for task in asyncio.all_tasks(self):
+            task.cancel()
+        self.settle()
+
+
+@cache
+def quiet_loop() -> QuietLoop:
+    """Return the loop of this process; one world at a time uses it."""
+    loop = QuietLoop()
+
+    def close() -> None:
+        loop.clear()
+        loop.close()
+
+    atexit.register(close)
+    return loop

@@ -1,0 +1,77 @@
+"""What a client reads out of the bytes of an answer, whole or streamed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Choice:
+    """One answer, put together from all that came of it."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    prompt: list[int] = field(default_factory=list)
+    finish: str = ""
+    scores: list[Any] = field(default_factory=list)
+    """(log-probability, number of alternatives) of each token; None for one without."""
+    begun: int = 0
+    """How often it was told what only its beginning tells: a role, the prompt's tokens."""
+
+
+@dataclass
+class Told:
+    """All that has come so far."""
+
+    choices: dict[int, Choice] = field(default_factory=dict)
+    usages: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    done: bool = False
+    """Whether the end of a stream was told."""
+
+
+def read(data: bytes, *, stream: bool) -> Told:
+    """Read whole events or the whole body; what is incomplete has not come yet."""
+    told = Told()
+    if not stream or not data.startswith(b"data: "):
+        if data:
+            _add(told, json.loads(data))
+        return told
+    for event in data.split(b"\n\n")[:-1]:
+        text = event.removeprefix(b"data: ")
+        if text == b"[DONE]":
+            told.done = True
+        else:
+            _add(told, json.loads(text))
+    return told
+
+
+def _add(told: Told, body: dict[str, Any]) -> None:
+    if "error" in body:
+        told.error = body["error"]
+        return
+    told.ids.add(body["id"])
+    if body.get("usage"):
+        told.usages.append(body["usage"])
+    for piece in body["choices"]:
+        _add_piece(told.choices.setdefault(piece["index"], Choice()), piece)
+
+
+def _add_piece(choice: Choice, piece: dict[str, Any]) -> None:
+    said = piece.get("message") or piece.get("delta") or {}
+    choice.begun += ("role" in said) + ("prompt_token_ids" in piece)
+    choice.text += piece.get("text", "") + said.get("content", "")
+    choice.tokens += piece.get("token_ids", ())
+    choice.prompt += piece.get("prompt_token_ids", ())
+    choice.finish += piece["finish_reason"] or ""
+    scores = piece["logprobs"] or {}
+    if "content" in scores:
+        choice.scores += [
+            (each["logprob"], len(each["top_logprobs"])) for each in scores["content"]
+        ]
+    elif scores:
+        rows = zip(scores["token_logprobs"], scores["top_logprobs"], strict=True)
+        choice.scores += [None if logprob is None else (logprob, len(top)) for logprob, top in rows]
