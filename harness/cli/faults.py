@@ -52,7 +52,7 @@ def faults(
     seed
         Draw other histories than the budget's own.
     limit
-        Of one fault, after which it counts as found because it hangs; 20m, at nightly 3h.
+        Without a finished test case, after which a fault hangs and is found; 20m, at nightly 3h.
     output
         Directory of the run's records and reports; the same command resumes it.
     list_
@@ -110,10 +110,7 @@ def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> 
                 text = f"{report.fault.name}, {report.suite}"
                 active.status("faults", text, len(events), len(wanted))
             elif isinstance(report, Broke):
-                where = f"fault {report.fault.name}"
-                active.write(
-                    HarnessFault(where=where, message=report.message, traceback=report.log)
-                )
+                active.write(_fault(report))
             else:
                 active.write(report)
                 events.append(report)

@@ -169,13 +169,14 @@ class EngineLoop:
     def _step_failed(self, error: Exception) -> None:
         """Fail who took part; whoever waits may still be served by a later step.
 
-        If nobody took part, nothing tells whose fault it is, and the next step would fail alike.
+        If nothing was computed, nothing tells whose fault it is, and the next step fails alike.
         """
         self.failures += 1
         self.failing = f"{type(error).__name__}: {error}"
-        failed = abandon(self._engine) or list(self._answers)
+        computed = any(self._engine.scheduler.steps.values())
+        failed = abandon(self._engine)
         self._engine.scheduler.decisions.clear()
-        self._fail(failed, _model_failed(self.failing))
+        self._fail(failed if computed else list(self._answers), _model_failed(self.failing))
         self._flush()
 
     def _die(self, error: Exception) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -69,7 +69,7 @@ class Crew:
         workers: int,
         limit: float,
     ) -> None:
-        """Take `limit`, the seconds after which a fault counts as one that hangs."""
+        """Take `limit`: after so many seconds without a finished test case, a fault hangs."""
         self._left = deque(faults)
         self._job = (budget, seed, str(directory))
         self._limit = limit
@@ -121,8 +121,7 @@ class Crew:
         if process is None:
             return
         late = threading.Event()
-        timer = threading.Timer(self._limit, _end, (process, late))
-        timer.start()
+        clock = _Clock(self._limit, lambda: _end(process, late))
         log: list[bytes] = []
         begin = time.monotonic()
         assert process.stderr is not None
@@ -130,10 +129,10 @@ class Crew:
         listener.start()
         try:
             with process:  # closes its pipes
-                last = self._listen(process, fault)
+                last = self._listen(process, fault, clock)
                 listener.join()
         finally:
-            timer.cancel()
+            clock.stop()
             with self._lock:
                 self._processes.discard(process)
         if isinstance(last, FaultJudged) or self._closed:
@@ -159,7 +158,7 @@ class Crew:
             self._processes.add(process)
             return process
 
-    def _listen(self, process: subprocess.Popen[bytes], fault: Fault) -> Line | None:
+    def _listen(self, process: subprocess.Popen[bytes], fault: Fault, clock: _Clock) -> Line | None:
         """Pass on what the process says; returns the last of it."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -167,6 +166,7 @@ class Crew:
             sink.write(msgspec.json.encode(Job(fault.name, *self._job)))
         line: Line | None = None
         for text in process.stdout:
+            clock.start()
             line = msgspec.json.decode(text, type=Line)
             self._heard.put(Doing(fault, line.suite, line.done) if isinstance(line, Said) else line)
         return line
@@ -176,7 +176,7 @@ class Crew:
             suite="",
             property=ANSWERS,
             oracle=HANG,
-            sentence=f"no end within {self._limit:g} s",
+            sentence=f"no test case ends within {self._limit:g} s",
             cases=0,
             seconds=self._limit,
             size=0,
@@ -209,6 +209,25 @@ def _crashed(
 
 def _text(log: Sequence[bytes]) -> str:
     return b"".join(log).decode(errors="replace").strip()
+
+
+class _Clock:
+    """Calls `ring` once nothing was heard for `limit` seconds."""
+
+    def __init__(self, limit: float, ring: Callable[[], None]) -> None:
+        self._limit, self._ring = limit, ring
+        self._timer = threading.Timer(limit, ring)
+        self._timer.start()
+
+    def start(self) -> None:
+        """Begin anew: something was heard."""
+        self._timer.cancel()
+        self._timer = threading.Timer(self._limit, self._ring)
+        self._timer.start()
+
+    def stop(self) -> None:
+        """Ring no more."""
+        self._timer.cancel()
 
 
 def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:

@@ -82,12 +82,13 @@ def test_the_suite_cache_passes():
 '''
 _NAMES = """\
 import sys
+from pathlib import Path
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.utils.format_utils import get_mutant_name
 
-for path in sys.argv[1:]:
-    for name in mutate_file_contents(path, open(path).read()).mutant_names:
-        print(get_mutant_name(path, name))
+path = Path(sys.argv[1])
+for name in mutate_file_contents(str(path), path.read_text()).mutant_names:
+    print(get_mutant_name(path, name))
 """
 
 

@@ -80,10 +80,10 @@ def broken(part: Part, index: int, fault: Planted) -> Part:
     return found
 
 
-def falls(part: Part, index: int, fault: Planted) -> None:
+def falls(part: Part, index: int, fault: Planted, budget: settings = UNSHRUNK) -> None:
     """The fault is found by its property, and told by nothing else."""
     copy = broken(part, index, fault)
     others = {prop.name for prop in part.properties} - {fault.property}
-    seen = fallen(lambda seed: explore(copy, UNSHRUNK, seed=seed, tolerate=others))
+    seen = fallen(lambda seed: explore(copy, budget, seed=seed, tolerate=others))
     assert seen.violation is not None, (seen.died, seen.tolerated)
     assert seen.violation.property == fault.property

@@ -43,11 +43,6 @@ OWN = {
         "        if request.status == 'cancelled':\n"
         "            self.cache.manager.pool.give(table[:1])\n",
     ),
-    "whole_prompt_told": Edit(
-        "reference.server.engine_loop",
-        "answer.cached = int(decision.detail[0])",
-        "answer.cached = len(answer.order.prepared.tokens) if decision.detail[0] else 0",
-    ),
 }
 
 

@@ -120,3 +120,23 @@ def test_clients_share_leave_and_fail_as_a_history_says() -> None:
     met = {"a client with several prompts leaves", "the model fails in finish", "a request hits"}
     assert met <= set(seen.recorder.situations)
     assert seen.recorder.checks["nothing_is_held_once_all_have_gone"] >= 2
+
+
+def test_who_waits_is_spared_when_those_of_a_failed_step_have_left() -> None:
+    """Found by the part: a step that only a cancelled request was in failed all the others."""
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    config = {**CONFIG, "steps_in_flight": 2, "num_blocks": 10}
+    seen = run(
+        part.PART,
+        config,
+        [
+            ("complete", {**HOW, "prompts": [[1, 2, 3, 1, 2, 3, 1, 2, 3, 1]], "most": 8}),
+            ("turn", {"count": 1}),
+            ("complete", {**HOW, "prompts": [[3, 3, 3, 1, 2, 3, 1, 2, 3, 1]], "most": 8}),
+            ("fail", {"verb": "finish"}),
+            ("leave", {"index": 0}),
+            ("turn", {"count": 1}),
+            ("drain", {}),
+        ],
+    )
+    assert "a request waits while others fail" in seen.recorder.situations

@@ -76,7 +76,7 @@ FAULTS = {
     "image_ignored": {check.IMAGES.name, WITHIN},
     "count_halved": {check.BLOCKS.name, check.METRICS.name},
     "count_of_prompt": {check.POSSIBLE.name},
-    "whole_prompt_told": {check.LAST.name},
+    "whole_prompt_told_as_cached": {check.LAST.name},
     "last_block_off_by_one": {check.ANSWERED.name},
     "hits_counted_twice": {check.METRICS.name},
     "unequal_unit_matches": {PARTLY, WITHIN},
@@ -84,6 +84,7 @@ FAULTS = {
     "cancelled_in_flight_keeps_blocks": {check.REST.name},
     "cancelled_twice_freed": {check.CANCELS.name},
     "replaced_block_leaks": {check.REST.name},
+    "image_of_an_earlier_chat": {check.IMAGES.name},
 }
 """Fault -> the checks that must fail, whatever else does."""
 

@@ -217,6 +217,45 @@ def test_a_moved_request_goes_on_in_another_engine(kind):
     assert receives.model.computed < stays.model.computed, "nothing is computed twice"
 
 
+@pytest.mark.parametrize(
+    ("options", "length", "admitted", "preempted"),
+    [
+        ({"max_requests": 1}, SIZE, [(2, "old", 0), (4, "moved", 8)], (2, 9)),
+        ({"num_blocks": 6}, 3 * SIZE, [(3, "old", 0), (5, "moved", 4)], (3, 10)),
+    ],
+    ids=["for its place", "for its room"],
+)
+def test_a_moved_request_makes_way_for_an_older_one(options, length, admitted, preempted):
+    source, engine = make_engine(), make_engine(**options)
+    source.add_request("moved", [2] * 9, max_new_tokens=8)
+    source.step()
+    ask(engine, "old", length, new=2)
+    assert bring_in(engine, take_out(source, "moved")) is None
+    assert set(run(engine)) == {"old", "moved"}
+    step, computed = preempted
+    assert decided(engine, "preempt") == [(step, "moved", "older", computed, 0)]
+    assert decided(engine, "admit") == admitted
+
+
+def test_who_gets_no_token_makes_way_for_an_older_one_in_the_same_step():
+    engine = make_engine(7, budget=2, max_requests=4)
+    ask(engine, "old", SIZE)
+    for token, name in enumerate(("third", "fourth")):
+        source = make_engine()
+        source.add_request(name, [token] * 9, max_new_tokens=4)
+        source.step()
+        assert bring_in(engine, take_out(source, name)) is None
+    for _ in range(3):
+        engine.step()
+    assert [tuple(decision) for decision in engine.decisions()[2:]] == [
+        (3, "compute", "third", (9, 10, 0)),
+        (3, "wait", "old", ("no_space", 1, 0)),
+        (3, "preempt", "fourth", ("older", 9, 0)),
+        (3, "admit", "old", (0,)),
+        (3, "compute", "old", (0, 1, 0)),
+    ]
+
+
 def test_a_moved_request_without_room_is_refused_and_changes_nothing():
     source, full = make_engine(), make_engine(3)
     ask(source, "a", 9, new=3)
