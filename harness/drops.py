@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvproof.harness import operations as ops
 from kvproof.harness.ledger import Entry
+from kvproof.harness.live import NULL_BLOCK
 from kvproof.harness.target import Inspection, Refused, Table
 from kvproof.harness.violation import INVARIANT
 
@@ -39,10 +40,19 @@ class Drops:
         elif not layout.single and session.profile.index == "tree":
             while (orphan := session.ledger.orphan()) is not None:
                 session.ledger.drop(orphan)
+        self._keep_doubles()
         handed.clear()
         victims.clear()
         session.running.rewritten.clear()
         session.running.superseded.clear()
+
+    def _keep_doubles(self) -> None:
+        """Of equal blocks the second is cached if the first was evicted for it."""
+        ledger, doubles = self._session.ledger, self._session.running.doubles
+        for block, prints, index, group in doubles:
+            if block != NULL_BLOCK and not ledger.in_pool(prints, index, group):
+                ledger.store(block, prints, index, group)
+        doubles.clear()
 
     def _pool(self, dropped: tuple[Table, ...], handed: Collection[int]) -> dict[int, Entry]:
         """Drop blocks of the shared pool; those handed out since then are dropped already."""

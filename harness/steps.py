@@ -9,7 +9,7 @@ from kvproof.harness import operations as ops
 from kvproof.harness.ledger import Entry
 from kvproof.harness.live import NULL_BLOCK, Fenced, Live, Step
 from kvproof.harness.reuse import inside
-from kvproof.harness.shadow import Writer
+from kvproof.harness.shadow import Fingerprints, Writer
 from kvproof.harness.target import Completed, Request, Scheduled, Table
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ class Steps:
         """Checkpoints since the last inspection whose rows were taken for other states."""
         self.replaceable: set[int] = set()
         """Contents of checkpoints that were made while decoding (S6)."""
+        self.doubles: list[tuple[int, Fingerprints, int, int]] = []
+        """(block, prints, index, group): given back since the last inspection, for another block
+        had the same content; unless that one had just been evicted."""
         self.superseded: set[int] = set()
         """Contents of the blocks behind which checkpoints were frozen since the last inspection."""
 
@@ -342,9 +345,11 @@ class Steps:
         ledger = self._session.ledger
         block = live.groups[group][index]
         if block == NULL_BLOCK and not self._layout.single:
-            if ledger.in_pool(live.prints, index, group):
-                return
             block = before[group][index]
+            if ledger.in_pool(live.prints, index, group):
+                if self._session.audit:
+                    self.doubles.append((block, live.prints, index, group))
+                return
         if block != NULL_BLOCK:
             ledger.store(block, live.prints, index, group)
 

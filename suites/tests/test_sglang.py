@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from kvproof.harness import operations as ops
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.handles import Handle
+from kvproof.harness.session import Session
 from kvproof.harness.target import (
     Completed,
     Group,
@@ -385,3 +387,13 @@ def test_a_refused_prompt_that_hits_evicts_another(create: Callable[..., Target]
     dropped = target.inspect().dropped
     assert dropped is not None
     assert [len(each) for each in dropped] == [1, 1]
+
+
+def test_what_was_evicted_before_an_equal_block_was_cached_is_no_mistake(handle: Handle) -> None:
+    """A fuzz run drew it: a block behind a window is kept, for its double had made room for it."""
+    config = TargetConfig(13, 1, groups=(Group("full", 1), Group("window", 1, size=3)))
+    session = Session(handle.create(config), config)
+    session.apply(ops.Admit(Request("a", (0, 0, 0, 1, 0))))
+    session.apply(ops.Finish("a"))
+    session.apply(ops.Admit(Request("b", (0, 0, 0, 0, 0)), compute=1))
+    session.apply(ops.Extend("b"))
