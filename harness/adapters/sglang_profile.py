@@ -43,10 +43,6 @@ UNSUPPORTED = {
 
 _BEFORE_UNIFIED = {
     "host_policies": "its HiRadixCache, which 0.5.21 removed, is not driven",
-    "states in larger pages": (
-        "a prompt of whole pages that comes twice leaves an empty node, and the eviction that "
-        "meets it ends the process (sglang#28692): pages of one token are judged"
-    ),
 }
 
 
@@ -67,7 +63,7 @@ def profile() -> Profile:
         layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),
         state_pools=("separate",),
         most_state_blocks=1,
-        state_block_sizes=() if unified() else (1,),
+        state_block_sizes=() if unified() else (1, 2),
         request_rows=REQUEST_ROWS,
         stores="checkpointed",
         decode_intervals=False,

@@ -289,4 +289,5 @@ def _nodes(
         locked = getattr(child, lock, None) or getattr(child, "lock_ref", 0)
         if not (unlocked and locked) and not (windows and child.swa_tombstone):
             yield from zip(slots, range(depth, depth + len(slots)), [before, *slots], strict=False)
-        yield from _nodes(child, depth + len(slots), slots[-1], windows, unlocked)
+        last = slots[-1] if slots else before  # sglang#28692 leaves empty nodes
+        yield from _nodes(child, depth + len(slots), last, windows, unlocked)
