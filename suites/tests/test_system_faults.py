@@ -60,7 +60,7 @@ CONFIGS: dict[str, dict[str, object]] = {
     },
     "decisions_by_address": {
         "twin": True,
-        "max_batch_tokens": 2,
+        "max_batch_tokens": 8,
         "max_requests": 5,
         "tiers": None,
     },
