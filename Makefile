@@ -45,7 +45,7 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	  printf '%s\n' $(TARGETS) | xargs -P $(JOBS) -I@ sh -c ' \
 	    echo "@: judging, progress in $(RUNS)/@.log"; \
 	    $(BIN)/kvproof run --target @ --level full --output $(RUNS)/@ $(ARGS) >$(RUNS)/@.log 2>&1; \
-	    echo "@: $$(tail -n 4 $(RUNS)/@.log | head -n 1)"; :'; \
+	    echo "@:$$(grep -E "^ [A-Z]+ " $(RUNS)/@.log || tail -n 1 $(RUNS)/@.log)"; :'; \
 	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
 	fi; status=$$?; $(BIN)/python -m kvproof.reports.matrix $(RUNS)/all && exit $$status
 
