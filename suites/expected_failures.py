@@ -33,10 +33,12 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The situation that it is confined to; empty: it is seen in every run of its level."""
     level: Level = "core"
     """The least level at which every run sees it."""
+    rare: bool = False
+    """No level's runs all see it, and no situation tells where it is."""
 
     def is_seen(self, level: Level) -> bool:
         """Tell whether every run of a level sees it: one that does not is then a failure."""
-        return not self.where and LEVELS.index(level) >= LEVELS.index(self.level)
+        return not (self.where or self.rare) and LEVELS.index(level) >= LEVELS.index(self.level)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

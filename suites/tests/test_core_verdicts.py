@@ -234,11 +234,12 @@ def test_an_expected_failure_of_what_the_profile_does_not_claim_is_a_failure(mon
     assert "expected to fail and did not" in told.reason
 
 
-def test_an_expected_failure_of_a_higher_level_is_not_missed_below_it(monkeypatch):
-    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1", level="full")
+@pytest.mark.parametrize("limit", [{"level": "full"}, {"rare": True}])
+def test_an_expected_failure_that_a_run_need_not_see_is_not_missed(monkeypatch, limit):
+    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1", **limit)
     expecting(monkeypatch, known)
     assert judged(make_target).verdicts()["usage_adds_up"].verdict == "pass"
-    assert known.is_seen("full")
+    assert known.is_seen("full") == ("rare" not in limit)
 
 
 class BlindLookup(ReferenceTarget):
