@@ -8,12 +8,15 @@ through, how often it reused blocks and evicted, and which required situations n
 
 from __future__ import annotations
 
+import re
+import string
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import PropertyVerdict
@@ -91,14 +94,24 @@ def matrix_of(run: Run) -> Matrix:
     """Sort the verdicts of a run; properties that are judged on the reference only are left out."""
     report = build(run)
     rows = [row for row in report.rows if row.part in ("", MAIN_SUITE) or _of_engines(row)]
-    targets = tuple(each for each in report.judged if any(each in row.cells for row in rows))
+    judged = [each for each in report.judged if any(each in row.cells for row in rows)]
+    targets = tuple(sorted(judged, key=_in_order))
     lines = sorted((_line(row, targets) for row in rows), key=lambda line: line.rank)
     return Matrix(
         targets,
         tuple(lines),
-        tuple(_evidence(each, report) for each in report.coverage),
+        tuple(
+            _evidence(each, report)
+            for each in sorted(report.coverage, key=lambda found: _in_order(found.target))
+        ),
         tuple(_reasons(lines)),
     )
+
+
+def _in_order(target: str) -> tuple[bool, str, list[int]]:
+    """The reference first, then by engine, older releases first."""
+    engine, _, version = target.partition("==")
+    return target != REFERENCE, engine, [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _of_engines(row: Row) -> bool:
@@ -140,6 +153,9 @@ def _why(cell: PropertyVerdict) -> str:
     return cell.reason or "no reason was given"
 
 
+MOST_IN_WORDS = 4
+"""Targets beside which a verdict has room for its word."""
+
 HEADS = ("target", "histories", "operations", "admissions that reused blocks", "evictions",
          "never occurred")  # fmt: skip
 
@@ -158,8 +174,9 @@ def _cells(each: Evidence) -> tuple[str, ...]:
 def render_matrix_markdown(run: Run) -> str:
     """The matrix, the reasons and the evidence as three tables."""
     matrix = matrix_of(run)
-    marked = [[escape(line.row.property), *map(_mark, line.verdicts)] for line in matrix.lines]
-    sums = [[f"**{MARKS[v].word}**", *map(str, matrix.counts(v))] for v in _used(matrix)]
+    mark = _mark if len(matrix.targets) <= MOST_IN_WORDS else _symbol
+    marked = [[escape(line.row.property), *map(mark, line.verdicts)] for line in matrix.lines]
+    sums = [[f"**{_mark(v)}**", *map(str, matrix.counts(v))] for v in _used(matrix)]
     reasons = [
         [escape(r.property), _mark(r.verdict), escape(r.targets), escape(r.text)]
         for r in matrix.reasons
@@ -184,6 +201,10 @@ def _mark(verdict: str) -> str:
     return f"{MARKS[verdict].symbol} {MARKS[verdict].word}"
 
 
+def _symbol(verdict: str) -> str:
+    return MARKS[verdict].symbol
+
+
 def _used(matrix: Matrix) -> list[str]:
     return [verdict for verdict in ORDER if any(matrix.counts(verdict))]
 
@@ -202,10 +223,7 @@ def print_matrix(run: Run, console: Console) -> None:
     """The same in the terminal."""
     matrix, screen = matrix_of(run), Screen(console)
     screen.heading(f"{len(matrix.lines)} properties on {len(matrix.targets)} targets")
-    grid = screen.table("property", *matrix.targets)
-    for line in matrix.lines:
-        grid.add_row(screen.text(line.row.property), *map(screen.mark, line.verdicts))
-    screen.show(grid)
+    _print_verdicts(matrix, screen)
     screen.heading("What is not a pass")
     for reason in matrix.reasons:
         if reason.verdict != "unsupported":
@@ -216,6 +234,24 @@ def print_matrix(run: Run, console: Console) -> None:
     for each in matrix.evidence:
         below.add_row(*map(screen.text, _cells(each)))
     screen.show(below)
+
+
+def _print_verdicts(matrix: Matrix, screen: Screen) -> None:
+    """Where words have no room, a letter stands for a target and a symbol for a verdict."""
+    few = len(matrix.targets) <= MOST_IN_WORDS
+    letters = [*string.ascii_letters, *matrix.targets][: len(matrix.targets)]
+    if not few:
+        for letter, target in zip(letters, matrix.targets, strict=True):
+            screen.line(f"{letter}  {target}", indent=2)
+        screen.line()
+    grid = screen.table("property", *(matrix.targets if few else letters))
+    for line in matrix.lines:
+        told = [screen.mark(v) if few else screen.sign(v) for v in line.verdicts]
+        grid.add_row(screen.text(line.row.property), *told)
+    screen.show(grid)
+    if not few:
+        legend = [screen.mark(verdict) for verdict in _used(matrix)]
+        screen.write(Text("   ").join(legend), indent=2)
 
 
 def write_matrix(run: Run) -> list[Path]:

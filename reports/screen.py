@@ -45,6 +45,10 @@ class Screen:
         """The verdict's symbol."""
         return MARKS[verdict].plain if self.plain else MARKS[verdict].symbol
 
+    def sign(self, verdict: str) -> Text:
+        """Symbol alone."""
+        return Text(self.symbol(verdict), STYLES[verdict])
+
     def mark(self, verdict: str) -> Text:
         """Symbol and word."""
         return Text(f"{self.symbol(verdict)} {MARKS[verdict].word}", STYLES[verdict])

@@ -118,6 +118,34 @@ def test_all_three_forms_say_the_same_and_escape_what_is_foreign(run: Run) -> No
     assert "epsilon on two==2.0: epsilon is fail <b>" in text
 
 
+MANY = ("vllm==0.33.0", "vllm==0.9.0", "reference", "lmcache==0.5.6", "sglang==0.5.23")
+
+
+@pytest.fixture
+def wide(run: Run) -> Run:
+    events = [verdict("alpha", target, "fail") for target in MANY]
+    return Run(directory=run.directory, manifest=run.manifest, events=events)
+
+
+def test_targets_stand_in_order_the_reference_first(wide: Run) -> None:
+    assert matrix.matrix_of(wide).targets == (
+        "reference", "lmcache==0.5.6", "sglang==0.5.23", "vllm==0.9.0", "vllm==0.33.0",
+    )  # fmt: skip
+
+
+def test_many_targets_fit_a_terminal(wide: Run) -> None:
+    screen = io.StringIO()
+    matrix.print_matrix(wide, Console(file=screen, width=80))
+    lines = [line.split() for line in screen.getvalue().splitlines()]
+    assert ["d", "vllm==0.9.0"] in lines
+    assert ["property", "a", "b", "c", "d", "e"] in lines
+    assert ["alpha", "x", "x", "x", "x", "x"] in lines
+    assert ["x", "FAIL"] in lines
+    html = matrix.render_matrix_html(wide)
+    assert 'title="vllm==0.9.0: FAIL"' in html
+    assert "| alpha | ✗ | ✗ | ✗ | ✗ | ✗ |" in matrix.render_matrix_markdown(wide)
+
+
 def test_files_are_written_beside_the_run(run: Run) -> None:
     assert {path.name for path in matrix.write_matrix(run)} == {"matrix.html", "matrix.md"}
     assert (run.directory / "matrix.md").read_text().startswith("# Conformance matrix")
