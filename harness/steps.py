@@ -245,6 +245,7 @@ class Steps:
 
     def _write_late(self, live: Live, step: Step) -> None:
         """A step whose request has left wrote until now, whosever its blocks are by now (B6)."""
+        live.drafts = step.drafts  # a later step may have had others
         self._write(live, step.answer)
         if self._layout.states:
             self._session.states.compute(live, step.answer)

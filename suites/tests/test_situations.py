@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvproof.harness import operations as ops
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.session import Session
-from kvproof.harness.target import Request, TargetConfig
+from kvproof.harness.target import Group, Request, TargetConfig
 
 EARLIER = "a prompt of an earlier epoch comes back"
 TOKENS = (1, 2, 3)
@@ -43,3 +43,14 @@ def test_a_forgotten_history_has_no_earlier_epoch():
     session.apply(ops.Reset())
     serve(session, "c")
     assert session.situations.seen[EARLIER] == 1
+
+
+def test_a_late_step_is_judged_by_its_own_drafts():
+    """A fuzz run drew it: the request left while two steps ran, and the second had a draft."""
+    groups = (Group("full", 3), Group("state", 1), Group("window", 2, size=1))
+    config = TargetConfig(37, 6, groups=groups)
+    session = Session(make_target(config), config)
+    session.apply(ops.Admit(Request("a", (0,) * 6)))
+    session.apply(ops.Extend("a", tokens=(0,), drafts=(0,)))
+    session.apply(ops.Finish("a"))
+    session.apply(ops.Complete(routed=False))
