@@ -18,10 +18,8 @@ from __future__ import annotations
 from functools import cache
 
 from kvproof.harness.adapters.lmcache_api import check_drift, version
-from kvproof.harness.adapters.refusals import off
-from kvproof.harness.target import Inspection, Profile, Target, TargetConfig, Usage
-
-__all__ = ["LmcacheTarget", "make_target"]
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.target import Profile, Target, TargetConfig
 
 _NO_BLOCKS = "blocks belong to the engine: LMCache stores what they hold, it hands none out"
 _JOBS = "kvproof.harness.adapters.lmcache_jobs"
@@ -45,36 +43,6 @@ def profile() -> Profile:
     )
 
 
-class LmcacheTarget:
-    """Offers no verb of the block manager's contract; parts reach LMCache by their jobs."""
-
-    @property
-    def profile(self) -> Profile:
-        """See Target."""
-        return profile()
-
-    admit = off("admit", _NO_BLOCKS)
-    extend = off("extend", _NO_BLOCKS)
-    complete = off("complete", _NO_BLOCKS)
-    experts = off("experts", _NO_BLOCKS)
-    finish = off("finish", _NO_BLOCKS)
-    cancel = off("cancel", _NO_BLOCKS)
-    preempt = off("preempt", _NO_BLOCKS)
-    pin = off("pin", _NO_BLOCKS)
-    unpin = off("unpin", _NO_BLOCKS)
-    evict = off("evict", _NO_BLOCKS)
-    reset = off("reset", _NO_BLOCKS)
-    lookup = off("lookup", _NO_BLOCKS)
-    batch = off("batch", _NO_BLOCKS)
-
-    def inspect(self) -> Inspection:
-        """No block is there."""
-        return Inspection(Usage(0, 0, 0, 0))
-
-    def close(self) -> None:
-        """Servers end with the process."""
-
-
 def make_target(config: TargetConfig) -> Target:
     """A target of the installed LMCache; no size of a pool concerns it.
 
@@ -82,4 +50,4 @@ def make_target(config: TargetConfig) -> Target:
     """
     del config
     check_drift()
-    return LmcacheTarget()
+    return WithoutBlocks(profile())

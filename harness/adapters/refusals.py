@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kvproof.harness.errors import UnsupportedVerb
+from kvproof.harness.target import Inspection, Profile, Usage
 
 
 def off(verb: str, reason: str) -> Callable[..., NoReturn]:
@@ -15,3 +16,39 @@ def off(verb: str, reason: str) -> Callable[..., NoReturn]:
         raise UnsupportedVerb(verb, reason)
 
     return refuse
+
+
+def _refused(verb: str) -> Callable[..., NoReturn]:
+    def refuse(self: WithoutBlocks, *_: object, **__: object) -> NoReturn:
+        raise UnsupportedVerb(verb, self.profile.unsupported["blocks"])
+
+    return refuse
+
+
+class WithoutBlocks:
+    """A target that manages no blocks: it offers no verb of theirs, only parts judge it."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Take a profile with `blocks` off, and why."""
+        self.profile = profile
+
+    admit = _refused("admit")
+    extend = _refused("extend")
+    complete = _refused("complete")
+    experts = _refused("experts")
+    finish = _refused("finish")
+    cancel = _refused("cancel")
+    preempt = _refused("preempt")
+    pin = _refused("pin")
+    unpin = _refused("unpin")
+    evict = _refused("evict")
+    reset = _refused("reset")
+    lookup = _refused("lookup")
+    batch = _refused("batch")
+
+    def inspect(self) -> Inspection:
+        """No block is there."""
+        return Inspection(Usage(0, 0, 0, 0))
+
+    def close(self) -> None:
+        """What its parts opened ends with the process."""

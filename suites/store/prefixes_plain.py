@@ -12,14 +12,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from kvproof.harness.adapters.refusals import off
-from kvproof.harness.target import Inspection, Profile, Target, TargetConfig, Usage
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.target import Profile, Target, TargetConfig
 from kvproof.suites.store.prefixes_model import BLOCK, CHUNK, EACH
 
 Key: TypeAlias = bytes
 Ids: TypeAlias = list[list[int]]
-
-_NO_BLOCKS = "it keeps chunks of prefixes, and hands out no blocks"
 
 
 class Plain:
@@ -181,40 +179,17 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     return {"answers": answers}
 
 
-class PlainTarget:
-    """Offers the part `prefixes` and no verb of the block manager's contract."""
-
-    profile = Profile(
-        engine="plain",
-        version="0",
-        block_sizes=(BLOCK,),
-        blocks=False,
-        parts={"prefixes": f"{__name__}:answer"},
-        unsupported={"blocks": _NO_BLOCKS},
-    )
-    admit = off("admit", _NO_BLOCKS)
-    extend = off("extend", _NO_BLOCKS)
-    complete = off("complete", _NO_BLOCKS)
-    experts = off("experts", _NO_BLOCKS)
-    finish = off("finish", _NO_BLOCKS)
-    cancel = off("cancel", _NO_BLOCKS)
-    preempt = off("preempt", _NO_BLOCKS)
-    pin = off("pin", _NO_BLOCKS)
-    unpin = off("unpin", _NO_BLOCKS)
-    evict = off("evict", _NO_BLOCKS)
-    reset = off("reset", _NO_BLOCKS)
-    lookup = off("lookup", _NO_BLOCKS)
-    batch = off("batch", _NO_BLOCKS)
-
-    def inspect(self) -> Inspection:
-        """No block is there."""
-        return Inspection(Usage(0, 0, 0, 0))
-
-    def close(self) -> None:
-        """Nothing is left open."""
+PROFILE = Profile(
+    engine="plain",
+    version="0",
+    block_sizes=(BLOCK,),
+    blocks=False,
+    parts={"prefixes": f"{__name__}:answer"},
+    unsupported={"blocks": "it keeps chunks of prefixes, and hands out no blocks"},
+)
 
 
 def make_target(config: TargetConfig) -> Target:
     """A target whose server is empty; no size of a pool concerns it."""
     del config
-    return PlainTarget()
+    return WithoutBlocks(PROFILE)
