@@ -15,7 +15,7 @@ import pytest
 from hypothesis import Phase, settings
 
 EXPLORATION = "test_mutants.py"
-"""The file with the one test that may take long."""
+"""The file of the explorations, which may take long."""
 LIMITS = {EXPLORATION: 120.0}
 LIMIT = 10.0
 """Seconds; ten times what the slowest of the other tests takes."""
