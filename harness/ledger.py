@@ -7,7 +7,8 @@ finds the longest hit that the documented rules allow; here is in which order bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,6 +75,13 @@ class Contents:
         self.by_content.clear()
 
 
+class Tiers(NamedTuple):
+    """What is known of one kind of memory: in the pool, and in the host tier below it."""
+
+    pool: Contents
+    host: Contents
+
+
 @dataclass
 class Routed:
     """Expert rows that lie with one unit (R1)."""
@@ -91,12 +99,11 @@ class Ledger:
         self._pool = Contents()
         self._rows = Contents()
         self._hosted = Contents()
+        self._hosted_rows = Contents()
         self.cached: dict[int, Entry] = self._pool.by_id
         """Blocks of the shared pool."""
         self.rows: dict[int, Entry] = self._rows.by_id
         """Slots of the separate state pool: row * number of state groups + place."""
-        self.hosted: dict[int, Entry] = self._hosted.by_id
-        """Blocks of the host tier."""
         self._partial: set[int] = set()
         """Contents of partial last blocks, cached or not any more."""
         self._routed: dict[int, Routed] = {}
@@ -139,7 +146,7 @@ class Ledger:
 
         One inside a unit goes with what is `frozen` of it, known by its content.
         """
-        table, anchor = self._table(group), frozen or self._anchor(prints, tokens - 1)
+        table, anchor = self.tiers(group).pool, frozen or self._anchor(prints, tokens - 1)
         for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
             table.store(key, Entry(content, 0, anchor=anchor, group=group))
 
@@ -151,30 +158,17 @@ class Ledger:
         end = last // layout.unit * layout.unit + layout.unit - 1
         return int(prints[end] ^ layout.salts[layout.full[0]]) if end < len(prints) else 0
 
-    def _table(self, group: int) -> Contents:
-        return self._rows if self._layout.separate and group in self._layout.states else self._pool
+    def tiers(self, group: int) -> Tiers:
+        """Return where blocks of a group, or slots of the separate state pool, are known."""
+        if self._layout.separate and group in self._layout.states:
+            return Tiers(self._rows, self._hosted_rows)
+        return Tiers(self._pool, self._hosted)
 
     def state(self, prints: Fingerprints, tokens: int, group: int) -> list[int]:
         """Return the content of each part of the state after `tokens` tokens."""
         salts = self._layout.state_salts
         last = prints[tokens - 1]
         return [int(last ^ salts[group, part]) for part in range(self._layout.parts(group))]
-
-    def keep_hosted(self, block: int, entry: Entry) -> None:
-        """Take over a copy in the host tier."""
-        self._hosted.store(block, replace(entry))
-
-    def keep_again(self, block: int, entry: Entry) -> None:
-        """Take over a copy that came back from the host tier."""
-        self._pool.store(block, replace(entry, idle_since=None))
-
-    def drop_hosted(self, block: int) -> Entry | None:
-        """Forget a copy in the host tier."""
-        return self._hosted.drop(block)
-
-    def only_hosted(self) -> bool:
-        """Tell whether something is in the host tier and not in the pool."""
-        return not self._hosted.by_content.keys() <= self._pool.by_content.keys()
 
     def drop(self, block: int) -> Entry | None:
         """Forget a block's identity; returns what it was."""
@@ -189,6 +183,7 @@ class Ledger:
         self._pool.clear()
         self._rows.clear()
         self._hosted.clear()
+        self._hosted_rows.clear()
         self._routed.clear()
         self._partial.clear()
 
@@ -202,9 +197,9 @@ class Ledger:
         return self.key(prints, index, group) in self._pool.by_content
 
     def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
-        """Tell whether a checkpoint after exactly `tokens` tokens is cached."""
-        table = self._table(group).by_content
-        return all(content in table for content in self.state(prints, tokens, group))
+        """Tell whether a checkpoint after exactly `tokens` tokens is cached, or on the host."""
+        pool, host = (tier.by_content for tier in self.tiers(group))
+        return all(each in pool or each in host for each in self.state(prints, tokens, group))
 
     def prefix(self, prints: Fingerprints, limit: int, group: int = 0) -> int:
         """Return the cached tokens from the start without a hole, at most `limit`."""
@@ -335,7 +330,7 @@ class Ledger:
 
     def state_blocks(self, prints: Fingerprints, tokens: int, group: int) -> tuple[int, ...]:
         """Return the blocks, or the slot, of the checkpoint after `tokens` tokens."""
-        table = self._table(group).by_content
+        table = self.tiers(group).pool.by_content
         contents = self.state(prints, tokens, group)
         return tuple(min(table[content]) for content in contents if content in table)
 

@@ -203,7 +203,7 @@ class Session:
         if isinstance(answer, Refused):
             self.admissions.refusal(request, answer, ())
             return answer
-        self.host.moved(answer.moves)
+        self.host.moved(answer.moves, answer.blocks)
         self.admissions.admissible(request)
         self.judge.grouped(request.id, answer)
         live = Live(request, self.prints(request), self.epoch, self.layout)
@@ -226,7 +226,7 @@ class Session:
         if isinstance(answer, Refused):
             self.admissions.refusal(longer, answer, live.blocks, drafts=len(operation.drafts))
             return answer
-        self.host.moved(answer.moves)
+        self.host.moved(answer.moves, answer.blocks)
         self.judge.grouped(operation.id, answer)
         live.request, live.prints = longer, self.prints(longer, live.epoch)
         live.drafts = len(operation.drafts)

@@ -34,8 +34,11 @@ class States:
         self._place = {group: index for index, group in enumerate(layout.states)}
         self.memory = session.shadow
         if layout.separate:
-            rows = session.config.state_rows
-            self.memory = ShadowMemory(num_blocks=rows, block_size=len(layout.states))
+            self.memory = ShadowMemory(
+                num_blocks=session.config.state_rows,
+                block_size=len(layout.states),
+                host_blocks=session.config.host_rows,
+            )
 
     def keys(self, group: int, ids: Table) -> tuple[int, ...]:
         """Return what identifies blocks of a state: themselves, or their slot in a row."""
@@ -43,7 +46,8 @@ class States:
             return ids
         return tuple(row * len(self._layout.states) + self._place[group] for row in ids)
 
-    def _slots(self, group: int, block: int) -> slice:
+    def slots(self, group: int, block: int) -> slice:
+        """Return where a block of a state, or the slot of its row, lies in `memory`."""
         if not self._layout.separate:
             return self.memory.block(block)
         slot = self.keys(group, (block,))[0]
@@ -118,7 +122,7 @@ class States:
             ),
         )
         for group, source, target in copies:
-            self.memory.copy_slots(self._slots(group, source), self._slots(group, target))
+            self.memory.copy_slots(self.slots(group, source), self.slots(group, target))
 
     def _read(self, live: Live, use: StateUse, start: int) -> None:
         """The state that a step begins with has read exactly the tokens before it (S1)."""
@@ -139,7 +143,7 @@ class States:
 
     def _part(self, live: Live, group: int, part: int, block: int, tokens: int) -> None:
         self._session.checks[_READ] += 1
-        slots = self._slots(group, block)
+        slots = self.slots(group, block)
         expected = live.prints[tokens - 1] ^ self._layout.state_salts[group, part]
         if self.memory.holds(slots, expected):
             return
@@ -185,7 +189,7 @@ class States:
             self._known(live, group, ids)
             for part, block in enumerate(ids):
                 content = live.prints[tokens - 1] ^ self._layout.state_salts[group, part]
-                self.memory.fill(self._slots(group, block), tokens - 1, content, writer)
+                self.memory.fill(self.slots(group, block), tokens - 1, content, writer)
 
     def blocks(self) -> set[int]:
         """Return the blocks of the shared pool in which states lie."""

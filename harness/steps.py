@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,9 +76,9 @@ class Steps:
         fresh = self._fresh(live, answer, known)
         if session.tails:
             session.copying.copied(live, answer)
-        victims = self._hand_out(fresh)
+        victims = self.hand_out(fresh)
         if layout.separate:
-            self._hand_out_rows(answer)
+            self.hand_out_rows(sorted(session.states.written(answer)))
         live.steps[answer.step] = answer.start
         session.judge.tables(live, answer)
         session.progress.extent(live, answer, compute)
@@ -141,7 +142,7 @@ class Steps:
         attention = self._layout.attention
         return tuple((block, group) for group, _, block in answer.saves if group in attention)
 
-    def _hand_out(self, fresh: Table) -> dict[int, Entry]:
+    def hand_out(self, fresh: Table) -> dict[int, Entry]:
         """Blocks handed out lose their identity; returns those that had one."""
         session, victims = self._session, {}
         for block in fresh:
@@ -153,14 +154,8 @@ class Steps:
         self.victims.update(victims)
         return victims
 
-    def bring_back(self, block: int, entry: Entry) -> None:
-        """A block is filled from the host tier: it is cached again, and loses what it was."""
-        self._hand_out((block,))
-        self._session.ledger.keep_again(block, entry)
-
-    def _hand_out_rows(self, answer: Scheduled) -> None:
-        """A checkpoint ends when a step writes another state to its row."""
-        keys = sorted(self._session.states.written(answer))
+    def hand_out_rows(self, keys: Iterable[int]) -> None:
+        """A checkpoint ends when another state is put into its row."""
         self.rewritten += [each for key in keys if (each := self._session.ledger.drop_row(key))]
 
     def _write(self, live: Live, answer: Scheduled) -> None:

@@ -109,6 +109,8 @@ class TargetConfig:
     """
     host_blocks: int = 0
     """Blocks of a host tier below the pool, with the ids behind it: from `num_blocks` on."""
+    host_rows: int = 0
+    """Rows of states in the host tier, with the ids from `state_rows` on; if it has blocks too."""
     host_policy: str = ""
     """When blocks are copied to the host tier, one of `Profile.host_policies`."""
 
@@ -168,8 +170,8 @@ class Scheduled:
     encode: tuple[int, ...] | None = None
     """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
     moves: tuple[tuple[int, int, int], ...] = ()
-    """(group, source, destination): copies between the pool and the host tier, made since they
-    were last told and before this step reads its hit, in order."""
+    """(group, source, destination): copies of blocks and rows between the pools and the host tier,
+    made since they were last told and before this step reads its hit, in order."""
 
 
 @dataclass(frozen=True)
@@ -263,12 +265,12 @@ class Inspection:
     """Events since the last inspection, oldest first."""
     dropped: tuple[Table, ...] | None = None
     """Per group: blocks (or rows) that lost their identity since the last inspection, for any
-    reason but a reset; None: not reported, and inferred from what is handed out again. Blocks of
-    the host tier that hold nothing any more are among them."""
+    reason but a reset; None: not reported, and inferred from what is handed out again. Blocks and
+    rows of the host tier that hold nothing any more are among them."""
     moves: tuple[tuple[int, int, int], ...] = ()
     """As in `Scheduled`; they were made before anything was dropped."""
     backing_up: int = 0
-    """Blocks of the pool whose copy to the host tier is asked for and not made."""
+    """Blocks and rows whose copy to the host tier is asked for and not made."""
 
 
 @dataclass(frozen=True)

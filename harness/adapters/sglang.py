@@ -19,9 +19,9 @@ Full attention and windows have pools of their own; each gets half of a configur
 Admission asks in each pool for pages that are free or evictable after the hit is locked. SGLang's
 `PrefillAdder` also reserves room for output, and refuses what would fill the pool exactly.
 
-The host tier (HiCache) of 0.5.23 lies below full attention and windows, which have a pool each
-there. The tree, `HybridCacheController` with its transfer engine, and the host pools are SGLang's
-own; streams, events, pinned memory and the two copy kernels of its stock setting (`kernel`,
+The host tier (HiCache) of 0.5.23 lies below full attention, windows and states, which have a pool
+each there. The tree, `HybridCacheController` with its transfer engine, and the host pools are
+SGLang's own; streams, events, pinned memory and the copy kernels of its stock setting (`kernel`,
 `page_first`) are replaced. A copy to the host is submitted when a step is done and made as late as
 events allow: it takes one step, two or three, by the size of the host tier, and nothing runs in
 another thread. A load is made when the step's layers wait for it. Where there is no room the
@@ -101,7 +101,7 @@ class SglangTarget:
             native = self._native(request)
         if self._states.full(len(self._running)):
             return Refused("no_space", detail="as many requests run as there may")
-        self._host.check()
+        self._look(admitting=True)
         found = self._match(native, compute)
         if isinstance(found, Refused) and self._host.settle():
             found = self._match(native, compute)
@@ -111,6 +111,12 @@ class SglangTarget:
         self._running[request.id] = native
         self._prompts[request.id] = len(request.tokens)
         return self._scheduled(native, *found, found[0])
+
+    def _look(self, *, admitting: bool) -> None:
+        """As before each step. SGLang ends where backups have locked all states (sglang#36770)."""
+        self._host.check()
+        if self._host.there and self._states.short(admitting=admitting):
+            self._host.settle()
 
     def _match(self, native: Any, compute: int | None) -> tuple[int, int] | Refused:
         """Return the hit, part of which may have to be loaded from the host, and the step's end."""
@@ -226,7 +232,7 @@ class SglangTarget:
         native = self._running.get(request_id)
         if native is None:
             return Refused("invalid", detail=f"no running request {request_id!r}")
-        self._host.check()
+        self._look(admitting=False)
         start, known = self._start(native), len(native.output_ids)
         native.output_ids.extend(tokens)
         self._calls.refresh(native)
@@ -365,7 +371,9 @@ def _check_host(config: TargetConfig) -> None:
         return
     if config.host_policy not in profile().host_policies:
         raise ValueError(f"host_policy {config.host_policy!r}: one of {profile().host_policies}")
-    if config.state_rows:
-        raise ValueError(f"host_blocks with states: {UNSUPPORTED['host tier below states']}")
-    if config.host_blocks < len(config.layout):
+    tables = sum(group.kind != "state" for group in config.layout)
+    if config.host_blocks < tables:
         raise ValueError(f"host_blocks {config.host_blocks}: each group needs one")
+    if bool(config.host_rows) != bool(config.state_rows):
+        rows = f"{config.host_rows} rows on the host below {config.state_rows}"
+        raise ValueError(f"host_rows: {rows}: states need them, nobody else has any")

@@ -11,7 +11,8 @@ import importlib.metadata
 import logging
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -216,9 +217,19 @@ _HOST = {
         "cache_controller.write_queue cache_controller.layer_done_counter.set_consumer "
         "cache_controller.l2_transfer_engine.device_to_host_stream "
         "cache_controller.l2_transfer_engine.host_to_device_stream "
-        "cache_controller.mem_pool_host.anchor_entry.host_pool.slot_used"
+        "cache_controller.mem_pool_host.entries "
+        "cache_controller.mem_pool_host.anchor_entry.host_pool.free_slots "
+        "cache_controller.mem_pool_host.anchor_entry.host_pool.release_slots "
+        "cache_controller.mem_pool_host.anchor_entry.host_pool.kv_buffer"
     ),
-    "request": "best_match_node host_hit_length host_loaded_length needs_host_load_back",
+    "hosted_states": (
+        "components mamba_evictable_size req_to_token_pool.mamba_pool.host_capacity_tokens "
+        "req_to_token_pool.mamba_allocator.available_size"
+    ),
+    "request": (
+        "best_match_node host_hit_length mamba_host_hit_length host_loaded_length "
+        "needs_host_load_back"
+    ),
 }
 """The same of a cache with a host tier."""
 
@@ -308,13 +319,15 @@ def _objects() -> SimpleNamespace:
         cache=new(TargetConfig(num_blocks=7, block_size=2, groups=groups)),
         states=new(TargetConfig(num_blocks=7, block_size=1, groups=beside, state_rows=9)),
         request=engine().Req("", "", array("q", [0]), engine().SamplingParams()),
-        **({"hosted": new(_hosted())} if unified() else {}),
+        **(_hosted(new, beside) if unified() else {}),
     )
 
 
-def _hosted() -> TargetConfig:
-    policy = "write_through"
-    return TargetConfig(num_blocks=7, block_size=2, host_blocks=3, host_policy=policy)
+def _hosted(new: Callable[[TargetConfig], Any], beside: tuple[Group, ...]) -> dict[str, Any]:
+    """Caches with a host tier, without and with states."""
+    plain = TargetConfig(num_blocks=7, block_size=1, host_blocks=3, host_policy="write_through")
+    states = replace(plain, groups=beside, state_rows=9, host_rows=3)
+    return {"hosted": new(plain), "hosted_states": new(states)}
 
 
 def _pools() -> Any:

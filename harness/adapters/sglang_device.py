@@ -1,9 +1,9 @@
 """What the host tier of SGLang needs of a device, on a machine without one.
 
 Streams keep the copies that were submitted to them until somebody waits for one: a copy is made as
-late as the engine allows, and always at the same place of a history. The two kernels of the stock
-setting (`kernel`, `page_first`) submit such copies instead of moving bytes; host memory is plain
-memory. Imported in the engine's environment only.
+late as the engine allows, and always at the same place of a history. The kernels of the stock
+setting (`kernel`, `page_first`) for pages and for states submit such copies instead of moving
+bytes; host memory is plain memory. Imported in the engine's environment only.
 """
 
 from __future__ import annotations
@@ -147,6 +147,16 @@ def transfer_kv_per_layer_pf_lf(
     current_stream().submit(Copy(False, src_k.data_ptr(), *slots))  # noqa: FBT003 - a record
 
 
+def transfer_kv_mamba_lf_pf(*, dst: Any, src_indices: Any, dst_indices: Any, **_: Any) -> None:
+    """Back one part of states up, all layers at once."""
+    transfer_kv_all_layer_lf_pf(dst_k=dst, src_indices=src_indices, dst_indices=dst_indices)
+
+
+def transfer_kv_mamba_pf_lf(*, src: Any, src_indices: Any, dst_indices: Any, **_: Any) -> None:
+    """Load one part of states back, one layer."""
+    transfer_kv_per_layer_pf_lf(src_k=src, src_indices=src_indices, dst_indices=dst_indices)
+
+
 def _plain_memory(dims: Any, *, dtype: Any, **_: Any) -> Any:
     """Memory that is not pinned."""
     return importlib.import_module("torch").zeros(dims, dtype=dtype)
@@ -161,5 +171,8 @@ def install() -> None:
     pools: Any = importlib.import_module(_SRT + "mem_cache.pool_host.mha")
     pools.transfer_kv_all_layer_lf_pf = transfer_kv_all_layer_lf_pf
     pools.transfer_kv_per_layer_pf_lf = transfer_kv_per_layer_pf_lf
+    states: Any = importlib.import_module(_SRT + "mem_cache.pool_host.mamba")
+    states.transfer_kv_mamba_lf_pf = transfer_kv_mamba_lf_pf
+    states.transfer_kv_mamba_pf_lf = transfer_kv_mamba_pf_lf
     common = importlib.import_module(_SRT + "mem_cache.pool_host.common")
     common.ALLOC_MEMORY_FUNCS["cpu"] = _plain_memory

@@ -2,8 +2,10 @@
 
 The tree, `HybridCacheController`, `L2TransferEngine` and the host pools are the engine's own; only
 the device under them is replaced (`sglang_device`). Pages of the host are numbered behind those of
-the pool. Before each step the scheduler looks which transfers are over. A backup is submitted when
-a step is done and takes one step, two or three, by the size of the host tier.
+the pool, slots of states behind those of theirs. Of a state the recurrent part is followed; what
+belongs to its convolutions is copied by the same calls. Before each step the scheduler looks which
+transfers are over. A backup is submitted when a step is done and takes one step, two or three, by
+the size of the host tier.
 Imported in the engine's environment only.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kvproof.harness.adapters import sglang_device
@@ -33,6 +36,9 @@ def attach(cache: Any, parameters: Any, config: TargetConfig) -> None:
         return
     names = engine()
     sglang_device.install()
+    if config.host_rows:
+        rows = cache.req_to_token_pool.mamba_pool
+        rows.host_capacity_tokens = (config.host_rows - 0.5) / _ratio(config)
     settings = names.get_memory().override(
         enable_hierarchical_cache=True,
         hicache_write_policy=config.host_policy,
@@ -46,8 +52,12 @@ def attach(cache: Any, parameters: Any, config: TargetConfig) -> None:
 
 def _ratio(config: TargetConfig) -> float:
     """The size of the host's pools; each has a page more than this share of the device's."""
-    pools = 2 if len(config.groups) > 1 else 1
+    pools = sum(group.kind != "state" for group in config.layout)
     return max(0.0, config.host_blocks - pools + 0.5 / pools) / (config.num_blocks - 1)
+
+
+Place = tuple[int, int]
+"""Group, and number of a page or of a slot of states."""
 
 
 class _Pool(NamedTuple):
@@ -56,24 +66,31 @@ class _Pool(NamedTuple):
     name: Any
     group: int
     host: Any
+    page: int
+    """Tokens of a page; 1: states."""
     first_on_host: int
-    end: int
     first: int
     """Number of the upper pool's null page."""
 
 
 def _pools(cache: Any, config: TargetConfig) -> dict[int, _Pool]:
-    """Full attention, then windows, as SGLang has them."""
-    places = [
-        next(g for g, group in enumerate(config.layout) if group.kind == kind)
-        for kind in ("full", *(("window",) if len(config.groups) > 1 else ()))
-    ]
-    upper, first, found = (0, config.num_blocks // 2), config.num_blocks, {}
+    """Full attention, then windows or states, as SGLang has them."""
+    places = {group.kind: g for g, group in enumerate(config.layout)}
     entries = cache.cache_controller.mem_pool_host.entries
-    for group, entry, above in zip(places, entries, upper, strict=False):
-        host = entry.host_pool
-        pool = _Pool(entry.name, group, host, first, first + host.page_num, above)
-        found[host.kv_buffer.data_ptr()], first = pool, pool.end
+    windows = config.num_blocks // 2
+    first, found = config.num_blocks, {}
+    for kind, entry in zip(("full", "window" if "window" in places else "state"), entries):  # noqa: B905 - may be one
+        host, states = entry.host_pool, kind == "state"
+        memory = host.temporal_buffer if states else host.kv_buffer
+        found[memory.data_ptr()] = _Pool(
+            entry.name,
+            places[kind],
+            host,
+            1 if states else config.block_size,
+            config.state_rows if states else first,
+            windows if kind == "window" else 0,
+        )
+        first += host.page_num
     return found
 
 
@@ -81,14 +98,13 @@ class Host:
     """Follows the host tier of one cache; a cache without one does nothing."""
 
     def __init__(self, cache: Any, config: TargetConfig) -> None:
-        self._cache, self._page = cache, config.block_size
-        self._first = config.num_blocks
+        self._cache = cache
         self._pools: dict[int, _Pool] = {}
         """Address of a host pool's memory -> the pool."""
         self.there = bool(config.host_blocks)
         """Whether there is a host tier."""
-        self._known: set[int] = set()
-        """Pages of the host that were told to be full."""
+        self._known: set[Place] = set()
+        """Pages and slots of the host that were told to be full."""
         self._made: list[sglang_device.Copy] = []
         self._ends = deque((0,) * (1 + config.host_blocks % 3))
         """How many backups were submitted by the last checks, oldest first."""
@@ -177,61 +193,79 @@ class Host:
         return {slot for path in paths for slot in path.tolist()}
 
     def moves(self) -> tuple[tuple[int, int, int], ...]:
-        """(group, source, destination) of the pages copied since the last call, in order."""
-        found = tuple(each for copy in self._made for each in self._pages(copy))
-        self._known.update(page for _, _, page in found if page >= self._first)
+        """(group, source, destination) of what was copied since the last call, in order."""
+        found: list[tuple[int, int, int]] = []
+        for copy in self._made:
+            if pool := self._pools.get(copy.memory):
+                found += _moved(pool, copy)
+                self._known |= _below(pool, copy.destinations) if copy.to_host else set()
         self._made.clear()
-        return found
-
-    def _pages(self, copy: sglang_device.Copy) -> list[tuple[int, int, int]]:
-        """Raises AssertionError if slots are not whole pages in order."""
-        pool = self._pools[copy.memory]
-        below = (pool.first, pool.first_on_host)
-        source, destination = below if copy.to_host else below[::-1]
-        pairs = zip(self._whole(copy.sources), self._whole(copy.destinations), strict=True)
-        return [(pool.group, source + old, destination + new) for old, new in pairs]
-
-    def _whole(self, slots: tuple[int, ...]) -> list[int]:
-        size = self._page
-        pages = [slot // size for slot in slots[::size]]
-        whole = tuple(page * size + offset for page in pages for offset in range(size))
-        assert slots == whole, f"a copy of slots {slots} is not of whole pages"
-        return pages
+        return tuple(found)
 
     def backing_up(self) -> int:
-        """Pages of the host that a backup will fill."""
+        """Pages and slots of the host that a backup will fill."""
         return len(self._awaited())
 
-    def used(self) -> set[int]:
-        """Pages of the host that somebody has."""
+    def used(self) -> set[Place]:
+        """Pages and slots of the host that somebody has."""
         return {
-            pool.first_on_host + page
+            place
             for pool in self._pools.values()
-            for page in pool.host.slot_used[:: self._page].nonzero().flatten().tolist()
+            for place in _below(pool, range(pool.host.size)) - _below(pool, _free(pool))
         }
 
-    def dropped(self) -> tuple[tuple[int, ...], ...]:
-        """Pages of each host pool that were told to be full, and are free or about to be filled."""
+    def dropped(self) -> dict[int, tuple[int, ...]]:
+        """Group -> what was told to be full on the host, and is free or about to be filled."""
         gone = self._known - (self.used() - self._awaited())
         self._known -= gone
-        return tuple(
-            tuple(sorted(gone & set(range(pool.first_on_host, pool.end))))
-            for pool in self._pools.values()
-        )
+        groups = {pool.group for pool in self._pools.values()}
+        return {group: tuple(sorted(n for g, n in gone if g == group)) for group in groups}
 
-    def _awaited(self) -> set[int]:
-        """Pages that a backup will fill."""
+    def _awaited(self) -> set[Place]:
+        """Pages and slots that a backup will fill."""
         if not self.there:
             return set()
+        waiting = (copy for copy in self._backups.waiting if copy.memory in self._pools)
+        filled = [(self._pools[copy.memory], copy.destinations) for copy in waiting]
         by_name = {pool.name: pool for pool in self._pools.values()}
-        filled = [(self._pools[copy.memory], copy.destinations) for copy in self._backups.waiting]
         for queued in self._cache.cache_controller.write_queue:
             filled.append((next(iter(by_name.values())), queued.host_indices.tolist()))
             beside = queued.pool_transfers or ()
             filled += [(by_name[each.name], each.host_indices.tolist()) for each in beside]
-        return {pool.first_on_host + slot // self._page for pool, slots in filled for slot in slots}
+        return {place for pool, slots in filled for place in _below(pool, slots)}
 
     def forget(self) -> None:
         """Everything was reset, what was copied before is of no interest."""
         self._known.clear()
         self._made.clear()
+
+
+def _below(pool: _Pool, slots: Iterable[int]) -> set[Place]:
+    """The pages of the host in which slots of it lie."""
+    return {(pool.group, pool.first_on_host + slot // pool.page) for slot in slots}
+
+
+def _free(pool: _Pool) -> list[int]:
+    """Slots of a pool of the host that nobody has. Raises AssertionError if one is there twice."""
+    chunks = (pool.host.free_slots, *pool.host.release_slots)
+    free = [slot for chunk in chunks for slot in chunk.tolist()]
+    assert len(set(free)) == len(free), f"slots of the host were given back twice: {sorted(free)}"
+    return free
+
+
+def _moved(pool: _Pool, copy: sglang_device.Copy) -> list[tuple[int, int, int]]:
+    """(group, source, destination) of one copy.
+
+    Raises AssertionError if slots are not whole pages in order.
+    """
+    sides = (pool.first, pool.first_on_host)
+    source, destination = sides if copy.to_host else sides[::-1]
+    pages = zip(_whole(copy.sources, pool.page), _whole(copy.destinations, pool.page), strict=True)
+    return [(pool.group, source + old, destination + new) for old, new in pages]
+
+
+def _whole(slots: tuple[int, ...], size: int) -> list[int]:
+    pages = [slot // size for slot in slots[::size]]
+    whole = tuple(page * size + offset for page in pages for offset in range(size))
+    assert slots == whole, f"a copy of slots {slots} is not of whole pages"
+    return pages

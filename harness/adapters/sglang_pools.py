@@ -88,7 +88,9 @@ def _allocator(config: TargetConfig, rows: Any) -> Any:
     """One pool of slots, or one for full attention and one for windows."""
     names, page = engine(), config.block_size
     full, windows = (share * page for share in shares(config))
-    memory = _below_host(full, page) if config.host_blocks else _beside_states(full, page, rows)
+    memory = _beside_states(full, page, rows)
+    if config.host_blocks and memory is None:
+        memory = _below_host(full, page)
     rest = (names.torch.bfloat16, "cpu", memory, False)
     if windows:
         return _two_pools(full, windows, page)

@@ -32,9 +32,6 @@ UNSUPPORTED = {
     "state_blocks": "a state is one slot of a pool of its own",
     "draft_groups": "drafts of EAGLE turn tokens into pairs, for all groups at once",
     "partial_blocks": "keys end at whole pages",
-    "host tier below states": (
-        "rows of states are copied by kernels of their own, for which nothing stands in"
-    ),
     "storage below the host": "pages are read and written by threads, in an order of their own",
     "span_clamp": "a match may end inside a span, the encoder runs again for it",
     "encode": "the encoder's own cache decides which spans it computes",
@@ -73,6 +70,6 @@ def profile() -> Profile:
         reset="idle",
         eviction_order="undeclared",
         host_policies=POLICIES if unified() else (),
-        host_groups=("full", "window"),
+        host_groups=("full", "window", "state"),
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
     )

@@ -45,6 +45,13 @@ class States:
         """Tell whether no more requests may run, as `max_running_requests` has it."""
         return running >= self._most
 
+    def short(self, *, admitting: bool) -> bool:
+        """Tell whether a step may need more slots than are free or evictable."""
+        if self.group < 0 or not self._tracks:
+            return False
+        free = self._pool.mamba_allocator.available_size()
+        return bool(free + self._cache.mamba_evictable_size() < (REQUEST_ROWS if admitting else 1))
+
     def end(self, start: int, stop: int, prompt: int, total: int, *, first: bool) -> int:
         """Return where the scheduler ends a step that may go up to `stop`.
 

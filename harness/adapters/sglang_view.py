@@ -204,10 +204,9 @@ class View:
             now = pages | {page for page in mine if (page > border) == bool(pool)}
             found.append(tuple(sorted(self._known[pool] - now)))
             self._known[pool] = now
-        if self._host.there:
-            found = [up + down for up, down in zip(found, self._host.dropped(), strict=False)]
         found_by_group = [*zip(self._places, found, strict=False), *self._dropped_states()]
-        return tuple(table for _, table in sorted(found_by_group))
+        below = self._host.dropped()
+        return tuple(table + below.get(group, ()) for group, table in sorted(found_by_group))
 
     def _dropped_states(self) -> list[tuple[int, Table]]:
         now = self._states.cached()

@@ -94,9 +94,10 @@ def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     """Draw a pool with a host tier below it, and of the kinds of groups those that may be there."""
     kinds = profile.host_groups
     layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
-    if "window" in kinds and draw(st.booleans()):
+    kind = draw(st.sampled_from(kinds))
+    if kind != "full":
         able = replace(profile, groups=kinds, layouts=layouts)
-        return draw(several(able, wish=Wish(kind="window", host=True)))
+        return draw(several(able, wish=Wish(kind=kind, host=True)))
     return draw(one_group(profile, most_units=7, host=True))
 
 
@@ -111,18 +112,20 @@ def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> Targ
     units = draw(st.integers(2, wish.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
     strict = bool(layout.full) and _strict(draw, profile, wish)
+    rows = _rows(draw, profile) if separate else 0
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,
-        prefix_caching=draw(st.integers(0, 15)) != 15,
+        prefix_caching=wish.host or draw(st.integers(0, 15)) != 15,
         groups=groups,
-        state_rows=_rows(draw, profile) if separate else 0,
+        state_rows=rows,
         decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
         require_experts=strict,
         partial_blocks=(
             _may_be_partial(profile, groups) and not strict and (wish.inside or draw(st.booleans()))
         ),
         host_blocks=draw(st.integers(len(groups), 2 * blocks)) if wish.host else 0,
+        host_rows=draw(st.integers(1, rows)) if wish.host and separate else 0,
         host_policy=draw(st.sampled_from(profile.host_policies)) if wish.host else "",
     )
 

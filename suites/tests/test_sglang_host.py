@@ -17,13 +17,19 @@ FAULTS = {
     "backups lock nothing": "reads_return_own_content",
     "loads take the next page": "reads_return_own_content",
     "nothing is loaded": "hits_are_maximal",
+    "states are those of the other prompt": "states_are_of_exactly_the_tokens_read",
+    "running states are not loaded": "states_are_of_exactly_the_tokens_read",
 }
 JOB = "kvproof.suites.tests.sglang_jobs:broken"
 SIZE = 4
 HOSTED: dict[str, Any] = {"host_blocks": 9, "host_policy": "write_through"}
 POLICIES = ("write_through", "write_through_selective", "write_back")
 WINDOWED = (Group("full", SIZE), Group("window", SIZE, 2 * SIZE))
-STATEFUL = (Group("full", SIZE), Group("state", SIZE))
+STATES: dict[str, Any] = {
+    "groups": (Group("full", SIZE), Group("state", SIZE)),
+    "state_rows": 11,
+    "host_rows": 4,
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,12 +145,44 @@ def test_windows_have_a_host_pool_of_their_own(hosted: Callable[..., Target]) ->
         assert (pool > 5) == (page >= 21) == bool(group)
 
 
+def long(name: str) -> Request:
+    """Return a prompt of five pages: the state after four of them is kept."""
+    return Request(name, (ord(name[0]),) * (4 * SIZE + 1))
+
+
+def test_a_state_comes_back_to_the_cache_and_to_the_request(
+    hosted: Callable[..., Target],
+) -> None:
+    target = hosted(**STATES)
+    serve(target, long("a"))
+    made = admit(target, long("b")).moves
+    assert (1, 2, 11) in made  # the slot of the state, and the first of the host's
+    target.finish("b")
+    again = admit(target, long("a2"))
+    running = again.states[0].read
+    loads = [(source, target) for group, source, target in again.moves if group and source >= 11]
+    assert again.hit == 16
+    assert len(loads) == 2
+    assert {source for source, _ in loads} == {11}
+    assert (11, *running) in loads
+
+
+def test_backups_that_lock_all_states_are_waited_for(hosted: Callable[..., Target]) -> None:
+    """SGLang itself ends there: suites/findings/sglang_backups_lock_all_states."""
+    target = hosted(20, **{**STATES, "state_rows": 6}, host_blocks=11)
+    serve(target, long("a"))
+    assert target.inspect().moves == ()
+    made = admit(target, long("b")).moves
+    assert copied(made) == [(1, 20), (2, 21), (3, 22), (4, 23), (2, 6)]
+
+
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
         ({"host_policy": "sometimes"}, "one of"),
         ({"groups": WINDOWED, "host_blocks": 1}, "each group needs one"),
-        ({"groups": STATEFUL, "state_rows": 16}, "kernels of their own"),
+        ({**STATES, "host_rows": 0}, "states need them"),
+        ({"host_rows": 3}, "nobody else has any"),
     ],
 )
 def test_a_host_tier_that_is_not_claimed_is_refused(
@@ -160,6 +198,7 @@ def test_a_fault_in_the_engine_falls_to_its_property(handle: Handle, fault: str)
     assert found["property"] == FAULTS[fault]
 
 
-def test_the_engine_as_it_is_passes(handle: Handle) -> None:
-    found = handle.run_job(JOB, {"fault": "none"}, timeout=60)
+@pytest.mark.parametrize("fault", ["none", "none, with states"])
+def test_the_engine_as_it_is_passes(handle: Handle, fault: str) -> None:
+    found = handle.run_job(JOB, {"fault": fault}, timeout=60)
     assert found == {"property": "", "hits": 2}
