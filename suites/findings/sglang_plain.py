@@ -31,8 +31,11 @@ from sglang.srt.server_args import ServerArgs, set_global_server_args_for_schedu
 PAGE = 64
 
 
-def make_cache(*, pages, states):
-    """Build the tree of a model with full attention and recurrent layers (`extra_buffer`)."""
+def make_cache(*, pages, states, below=None):
+    """Build the tree of a model with full attention and recurrent layers (`extra_buffer`).
+
+    `below(cache, parameters)` gives it a host tier.
+    """
     arguments = ServerArgs(
         model_path="none",
         page_size=PAGE,
@@ -65,7 +68,10 @@ def make_cache(*, pages, states):
         enable_mamba_extra_buffer=True,
         tree_components=(ComponentType.FULL, ComponentType.MAMBA),
     )
-    return UnifiedRadixCache(parameters)
+    cache = UnifiedRadixCache(parameters)
+    if below:
+        below(cache, parameters)
+    return cache
 
 
 def request(name, tokens, cache):
