@@ -23,6 +23,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 import typing
@@ -158,6 +159,11 @@ class Worker:
             "contract": CONTRACT_VERSION,
             "python": platform.python_version(),
         }
+
+
+def clock(_: dict[str, Any]) -> dict[str, Any]:
+    """A job that reads this process's clock."""
+    return {"seconds": time.process_time()}
 
 
 def _line(message: dict[str, object]) -> bytes:

@@ -8,7 +8,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from hypothesis import settings
 
+from kvproof.harness import worker
 from kvproof.harness.campaign.claims import Tolerated
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.campaign_events import UnitDone
 from kvproof.harness.cli.conformance import open_all
+from kvproof.harness.errors import TargetDied
 from kvproof.harness.events import AnyEvent, Failure, TargetFailed, TargetStarted
 from kvproof.harness.handles import Handle
 from kvproof.suites import expected_failures
@@ -79,6 +81,7 @@ def explore_unit(order: Order) -> UnitResult:
     target, suite_name, seed = parse(order.unit)
     wall, began, cpu = time.time(), time.monotonic(), time.process_time()
     handle, database = _handle(target), _database(order.database, order.artifact)
+    theirs = _spent(handle)
     before = Counter(database.operations)
     files = _Files()
     events: list[AnyEvent] = []
@@ -89,6 +92,7 @@ def explore_unit(order: Order) -> UnitResult:
         tolerated = _tolerated(order, target, handle)
         suite = next(each for each in run.suites if each.name == suite_name)
         tally = _explore(run, suite, order, seed, tolerated, database)
+    beside = 0.0 if tally.died else _spent(handle) - theirs
     seen = {name for name in tally.tolerated if name in tolerated.others | set(order.known)}
     done = UnitDone(
         unit=order.unit,
@@ -99,7 +103,7 @@ def explore_unit(order: Order) -> UnitResult:
         where=f"{platform.node()} {os.getpid()}",
         began=round(wall, 3),
         seconds=round(time.monotonic() - began, 4),
-        cpu_seconds=round(time.process_time() - cpu, 4),
+        cpu_seconds=round(time.process_time() - cpu + max(0.0, beside), 4),
         test_cases=tally.test_cases,
         operations=dict(tally.operations),
         situations=dict(tally.situations),
@@ -114,6 +118,15 @@ def explore_unit(order: Order) -> UnitResult:
     told: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
     failures = list(tally.failures.values())
     return UnitResult(done, failures, files.kept, told, tally.died, tally.interrupted)
+
+
+def _spent(handle: Handle) -> float:
+    """Seconds of processor time of a target's own process; 0 without one, or if it died."""
+    if handle.isolation == "worker":
+        with suppress(TargetDied):
+            job = f"{worker.__name__}:{worker.clock.__name__}"
+            return float(handle.run_job(job, {}, timeout=30)["seconds"])
+    return 0.0
 
 
 def _tolerated(order: Order, target: str, handle: Handle) -> Tolerated:
