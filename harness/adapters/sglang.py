@@ -25,8 +25,9 @@ SGLang's own; streams, events, pinned memory and the copy kernels of its stock s
 `page_first`) are replaced. A copy to the host is submitted when a step is done and made as late as
 events allow: it takes one step, two or three, by the size of the host tier, and nothing runs in
 another thread. A load is made when the step's layers wait for it. Where there is no room the
-scheduler waits until all transfers are over. All three write policies are driven. What SGLang has
-fixed at ten tokens, the least that is loaded back, is one here.
+scheduler waits until all transfers are over; here it does so too where backups have locked the
+states that a step may need, for SGLang ends there. All three write policies are driven. What
+SGLang has fixed at ten tokens, the least that is loaded back, is one here.
 
 Which tree core runs is SGLang's own choice, in 0.5.23 the one in Rust by default:
 SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python takes the other.

@@ -53,6 +53,7 @@ FULL = (
             "a request is admitted while a backup is in flight",
             "a request ends while a backup is in flight",
             "a host block is evicted",
+            "a state is backed up to the host",
         ),
         needs="host_policies",
         oracle=SHADOW,
@@ -61,7 +62,11 @@ FULL = (
         "loads_read_what_the_host_keeps",
         ("C8", "G10"),
         "what is loaded back was copied to the host tier, and not given back there since",
-        ("a block is only on the host", "a hit goes on in the host tier"),
+        (
+            "a block is only on the host",
+            "a hit goes on in the host tier",
+            "a hit goes on from a state of the host",
+        ),
         needs="host_policies",
     ),
     _full(

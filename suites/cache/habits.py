@@ -112,13 +112,15 @@ def cut_back(driver: Driver) -> None:
 
 
 def come_back(driver: Driver) -> None:
-    """Serve prompts that together need more than the pool, and begin with the first again."""
+    """Serve prompts that together need more than the pool, then go on from the first.
+
+    Once from all of it, where a state was saved, and once from anywhere in it.
+    """
     first = driver.prompts.plain(3)
     driver.serve(first)
     for _ in range(driver.draw(st.integers(1, 3))):
         driver.serve(driver.prompts.plain(3))
-    for _ in range(2):
-        end = driver.draw(st.integers(1, len(first.tokens)))
+    for end in (len(first.tokens), driver.draw(st.integers(1, len(first.tokens)))):
         rest = driver.prompts.tokens(driver.draw(st.integers(1, driver.unit)))
         driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
 

@@ -91,13 +91,12 @@ def any_layout(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> T
 
 @st.composite
 def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
-    """Draw a pool with a host tier below it, and of the kinds of groups those that may be there."""
-    kinds = profile.host_groups
+    """Draw a pool with a host tier below it, and groups with tables that may be there."""
+    kinds = tuple(kind for kind in profile.host_groups if kind != "state")
     layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
-    kind = draw(st.sampled_from(kinds))
-    if kind != "full":
+    if "window" in kinds and draw(st.booleans()):
         able = replace(profile, groups=kinds, layouts=layouts)
-        return draw(several(able, wish=Wish(kind=kind, host=True)))
+        return draw(several(able, wish=Wish(kind="window", host=True)))
     return draw(one_group(profile, most_units=7, host=True))
 
 

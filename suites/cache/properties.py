@@ -347,6 +347,8 @@ _POSSIBLE: dict[str, Callable[[Profile], bool]] = {
         profile.in_flight_steps > 1
     ),
     "a rejected draft leaves states behind": lambda profile: profile.drafts,
+    "a state is backed up to the host": lambda profile: "state" in profile.host_groups,
+    "a hit goes on from a state of the host": lambda profile: "state" in profile.host_groups,
 }
 """Situations that cannot occur on a target without what its profile says."""
 

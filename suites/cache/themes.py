@@ -111,6 +111,12 @@ FULL = (
         lambda profile: bool(profile.host_policies),
     ),
     _full(
+        "states on the host",
+        partial(several, wish=Wish(kind="state", host=True)),
+        (habits.come_back, habits.come_back, habits.generate, habits.leave, habits.begin_anew),
+        lambda profile: bool(profile.host_policies) and "state" in profile.host_groups,
+    ),
+    _full(
         "experts",
         partial(any_layout, wish=Wish(strict_often=True)),
         (habits.fill, habits.fill, habits.repeat),
