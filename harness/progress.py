@@ -86,7 +86,7 @@ class Progress:
         live.encoded |= needed
 
     def checkpoints(self, live: Live, answer: Scheduled, fresh: int) -> None:
-        """States are saved where prompts part, and while decoding at the interval (S6, S8).
+        """States are saved at ends of prompts, where they part, and at the interval (S6, S8).
 
         `fresh` is the number of blocks of the shared pool that the step was given.
         """
@@ -95,10 +95,10 @@ class Progress:
             return
         interval = session.config.decode_interval
         saved = sorted({tokens for tokens, _, _ in session.states.saved(live, answer)})
-        name = live.request.id
+        name, could = live.request.id, self._could_save
         if answer.start >= live.prompt and session.profile.decode_intervals:
             last = answer.stop // interval * interval if interval else 0
-            missed = answer.start < last not in saved and self._could_save(live, last, fresh)
+            missed = answer.start < last not in saved and could(live, last, fresh, len(saved))
             self._check(
                 "decode_checkpoints_keep_their_interval",
                 INVARIANT,
@@ -113,14 +113,33 @@ class Progress:
             self._check(
                 "junctions_are_checkpointed",
                 INVARIANT,
-                at in saved or not self._could_save(live, at, fresh),
+                at in saved or not could(live, at, fresh, len(saved)),
                 lambda: (
                     f"request {name} leaves a known prompt at token {at}, computes "
                     f"[{answer.start}, {answer.stop}) and saves states after {saved or 'no'} tokens"
                 ),
             )
+        at = self._end(live)
+        if answer.start < at <= answer.stop:
+            self._check(
+                "prompts_leave_a_checkpoint",
+                INVARIANT,
+                bool(saved) or not could(live, at, fresh, 0),
+                lambda: (
+                    f"a step of request {name} computes [{answer.start}, {answer.stop}), the end "
+                    f"of its prompt, and saves no state; there is room for one after {at} tokens"
+                ),
+            )
 
-    def _could_save(self, live: Live, at: int, fresh: int) -> bool:
+    def _end(self, live: Live) -> int:
+        """Return the last place in a prompt where a state can be reused."""
+        if self._session.config.partial_blocks:
+            return live.prompt
+        unit = self._layout.unit
+        drafts = any(group.draft for group in self._layout.groups)
+        return live.prompt // unit * unit - unit * drafts
+
+    def _could_save(self, live: Live, at: int, fresh: int, saved: int) -> bool:
         """Tell whether a checkpoint after `at` tokens is allowed, new, and has room for sure."""
         session = self._session
         if not (live.request.store and session.config.prefix_caching):
@@ -132,11 +151,11 @@ class Progress:
         if session.tails and session.tails.stands_behind(live.prints, at):
             return False  # of the checkpoints behind one block the last one stays
         known = all(session.ledger.has_state(live.prints, at, g) for g in self._layout.states)
-        return not known and self._room(fresh)
+        return not known and self._room(fresh, saved)
 
-    def _room(self, fresh: int) -> bool:
+    def _room(self, fresh: int, saved: int) -> bool:
         session, layout = self._session, self._layout
         if not layout.separate:
             free = session.audit.last.usage.free if session.audit else 0
             return free >= fresh + layout.state_blocks
-        return session.states.free_rows() > 1
+        return session.states.free_rows() - saved > 1

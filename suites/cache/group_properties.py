@@ -171,6 +171,13 @@ FULL = (
         needs="states",
     ),
     _full(
+        "prompts_leave_a_checkpoint",
+        ("S6",),
+        "a step that computes the end of a prompt saves a state that others can go on from",
+        ("a checkpoint is saved",),
+        needs="states",
+    ),
+    _full(
         "junctions_are_checkpointed",
         ("S8",),
         "a state is saved where a prompt leaves one that was seen before",

@@ -169,6 +169,7 @@ LIES = {
     "a_mismatch_destroys_no_checkpoint": Lie(
         ROWS, (*whole(A), ops.Lookup(FORK)), "inspect", -1, dropped((), (1,))
     ),
+    "prompts_leave_a_checkpoint": Lie(STATE, (ops.Admit(A),), "admit", 0, without_checkpoints),
     "junctions_are_checkpointed": Lie(
         STATE, (*whole(A), ops.Admit(FORK)), "admit", 1, without_checkpoints
     ),
