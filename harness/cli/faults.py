@@ -18,6 +18,7 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import HarnessFault, Skipped
 from kvproof.harness.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
+from kvproof.reports.text import plural
 from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
 from kvproof.suites.faults.crew import Broke, Crew, Doing
 from kvproof.suites.faults.verdict import judged
@@ -80,13 +81,18 @@ def faults(
 def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
     """Faults that are to be judged: not equivalent, installed, and not judged before."""
     done = {event.fault for event in active.earlier if isinstance(event, FaultJudged)}
+    skipped: Counter[tuple[str, str]] = Counter()
     for fault in wanted:
         if fault.name in done:
             continue
         if fault.equivalent:
             active.write(judged(fault, None))
         elif why := _missing(fault):
-            active.write(Skipped(part=f"fault {fault.name}", reason=why, command=_INSTALL))
+            skipped[fault.suite, why] += 1
+    for (suite, why), count in skipped.items():
+        part = f"{plural(count, 'fault')} of the suite {suite}"
+        command = _INSTALL if suite == KERNELS else ""
+        active.write(Skipped(part=part, reason=why, command=command))
     return [f for f in wanted if not (f.name in done or f.equivalent or _missing(f))]
 
 
