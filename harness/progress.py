@@ -120,7 +120,7 @@ class Progress:
                 ),
             )
         at = self._end(live)
-        if answer.start < at <= answer.stop:
+        if answer.start < at <= answer.stop and self._saves_there(answer, at):
             self._check(
                 "prompts_leave_a_checkpoint",
                 INVARIANT,
@@ -138,6 +138,12 @@ class Progress:
         unit = self._layout.unit
         drafts = any(group.draft for group in self._layout.groups)
         return live.prompt // unit * unit - unit * drafts
+
+    def _saves_there(self, answer: Scheduled, at: int) -> bool:
+        """Tell whether a target claims to save a state in a step that computes the end."""
+        claimed = self._session.profile.prompt_saves
+        short = answer.stop - answer.start < self._layout.unit
+        return not ((claimed == "whole" and short) or (claimed == "ends" and answer.stop != at))
 
     def _could_save(self, live: Live, at: int, fresh: int, saved: int) -> bool:
         """Tell whether a checkpoint after `at` tokens is allowed, new, and has room for sure."""

@@ -333,6 +333,9 @@ class Profile:
     checkpoints: str = "copied"
     """`copied`: saved from a running state; `running`: the state that a step leaves at the end of
     a unit is the checkpoint itself, and the next step goes on from it in another block (S2)."""
+    prompt_saves: str = "always"
+    """Which steps save a state where a prompt ends (S6): `always` those that compute it; `whole`:
+    if they compute a block or more; `ends`: if they end there."""
     decode_intervals: bool = True
     """`TargetConfig.decode_interval` is obeyed (S6)."""
     junctions: bool = False

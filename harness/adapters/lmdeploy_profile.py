@@ -32,6 +32,7 @@ UNSUPPORTED = {
     "partial_blocks": "nodes of the trie are full blocks",
     "encode": "the preprocessor encodes before a request is scheduled",
     "junctions": "checkpoints are saved where steps end, not where prompts part",
+    "prompt_saves": "nor at the last block border that a step passes",
     "shared state pool": "states lie in rows of their own",
 }
 """Capability -> why it is off, in every release."""
@@ -82,6 +83,7 @@ def profile() -> Profile:
         chunks=chunked,
         span_budget="longest",
         decode_intervals=chunked,
+        prompt_saves="ends",
         batch=True,
         holders=True,
         state=True,
