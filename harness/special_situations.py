@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,9 @@ class SpecialSituations:
         self._chunks_begin_inside = any(
             group.kind == "chunk" and group.size % group.block_size for group in self._layout.groups
         )
+        own = [group for group in self._layout.groups if not group.draft]
+        drafts = [replace(group, draft=False) for group in self._layout.groups if group.draft]
+        self._twins = any(group in own for group in drafts)
 
     def meets(self, request: Request, own: int) -> None:
         """Look at what a request is about to hit, and at what keeps it from hitting more."""
@@ -173,3 +177,4 @@ class SpecialSituations:
             )
             self._saw("blocks of unequal groups lie in one pool", len(self._layout.attention) > 1)
             self._saw("chunks begin inside blocks", self._chunks_begin_inside)
+            self._saw("a draft model has a group like one of the model's", self._twins)

@@ -29,6 +29,7 @@ FINDINGS = {
     "sglang_backups_lock_all_states": EngineVersion("sglang", "0.5.23"),
     "sglang_selective_counts_no_full_hit": EngineVersion("sglang", "0.5.23"),
     "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
+    "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
