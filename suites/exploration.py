@@ -21,6 +21,9 @@ from kvproof.harness.violation import Violation
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
 
+MINIMISE_SECONDS = 60
+"""Within these a failing history is cut down; a unit that takes much longer counts as hanging."""
+
 T = TypeVar("T")
 
 
@@ -209,17 +212,25 @@ def without_needless(
     violation: Violation,
     operations: Callable[[Violation], list[T]],
     again: Callable[[list[T]], Violation | None],
+    *,
+    seconds: float = MINIMISE_SECONDS,
 ) -> Violation:
-    """Leave out every operation without which `again` still breaks the same property.
+    """Leave out operations without which `again` still breaks the same property.
 
+    Many at once first, in the end one by one; what cannot be tried within `seconds` stays.
     `operations` reads the history of a violation; `again` runs one and returns what it breaks.
     """
-    before = 0
-    while before != len(operations(violation)):  # what was left out may have needed others
+    deadline = time.monotonic() + seconds
+    count = max(1, len(operations(violation)) // 2)
+    while count:
         before = len(operations(violation))
-        for index in range(before - 2, -1, -1):
+        for stop in range(before - 1, 0, -count):
+            if time.monotonic() > deadline:
+                return violation
             now = operations(violation)
-            found = again(now[:index] + now[index + 1 :])
+            found = again(now[: max(0, stop - count)] + now[stop:])
             if found and found.property == violation.property:
                 violation = found
+        if len(operations(violation)) == before:  # what was left out may have needed others
+            count //= 2
     return violation

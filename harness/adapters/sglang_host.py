@@ -148,8 +148,14 @@ class Host:
         return int(request.swa_host_hit_length) if self.there else 0
 
     def promised(self, request: Any) -> int:
-        """Tokens behind the hit in the pool that the host has."""
-        return int(request.host_hit_length) if self.there else 0
+        """Tokens behind the hit in the pool that a load adds to it.
+
+        Some of them may be in the pool, where only what lies beside them is on the host alone.
+        """
+        if not self.there or not request.needs_host_load_back():
+            return 0
+        path = self._cache.tree_core.collect_path_info([request.best_match_node])[0]
+        return int(path[-1].path_end) - int(request.prefix_len)
 
     def load(self, request: Any) -> int:
         """As `PrefillAdder.add_one_req`: have them loaded back; returns how many are."""

@@ -176,6 +176,19 @@ def test_backups_that_lock_all_states_are_waited_for(hosted: Callable[..., Targe
     assert copied(made) == [(1, 20), (2, 21), (3, 22), (4, 23), (2, 6)]
 
 
+def test_pages_in_the_pool_beside_a_window_on_the_host_need_no_room(
+    hosted: Callable[..., Target],
+) -> None:
+    """Found by a search: a prompt that fits was refused."""
+    groups = (Group("full", SIZE), Group("window", SIZE, 3))
+    target = hosted(7, groups=groups, host_blocks=12, host_policy="write_back")
+    prompts = ((1, 1, 1, 0, 0, 0, 0, 0, 0), (1,) * 5, (1, 0, 1, 0, 1, 0, 0, 0), (0,) * 8, (0,) * 9)
+    for number, tokens in enumerate(prompts):
+        serve(target, Request(f"{number}", tokens))
+    admit(target, Request("a", (0, 1, 1, 1)))
+    assert admit(target, Request("b", (0,) * 8)).hit == 4
+
+
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
