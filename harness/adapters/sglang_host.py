@@ -23,14 +23,18 @@ from kvproof.harness.target import TargetConfig
 POLICIES = ("write_through", "write_through_selective", "write_back")
 """When pages are copied to the host: when they are cached, hit once more, or evicted."""
 
+Place = tuple[int, int]
+"""Group, and number of a page or of a slot of states."""
+
 _MEMORY = 1 << 30
 """Bytes that SGLang may take for the host's pages; it would keep ten gigabytes free."""
 
 
 def attach(cache: Any, parameters: Any, config: TargetConfig) -> None:
-    """Give a cache its host tier; SGLang would load no less than ten tokens back.
+    """Give a cache its host tier, with as many slots of states as were asked for.
 
-    It would also keep every cache until the process ends, to close its storage.
+    SGLang has one ratio for pages and states, would load no less than ten tokens back, and would
+    keep every cache until the process ends, to close its storage.
     """
     if not config.host_blocks:
         return
@@ -54,10 +58,6 @@ def _ratio(config: TargetConfig) -> float:
     """The size of the host's pools; each has a page more than this share of the device's."""
     pools = sum(group.kind != "state" for group in config.layout)
     return max(0.0, config.host_blocks - pools + 0.5 / pools) / (config.num_blocks - 1)
-
-
-Place = tuple[int, int]
-"""Group, and number of a page or of a slot of states."""
 
 
 class _Pool(NamedTuple):
