@@ -107,7 +107,8 @@ class Host:
         assert entry is not None
         self._lost(group, below)
         self._tiers(group).host.store(self._place(group, below).key, replace(entry))
-        self._saw(f"a {kind} is backed up to the host")
+        self._saw("a block is backed up to the host", kind == "block")
+        self._saw("a state is backed up to the host", kind == "state")
 
     def _brought_back(self, group: int, below: int, number: int, *, mine: bool) -> None:
         """What is loaded is cached in the pool again; the running state of a request is its own."""
@@ -149,7 +150,9 @@ class Host:
 
     def _lost(self, group: int, below: int) -> None:
         known = self._tiers(group).host.drop(self._place(group, below).key) is not None
-        self._saw(f"a host {self._kind(group)} is evicted", known)
+        rows = group in self._of_rows
+        self._saw("a host block is evicted", known and not rows)
+        self._saw("a host state is evicted", known and rows)
 
     # --- situations ---
 
@@ -165,11 +168,16 @@ class Host:
         waited = self._waited
         self._saw("a request is admitted while a backup is in flight", admitted and waited)
         self._saw("a request ends while a backup is in flight", ended and waited)
-        for kind, group in {self._kind(g): g for g in range(len(self._layout.groups))}.items():
-            pool, host = self._tiers(group)
-            alone = not host.by_content.keys() <= pool.by_content.keys()
-            self._saw(f"a {kind} is only on the host", alone)
+        alone = {self._kind(group) for group in range(len(self._layout.groups))
+                 if not self._all_above(group)}  # fmt: skip
+        self._saw("a block is only on the host", "block" in alone)
+        self._saw("a state is only on the host", "state" in alone)
 
-    def _saw(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - the condition
+    def _all_above(self, group: int) -> bool:
+        """Tell whether the pool has all that the host has."""
+        pool, host = self._tiers(group)
+        return host.by_content.keys() <= pool.by_content.keys()
+
+    def _saw(self, situation: str, happened: object) -> None:
         if happened:
             self._session.situations.seen[situation] += 1
