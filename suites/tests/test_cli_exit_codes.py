@@ -125,7 +125,7 @@ def test_1_a_worker_that_is_killed_fails_with_its_log(tmp_path: Path) -> None:
 
 
 def test_1_a_target_that_takes_a_fuzz_worker_down_fails(tmp_path: Path) -> None:
-    options = ("--max-time", "30s", "--output", "record")
+    options = ("--units", "1", "--max-time", "5m", "--output", "record")
     done = here("fuzz", "--target", f"{TARGETS}:dies", *options, cwd=tmp_path)
     assert done.code == 1
     run = closed_run(tmp_path / "record", 1)
