@@ -223,13 +223,10 @@ _HOST = {
         "cache_controller.mem_pool_host.anchor_entry.host_pool.kv_buffer"
     ),
     "hosted_states": (
-        "components mamba_evictable_size req_to_token_pool.mamba_pool.host_capacity_tokens "
+        "mamba_evictable_size req_to_token_pool.mamba_pool.host_capacity_tokens "
         "req_to_token_pool.mamba_allocator.available_size"
     ),
-    "request": (
-        "best_match_node host_hit_length mamba_host_hit_length host_loaded_length "
-        "needs_host_load_back"
-    ),
+    "request": "best_match_node host_hit_length host_loaded_length needs_host_load_back",
 }
 """The same of a cache with a host tier."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import Phase, settings
@@ -27,6 +28,7 @@ from kvproof.harness.violation import Violation
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.cache.explore import explore, minimise
 from kvproof.suites.cache.properties import BY_NAME
+from kvproof.suites.exploration import without_needless
 from kvproof.suites.tests import faults
 
 CONFIG = TargetConfig(num_blocks=6, block_size=2)
@@ -219,3 +221,20 @@ def test_minimising_never_slips_from_one_property_to_another():
     smallest = minimise(handle, broken.value)
     assert smallest.property == "release_returns_what_was_held"
     assert ops.Admit(A) in [operation for operation, _ in smallest.session.history]
+
+
+def test_a_history_is_cut_down_for_no_longer_than_allowed() -> None:
+    def broken(operations: list[int]) -> Violation | None:
+        if not {3, 17, 31} <= {*operations}:
+            return None
+        violation = Violation("it_breaks", "invariant", "three of them together")
+        violation.session = cast("Session", operations)
+        return violation
+
+    def operations(violation: Violation) -> list[int]:
+        return cast("list[int]", violation.session)
+
+    found = broken(list(range(32)))
+    assert found
+    assert operations(without_needless(found, operations, broken)) == [3, 17, 31]
+    assert operations(without_needless(found, operations, broken, seconds=-1)) == list(range(32))
