@@ -59,6 +59,8 @@ class SpecialSituations:
             self._saw(words, limits and session.expected_hit(request, but=why) > own)
         self._saw("a window hit with holes", own and self._holes(request, own))
         self._saw("a request meets a checkpoint of other tokens", self._foreign(request, own))
+        full = self._layout.separate and session.states.free_rows() < 1
+        self._saw("a request hits while every state row is taken", own and full)
 
     def _drafts(self) -> bool:
         return any(group.draft for group in self._layout.groups)

@@ -125,6 +125,23 @@ def come_back(driver: Driver) -> None:
         driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
 
 
+def crowd(driver: Driver) -> None:
+    """Fill the rows with states of short prompts, let one run, and ask for all blocks behind one.
+
+    That hits, and cannot be served beside what runs.
+    """
+    driver.drain()
+    for name in tuple(driver.session.live):
+        driver.finish(name)
+    known = [driver.prompts.unlike(1) for _ in range(max(2, driver.config.state_rows - 1))]
+    for request in known:
+        driver.serve(request)
+    driver.run(driver.prompts.unlike(driver.draw(st.integers(1, 2))))
+    units = (driver.config.num_blocks - 1) // max(1, driver.session.layout.unit_blocks)
+    rest = driver.prompts.tokens((units - 1) * driver.unit)
+    driver.admit(Request(driver.prompts.name(), known[-1].tokens + rest))
+
+
 def overlap(driver: Driver) -> None:
     """Schedule step after step of a prompt before the first of them has run."""
     request = driver.prompts.plain(4)

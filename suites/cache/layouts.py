@@ -108,10 +108,11 @@ def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> Targ
     states = bool(layout.states)
     pools = (wish.pool,) if wish.pool else profile.state_pools
     separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
-    units = draw(st.integers(2, wish.most_units))
+    rows = _rows(draw, profile) if separate else 0
+    roomy = wish.pool == "separate" and draw(st.booleans())
+    units = rows + 1 if roomy else draw(st.integers(2, wish.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
     strict = bool(layout.full) and _strict(draw, profile, wish)
-    rows = _rows(draw, profile) if separate else 0
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,

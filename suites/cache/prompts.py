@@ -140,6 +140,11 @@ class Prompts:
         length = self._draw(st.integers(1, most)) * self._unit + beyond
         return Request(self.name(), self.tokens(length))
 
+    def unlike(self, units: int) -> Request:
+        """Return a prompt of so many units that begins like no other one."""
+        name = self.name()
+        return Request(name, (LARGE_ALPHABET + self._count,) * (units * self._unit))
+
     def with_spans(self) -> Request:
         """Draw a prompt with spans, of which two rounds of the clamp may be needed."""
         if self._may_bridge() and self._draw(st.booleans()):

@@ -74,7 +74,7 @@ def _states(pool: str) -> Theme:
     return _full(
         f"states in a {pool} pool",
         partial(several, wish=Wish(kind="state", pool=pool)),
-        (habits.leave, habits.leave, habits.generate, habits.reject, habits.repeat),
+        (habits.leave, habits.leave, habits.generate, habits.reject, habits.repeat, habits.crowd),
         needs,
         drafts=2,
     )

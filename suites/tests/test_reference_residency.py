@@ -126,6 +126,7 @@ def check_everything_is_back(manager):
     states = manager.residency.states
     if states and not manager.residency.state_blocks:
         assert states.home.num_free + states.num_ready == states.home.count
+    assert not [*manager.trie.nodes()]
 
 
 def play(player, operations):
@@ -186,3 +187,18 @@ def test_any_mix_of_groups_keeps_its_shape_and_gives_everything_back(seed):
         record_events=any(group.kind == "full" for group in groups),
     )
     play(player, 60)
+
+
+def test_tokens_leave_with_the_last_state_that_they_led_to():
+    """T4: in a model of states alone no block is ever needed for which they would be evicted."""
+    options = {"state_pool": "separate", "max_requests": 2, "prefix_cache_state_budget": 6}
+    world = World(CacheConfig(4, groups=(recurrent(4),), **options))
+    for index, end in enumerate(([], [2] * 8, [3] * 8, [2] * 4 + [4] * 8)):
+        world.admit(str(index), [1] * 8 + end)
+        world.end()
+        world.release(str(index))
+    nodes = world.manager.trie.nodes
+    assert len([*nodes()]) > 3
+    while world.manager.residency.states.evict_one():
+        pass
+    assert not [*nodes()]

@@ -123,13 +123,101 @@ def test_the_youngest_is_preempted_for_an_older_one_and_answers_the_same():
     assert answered == undisturbed
 
 
-def test_a_preempted_request_is_not_admitted_again_in_the_same_step():
+@pytest.mark.parametrize("read", [True, False], ids=["with a hit", "with all of its room free"])
+def test_a_preempted_request_is_not_admitted_again_in_the_same_step(read):
     engine = make_engine(7)
     ask(engine, "old", 6, new=12)
-    engine.add_request("young", [2] * 6, max_new_tokens=12)
+    engine.add_request("young", [2] * 6, max_new_tokens=12, read=read)
     run(engine)
-    [preempted] = decided(engine, "preempt")
-    assert decided(engine, "admit")[-1][0] > preempted[0]
+    preempted = decided(engine, "preempt")
+    assert {(name, why) for _, name, why, *_ in preempted} == {("young", "room")}
+    assert all(step > preempted[0][0] for step, *_ in decided(engine, "admit")[2:])
+
+
+def test_only_one_makes_way_whose_blocks_come_back_when_its_steps_end():
+    engine = make_engine(7, steps=2)
+    engine.add_request("old", [1] * 7, max_new_tokens=10)
+    engine.step()  # the others are computed in every other step
+    for token, name in enumerate(("young", "youngest")):
+        engine.add_request(name, [2 + token] * 7, max_new_tokens=10)
+    run(engine)
+    preempted = decided(engine, "preempt")
+    first = preempted[0]
+    assert (first[1], first[-1]) == ("youngest", 1), "it had a step in flight"
+    assert [name for step, name, *_ in preempted if step == first[0]] == ["youngest"]
+
+
+def pinned_engine(free, *, pinned=4, **options):
+    """An engine with so many blocks left beside those of a pin; `unpin` gives them back."""
+    engine = make_engine(1 + free + pinned, **options)
+    engine.generate([[1] * pinned * SIZE], max_new_tokens=1)
+    assert engine.cache.pin("pin", [1] * pinned * SIZE) == pinned * SIZE
+    return engine
+
+
+def test_nobody_new_takes_the_room_that_a_running_request_waits_for():
+    engine = pinned_engine(4, budget=4)
+    for token, name in enumerate(("one", "other")):
+        span = Span("image", 2 * SIZE, 3 * SIZE, "h")  # a step takes all of it or nothing
+        tokens = [7 + token] * 5 * SIZE
+        assert engine.add_request(name, tokens, max_new_tokens=1, spans=[span]) is None
+        for _ in range(3):
+            engine.step()
+        engine.add_request(f"behind {name}", [3], max_new_tokens=1)
+        for _ in range(2):
+            engine.step()
+        assert decided(engine, "wait")[-1][1:] == (name, "no_space", 3, 2)
+        assert decided(engine, "admit")[-1][1] == name
+        engine.cancel(name)
+        assert set(run(engine)) == {f"behind {name}"}
+
+
+def test_a_step_of_two_tokens_is_cut_to_one_that_fits():
+    engine = pinned_engine(1, budget=3)
+    engine.add_request("a", [2] * 5, max_new_tokens=1)
+    engine.step()
+    engine.step()
+    assert decided(engine, "compute")[-1][1:] == ("a", 3, 4, 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_requests": 1}, {"num_blocks": 14}], ids=["place", "room"]
+)
+def test_nothing_is_kept_back_for_who_cannot_be_admitted(options):
+    engine = make_engine(**options, budget=8)
+    ask(engine, "long", 48)
+    engine.step()
+    ask(engine, "waits", 48, read=False, spans=[Span("image", 0, 48, "h")])
+    engine.step()
+    assert not engine.scheduler.requests["waits"].admissions
+    for _ in range(3):
+        engine.step()
+    computed = [row for row in decided(engine, "compute") if row[1] == "long"]
+    assert [stop - start for *_, start, stop, _ in computed][2:] == [8] * 3, "once it has asked"
+
+
+def test_a_step_with_drafts_computes_no_more_tokens_than_it_may():
+    engine = make_engine(budget=3, drafts=2)
+    for name in "ab":
+        ask(engine, name, 1, new=12)
+    run(engine)
+    computed = decided(engine, "compute")
+    assert any(row[-1] for row in computed), "some steps have drafts"
+    steps = {step for step, *_ in computed}
+    assert max(sum(r[3] - r[2] for r in computed if r[0] == step) for step in steps) == 3
+
+
+def test_nobody_makes_way_because_somebody_else_has_left():
+    source, engine = make_engine(), make_engine()
+    source.add_request("moved", [2] * 9, max_new_tokens=8)
+    source.step()
+    ask(engine, "leaves", 3, new=9)
+    engine.step()
+    ask(engine, "old", 3, new=2)
+    assert bring_in(engine, take_out(source, "moved")) is None
+    engine.cancel("leaves")
+    assert set(run(engine)) == {"old", "moved"}
+    assert not decided(engine, "preempt")
 
 
 def test_a_request_that_never_fits_is_refused_at_arrival_with_the_numbers():
