@@ -123,9 +123,11 @@ def test_the_youngest_is_preempted_for_an_older_one_and_answers_the_same():
     assert answered == undisturbed
 
 
-@pytest.mark.parametrize("read", [True, False], ids=["with a hit", "with all of its room free"])
-def test_a_preempted_request_is_not_admitted_again_in_the_same_step(read):
-    engine = make_engine(7)
+@pytest.mark.parametrize(
+    ("read", "budget"), [(True, 8192), (False, 4)], ids=["in one step", "in steps that would fit"]
+)
+def test_a_preempted_request_is_not_admitted_again_in_the_same_step(read, budget):
+    engine = make_engine(7, budget=budget)
     ask(engine, "old", 6, new=12)
     engine.add_request("young", [2] * 6, max_new_tokens=12, read=read)
     run(engine)
@@ -228,11 +230,26 @@ def test_a_request_that_never_fits_is_refused_at_arrival_with_the_numbers():
     assert decided(engine, "refuse") == [(0, "never", "never_fits", 5, 4)]
 
 
+def test_a_span_that_never_fits_is_refused_at_arrival_though_all_windows_would():
+    engine = make_engine(5, (GroupConfig("window", SIZE, 2),))
+    assert ask(engine, "long", 9 * SIZE) is None
+    refused = ask(engine, "span", 9 * SIZE, spans=[Span("image", 0, 8 * SIZE, "h")])
+    assert refused is not None
+    assert refused.reason == "never_fits"
+
+
 def test_a_share_that_does_not_fit_at_once_is_computed_in_smaller_steps():
     groups = (GroupConfig("full", SIZE), GroupConfig("window", SIZE, 2))
     engine = make_engine(7, groups)
     assert ask(engine, "a", 4 * SIZE) is None
     assert set(run(engine)) == {"a"}
+
+
+def test_one_block_is_enough_for_a_window_of_one_token():
+    engine = make_engine(2, (GroupConfig("window", 1, 1),))
+    assert ask(engine, "a", 9) is None
+    assert set(run(engine)) == {"a"}
+    assert {stop - start for _, _, start, stop, _ in decided(engine, "compute")} == {1}
 
 
 def test_a_pool_that_is_pinned_from_outside_is_stuck_and_says_so():
