@@ -106,10 +106,8 @@ class Admissions:
         return False
 
     def _taken(self) -> set[int]:
-        """Blocks that are held, also those of checkpoints that steps in flight copy from."""
-        session = self._session
-        pinned = {block for step in session.steps.values() for block in step.sources}
-        return set(session.holders()) | pinned
+        """Blocks that may be held."""
+        return self._session.holders().keys() | self._session.unsettled()
 
     def _rows_are_short(self, request: Request, drafts: int) -> bool:
         """Tell whether running requests and steps in flight may fill the separate state pool."""

@@ -67,13 +67,11 @@ class Audit:
     def _held_blocks_are_in_tables(self) -> None:
         usage, session = self.last.usage, self._session
         held = set(session.holders())
-        # what a step in flight copies from, or no longer sees, may count as held or not
-        copied = {b for step in session.steps.values() for b in step.sources} - held
-        copied |= {b for f in session.fenced if not f.sure for b in f.blocks} - held
+        unsettled = session.unsettled() - held
         self._check(
             "held_blocks_are_those_in_tables",
             INVARIANT,
-            len(held) <= usage.held <= len(held) + len(copied),
+            len(held) <= usage.held <= len(held) + len(unsettled),
             lambda: (
                 f"{usage.held} blocks count as held, tables and pins hold {len(held)}: "
                 f"{sorted(held)}"
@@ -84,7 +82,7 @@ class Audit:
         self._check(
             "cached_blocks_are_those_stored",
             INVARIANT,
-            len(idle) - len(copied) <= usage.cached <= len(idle),
+            len(idle) - len(unsettled) <= usage.cached <= len(idle),
             lambda: (
                 f"{usage.cached} blocks count as cached, {len(idle)} are stored and held by "
                 f"nobody: {sorted(idle)}"

@@ -173,6 +173,11 @@ class Session:
             counts.update(table)
         return counts
 
+    def unsettled(self) -> set[int]:
+        """Return blocks that may be held or not: steps in flight copy from them or saw them last."""
+        sources = {block for step in self.steps.values() for block in step.sources}
+        return sources | {block for f in self.fenced if not f.sure for block in f.blocks}
+
     def prints(self, request: Request, epoch: int | None = None) -> Fingerprints:
         """Return what each position of a request would hold if it were computed now."""
         return fingerprints(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvproof.harness import operations as ops
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.session import Session
-from kvproof.harness.target import Group, Request, TargetConfig
+from kvproof.harness.target import Group, Namespace, Refused, Request, TargetConfig
 
 EARLIER = "a prompt of an earlier epoch comes back"
 TOKENS = (1, 2, 3)
@@ -54,3 +54,18 @@ def test_a_late_step_is_judged_by_its_own_drafts():
     session.apply(ops.Extend("a", tokens=(0,), drafts=(0,)))
     session.apply(ops.Finish("a"))
     session.apply(ops.Complete(routed=False))
+
+
+def test_a_block_that_a_running_step_saw_last_need_not_be_room():
+    """A fuzz run drew it: the window has moved on, and a later step still has it in its table."""
+    config = TargetConfig(7, 1, groups=(Group("window", 1, size=1),))
+    session = Session(make_target(config), config)
+    session.apply(ops.Admit(Request("a", (0, 0, 1))))
+    session.apply(ops.Complete())
+    session.apply(ops.Admit(Request("b", (0, 0))))
+    session.apply(ops.Admit(Request("c", (0, 0))))
+    session.apply(ops.Extend("c", tokens=(0, 1), compute=1))
+    session.apply(ops.Complete())
+    session.apply(ops.Extend("b", tokens=(1,), drafts=(1, 1)))
+    session.apply(ops.Complete())
+    assert isinstance(session.apply(ops.Admit(Request("d", (1, 1), Namespace(salt="x")))), Refused)
