@@ -174,7 +174,7 @@ class Session:
         return counts
 
     def unsettled(self) -> set[int]:
-        """Return blocks that may be held or not: steps in flight copy from them or saw them last."""
+        """Return blocks that may be held or not: a running step copies from them or saw them."""
         sources = {block for step in self.steps.values() for block in step.sources}
         return sources | {block for f in self.fenced if not f.sure for block in f.blocks}
 
