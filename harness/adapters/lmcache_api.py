@@ -104,6 +104,7 @@ def engine() -> Any:
         fold=fold,
         get_event_ipc_backend=get_event_ipc_backend,
         get_layout_desc=driven.get_layout_desc,
+        kept_pages=memory._CPU_SHM_KEEP_ALIVE,
         shm_unlink=shm_unlink,
         share=memory.migrate_to_shm_and_wrap,
         transfer_kv_per_object_group=moves.transfer_kv_per_object_group,

@@ -207,6 +207,9 @@ class Server:
         if self._pages.pop(instance, None) is None:
             return
         self._transfer.unregister_kv_cache(instance)
+        # LMCache keeps a tensor of each mapping for good (suites/findings,
+        # lmcache_left_pages_stay_mapped); whoever still looks at the pages keeps them without it
+        engine().kept_pages.clear()
         for name in self._names.pop(instance):
             engine().shm_unlink(name)
 

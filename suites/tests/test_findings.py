@@ -40,6 +40,7 @@ FINDINGS = {
     "lmcache_indexer_objects_differ": EngineVersion("lmcache", "0.5.6"),
     "lmcache_interleaved_groups_are_never_stored": EngineVersion("lmcache", "0.5.6"),
     "lmcache_small_window_takes_a_chunk": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_left_pages_stay_mapped": EngineVersion("lmcache", "0.5.6"),
     "transformers_oversized_prompt_stops_the_loop": EngineVersion("transformers", "5.23.0"),
 }
 
