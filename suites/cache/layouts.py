@@ -109,7 +109,7 @@ def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> Targ
     pools = (wish.pool,) if wish.pool else profile.state_pools
     separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
     rows = _rows(draw, profile) if separate else 0
-    roomy = wish.pool == "separate" and draw(st.booleans())
+    roomy = wish.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
     units = rows + 1 if roomy else draw(st.integers(2, wish.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
     strict = bool(layout.full) and _strict(draw, profile, wish)
