@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         events = [event for path in paths for event in read_run(Path(path)).events]
     except UsageError as error:
-        sys.stderr.write(f"{error}: {error.hint}\n")
+        sys.stderr.writelines(f"{line}\n" for line in (str(error), error.hint) if line)
         return 2
     sys.stdout.writelines(f"{line}\n" for line in tables(searches(events)))
     return 0

@@ -150,7 +150,7 @@ def test_only_one_makes_way_whose_blocks_come_back_when_its_steps_end():
 
 
 def pinned_engine(free, *, pinned=4, **options):
-    """An engine with so many blocks left beside those of a pin; `unpin` gives them back."""
+    """An engine with so many blocks left beside those of the pin "pin"."""
     engine = make_engine(1 + free + pinned, **options)
     engine.generate([[1] * pinned * SIZE], max_new_tokens=1)
     assert engine.cache.pin("pin", [1] * pinned * SIZE) == pinned * SIZE
@@ -253,9 +253,7 @@ def test_one_block_is_enough_for_a_window_of_one_token():
 
 
 def test_a_pool_that_is_pinned_from_outside_is_stuck_and_says_so():
-    engine = make_engine(5)
-    engine.generate([[1] * 4 * SIZE], max_new_tokens=1)
-    engine.cache.pin("pin", [1] * 4 * SIZE)
+    engine = pinned_engine(0)
     with pytest.raises(Stuck, match="1 requests wait"):
         engine.generate([[2] * SIZE], max_new_tokens=1)
 
@@ -273,9 +271,7 @@ def test_decisions_say_how_much_room_who_waits_needs_and_there_is():
 
 
 def test_a_running_request_waits_for_room_that_is_pinned_and_says_so():
-    engine = make_engine(5)
-    engine.generate([[1] * 2 * SIZE], max_new_tokens=1)
-    assert engine.cache.pin("pin", [1] * 2 * SIZE) == 2 * SIZE
+    engine = pinned_engine(2, pinned=2)
     engine.add_request("a", [2] * 2 * SIZE, max_new_tokens=3)
     for _ in range(3):
         engine.step()
