@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -19,6 +20,19 @@ def lmdeploy_drift(arguments: dict[str, Any]) -> dict[str, Any]:
 def lmcache_drift(arguments: dict[str, Any]) -> dict[str, Any]:
     """Differences of the installed LMCache from a table changed by `arguments`."""
     return _drift("kvproof.harness.adapters.lmcache_api", arguments)
+
+
+def lmcache_open_files(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Open files after as many engines as `engines` says, in turn, have come and gone."""
+    made: Any = import_module("kvproof.harness.adapters.lmcache_server")
+    server = made.Server(room=1 << 16, eviction="LRU", separate=False)
+    table = {"blocks": 8, "block": 4, "row": 8, "window": -1}
+    counts = []
+    for _ in range(arguments["engines"]):
+        server.engine(instance=0, tables=[table])
+        counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    server.close()
+    return {"counts": counts}
 
 
 def _drift(module: str, arguments: dict[str, Any]) -> dict[str, Any]:

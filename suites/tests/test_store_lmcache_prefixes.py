@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,7 +12,7 @@ from kvproof.harness.handles import Handle
 from kvproof.suites.part import PartViolation, run
 from kvproof.suites.part_machine import explore
 from kvproof.suites.store.prefixes import PART, offered
-from kvproof.suites.tests import lmcache_kit
+from kvproof.suites.tests import adapter_jobs, lmcache_kit
 from kvproof.suites.tests.part_faults import UNSHRUNK
 
 KNOWN = {
@@ -113,3 +114,11 @@ def test_without_a_target_the_part_says_why_it_cannot_run():
     assert "inside of its engine" in PART.missing()
     with pytest.raises(LookupError, match="inside of its engine"):
         run(PART, config(-1), [])
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")
+def test_pages_of_engines_that_have_gone_are_let_go(handle):
+    """suites/findings/lmcache_left_pages_stay_mapped: it had ended a search."""
+    job = f"{adapter_jobs.__name__}:{adapter_jobs.lmcache_open_files.__name__}"
+    counts = handle.run_job(job, {"engines": 6}, timeout=60)["counts"]
+    assert counts[1:] == counts[1:2] * 5
