@@ -8,6 +8,7 @@ from hypothesis.database import ExampleDatabase
 _SLOW_TARGETS = (
     HealthCheck.too_slow,  # a worker in another process answers in milliseconds
     HealthCheck.data_too_large,  # long histories are the point
+    HealthCheck.large_base_example,  # Hypothesis ends a history in time that has no more room
     HealthCheck.filter_too_much,  # rules of an empty target are disabled by preconditions
 )
 
