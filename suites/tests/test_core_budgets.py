@@ -14,6 +14,12 @@ from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.handles import InProcessHandle
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.cache.explore import explore
+from kvproof.suites.levels import suites
+
+
+def reference():
+    return InProcessHandle("reference", make_target)
+
 
 TOLD = """
 import json
@@ -79,6 +85,14 @@ def test_budgets_shrink_but_neither_explain_nor_give_up_on_slow_targets():
         assert Phase.generate in budget.phases
         assert Phase.explain not in budget.phases
         assert HealthCheck.too_slow in budget.suppress_health_check
+
+
+def test_the_longest_histories_are_drawn():
+    # Hypothesis refuses to draw a second history where the simplest one is too long for it
+    (plan,) = (suite for suite in suites(reference(), "full") if suite.name == "plan")
+    seen = plan.explore(settings(BUDGETS["nightly"], max_examples=8), seed=0)
+    assert (seen.violation, seen.broken) == (None, None)
+    assert max(seen.operations.values()) > 200
 
 
 def test_a_seeded_budget_draws_anew_and_keeps_the_rest():
