@@ -12,6 +12,9 @@ import pytest
 
 from kvproof.harness import adapters, environments, oplog
 from kvproof.harness.environments import EngineVersion
+from kvproof.harness.targets import open_handle
+from kvproof.suites import part_log
+from kvproof.suites.replay import property_of, replay
 
 FOLDER = Path(__file__).parents[1] / "findings"
 FINDINGS = {
@@ -45,6 +48,11 @@ FINDINGS = {
 }
 
 
+def skip_without(engine: EngineVersion) -> None:
+    if environments.state(engine) != "installed":
+        pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
+
+
 def test_the_list_is_complete() -> None:
     found = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert found == FINDINGS.keys()
@@ -58,13 +66,19 @@ def test_a_finding_is_described_and_listed(name: str) -> None:
     assert f"({name}/README.md)" in (FOLDER / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "history", sorted(FOLDER.glob("*/history.json")), ids=lambda path: path.parent.name
-)
-def test_a_history_can_be_replayed(history: Path) -> None:
-    log = oplog.load(history)
+HISTORIES = sorted(FOLDER.glob("*/history.json"))
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
+def test_a_history_breaks_the_property_of_its_page(history: Path, tmp_path: Path) -> None:
+    log = part_log.load(history) if part_log.is_part_log(history) else oplog.load(history)
     page = (history.parent / "README.md").read_text()
     assert f"`{log.property}`" in page
+    assert "`history.json`" in page
+    skip_without(FINDINGS[history.parent.name])
+    with open_handle(str(FINDINGS[history.parent.name]), log_directory=tmp_path) as handle:
+        again = replay(handle, history)
+    assert (again.outcome, property_of(again)) == ("FAILED", log.property), again.message
 
 
 @pytest.mark.parametrize(
@@ -83,8 +97,7 @@ KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
 @pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
 def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
     script = FOLDER / name / "script.py"
-    if environments.state(engine) != "installed":
-        pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
+    skip_without(engine)
     if name == KERNELS:
         pytest.importorskip("triton", reason="the script runs a Triton kernel")
         python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
