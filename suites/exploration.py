@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TypeVar
 
 from hypothesis import reject, settings
@@ -23,6 +24,9 @@ SHRINK_SECONDS = 10
 
 MINIMISE_SECONDS = 60
 """Within these a failing history is cut down; a unit that takes much longer counts as hanging."""
+
+TURN = 200
+"""Test cases after which all machines of a subject have had a turn."""
 
 T = TypeVar("T")
 
@@ -199,10 +203,15 @@ def drive_all(
     *,
     seed: int | None,
 ) -> Exploration:
-    """Deal a budget out evenly to machines that share `watch`; see `drive`."""
-    share = settings(budget, max_examples=math.ceil(budget.max_examples / len(machines)))
-    for machine in machines:
-        seen = drive(machine, watch, share, seed=seed)
+    """Deal a budget out evenly to machines that share `watch`; see `drive`.
+
+    They take turns, so that a large budget, too, soon shows what only the last of them draws.
+    """
+    # without a seed each turn would draw the same
+    turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)
+    share = settings(budget, max_examples=math.ceil(budget.max_examples / turns / len(machines)))
+    for turn, machine in product(range(turns), machines):
+        seen = drive(machine, watch, share, seed=None if seed is None else seed + turn)
         if seen.violation or seen.died or seen.interrupted or watch.over:
             break
     return watch.seen

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
+from itertools import groupby
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.events import Exercised, Failure, HarnessFault, PropertyVerdict, TargetFailed
@@ -50,6 +53,29 @@ def test_what_is_tolerated_ends_histories_quietly():
     seen = explore(stack(broken=True), FEW, tolerate={"what_is_pushed_comes_back"})
     assert seen.violation is None
     assert seen.tolerated["what_is_pushed_comes_back"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "order"), [(None, "ab"), (7, "abab")], ids=["always the same", "from a seed"]
+)
+def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
+    told, drawn = [], []
+
+    def theme(name):
+        def draw_config(draw):
+            config = stack().draw_config(draw)
+            told.append(name)
+            drawn.append((name, str(config), draw(st.integers(0, 10**9))))
+            return config
+
+        return draw_config
+
+    budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
+    explore(stack()._replace(themes=(theme("a"), theme("b"))), budget, seed=seed)
+    assert "".join(name for name, _ in groupby(told)) == order
+    counts = Counter(told)
+    assert counts["a"] == counts["b"] == exploration.TURN
+    assert len(set(drawn)) > exploration.TURN
 
 
 def test_the_deadline_ends_an_exploration():
