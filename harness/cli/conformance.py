@@ -94,9 +94,16 @@ def replay_all(
         active = stack.enter_context(
             run_directory("replay", config=config, output=output, console=console)
         )
-        for path, subject in logs:
-            for spec in targets or [subject]:
-                _replay(active, handles[spec], path)
+        skipped = [
+            _replay(active, handles[spec], path)
+            for path, subject in logs
+            for spec in targets or [subject]
+        ]
+        if all(skipped):
+            raise UsageError(
+                f"nothing was replayed: {skipped[0]}",
+                "without --target each log is replayed where it was recorded",
+            )
 
 
 def _subject(path: Path, targets: Sequence[str]) -> str:
@@ -117,16 +124,17 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
     return target
 
 
-def _replay(active: ActiveRun, handle: Handle, path: Path) -> None:
-    if reason := _why_not(handle, path):
-        active.write(Skipped(part=f"{path.name} on {handle.name}", reason=reason))
-        return
+def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
+    """Replay a log; return why not, if it cannot be."""
     try:
-        event = replay(handle, path, died=active.write)
+        if reason := _why_not(handle, path):
+            skipped = Skipped(part=f"{path.name} on {handle.name}", reason=reason)
+            active.write(skipped)
+            return f"{skipped.part}: {reason}"
+        active.write(replay(handle, path, died=active.write))
     except TargetDied as died:
         active.write(target_failed(handle.name, died))
-        return
-    active.write(event)
+    return ""
 
 
 def _why_not(handle: Handle, path: Path) -> str:
@@ -136,7 +144,8 @@ def _why_not(handle: Handle, path: Path) -> str:
     log = part_log.load(path)
     part = find(log.part)
     if log.target:
-        return "" if part.name in handle.profile.parts else ELSEWHERE
+        offered = part.name in handle.profile.parts
+        return "" if offered else f"recorded on the part {part.name!r} that {log.target} offers"
     return part.missing() if handle.name == SUBJECT else ELSEWHERE
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kvproof.harness.events import Exercised, PropertyVerdict, Replayed, Skipped
 from kvproof.harness.oplog import dump
 from kvproof.harness.records import read_run
 from kvproof.suites import levels, registry
 from kvproof.suites.part import run
 from kvproof.suites.part_log import PartLog
+from kvproof.suites.runner import CORPUS
 from kvproof.suites.tests.cli_kit import here
 
 ELSEWHERE = "kvproof.harness.adapters.reference:make_target"
@@ -54,9 +57,19 @@ def test_logs_of_parts_are_replayed_on_the_reference(tmp_path):
 
 def test_logs_of_parts_are_skipped_on_other_targets(tmp_path):
     (tmp_path / "log.json").write_bytes(dump(HITS))
-    here("replay", "log.json", "--target", ELSEWHERE, "--output", "record", cwd=tmp_path)
+    of_targets = str(CORPUS / "pinned_path_survives_a_reset.json")
+    asked = ("--target", ELSEWHERE, "--output", "record")
+    done = here("replay", "log.json", of_targets, *asked, cwd=tmp_path)
+    assert done.code == 0, done.err
     (event,) = (e for e in read_run(tmp_path / "record").events if isinstance(e, Skipped))
     assert event.reason == "a part of the reference engine"
+
+
+def test_a_replay_of_logs_that_are_all_skipped_is_no_pass(tmp_path):
+    (tmp_path / "log.json").write_bytes(dump(msgspec.structs.replace(HITS, target="store==1")))
+    done = here("replay", "log.json", "--target", "reference", cwd=tmp_path)
+    assert done.code == 2
+    assert "log.json on reference: recorded on the part 'hits' that store==1 offers" in done.err
 
 
 def test_a_log_of_an_unknown_part_is_refused(tmp_path):
