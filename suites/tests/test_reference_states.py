@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from array import array
-from itertools import pairwise
 
 import pytest
 
@@ -341,19 +339,3 @@ def test_decoding_is_saved_at_the_last_multiple_of_the_interval():
 def test_no_state_is_saved_inside_a_span(start, stop, expected):
     spans = (Span("image", 6, 10, "x"),)
     assert saved_after(start, stop, prompt=40, unit=4, spans=spans) == expected
-
-
-# --- speed ---
-
-
-def test_a_request_with_a_checkpoint_costs_microseconds():
-    cache, rounds = StateCache(Rows(1_000), most_running=256), 2_000
-    times = [time.process_time()]
-    for _ in range(5):
-        for _ in range(rounds):
-            cache.acquire("a")
-            saved(cache, "a", 64)
-            cache.release("a")
-        times.append(time.process_time())
-    best = min(after - before for before, after in pairwise(times)) / rounds
-    assert best < 30e-6, f"{best * 1e6:.1f} microseconds"
