@@ -28,9 +28,11 @@ FOLDERS = ("eval", "harness", "kernels", "reference", "reports", "suites")
 TESTS = "src/kvproof/suites/tests"
 MODULES = (
     *("block_pool", "block_table", "steps", "trie_match", "prefix_trie", "hit_length"),
+    *("state_cache", "local_blocks", "partial_blocks", "expert_history"),
     *("holdings", "residency", "cache_manager", "hits", "scheduler"),
 )
-"""Blocks, the index, the length of a hit, and who holds what when: judged at night."""
+"""Blocks, the index, the length of a hit, what hangs beside it (states, windows, tails, experts),
+and who holds what when: judged at night."""
 GOAL = 0.9
 MEMORY = 2 << 30
 """Bytes; some mutants never stop to allocate."""

@@ -79,9 +79,9 @@ def test_pins_are_not_dropped_twice():
     cache = StateCache(Rows(2))
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalMove, match=r"'unpin' leads to .* in state ready"):
         cache.unpin_save(checkpoint)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalMove, match="'a' restores from no checkpoint"):
         cache.unpin_restore("a")
 
 
@@ -236,6 +236,16 @@ def test_a_request_leaves_nothing_but_what_others_may_use():
     cache.release("a")
     assert (kept.status, reserved.status) == ("ready", "absent")
     assert cache.home.num_free == 3
+
+
+def test_a_summary_tells_what_is_reserved_and_nothing_that_was():
+    cache = StateCache(Rows(4))
+    cache.acquire("a")
+    before = cache.summary()
+    reserved = cache.reserve("a", 64)
+    assert cache.summary() != before
+    cache.discard(reserved)
+    assert cache.summary() == before
 
 
 def test_a_new_epoch_waits_for_pinned_rows_only():
