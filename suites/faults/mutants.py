@@ -1,7 +1,7 @@
 """Mutation testing of the control plane: `python -m kvproof.suites.faults.mutants block_pool`.
 
 mutmut changes one operator or constant after the other in a copy of the package, and lets the
-tests of the control plane and short explorations of five suites judge each change: those that
+tests of the control plane and short explorations of six suites judge each change: those that
 reach the changed function, the quickest first, up to the first that fails.
 """
 
@@ -69,7 +69,8 @@ from kvproof.suites.cache.explore import explore
 BUDGET = settings(
     BUDGETS["pr"], max_examples=36, stateful_step_count=40, phases=(Phase.generate,)
 )
-PARTS = [part for part in registry.PARTS if part.name in ("hits", "states", "explain", "system")]
+NAMES = ("hits", "states", "experts", "explain", "system")
+PARTS = [part for part in registry.PARTS if part.name in NAMES]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

@@ -56,6 +56,30 @@ def test_units_without_rows_are_filled_and_others_stay():
     assert store.first_missing([("node", 4)]) == 4
 
 
+def test_units_are_filled_in_any_order_and_counted_once():
+    store, of = ExpertStore(FORM), TRUTH.astype(np.uint8)
+    assert store.fill("node", 3, of[12:16]) == 1
+    assert store.first_missing([("node", 4)]) == 0
+    assert store.fill("node", 0, of[:4]) == 1
+    assert store.first_missing([("node", 4)]) == 1
+    assert store.fill("node", 0, of[16:32]) == 2, "what is there stays"
+    assert (store.first_missing([("node", 4)]), store.num_units) == (4, 4)
+    into = FORM.empty(16)
+    assert store.read([("node", 4)], into).all()
+    assert (into == np.concatenate([of[:4], of[20:28], of[12:16]])).all()
+
+
+def test_what_lies_behind_a_path_is_no_part_of_it():
+    store, of = ExpertStore(FORM), TRUTH.astype(np.uint8)
+    store.fill("front", 0, of[:12])
+    store.fill("front", 4, of[16:20])
+    store.fill("back", 0, of[20:24])
+    assert store.first_missing([("front", 2), ("back", 2)]) == 3
+    into = FORM.empty(12)
+    assert store.read([("front", 2), ("back", 1)], into).all()
+    assert (into[8:] == of[20:24]).all()
+
+
 def test_a_hit_that_requires_rows_ends_before_the_first_gap_of_any_node():
     store = ExpertStore(FORM)
     history(0, 8).index(store, "a", 0, 0, 8)
@@ -109,6 +133,12 @@ def test_unfit_rows_are_refused_with_the_values(start, count, rows, message):
     made = history(0, 4)
     with pytest.raises(ValueError, match=message):
         made.append(start, count, rows)
+    assert made.length == 4
+
+
+def test_a_rollback_may_take_all_that_was_computed():
+    made = history(4, 8)
+    made.truncate(4)
     assert made.length == 4
 
 

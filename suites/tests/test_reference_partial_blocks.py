@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from kvproof.reference import partial_blocks
 from kvproof.reference.identity import Span
 from kvproof.reference.partial_blocks import PartialBlocks
 
@@ -133,6 +134,24 @@ def test_a_reset_forgets_all_and_keeps_what_is_copied_from():
     assert index.find(5, tokens(1), start=16) is None
     assert index.release(held) == ids(7)
     assert index.num_idle == 0
+
+
+def test_a_reset_gives_back_the_blocks_of_all_tails():
+    index = PartialBlocks((0,))
+    for block, parent in ((7, 5), (8, 6), (9, 6)):
+        index.insert(parent, tokens(block), start=16, blocks=ids(block))
+    assert sorted(index.clear()) == [7, 8, 9]
+
+
+def test_media_with_equal_checksums_are_told_apart(monkeypatch):
+    """H3: a checksum decides where a tail stands, never whether it is equal."""
+    monkeypatch.setattr(partial_blocks, "crc32", lambda _: 0)
+    index, same = PartialBlocks((0,)), tokens(5, 6, 7)
+    for block, content in ((7, "aa"), (8, "bb"), (9, "cc")):
+        taken = index.insert(1, same, [image(17, content)], start=16, blocks=ids(block))
+        assert taken == ids()
+    assert index.find(1, same, [image(17, "zz")], start=16).tokens == 1
+    assert [index.evict(1) for _ in range(4)] == [ids(7), ids(8), ids(9), ids()]
 
 
 @pytest.mark.parametrize("seed", range(20))

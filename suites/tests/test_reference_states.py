@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import count
 
 import pytest
 
@@ -238,10 +239,38 @@ def test_a_request_leaves_nothing_but_what_others_may_use():
     assert cache.home.num_free == 3
 
 
-def test_a_summary_tells_what_is_reserved_and_nothing_that_was():
+def test_both_pins_of_a_checkpoint_hold_it():
     cache = StateCache(Rows(4))
+    for name in "ab":
+        cache.acquire(name)
+    checkpoint = cache.reserve("a", 64)
+    cache.publish(checkpoint, "node")
+    cache.pin_restore(checkpoint, "b")
+    assert [*cache.holders()].count(checkpoint.ids[0]) == 2
+    with pytest.raises(IllegalMove, match="'b' restores from"):
+        cache.pin_restore(checkpoint, "b")
+
+
+def test_a_touched_checkpoint_has_the_time_of_its_touch():
+    cache = StateCache(Rows(4), clock=count().__next__)
+    cache.acquire("a")
+    old, new = saved(cache, "a", 64), saved(cache, "a", 128)
+    assert old.stamp < new.stamp
+    cache.touch(old)
+    assert new.stamp < old.stamp
+
+
+def test_nobody_reserves_who_does_not_run():
+    with pytest.raises(IllegalMove, match="'a' has no running state to save"):
+        StateCache(Rows(4)).reserve("a", 64)
+
+
+def test_a_summary_tells_who_runs_what_is_reserved_and_nothing_that_was():
+    cache = StateCache(Rows(4))
+    idle = cache.summary()
     cache.acquire("a")
     before = cache.summary()
+    assert before != idle
     reserved = cache.reserve("a", 64)
     assert cache.summary() != before
     cache.discard(reserved)
