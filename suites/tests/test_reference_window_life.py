@@ -145,6 +145,25 @@ def test_two_readers_of_one_run_leave_it_one_after_the_other(group):
     assert isinstance(manager.extend("behind", [0]), Admission)
 
 
+@pytest.mark.parametrize("group", [window(10), window(13, 2)], ids=spell)
+@pytest.mark.parametrize("first", ["ahead", "behind"])
+def test_a_run_that_is_split_keeps_count_of_readers_at_unlike_places(group, first):
+    manager = open_manager(200, groups=(full(), group))
+    serve(manager, "a", range_of(40))
+    for name in ("ahead", "behind"):
+        start(manager, name, range_of(40))
+    go_on(manager, "ahead", [0] * 4)
+    assert start(manager, "fork", [*range_of(32), 0]).hit == 32
+    last = "behind" if first == "ahead" else "ahead"
+    held = {*manager.tables(last)[1]} - {0}
+    manager.release(first)
+    manager.evict(99)
+    assert not held & {*manager.pool.free_ids()}
+    for name in (last, "fork"):
+        manager.release(name)
+    assert manager.usage().held == 0
+
+
 # --- B2: pins ---
 
 
