@@ -78,6 +78,7 @@ def test_what_lies_behind_a_path_is_no_part_of_it():
     into = FORM.empty(12)
     assert store.read([("front", 2), ("back", 1)], into).all()
     assert (into[8:] == of[20:24]).all()
+    assert store.read([("front", 2), ("nobody", 1)], into).tolist() == [True] * 8 + [False] * 4
 
 
 def test_a_hit_that_requires_rows_ends_before_the_first_gap_of_any_node():

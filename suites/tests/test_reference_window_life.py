@@ -102,6 +102,18 @@ def test_a_hit_of_a_window_is_not_evicted_for_the_request_that_hits_it():
     manager.end_step(step)
 
 
+@pytest.mark.parametrize("group", [window(13), chunk(32), window(13, 2)], ids=spell)
+def test_a_hit_over_several_runs_takes_as_many_idle_blocks_as_it_says(group):
+    manager = open_manager(200, groups=(full(), group))
+    for name, cut in (("a", 40), ("b", 20), ("c", 28)):
+        serve(manager, name, [*range_of(40)[:cut], 0])
+    (local,) = manager.residency.local
+    (node,) = (each for each in manager.trie.nodes() if each.start + each.units == 28 // SIZE)
+    said, idle = local.idle_blocks(node, 28 // SIZE), local.num_idle
+    local.hold(node)
+    assert said == idle - local.num_idle > 2
+
+
 # --- runs that are split and trimmed ---
 
 
