@@ -188,7 +188,8 @@ def is_link(value: str) -> bool:
 def facts(report: Report) -> list[tuple[str, str]]:
     """The head's list: what ran, where, for how long."""
     manifest = report.manifest
-    plain = {k: v for k, v in manifest.config.items() if isinstance(v, str | int | float)}
+    config = manifest.config.items()
+    plain = {k: v for k, v in config if isinstance(v, str | int | float) and v != ""}
     found = [
         ("started", manifest.started.replace("T", " ").replace("Z", " UTC")),
         ("duration", text.duration(report.seconds)),

@@ -66,8 +66,9 @@ def faults(
         return
     if workers < 1:
         raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    most = seconds(limit or ("20m" if budget == "pr" else "3h"))
-    config = {"budget": budget, "only": only, "limit": most}
+    limit = limit or ("20m" if budget == "pr" else "3h")
+    most = seconds(limit)
+    config = {"budget": budget, "only": only, "limit": limit}
     console = standard_output()
     with run_directory(
         "faults", config=config, output=output, console=console, seed=seed

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kvproof.harness.events import (
     AnyEvent,
@@ -134,6 +135,12 @@ def test_an_empty_run_renders(run: Run) -> None:
     assert "INCOMPLETE" in terminal_text(empty)
     assert "INCOMPLETE" in render_markdown(empty)
     assert ET.fromstring(render_junit(empty)).get("errors") == "1"
+
+
+def test_settings_that_were_not_given_are_not_told(run: Run) -> None:
+    config = {"budget": "pr", "only": "", "limit": "20m"}
+    asked = replace(run, manifest=replace(run.manifest, config=config))
+    assert "<dd>budget pr, limit 20m</dd>" in render_html(asked)
 
 
 def test_each_event_alone_renders(run: Run) -> None:
