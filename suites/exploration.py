@@ -207,7 +207,7 @@ def drive_all(
 
     They take turns, so that a large budget, too, soon shows what only the last of them draws.
     """
-    # without a seed each turn would draw the same
+    # derandomized and without a seed, each turn would draw the same
     turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)
     share = settings(budget, max_examples=math.ceil(budget.max_examples / turns / len(machines)))
     for turn, machine in product(range(turns), machines):
