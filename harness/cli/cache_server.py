@@ -16,7 +16,7 @@ from rich.table import Table
 
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.plan import size_of
-from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.errors import UsageError
 from kvproof.reference.cache_server.address import Address, AddressError, default_address, parse
 from kvproof.reference.cache_server.messages import MOST_TOKEN
 from kvproof.reference.cache_server.report import Report
@@ -67,10 +67,12 @@ def serve(
         )
     if patience <= 0:
         raise UsageError(f"patience {patience:g} must be positive", "for example --patience 60")
-    signal.signal(signal.SIGTERM, _stop)
+    heard = _listen()
     with _server(where, _memory(memory), token, patience) as server:
         _tell(server, metrics_port)
-        server.serve()
+        server.serve(until=lambda: bool(heard))
+    if signal.SIGINT in heard:
+        raise KeyboardInterrupt
 
 
 @app.command
@@ -104,10 +106,22 @@ def status(
     console.print(_sessions(report))
 
 
-def _stop(_: int, frame: FrameType | None) -> None:
-    """The usual end of a service."""
-    del frame
-    sys.exit(Exit.PASS)
+def _listen() -> list[int]:
+    """Return a list that the signals to stop are added to.
+
+    They must not raise: ZeroMQ's messages look for signals while they are deallocated, where
+    an exit ends the process at once, its socket and its clients left as they are.
+    """
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        del frame
+        heard.append(number)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            signal.signal(each, hear)
+    return heard
 
 
 def _server(address: Address, size: int, token: str, patience: float) -> Server:

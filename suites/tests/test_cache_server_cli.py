@@ -15,6 +15,7 @@ pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
 from kvproof.reference.cache_server.client import connect
 from kvproof.reference.cache_server.connection import CacheServerRefused
+from kvproof.reference.cache_server.server import Server
 from kvproof.suites.store.contents import content, key
 from kvproof.suites.tests.cli_kit import KVPROOF, Started, here, refused
 
@@ -88,6 +89,25 @@ def test_a_server_says_where_it_is_serves_and_stops_cleanly(tmp_path, address):
         done = running.send(signal.SIGTERM, group=False)
         assert (done.code, done.err) == (0, "")
         assert f"2 MiB at {address}" in done.out
+    assert not (tmp_path / "cache.sock").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 0), ("SIGINT", 130)])
+def test_a_signal_during_a_deallocation_stops_a_server(tmp_path, address, monkeypatch, name, code):
+    turns = []
+
+    class Message:
+        def __del__(self):
+            signal.raise_signal(signal.Signals[name])
+
+    def turn(server):
+        turns.append(server)
+        assert len(turns) == 1, "nobody heard the signal"
+        Message()
+
+    monkeypatch.setattr(Server, "_turn", turn)
+    done = here("cache-server", "--memory", "1MiB", "--address", address, cwd=tmp_path)
+    assert (done.code, len(turns)) == (code, 1), done.err
     assert not (tmp_path / "cache.sock").exists()
 
 
