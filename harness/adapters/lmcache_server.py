@@ -53,18 +53,19 @@ class Server:
         """What it promises to those who use it as a store of objects."""
         return {"largest": 4096, "leases_hold": False}
 
-    def engine(self, *, instance: int, tables: list[dict[str, int]]) -> dict[str, object]:
+    def engine(self, *, instance: int, tables: list[dict[str, Any]]) -> dict[str, object]:
         """Register an engine, in place of the one of that number.
 
-        A table is `{"blocks", "block" (tokens), "row" (bytes of a token), "window"}`, the last
-        one in tokens, -1 for full attention. Returns for each object of a chunk its tables, and
-        the chunks that it is needed for, -1 for all.
+        A table is `{"blocks", "block" (tokens), "row" (bytes of a token), "window" (tokens, -1 for
+        full attention), "type"}`, which is `bfloat16` or `float16`. Returns for each object of a
+        chunk its tables, and the chunks that it is needed for, -1 for all.
         """
         self._forget(instance)
         lmcache = engine()
         tensors = [
             lmcache.torch.zeros(
-                (each["blocks"], each["block"], each["row"] // 2), dtype=lmcache.torch.bfloat16
+                (each["blocks"], each["block"], each["row"] // 2),
+                dtype=getattr(lmcache.torch, each["type"]),
             )
             for each in tables
         ]
@@ -227,8 +228,13 @@ class Server:
         end: int,
         worker: int | None,
         salt: str = "",
+        instance: int = 0,
     ) -> Any:
-        """Name the chunks between two tokens; a worker stores and retrieves, none looks up."""
+        """Name the chunks between two tokens; a worker stores and retrieves, none looks up.
+
+        As vLLM's connector does it: which engine asks is not told.
+        """
+        del instance
         return engine().Key.from_token_ids(
             _MODEL, 1, worker, list(tokens), start, end, request, salt
         )

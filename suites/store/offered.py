@@ -43,7 +43,7 @@ class Client:
         self._ask = ask
         self._instance = instance
         self._requests = map(f"engine-{instance}-request-{{}}".format, count())
-        table = {"blocks": BLOCKS, "block": TOKENS, "row": ROW, "window": -1}
+        table = {"blocks": BLOCKS, "block": TOKENS, "row": ROW, "window": -1, "type": "bfloat16"}
         ask(("engine", {"instance": instance, "tables": [table]}))
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
@@ -56,7 +56,7 @@ class Client:
         blocks = {str(SOURCE): data.ljust(PAGE, b"\0").hex()}
         _, (well, kept), *_ = self._ask(
             ("write", {"instance": self._instance, "table": 0, "blocks": blocks}),
-            ("store", {"instance": self._instance, "ids": [[SOURCE]], **named}),
+            ("store", {"ids": [[SOURCE]], **named}),
             ("rest", {}),
             ("end", {"request": named["request"]}),
             ("fill", {"instance": self._instance, "byte": 0xAB}),
@@ -81,7 +81,7 @@ class Client:
             self._ask(end)
             return None
         well, _, _, (data,) = self._ask(
-            ("take", {"instance": self._instance, "ids": [[TARGET]], **named}),
+            ("take", {"ids": [[TARGET]], **named}),
             ("rest", {}),
             end,
             ("read", {"instance": self._instance, "table": 0, "blocks": [TARGET]}),
@@ -109,7 +109,8 @@ class Client:
 
     def _named(self, key: bytes) -> Arguments:
         tokens = list(struct.unpack("<16H", key))
-        return {"request": next(self._requests), "tokens": tokens, "start": 0, "end": TOKENS}
+        chunk = {"tokens": tokens, "start": 0, "end": TOKENS}
+        return {"instance": self._instance, "request": next(self._requests), **chunk}
 
 
 class Provider:

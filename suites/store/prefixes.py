@@ -4,14 +4,14 @@ Sequences fork, tenants share tokens, windows leave blocks behind as an engine c
 look-ups wait while others store, drop and evict. Calls, keywords in JSON:
 
 - `open(room, eviction, separate)`: an empty server; `traits() -> {"windows"}`, which is false if it
-  serves full attention alone; `engine(instance, tables) -> {"parts",
-  "windows"}`: an engine with blocks of its own for each table of `{"blocks", "block", "row",
-  "window"}`, and what an object of a chunk is made of: tables by object, and the chunks at the end
-  of a hit that it is needed for, -1 for all.
+  serves full attention alone; `engine(instance, tables) -> {"parts", "windows"}`: an engine with
+  blocks of its own for each table of `{"blocks", "block", "row", "window", "type"}` (of numbers),
+  and what an object of a chunk is made of: tables by object, and the chunks at the end of a hit
+  that it is needed for, -1 for all.
 - `write(instance, table, blocks)`, `fill(instance, byte)`, `read(instance, table, blocks)`.
-- `store(instance, ids, **chunks) -> [well, kept]` (None if it is not told), `ask(**chunks) ->
-  chunks found`, `take(instance, ids, skip, **chunks) -> well`, `free(**chunks)`, `end(request)`,
-  where `chunks` are `request`, `tokens`, `start`, `end` and `salt`.
+- `store(ids, **chunks) -> [well, kept]` (None if it is not told), `ask(**chunks) -> chunks found`,
+  `take(ids, skip, **chunks) -> well`, `free(**chunks)`, `end(request)`, where `chunks` are
+  `instance`, `request`, `tokens`, `start`, `end` and `salt`.
 - `delete(part, last, **chunks) -> [deleted, locked]`, `evict(share)`, `there(part, **chunks)`,
   `rest(locked, patience_s) -> status`.
 """
@@ -45,8 +45,12 @@ def draw_config(
     windows: Sequence[tuple[int, ...]] = WINDOWS,
     separate: bool = True,
     trouble: bool = False,
+    other: str = "",
 ) -> Config:
-    """Draw a model, and where its sequences fork; `separate`: windows have objects of their own."""
+    """Draw a model, and where its sequences fork.
+
+    `separate`: windows have objects of their own; `other`: the type of another engine's numbers.
+    """
     forks = st.integers(0, CHUNKS * CHUNK - 1)
     return {
         "windows": list(draw(st.sampled_from(windows))),
@@ -54,12 +58,13 @@ def draw_config(
         "forks": draw(st.lists(forks, min_size=SEQUENCES, max_size=SEQUENCES)),
         "seed": draw(st.integers(0, 99)),
         "trouble": trouble,
+        "other": other,
     }
 
 
 def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
-    verb = draw(st.sampled_from(_OFTEN))
+    verb = draw(st.sampled_from(_OFTEN + (("ask_as_other",) * 4 if world.other else ())))
     if verb in ("take", "quit") and not world.model.pending:
         verb = "ask"
     if world.trouble and draw(st.integers(0, 9)) == 0:
@@ -89,7 +94,7 @@ def _of_pending(draw: Draw, verb: str) -> Arguments:
 
 
 def _chunks(draw: Draw, verb: str) -> Arguments:
-    if verb == "ask":
+    if verb in ("ask", "ask_as_other"):
         return {"most": draw(st.sampled_from((CHUNKS, CHUNKS, 1, 2, 3, 5)))}
     if verb == "drop":
         return {"at": draw(st.integers(0, CHUNKS - 1)), "part": draw(st.integers(0, 2))}
@@ -102,12 +107,20 @@ def _chunks(draw: Draw, verb: str) -> Arguments:
 
 
 def offered(ask: Ask) -> Offered:
-    """Return the part on a target; one history in three has calls that must be refused."""
+    """Return the part on a target.
+
+    One history in four has calls that must be refused, one an engine with other numbers.
+    """
     opened: Arguments = {"room": ROOM, "eviction": "LRU", "separate": True}
     _, traits = ask(("open", opened), ("traits", {}))
     windows = traits.get("windows", True)
     draw = partial(draw_config, windows=WINDOWS if windows else FULL)
-    themes = (draw, partial(draw, separate=False), partial(draw, trouble=True))
+    themes = (
+        draw,
+        partial(draw, separate=False),
+        partial(draw, trouble=True),
+        partial(draw, other="float16"),
+    )
     part = PART._replace(world=partial(World, ask), missing=str, themes=themes)
     return Offered(part, {} if windows else dict.fromkeys(_WITHOUT, _NO_WINDOWS))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvproof.suites.part import Ask, Recorder
 from kvproof.suites.store.prefixes_model import BLOCKS, CHUNK, EACH, Model, Pending
 
-ENGINE = 1
+ENGINE, OTHER = 1, 2
 UNTOUCHED = 0xCD
 """In every byte before a retrieve."""
 
@@ -35,6 +35,27 @@ class Pages:
             self._judge_rest(group, got)
             for position, data in written.items():
                 self._judge_block(pending, part, group, position, data)
+
+    def judge_other(
+        self, tokens: Sequence[int], salt: str, ids: Sequence[int], numbers: str
+    ) -> None:
+        """Read blocks of the other engine: none has the bytes that were stored (H6)."""
+        calls = [("read", {"instance": OTHER, "table": group, "blocks": [*ids]})
+                 for group in range(len(self._model.windows))]  # fmt: skip
+        same = [
+            (group, block)
+            for group, pages in enumerate(self._ask(*calls))
+            for block, data in enumerate(pages)
+            if data == self._model.content(group, salt, tokens, block).hex()
+        ]
+        self._recorder.check(
+            "unlike_numbers_share_no_bytes",
+            not same,
+            lambda: (
+                f"{len(same)} blocks of an engine's {numbers} have the bytes that one with other "
+                f"numbers has stored: group {same[0][0]}, block {same[0][1]}"
+            ),
+        )
 
     def _judge_block(
         self, pending: Pending, part: int, group: int, block: int, data: bytes

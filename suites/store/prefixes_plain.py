@@ -29,14 +29,17 @@ class Plain:
         self._locks: Counter[Key] = Counter()
         self._held: dict[str, Counter[Key]] = {}
         """Request -> what it has locked."""
+        self._layouts: dict[int, list[object]] = {}
+        """Engine -> what the bytes of a chunk mean."""
         self._pages: dict[int, list[list[bytes]]] = {}
 
     def traits(self) -> dict[str, object]:
         """Windows are not known here."""
         return {"windows": False}
 
-    def engine(self, *, instance: int, tables: list[dict[str, int]]) -> dict[str, object]:
+    def engine(self, *, instance: int, tables: list[dict[str, Any]]) -> dict[str, object]:
         """Register an engine: all its tables share the objects of a chunk."""
+        self._layouts[instance] = [(each["block"], each["row"], each["type"]) for each in tables]
         self._pages[instance] = [
             [bytes(each["block"] * each["row"])] * each["blocks"] for each in tables
         ]
@@ -60,7 +63,7 @@ class Plain:
 
     def store(self, *, instance: int, ids: Ids, **named: Any) -> list[object]:
         """Copy blocks into chunks that are not there yet; if one does not exist, nothing."""
-        keys = self._keys(**named)
+        keys = self._keys(instance=instance, **named)
         if _too_few(ids, keys):
             return [False, []]
         copied: dict[Key, list[bytes]] = {}
@@ -89,7 +92,7 @@ class Plain:
 
     def take(self, *, instance: int, request: str, ids: Ids, skip: int = 0, **named: Any) -> bool:
         """Copy chunks that the request has locked into blocks, but for `skip` tokens."""
-        keys = self._keys(**named)
+        keys = self._keys(instance=instance, **named)
         if _too_few(ids, keys) or not self._has(request, keys):
             return False
         for at, key in enumerate(keys):
@@ -154,12 +157,20 @@ class Plain:
         return {"staging_object_count": 0, "read_locked_count": len(+self._locks)}
 
     def _keys(
-        self, *, tokens: Sequence[int], start: int, end: int, salt: str, request: str = ""
+        self,
+        *,
+        instance: int,
+        tokens: Sequence[int],
+        start: int,
+        end: int,
+        salt: str,
+        request: str = "",
     ) -> list[Key]:
-        """Name the chunks between two tokens by all tokens before their end, and the tenant."""
+        """Name chunks by all tokens before their end, the tenant and what the bytes mean (H6)."""
         del request
+        named = (self._layouts[instance], salt)
         ends = range(start + CHUNK, end + 1, CHUNK)
-        return [hashlib.sha256(repr((salt, tokens[:stop])).encode()).digest() for stop in ends]
+        return [hashlib.sha256(repr((named, tokens[:stop])).encode()).digest() for stop in ends]
 
 
 def _too_few(ids: Ids, keys: Sequence[Key]) -> bool:

@@ -16,6 +16,7 @@ PARTLY = "a window has left a part of a chunk that is stored"
 LATER = "an engine has the first chunks of what was found"
 SKIP = "a retrieve skips blocks"
 NULLS = "a retrieve has null blocks where a window no longer looks"
+OTHER = "an engine asks for what one has stored whose numbers have another type"
 HELD = "chunks are dropped or evicted between a look-up and its retrieve"
 EVICTED = "objects are evicted to make room"
 GIVEN_UP = "a look-up is given up"
@@ -50,6 +51,13 @@ PROPERTIES = (
         ("G10",),
         "a retrieve leaves the null block as it is",
         (NULLS,),
+        oracle=SHADOW,
+    ),
+    Property(
+        "unlike_numbers_share_no_bytes",
+        ("H6",),
+        "what an engine has stored is never read as numbers of another type",
+        (OTHER,),
         oracle=SHADOW,
     ),
     Property(

@@ -1,4 +1,7 @@
-"""One engine of a server that keeps chunks, and what must be in the server."""
+"""One engine of a server that keeps chunks, and what must be in the server.
+
+Another one, whose numbers have another type, only looks at what the first one stores.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from kvproof.suites.store.prefixes_model import (
     Pending,
     ids_of,
 )
-from kvproof.suites.store.prefixes_pages import ENGINE, UNTOUCHED, Pages
+from kvproof.suites.store.prefixes_pages import ENGINE, OTHER, UNTOUCHED, Pages
 
 PATIENCE_S = 5.0
 """For what the server does in the background; a failure takes as long."""
@@ -29,6 +32,8 @@ SHORT_PATIENCE_S = 0.5
 MOST_PENDING = 3
 ROOM = 8 << 20
 """Bytes; more than a history stores."""
+NUMBERS = "bfloat16"
+"""Type of what the engine keeps."""
 
 
 class World:
@@ -37,6 +42,8 @@ class World:
     def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
         self._ask, self._recorder = ask, recorder
         self.trouble: bool = config["trouble"]
+        self.other: str = config.get("other", "")
+        """Type of the other engine's numbers; none: there is no other engine."""
         self.model = Model(config["windows"], config["seed"], config["forks"])
         self._requests = map("request-{}".format, count())
         told = self._opened(separate=config["separate"])
@@ -49,6 +56,7 @@ class World:
             "ask": self._look_up,
             "take": self._take,
             "quit": self._quit,
+            "ask_as_other": self._ask_as_other,
             "drop": self._drop,
             "evict": self._evict,
             "short_store": self._short_store,
@@ -58,14 +66,20 @@ class World:
         return verbs[verb](**arguments)
 
     def _opened(self, *, separate: bool) -> Any:
-        tables = [
-            {"blocks": BLOCKS, "block": BLOCK, "row": row, "window": window}
-            for row, window in zip(self.model.rows, self.model.windows, strict=True)
-        ]
+        engines = {OTHER: self.other} if self.other else {}
         return self._ask(
             ("open", {"room": ROOM, "eviction": "LRU", "separate": separate}),
-            ("engine", {"instance": ENGINE, "tables": tables}),
-        )[1]
+            *(
+                ("engine", {"instance": instance, "tables": self._tables(numbers)})
+                for instance, numbers in {**engines, ENGINE: NUMBERS}.items()
+            ),
+        )[-1]
+
+    def _tables(self, numbers: str) -> list[Arguments]:
+        return [
+            {"blocks": BLOCKS, "block": BLOCK, "row": row, "window": window, "type": numbers}
+            for row, window in zip(self.model.rows, self.model.windows, strict=True)
+        ]
 
     # --- stores ---
 
@@ -84,7 +98,7 @@ class World:
         _, *_, (well, kept) = self._ask(
             ("fill", {"instance": ENGINE, "byte": 0xEE}),
             *(self._computed(g, salt, tokens, start, each) for g, each in enumerate(ids)),
-            ("store", {"instance": ENGINE, "ids": ids, **named}),
+            ("store", {"ids": ids, **named}),
         )
         self._over(named["request"])
         expected = [self._added(sequence, salt, at, null) for at in range(start, end)]
@@ -164,7 +178,7 @@ class World:
         named["request"] = pending.request
         _, well = self._ask(
             ("fill", {"instance": ENGINE, "byte": UNTOUCHED}),
-            ("take", {"instance": ENGINE, "ids": ids, "skip": skip * BLOCK, **named}),
+            ("take", {"ids": ids, "skip": skip * BLOCK, **named}),
         )
         self._recorder.check(
             "what_was_found_can_be_taken", well, lambda: f"{pending.hit} chunks were found and lost"
@@ -177,6 +191,27 @@ class World:
         self._recorder.saw(seen.NULLS, any(0 in each for each in ids))
         Pages(self._ask, self._recorder, self.model).judge(pending, start, skip, ids)
         return pending.hit
+
+    def _ask_as_other(self, *, sequence: int, salt: str, most: int) -> object:
+        """Look up and retrieve what an engine with numbers of another type has stored (H6)."""
+        if not self.other:
+            return None
+        tokens = self.model.sequences[sequence]
+        named = self._named(tokens, salt, 0, most, instance=OTHER)
+        (found,) = self._ask(("ask", named))
+        self._recorder.saw(seen.OTHER, self.model.serves(tokens, salt, 1))
+        if not found:
+            self._over(named["request"])
+            return 0
+        named["end"], named["tokens"] = found * CHUNK, list(tokens[: found * CHUNK])
+        ids = ids_of(0, 0, found * EACH, without=set())
+        self._ask(
+            ("fill", {"instance": OTHER, "byte": UNTOUCHED}),
+            ("take", {"ids": [ids for _ in self.model.windows], **named}),
+        )
+        self._over(named["request"])
+        Pages(self._ask, self._recorder, self.model).judge_other(tokens, salt, ids, self.other)
+        return found
 
     def _quit(self, *, number: int) -> object:
         """Give a look-up up, as for a request that was cancelled while it waited."""
@@ -259,7 +294,7 @@ class World:
     ) -> object:
         named = self._named(self.model.sequences[sequence], salt, start, end)
         every = [ids for _ in self.model.windows]
-        ((well, kept),) = self._ask(("store", {"instance": ENGINE, "ids": every, **named}))
+        ((well, kept),) = self._ask(("store", {"ids": every, **named}))
         self._recorder.check(
             "a_refused_call_leaves_nothing",
             not any(kept or ()),
@@ -275,7 +310,7 @@ class World:
         named = self._named(pending.tokens, pending.salt, 0, pending.hit)
         few = ids_of(0, 0, pending.hit * EACH, without=set())[:-1]
         (well,) = self._ask(
-            ("take", {"instance": ENGINE, "ids": [few for _ in self.model.windows], **named,
+            ("take", {"ids": [few for _ in self.model.windows], **named,
                       "request": pending.request})
         )  # fmt: skip
         self._recorder.saw(seen.SHORT_TAKE)
@@ -302,8 +337,11 @@ class World:
             ),
         )
 
-    def _named(self, tokens: Sequence[int], salt: str, start: int, end: int) -> Arguments:
+    def _named(
+        self, tokens: Sequence[int], salt: str, start: int, end: int, *, instance: int = ENGINE
+    ) -> Arguments:
         return {
+            "instance": instance,
             "request": next(self._requests),
             "tokens": list(tokens[: end * CHUNK]),
             "start": start * CHUNK,

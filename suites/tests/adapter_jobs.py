@@ -26,7 +26,7 @@ def lmcache_open_files(arguments: dict[str, Any]) -> dict[str, Any]:
     """Open files after as many engines as `engines` says, in turn, have come and gone."""
     made: Any = import_module("kvproof.harness.adapters.lmcache_server")
     server = made.Server(room=1 << 16, eviction="LRU", separate=False)
-    table = {"blocks": 8, "block": 4, "row": 8, "window": -1}
+    table = {"blocks": 8, "block": 4, "row": 8, "window": -1, "type": "bfloat16"}
     counts = []
     for _ in range(arguments["engines"]):
         server.engine(instance=0, tables=[table])

@@ -51,7 +51,7 @@ def test_a_retrieve_for_an_engine_that_is_gone_leaves_no_lock(ask):
     named = client._named(key)
     found, well, _, left = ask(
         ("ask", named),
-        ("take", {"instance": 99, "ids": [[TARGET]], **named}),
+        ("take", {**named, "instance": 99, "ids": [[TARGET]]}),
         ("end", {"request": named["request"]}),
         ("rest", {}),
     )

@@ -19,6 +19,7 @@ KNOWN = {
     "what_a_window_left_is_not_served",
     "null_blocks_are_not_written",
     "a_refused_call_leaves_nothing",
+    "unlike_numbers_share_no_bytes",
 }
 
 
@@ -91,6 +92,13 @@ def test_a_store_that_fails_leaves_no_room_taken(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     wrong = {"sequence": 0, "salt": "", "start": 0, "end": 2}
     run(part, config(-1), [("wrong_store", wrong)])
+
+
+@pytest.mark.xfail(strict=True, raises=PartViolation, reason="lmcache_types_share_keys")
+def test_an_engine_with_other_numbers_reads_nothing(handle):
+    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    store = ("store", {**STORE, "ahead": 0})
+    run(part, {**config(-1), "other": "float16"}, [store, ("ask_as_other", ASK)])
 
 
 def test_a_wrong_block_of_a_chunk_that_is_stored_is_not_looked_at(handle):
