@@ -36,10 +36,10 @@ class _File:
 
 
 class DiskLease(Lease):
-    """Keeps the files of what it shows."""
+    """Keeps the bytes of what it shows."""
 
     def __init__(
-        self, tier: DiskTier, views: Sequence[memoryview | None], pinned: Mapping[bytes, _File]
+        self, tier: DiskTier, views: Sequence[memoryview | None], pinned: Sequence[_File]
     ) -> None:
         super().__init__(views)
         self._tier, self._pinned = tier, pinned
@@ -47,7 +47,7 @@ class DiskLease(Lease):
     def release(self) -> None:
         """See `Lease.release`."""
         super().release()
-        pinned, self._pinned = self._pinned, {}
+        pinned, self._pinned = self._pinned, ()
         self._tier.unpin(pinned)
 
 
@@ -152,11 +152,12 @@ class DiskTier:
         return self.used + size <= self.capacity
 
     def _forget(self, key: bytes) -> None:
+        """Remove a file at once: its name may be another's soon, and no restart may find it."""
         file = self._known.pop(key)
         file.resident = False
         if not file.pins:
             self.used -= file.size
-            self._remove(key.hex(), file.size)
+        self._remove(key.hex(), file.size)
 
     def _remove(self, name: str, size: int) -> None:
         try:
@@ -176,10 +177,11 @@ class DiskTier:
         """See `ObjectStore`. What turns out not to be whole is dropped."""
         views = {key: self._view(key) for key in dict.fromkeys(keys) if key in self._known}
         self.counts.misses += len({*keys}) - len(views)
-        pinned = {key: self._known[key] for key, view in views.items() if view is not None}
-        for key, file in pinned.items():
-            file.pins += 1
+        read = [key for key, view in views.items() if view is not None]
+        for key in read:
+            self._known[key].pins += 1
             self._known.move_to_end(key)
+        pinned = [self._known[key] for key in read]
         return DiskLease(self, [views.get(key) for key in keys], pinned)
 
     def _view(self, key: bytes) -> memoryview | None:
@@ -199,14 +201,12 @@ class DiskTier:
         self.counts.read_bytes += payload.nbytes
         return payload.toreadonly()
 
-    def unpin(self, files: Mapping[bytes, _File]) -> None:
-        """End the reading of files; those that were forgotten meanwhile are removed."""
-        for key, file in files.items():
+    def unpin(self, files: Iterable[_File]) -> None:
+        """End the reading of files; those that were forgotten meanwhile leave the disk."""
+        for file in files:
             file.pins -= 1
             if not file.pins and not file.resident:
                 self.used -= file.size
-                if key not in self._known:
-                    self._remove(key.hex(), file.size)
 
     # --- leaving ---
 

@@ -94,7 +94,7 @@ class World:
         """Nothing goes while everything fits, and nothing that is needed goes at all."""
         wanted = set(numbers)
         everything = sum(self._sizes[n] for n in before | wanted)
-        everything += sum(self._sizes[n] for n in self._doomed())
+        everything += sum(self._sizes[n] for n, _ in self._dropped())
         roomy = not self._traits.capacity or everything <= self._traits.capacity
         missing = (before | wanted) - now
         kept_for = wanted | (set(self._leased()) if self._traits.leases_hold else set())
@@ -194,7 +194,16 @@ class World:
 
     def _doomed(self) -> set[int]:
         """Dropped under a lease: such an object may be found until the lease ends."""
-        return {n for held in self._leases for n in held.there if held.lives[n] < self._drops[n]}
+        return {number for number, _ in self._dropped()}
+
+    def _dropped(self) -> set[tuple[int, int]]:
+        """Objects dropped under a lease, each with its life: stored again, it takes room twice."""
+        return {
+            (n, held.lives[n])
+            for held in self._leases
+            for n in held.there
+            if held.lives[n] < self._drops[n]
+        }
 
     def _used(self, numbers: Sequence[int]) -> None:
         """Within one call the first goes first."""

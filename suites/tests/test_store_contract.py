@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kvproof.suites.part import run
 from kvproof.suites.part_machine import explore
 from kvproof.suites.store.contract import contract_part, judge
 from kvproof.suites.store.contract_properties import PROPERTIES
+from kvproof.suites.store.offered import PART
 from kvproof.suites.tests.part_faults import UNSHRUNK
 from kvproof.suites.tests.store_kit import DictProvider, DictStore
 
@@ -107,3 +109,12 @@ def test_what_was_never_seen_is_no_pass():
     provider = Roomy()
     with pytest.raises(AssertionError, match=r"never seen.*an object is evicted"):
         judge(provider, explore(contract_part(provider), UNSHRUNK))
+
+
+def test_what_was_dropped_under_a_lease_takes_room_for_each_of_its_lives():
+    """A fuzz run drew it, and the contract said that there was room."""
+    store, acquire = ("store", {"client": 0, "keys": [0]}), ("acquire", {"client": 0, "keys": [0]})
+    again = [store, acquire, ("clear", {"client": 0})]
+    config = {"clients": 1, "sizes": [700, 800]}
+    history = run(PART, config, [*again * 5, ("store", {"client": 0, "keys": [1]})])
+    assert history.operations[-1].answer == "[] of [1] are there"

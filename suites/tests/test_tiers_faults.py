@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvproof.suites.part import run
 from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 from kvproof.suites.tiers.part import PART
 
@@ -29,6 +30,13 @@ FAULTS = (
         "stores.object_format",
         "return payload if zlib.crc32(payload) == checksum else None",
         "return payload if zlib.crc32(payload) + checksum else None",
+    ),
+    Planted(
+        "what is dropped while it is read is there for the next process",
+        "what_is_forgotten_is_not_found",
+        "tiers.disk_tier",
+        "            self.used -= file.size\n        self._remove(key.hex(), file.size)\n",
+        "            self.used -= file.size\n            self._remove(key.hex(), file.size)\n",
     ),
     Planted(
         "a file is written under its final name (torn by a kill)",
@@ -150,3 +158,21 @@ def test_a_planted_fault_falls_to_its_property(fault):
 
 def test_every_property_has_its_fault():
     assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+
+
+def test_what_is_evicted_while_it_is_read_is_removed_once():
+    """A fuzz run drew it: another file of that name had come and gone before the reader ended."""
+    history = run(
+        PART,
+        {"sizes": [1, 1, 40, 8, 8, 1, 40, 1, 40], "host": 17, "disk": 210},
+        [
+            ("store", {"numbers": [1, 8, 3]}),
+            ("read", {"numbers": [1, 8]}),
+            ("spoil", {"number": 8, "how": "empty"}),
+            ("read", {"numbers": [8]}),
+            ("store", {"numbers": [4, 8]}),
+            ("store", {"numbers": [2]}),
+            ("end", {"reading": 1}),
+        ],
+    )
+    assert [each.answer for each in history.operations][:3] == ["[1, 3, 8]", "[1, 8]", "empty"]

@@ -158,6 +158,7 @@ class World:
         self._recorder.check(prop, not wrong, lambda: f"the bytes of {wrong} are wrong")
 
     def _drop(self, numbers: list[int]) -> int:
+        filed = {*numbers} & {*self._numbers(self.disk.keys())}
         dropped = self.host.drop([key(number) for number in numbers])
         self._recorder.saw(seen.DROPPED, self.model.drop(numbers))
         keys = [key(number) for number in numbers]
@@ -165,6 +166,12 @@ class World:
             "what_is_forgotten_is_not_found",
             not any(self.host.lookup(keys)),
             lambda: f"{numbers} were dropped, and are found: {self.host.lookup(keys)}",
+        )
+        left = sorted(n for n in filed if key(n).hex() in self.files.content)
+        self._recorder.check(
+            "what_is_forgotten_is_not_found",
+            self.files.happened or not left,
+            lambda: f"{left} were dropped, and the next process finds their files",
         )
         return dropped
 
@@ -240,7 +247,8 @@ class World:
     def _die(self, death: str) -> None:
         """The process ends in the middle of an operation, and another begins."""
         verb, how = death.split(": ")
-        self._recorder.saw((seen.KILLED if how == "killed" else seen.KILLED_AFTER).get(verb, ""))
+        situation = (seen.KILLED if how == "killed" else seen.KILLED_AFTER).get(verb, "")
+        self._recorder.saw(situation, situation)
         for number in range(len(self.sizes)):
             data = self.files.content.get(key(number).hex())
             if data is not None and number not in self._doubtful:
