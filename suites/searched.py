@@ -6,6 +6,7 @@ target: runs of the same target are added up, units that gave no result are told
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -103,4 +104,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the first lines has seen enough
     sys.exit(main())
