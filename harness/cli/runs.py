@@ -68,6 +68,8 @@ class ActiveRun:
         self._codes: list[Exit] = []
         self._failures: list[str] = []
         self._counts: dict[str, int] = {}
+        self._verdicts: dict[tuple[str, str, str], str] = {}
+        """Target, suite and property -> what was judged last."""
         self.judged: set[str] = set()
         """Targets whose verdicts an earlier, interrupted part of the run has written."""
         self.samples: list[BenchSample] = []
@@ -97,6 +99,12 @@ class ActiveRun:
 
     def _count(self, event: AnyEvent) -> None:
         self._codes.append(exit_code(event))
+        if isinstance(event, PropertyVerdict):
+            # a campaign that goes on judges anew: the last verdict is the one that counts
+            subject = event.target, event.suite, event.property
+            if before := self._verdicts.get(subject):
+                self._counts = dict(Counter(self._counts) - Counter([before]))
+            self._verdicts[subject] = event.verdict
         if isinstance(event, (PropertyVerdict, Replayed)):
             kind = event.verdict if isinstance(event, PropertyVerdict) else event.outcome
             self._counts[kind] = self._counts.get(kind, 0) + 1

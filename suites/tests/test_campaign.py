@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
@@ -19,8 +21,9 @@ from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.campaign.driver import ATTEMPTS, outcomes
 from kvproof.harness.campaign.pool import LocalPool, Lost
 from kvproof.harness.campaign_events import UnitDone, UnitLost
+from kvproof.harness.cli.runs import ActiveRun
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import Failure
+from kvproof.harness.events import Failure, PropertyVerdict
 from kvproof.harness.records import read_run
 from kvproof.suites.tests import campaign_kit
 from kvproof.suites.tests.cli_kit import (
@@ -168,6 +171,18 @@ def test_a_killed_driver_goes_on_from_the_records(tmp_path):
     assert set(units.values()) == {1}
     assert len(units) == 5
     assert not any(isinstance(event, UnitLost) for event in run.events)
+
+
+def test_a_campaign_that_goes_on_counts_its_last_verdicts():
+    active = ActiveRun(mock.Mock(), mock.Mock())
+    one = PropertyVerdict(
+        target="reference", property="usage_adds_up", section="B", rules=["B7"], sentence="",
+        verdict="inconclusive",
+    )  # fmt: skip
+    other = msgspec.structs.replace(one, property="refusal_changes_nothing", verdict="pass")
+    for event in (one, other, msgspec.structs.replace(one, verdict="pass"), other):
+        active.write(event)
+    assert active.ended(0.0).sentence == "2 pass"
 
 
 def test_an_interrupted_campaign_is_judged_on_what_it_has(tmp_path):
