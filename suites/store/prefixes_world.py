@@ -200,15 +200,13 @@ class World:
         named = self._named(tokens, salt, 0, most, instance=OTHER)
         (found,) = self._ask(("ask", named))
         self._recorder.saw(seen.OTHER, self.model.serves(tokens, salt, 1))
-        if not found:
-            self._over(named["request"])
-            return 0
-        named["end"], named["tokens"] = found * CHUNK, list(tokens[: found * CHUNK])
         ids = ids_of(0, 0, found * EACH, without=set())
-        self._ask(
-            ("fill", {"instance": OTHER, "byte": UNTOUCHED}),
-            ("take", {"ids": [ids for _ in self.model.windows], **named}),
-        )
+        if found:
+            named["end"], named["tokens"] = found * CHUNK, list(tokens[: found * CHUNK])
+            self._ask(
+                ("fill", {"instance": OTHER, "byte": UNTOUCHED}),
+                ("take", {"ids": [ids for _ in self.model.windows], **named}),
+            )
         self._over(named["request"])
         Pages(self._ask, self._recorder, self.model).judge_other(tokens, salt, ids, self.other)
         return found
