@@ -142,8 +142,8 @@ class Client:
         except Malformed as error:
             raise _Failed(error.outcome, str(error)) from error
 
-    def get(self, path: str) -> Any:
-        """Return a JSON document; `path` is below the server's address. Raises OSError if not."""
+    def get(self, path: str) -> bytes:
+        """Return what is there; `path` is below the server's address. Raises OSError unless 2xx."""
         return self._simple("GET", path)
 
     def post(self, path: str) -> None:
@@ -162,15 +162,15 @@ class Client:
         with self._request(method, path, body, deadline, whole=whole) as answer:
             yield answer
 
-    def _simple(self, method: str, path: str) -> Any:
+    def _simple(self, method: str, path: str) -> bytes:
         deadline = time.monotonic() + self._timeout
         try:
             with self._request(method, path, b"", deadline, whole=True) as answer:
                 data = b"".join(answer.pieces())
                 if answer.status >= 300:
                     raise OSError(f"{method} {path} gave {answer.status}")
-                return msgspec.json.decode(data) if method == "GET" and data else None
-        except (http.client.HTTPException, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                return data
+        except http.client.HTTPException as error:
             raise OSError(f"{method} {path}: {_in_words(error)}") from error
 
     @contextmanager

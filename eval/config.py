@@ -141,13 +141,16 @@ def read_config(path: Path) -> EvalConfig:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _EXAMPLES) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r}: {error}", _EXAMPLES) from error
-    return _checked(str(path), found)
+    check_config(str(path), found)
+    settled = tuple(_settled(str(path), found, each) for each in found.configuration)
+    return replace(found, configuration=settled)
 
 
 _EXAMPLES = "docs/eval.md lists all fields; ready-made files are in eval/configs"
 
 
-def _checked(path: str, found: EvalConfig) -> EvalConfig:
+def check_config(path: str, found: EvalConfig) -> None:
+    """Refuse configurations that cannot be compared. Raises UsageError."""
     names = [each.name for each in found.configuration]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise UsageError(f"{path!r} has two configurations {twice!r}", "names differ")
@@ -165,9 +168,6 @@ def _checked(path: str, found: EvalConfig) -> EvalConfig:
             f"{path!r}: phases {list(phases)} do not begin cold, or are not in order",
             f"for example phases = {list(PHASES)}",
         )
-    return replace(
-        found, configuration=tuple(_settled(path, found, c) for c in found.configuration)
-    )
 
 
 def _settled(path: str, found: EvalConfig, one: Configuration) -> Configuration:

@@ -63,9 +63,9 @@ FAULTS = {
             Edit(
                 "reference.cache_manager",
                 "request = Live(request_id, tokens, namespace, spans, self._unit)\n"
-                "        if not request.prompt",
+                "        self.check_admission",
                 "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
-                "        if not request.prompt",
+                "        self.check_admission",
             ),
         ),
         tenant=True,

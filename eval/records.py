@@ -7,7 +7,7 @@ were under way. The same command with the same directory goes on from there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import msgspec
 
 from kvproof.eval.data import DataFacts, Difficulty, Length, Letter
 from kvproof.harness.errors import UsageError
-from kvproof.harness.records import LineFile, Manifest, read_lines, read_manifest
+from kvproof.harness.records import EVALUATION, LineFile, Manifest, read_lines, read_manifest
 
 Phase = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
@@ -127,6 +127,13 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_
     """Started, or its cache emptied, just now."""
 
 
+def asked_as(given: str, server: ServerRecord) -> str:
+    """Return the name that requests have: the one given, else what the server serves."""
+    if not given or (server.command and server.models and given not in server.models):
+        return next(iter(server.models), "")  # a command may take a folder, served by its name
+    return given
+
+
 class ServerDied(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="record"):
     """A server that we started ended while it was asked, or never got ready."""
 
@@ -198,7 +205,7 @@ class Writer:
 def read_eval(directory: Path) -> EvalRun:
     """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
     manifest = read_manifest(directory)
-    if manifest.verb != "eval":
+    if manifest.verb != EVALUATION:
         raise UsageError(
             f"{str(directory)!r} holds a run of kvproof {manifest.verb}",
             "give the directory that kvproof eval printed",
@@ -219,6 +226,13 @@ def samples_of(records: Iterable[Record]) -> list[SampleRecord]:
 def finished(records: Iterable[Record]) -> set[tuple[str, int]]:
     """Configuration and repeat of what need not be begun again."""
     return {(e.configuration, e.repeat) for e in records if isinstance(e, Finished)}
+
+
+def models_of(given: str, records: Sequence[Record]) -> set[str]:
+    """Names of the models that gave the recorded answers."""
+    last = {(e.configuration, e.repeat): e for e in records if isinstance(e, ServerRecord)}
+    asked = {(e.configuration, e.repeat) for e in samples_of(records)} | finished(records)
+    return {asked_as(given, server) for key, server in last.items() if key in asked}
 
 
 def done(records: Iterable[Record]) -> set[Done]:

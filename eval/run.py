@@ -24,8 +24,10 @@ from kvproof.eval.records import (
     Scored,
     ServerDied,
     ServerRecord,
+    asked_as,
     done,
     finished,
+    models_of,
     samples_of,
 )
 from kvproof.eval.server import Died, Serving, key_of, serving
@@ -148,7 +150,7 @@ def evaluate(
     A server that we started and that dies is recorded; the next configuration follows. Raises
     UsageError if a running server does not answer, or serves another model than the first.
     """
-    whole, models = finished(earlier), set[str]()
+    whole, models = finished(earlier), models_of(config.model, earlier)
     for one in config.configuration:
         try:
             for repeat in range(config.protocol.repeats):
@@ -176,8 +178,9 @@ def _turn(plan: _Plan, outlet: Outlet, models: set[str]) -> None:
     outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
     log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
     with serving(plan.config, plan.one, log) as server:
-        model = _model(plan, server, models)
-        outlet.write(_server_record(plan, server))
+        record = _server_record(plan, server)
+        model = _model(plan, record, models)
+        outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
         turn = Turn(plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
                     have, counted.write)  # fmt: skip
@@ -210,11 +213,9 @@ class _Counted:
         self._outlet.progress(self._name, self._have, self._total)
 
 
-def _model(plan: _Plan, server: Serving, models: set[str]) -> str:
-    """The name to ask for. Answers of different models are not compared."""
-    model = plan.config.model
-    if not model or (server.command and server.models and model not in server.models):
-        model = next(iter(server.models), "")  # a command may take a folder, served by its name
+def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
+    """The name to ask for. Answers of different models are not compared, earlier ones included."""
+    model = asked_as(plan.config.model, server)
     models.add(model)
     if len(models) > 1:
         raise UsageError(

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kvproof.eval.client import Client
 from kvproof.eval.config import Configuration, EvalConfig, Server, command
 from kvproof.eval.keeper import GRACE
@@ -81,11 +83,20 @@ class _Root:
         self.client, self._health, self._url = Client(url, key=key, timeout=10.0), health, url
 
     def models(self) -> tuple[str, ...]:
-        """Names that it serves, as far as it tells. Raises OSError while it is not ready."""
-        found = self.client.get(self._health)
+        """Names that it serves, as far as it tells. Raises OSError while it is not ready.
+
+        Any 2xx says that it is, whatever comes with it.
+        """
+        found = _json(self.client.get(self._health))
         listed = found.get("data") if isinstance(found, dict) else None
         names = [_name(each) for each in listed] if isinstance(listed, list) else []
         return tuple(name for name in names if name)
+
+
+def _json(data: bytes) -> Any:
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(data)
+    return None
 
 
 def _name(entry: Any) -> str:

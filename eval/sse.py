@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,6 +45,13 @@ def parse_event(line: bytes) -> Chunk | None:
 def parse_completion(data: bytes, part: str = "message") -> Chunk:
     """Read a completion, or with `delta` one chunk of it. Raises Malformed."""
     try:
+        return _parsed(data, part)
+    except RecursionError as error:
+        raise Malformed(f"nested too deeply: {_shown(data)}") from error
+
+
+def _parsed(data: bytes, part: str) -> Chunk:
+    try:
         body = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Malformed(f"not JSON: {_shown(data)}") from error
@@ -73,9 +81,18 @@ def _logprobs(value: Any) -> tuple[float, ...]:
     """Of the tokens of this part; nothing if the server does not tell."""
     content = value.get("content") if isinstance(value, dict) else None
     entries = content if isinstance(content, list) else []
-    found = [each.get("logprob") if isinstance(each, dict) else None for each in entries]
-    known = [float(each) for each in found if isinstance(each, int | float)]
-    return tuple(known) if len(known) == len(found) else ()
+    found = [_logprob(each.get("logprob") if isinstance(each, dict) else None) for each in entries]
+    known = tuple(each for each in found if each is not None)
+    return known if len(known) == len(found) else ()
+
+
+def _logprob(value: object) -> float | None:
+    """None for what is no number, or one that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None
 
 
 def read_usage(value: Any) -> Usage | None:

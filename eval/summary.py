@@ -8,8 +8,16 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproof.eval.compare import Comparison, check_comparable, compare
-from kvproof.eval.config import EvalConfig
-from kvproof.eval.records import Conditions, EvalRun, Phase, SampleRecord, Scored, ServerDied
+from kvproof.eval.config import EvalConfig, check_config
+from kvproof.eval.records import (
+    Conditions,
+    EvalRun,
+    Phase,
+    SampleRecord,
+    Scored,
+    ServerDied,
+    models_of,
+)
 from kvproof.eval.score import Score, score
 from kvproof.harness.errors import Exit, UsageError, worst
 
@@ -54,12 +62,14 @@ def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
     """Return what a run was asked to do. Raises UsageError if its manifest does not say."""
     try:
         config = msgspec.convert(run.manifest.config["evaluation"], EvalConfig)
-        return config, msgspec.convert(run.manifest.config["conditions"], Conditions)
+        found = msgspec.convert(run.manifest.config["conditions"], Conditions)
     except (KeyError, msgspec.ValidationError) as error:
         raise UsageError(
             f"{str(run.directory)!r} is no evaluation that this version reads: {error}",
             "use the kvproof that wrote it",
         ) from error
+    check_config(str(run.directory), config)
+    return config, found
 
 
 def summarise(run: EvalRun) -> Summary:
@@ -121,6 +131,8 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
     config, found = restored(before)
     other, asked = restored(after)
     check_comparable(found, asked)
+    if not found.model:
+        _check_models(models_of("", before.records), models_of("", after.records))
     base = (config.baseline, config.control)
     kept = {each.name for each in base}
     renamed = {each.name: f"{after.directory.name} {each.name}" for each in other.configuration}
@@ -140,3 +152,12 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
         deaths=(),
         torn=before.torn + after.torn,
     )
+
+
+def _check_models(before: set[str], after: set[str]) -> None:
+    """Where no model was asked for by its name, it is the one that the servers named."""
+    if before and after and before != after:
+        raise UsageError(
+            f"the runs asked different models: {sorted(before)} and {sorted(after)}",
+            "compare runs of one model, served under one name",
+        )

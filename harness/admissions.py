@@ -71,6 +71,19 @@ class Admissions:
                 assertion=f"isinstance({name}, Scheduled)",
             )
             return
+        if answer.reason == "never_fits":
+            self._check(
+                "what_can_never_fit_is_refused_at_arrival",
+                INVARIANT,
+                whole > capacity and answer.needed > answer.available,
+                lambda: (
+                    f"request {name} was refused for good (needs {answer.needed}, available "
+                    f"{answer.available}), but at most {whole} blocks are enough for it in an "
+                    f"empty pool of {capacity}"
+                ),
+                assertion=f"getattr({name}, 'reason', '') != 'never_fits'",
+            )
+            return
         if whole > capacity:
             session.checks["what_can_never_fit_is_refused_at_arrival"] += 1
             return

@@ -29,6 +29,9 @@ class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
     checks: dict[str, int] = {}
     hits: dict[str, int] = {}
     tolerated: dict[str, int] = {}
+    """Known failures: property -> histories."""
+    unshrunk: dict[str, int] = {}
+    """Failures that were only counted, not shrunk: property -> histories."""
     failed: list[str] = []
     """Properties that failed here, shrunk here or elsewhere."""
     shrunk: list[str] = []

@@ -17,6 +17,7 @@ from kvproof.harness.compare_series import COUNTED, Key, Metric, Series, paired,
 from kvproof.harness.compare_statistics import Estimate, decide, estimate, holm, least_p
 from kvproof.harness.compare_verdicts import FAILED, UNKNOWN, VerdictChange, changes, outcomes
 from kvproof.harness.errors import Exit, UsageError, worst
+from kvproof.harness.events import Ended, HarnessFault
 from kvproof.harness.records import Run
 from kvproof.harness.settings import CompareSettings
 
@@ -75,7 +76,7 @@ class Comparison:
     """Comparisons that would be meaningless, with the reason."""
     verdicts: tuple[VerdictChange, ...]
     judged: int
-    """Properties, cells and op logs with an outcome on both sides."""
+    """Properties, cells, checks, op logs and targets with an outcome on both sides."""
     rows: tuple[Row, ...]
     only_base: int
     """Figures and outcomes that the other side does not have."""
@@ -98,8 +99,13 @@ class Comparison:
         return Counter(row.change for row in self.rows)
 
     @property
+    def unfinished(self) -> tuple[Run, ...]:
+        """Runs of the head that were cut short: what they did not judge may have failed."""
+        return tuple(run for run in self.head if not _finished(run))
+
+    @property
     def code(self) -> Exit:
-        """1 for a new failure, 4 for a loss, 3 if nothing could be decided, else 0."""
+        """1 for a new failure, 4 for a loss, 3 if something could not be decided, else 0."""
         codes = [Exit.PASS]
         worse = [each for each in self.verdicts if each.trend == "worse"]
         if any(each.rank >= FAILED for each in worse):
@@ -109,6 +115,8 @@ class Comparison:
         if any(row.change in LOSSES and not row.peer for row in self.rows):
             codes.append(Exit.REGRESSION)
         if self.rows and len(self.undecided) == len(self.rows):
+            codes.append(Exit.INCONCLUSIVE)
+        if self.unfinished:
             codes.append(Exit.INCONCLUSIVE)
         return worst(codes)
 
@@ -121,8 +129,9 @@ def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings)
     found = differences(base, head)
     forbidden = _forbidden(found)
     common = [key for key in before if key in after]
-    shared = sum(subject in new for subject in old)
-    if not (common or shared):
+    both = [subject for subject in old if subject in new]
+    moved = changes(old, new)
+    if not (common or moved or any(subject.kind != "target" for subject in both)):
         raise UsageError(
             f"{_names(base)} and {_names(head)} have no figure and no verdict in common",
             "compare runs of one verb, on the same targets, workload and cells",
@@ -136,12 +145,19 @@ def compare(base: Sequence[Run], head: Sequence[Run], settings: CompareSettings)
         settings=settings,
         differences=tuple(found),
         refused=tuple(_refused(common, found)),
-        verdicts=tuple(changes(old, new)),
-        judged=shared,
+        verdicts=tuple(moved),
+        judged=len(both),
         rows=tuple(rows),
-        only_base=len(before) - len(common) + len(old) - shared,
-        only_head=len(after) - len(common) + len(new) - shared,
+        only_base=len(before) - len(common) + len(old) - len(both),
+        only_head=len(after) - len(common) + len(new) - len(both),
     )
+
+
+def _finished(run: Run) -> bool:
+    if any(isinstance(event, HarnessFault) for event in run.events):
+        return False
+    last = run.events[-1] if run.events else None  # a resumed run may have ended before
+    return isinstance(last, Ended) and last.verdict not in ("interrupted", "usage", "harness")
 
 
 def _refuse_equal(base: Sequence[Run], head: Sequence[Run]) -> None:

@@ -21,6 +21,7 @@ def comparison_json(found: Comparison) -> bytes:
         "head": [str(run.directory) for run in found.head],
         "settings": msgspec.to_builtins(found.settings),
         "differences": [each._asdict() for each in found.differences],
+        "unfinished": [str(run.directory) for run in found.unfinished],
         "refused": list(found.refused),
         "verdicts": [_verdict(each) for each in found.verdicts],
         "counts": dict(found.counts),

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.harness.events import AnyEvent, BenchSample, BenchSummary, GrowthPoint
 from kvproof.harness.records import Run
+from kvproof.harness.resumed import once
 from kvproof.harness.sweep_events import Cell
 from kvproof.harness.sweep_results import case_name, latest
 
@@ -75,12 +76,12 @@ class _Found(NamedTuple):
 def series_of(runs: Sequence[Run]) -> dict[Key, Series]:
     """All figures of one side. Raises nothing; a run without figures adds none."""
     found: dict[Key, Series] = {}
-    engines = _engines(runs)
+    engines = engines_of(runs)
     for run in runs:
         began = datetime.fromisoformat(run.manifest.started).timestamp()
         own: dict[Key, list[float]] = {}
         last: dict[Key, float] = {}
-        for each in _samples(run.events, engines):
+        for each in _samples(once(run.events), engines):
             series = found.setdefault(each.key, Series(each.key, [], [], [], each.peer))
             own.setdefault(each.key, []).extend(each.values)
             last[each.key] = began + each.at
@@ -99,15 +100,11 @@ def _in_order(series: Series) -> Series:
     )
 
 
-def _engines(runs: Sequence[Run]) -> Mapping[str, str]:
+def engines_of(runs: Sequence[Run]) -> Mapping[str, str]:
     """`vllm==0.33.0` -> `vllm`, where no other version of it is on this side."""
-    events = (event for run in runs for event in run.events)
-    names = {event.target for event in events if isinstance(event, _TARGETED)}
+    names = {name for run in runs for event in run.events if (name := getattr(event, "target", ""))}
     versions = Counter(name.partition("==")[0] for name in names)
-    return {n: n.partition("==")[0] for n in names if versions[n.partition("==")[0]] == 1}
-
-
-_TARGETED = (BenchSample, BenchSummary, GrowthPoint)
+    return {n: n.partition("==")[0] if versions[n.partition("==")[0]] == 1 else n for n in names}
 
 
 def _samples(events: Sequence[AnyEvent], engines: Mapping[str, str]) -> Iterator[_Found]:

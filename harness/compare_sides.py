@@ -47,6 +47,7 @@ def save_baseline(
 ) -> tuple[Path, int]:
     """Keep runs as the baseline `name`; where it lies, and how many runs it has.
 
+    A run that is given twice, such as by the link runs/latest, counts once.
     Raises UsageError for a name that is no folder's, or that exists, unless `replace`.
     """
     if not _NAME.fullmatch(name):
@@ -54,14 +55,15 @@ def save_baseline(
     kept = baselines / name
     if kept.exists() and not replace:
         raise UsageError(f"baseline {name!r} exists in {str(baselines)!r}", "add --replace")
-    directories = [directory for place in runs for directory in run_directories(place)]
+    named = [directory for place in runs for directory in run_directories(place)]
+    directories = list(dict.fromkeys(directory.resolve() for directory in named))
     for directory in directories:
         read_run(directory)  # refuses what is no run, before anything is written
     fresh = baselines / f".{name}.new"
     try:
         shutil.rmtree(fresh, ignore_errors=True)
         for number, directory in enumerate(directories):
-            _copy(directory, fresh / f"{number:03d}-{directory.resolve().name}")
+            _copy(directory, fresh / f"{number:03d}-{directory.name}")
         shutil.rmtree(kept, ignore_errors=True)
         fresh.replace(kept)
     except OSError as error:

@@ -1,11 +1,12 @@
-"""Which properties, kernel cells and recorded failures have another outcome than before."""
+"""Which properties, kernel cells, checks, recorded failures and targets fare otherwise now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from kvproof.harness.events import AnyEvent, PropertyVerdict, Replayed
+from kvproof.harness.compare_series import engines_of
+from kvproof.harness.events import AnyEvent, Checked, PropertyVerdict, Replayed, TargetFailed
 from kvproof.harness.records import Run
 from kvproof.harness.sweep_results import case_name, latest
 
@@ -25,7 +26,7 @@ UNKNOWN = 2
 class Subject(NamedTuple):
     """What has an outcome."""
 
-    kind: Literal["property", "cell", "op log"]
+    kind: Literal["property", "cell", "op log", "checked", "target"]
     target: str
     name: str
 
@@ -55,25 +56,42 @@ class VerdictChange(NamedTuple):
 def outcomes(runs: Sequence[Run]) -> dict[Subject, Outcome]:
     """Last outcome of each subject over the runs of a side; a failure is never taken back."""
     found: dict[Subject, Outcome] = {}
+    engines = engines_of(runs)
     for run in runs:
-        for subject, outcome in _outcomes(run.events):
+        for subject, outcome in _outcomes(run.events, engines):
             if subject not in found or _RANKS.get(found[subject].verdict, UNKNOWN) < FAILED:
                 found[subject] = outcome
     return found
 
 
-def _outcomes(events: Sequence[AnyEvent]) -> Iterable[tuple[Subject, Outcome]]:
+def _outcomes(
+    events: Sequence[AnyEvent], engines: Mapping[str, str]
+) -> Iterable[tuple[Subject, Outcome]]:
     for event in events:
-        if isinstance(event, PropertyVerdict):
-            subject = Subject("property", event.target, event.property)
-            yield subject, Outcome(event.verdict, event.fingerprint, event.reason)
-        elif isinstance(event, Replayed):
-            name = event.path.rpartition("/")[2]
-            yield Subject("op log", event.target, name), Outcome(event.outcome, "", event.message)
+        if target := engines.get(getattr(event, "target", "")):
+            yield from _of_target(event, target)
     for cell in latest(events).values():
         if not cell.peer:
             name = f"{cell.kernel} {case_name(dict(sorted(cell.case.items())))}"
             yield Subject("cell", cell.provider, name), Outcome(cell.outcome, "", cell.reason)
+
+
+def _of_target(event: AnyEvent, target: str) -> Iterable[tuple[Subject, Outcome]]:
+    """What an event says of a target; one of which anything is told has lived, until it died."""
+    alive = Subject("target", target, "lives")
+    if isinstance(event, TargetFailed):
+        yield alive, Outcome("fail", "", f"{event.kind}: {event.message}")
+        return
+    yield alive, Outcome("pass")
+    if isinstance(event, PropertyVerdict):
+        subject = Subject("property", target, event.property)
+        yield subject, Outcome(event.verdict, event.fingerprint, event.reason)
+    elif isinstance(event, Replayed):
+        name = event.path.rpartition("/")[2]
+        yield Subject("op log", target, name), Outcome(event.outcome, "", event.message)
+    elif isinstance(event, Checked):
+        name = f"{event.workload}, block {event.block_size}, {event.num_blocks:,} blocks"
+        yield Subject("checked", target, name), Outcome(event.verdict, "", event.message)
 
 
 def changes(

@@ -132,6 +132,12 @@ class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
     """Required situations that never occurred."""
 
 
+class TargetConcluded(Event, tag="target_concluded", frozen=True, kw_only=True):
+    """Every suite of a target ran to its end: a run that is resumed does not repeat them."""
+
+    target: str
+
+
 class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
     """One repetition of one target on one workload."""
 
@@ -220,7 +226,7 @@ class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
 
 
 class Checked(Event, tag="checked", frozen=True, kw_only=True):
-    """The workload ran once more under the shadow memory."""
+    """A workload ran once more, or a recording was judged, under the shadow memory."""
 
     target: str
     workload: str
@@ -229,8 +235,9 @@ class Checked(Event, tag="checked", frozen=True, kw_only=True):
     requests: int
     tokens: int
     slots_compared: int
-    verdict: Literal["pass", "fail"]
+    verdict: Literal["pass", "fail", "inconclusive"]
     message: str = ""
+    """What is wrong, or why it proves little."""
 
 
 class Explained(Event, tag="explained", frozen=True, kw_only=True):
@@ -302,6 +309,7 @@ AnyEvent: TypeAlias = (
     | Failure
     | TargetFailed
     | Exercised
+    | TargetConcluded
     | BenchSample
     | BenchSummary
     | Optimum

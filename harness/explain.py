@@ -33,7 +33,7 @@ class Story(NamedTuple):
 
     explained: list[Explained]
     stopped: str = ""
-    """The violation that ended its replay; empty if it came to its end."""
+    """Why it ended early, for example the violation; empty if it came to its end."""
 
 
 def explained_target(config: TargetConfig) -> ExplainedTarget:
@@ -54,7 +54,8 @@ def explain_log(path: Path) -> Story:
     explained = explained_target(log.config)
     stopped = ""
     try:
-        oplog.play(Session(explained.target, log.config), oplog.decode(log.operations))
+        session = Session(explained.target, log.config)
+        oplog.play(session, oplog.making_room(session, oplog.decode(log.operations)))
     except Violation as violation:
         stopped = str(violation)
     where = log.config.block_size, log.config.num_blocks

@@ -15,7 +15,7 @@ from kvproof.harness.compare import Row, judge
 from kvproof.harness.compare_series import Key, Metric, Series, one_run
 from kvproof.harness.errors import UsageError
 from kvproof.harness.events import BenchSample, BenchSummary, Skipped, Threshold
-from kvproof.harness.records import write_atomically
+from kvproof.harness.records import UNREADABLE, write_atomically
 
 FORMAT = 2
 
@@ -58,7 +58,7 @@ def load_baseline(path: Path) -> Baseline | None:
         return None
     except OSError as error:
         raise UsageError(f"cannot read baseline {str(path)!r}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UsageError(f"{str(path)!r} is not a baseline: {error}", again) from error
     if baseline.format != FORMAT:
         other = "a newer" if baseline.format > FORMAT else "an older"

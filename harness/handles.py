@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import platform
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast
+from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -98,9 +98,7 @@ class InProcessHandle:
         """What the factory's targets support. Raises TargetDied(`start`)."""
         with _verdict("start"):
             profile = worker.profile_of(self._make)
-        if not isinstance(profile, Profile):
-            raise TargetDied("garbage", _unexpected("profile", profile, (Profile,)))
-        return profile
+        return cast("Profile", _as_written("profile", profile, {Profile.__name__: Profile}))
 
     def create(self, config: TargetConfig) -> Target:
         """Close the current target and make a new one. Raises TargetDied(`start`)."""
@@ -117,9 +115,7 @@ class InProcessHandle:
             return None
         with _verdict("crash"):
             answer = getattr(target, verb)(*arguments, **keywords)
-        if not isinstance(answer, worker.answers(verb)):
-            raise TargetDied("garbage", _unexpected(verb, answer, worker.answers(verb)))
-        return answer
+        return _as_written(verb, answer, _ANSWERS[verb])
 
     def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:  # noqa: ARG002 - nothing can interrupt this process
         """Run the job here, without the timeout. Raises TargetDied(`crash`)."""
@@ -149,9 +145,27 @@ def _verdict(kind: FailureKind) -> Iterator[None]:
         raise TargetDied(kind, text, traceback.format_exc()) from error
 
 
-def _unexpected(verb: str, answer: object, expected: tuple[type, ...]) -> str:
-    names = " or ".join(kind.__name__ for kind in expected)
-    return f"{verb} answered {type(answer).__name__} {answer!r:.200}, expected {names}"
+def _as_written(verb: str, answer: object, expected: Mapping[str, type]) -> object:
+    """Return an answer as a worker's would be read, so that fields, too, have their types.
+
+    Raises TargetDied(`garbage`) for one that is none of `expected` or cannot be written.
+    """
+    told = f"{verb} answered {type(answer).__name__} {answer!r:.200}"
+    kind = next((kind for kind in expected.values() if _is(answer, kind)), None)
+    if kind is None:
+        raise TargetDied("garbage", f"{told}, expected {' or '.join(expected)}")
+    try:
+        return _decoder(kind).decode(_encode(answer))
+    except Exception as error:  # a field may hold anything, with an `__index__` of its own
+        raise TargetDied("garbage", f"{told}: {error}") from error
+
+
+def _is(answer: object, kind: type) -> bool:
+    return isinstance(answer, get_origin(kind) or kind)
+
+
+_encode = msgspec.json.Encoder(enc_hook=worker.plain).encode
+_decoder = cache(msgspec.json.Decoder)
 
 
 class _Error(msgspec.Struct, frozen=True):

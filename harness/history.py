@@ -16,7 +16,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.events import Failure, PropertyVerdict, Replayed
 from kvproof.harness.fault_events import FaultJudged
 from kvproof.harness.history_points import Step, steps
-from kvproof.harness.records import Run, read_run
+from kvproof.harness.records import EVALUATION, Run, read_manifest, read_run
 from kvproof.harness.settings import Thresholds
 from kvproof.harness.sweep_results import started
 
@@ -85,7 +85,7 @@ class History:
 
 
 def read_history(directory: Path) -> tuple[list[Run], list[str]]:
-    """All runs below a directory, and why some could not be read.
+    """All runs below a directory but evaluations, and why some could not be read.
 
     Raises UsageError if there is none.
     """
@@ -97,6 +97,8 @@ def read_history(directory: Path) -> tuple[list[Run], list[str]]:
             continue
         seen.add(place)
         try:
+            if read_manifest(path.parent).verb == EVALUATION:
+                continue
             runs.append(read_run(path.parent))
         except UsageError as error:
             unreadable.append(str(error))

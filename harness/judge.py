@@ -298,6 +298,14 @@ class Judge:
                 partial("a batch of {} requests has {} rows".format, len(rows), len(found)),
                 assertion=f"len(batch.tables[0]) == {len(rows)}",
             )
+            widths = [len(row) for row in found]
+            self._check(
+                "batch_rows_are_the_tables",
+                INVARIANT,
+                len({*widths}) <= 1,
+                partial("rows of group {} have the widths {}, not one".format, group, widths),
+                assertion=f"len({{len(row) for row in batch.tables[{group}]}}) <= 1",
+            )
             self._batch(rows, found, group)
 
     def _batch(self, rows: list[Live], found: tuple[Table, ...], group: int) -> None:

@@ -7,7 +7,7 @@ log found on one target can be replayed on another.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,11 +135,38 @@ def _named(operation: ops.Operation, index: int) -> ops.Operation:
     return operation
 
 
-def play(session: Session, operations: Sequence[ops.Operation]) -> None:
-    """Apply operations, leaving out those that another target's answers made impossible."""
+def play(session: Session, operations: Iterable[ops.Operation]) -> bool:
+    """Apply operations, leaving out those that another target's answers made impossible.
+
+    Tells whether the last one was carried out; where steps end at once, their end with them.
+    """
+    done, at_once = True, not session.profile.in_flight_steps
     for operation in operations:
-        if _possible(session, operation):
+        if at_once and isinstance(operation, ops.Complete) and not session.steps:
+            continue
+        done = _possible(session, operation) and not _crowded(session, operation)
+        if done:
             session.apply(operation)
+    return done
+
+
+def making_room(session: Session, operations: Iterable[ops.Operation]) -> Iterator[ops.Operation]:
+    """Yield operations, and the end of the oldest step before one that may not overtake it.
+
+    The log of a target that takes more steps in flight, or ends each at once, has no such ends.
+    """
+    for operation in operations:
+        if _possible(session, operation) and _crowded(session, operation):
+            yield ops.Complete()
+        yield operation
+
+
+def _crowded(session: Session, operation: ops.Operation) -> bool:
+    """Tell whether an operation would schedule one step more than the target takes."""
+    if not isinstance(operation, (ops.Admit, ops.Extend)):
+        return False
+    schedules = isinstance(operation, ops.Extend) or not malformed(operation.request)
+    return schedules and len(session.steps) >= max(1, session.profile.in_flight_steps)
 
 
 def _possible(session: Session, operation: ops.Operation) -> bool:
@@ -158,8 +185,7 @@ def _possible(session: Session, operation: ops.Operation) -> bool:
     if isinstance(operation, ops.ReadBatch):
         return profile.batch and bool(operation.ids) and all(name in live for name in operation.ids)
     if isinstance(operation, ops.Admit):
-        room = len(session.steps) < max(1, profile.in_flight_steps)
-        return operation.request.id not in live and room
+        return operation.request.id not in live
     needs = {ops.Pin: profile.pins, ops.Unpin: profile.pins, ops.Lookup: profile.lookup}
     return bool(needs.get(type(operation), True)) and (
         profile.evict or not isinstance(operation, ops.Evict)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.events import AnyEvent, Ended
 
 SCHEMA_VERSION = 1
+
+EVALUATION = "eval"
+"""The verb whose runs hold samples instead of events."""
 
 EVENTS = "events.jsonl"
 
@@ -47,8 +51,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
-"""What decoding raises for bytes that are not JSON, not the record, or not even text."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are not JSON, not the record, nested too deep, or no text."""
 
 
 def _line(event: AnyEvent) -> bytes:
@@ -179,8 +183,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_run(directory: Path) -> Run:
-    """Read a run directory. Raises UsageError if it is not one."""
+    """Read a run directory. Raises UsageError if it is not one, or one of kvproof eval."""
     manifest = read_manifest(directory)
+    if manifest.verb == EVALUATION:
+        raise UsageError(
+            f"{str(directory)!r} holds an evaluation, which has no events",
+            "kvproof eval compare compares two of them; kvproof report renders one",
+        )
     events, torn = read_lines(directory / EVENTS, _decode)
     return Run(directory=directory, manifest=manifest, events=events, torn=torn)
 
@@ -190,7 +199,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         text = (directory / "run.json").read_bytes()
         _check_schema(directory, msgspec.json.decode(text, type=_Schema))
-        return msgspec.json.decode(text, type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except OSError as error:
         raise UsageError(
             f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
@@ -201,6 +210,22 @@ def read_manifest(directory: Path) -> Manifest:
             f"{str(directory / 'run.json')!r} is not a run manifest: {error}",
             "give the directory that a run printed, for example runs/latest",
         ) from error
+    return _with_zone(directory, manifest)
+
+
+def _with_zone(directory: Path, manifest: Manifest) -> Manifest:
+    """Time without a zone is UTC: runs are put in order by when they began."""
+    try:
+        began = datetime.fromisoformat(manifest.started)
+    except ValueError as error:
+        raise UsageError(
+            f"{str(directory / 'run.json')!r} is not a run manifest: started is "
+            f"{manifest.started!r}, no time",
+            "for example 2026-11-20T10:00:00+00:00",
+        ) from error
+    if began.tzinfo is not None:
+        return manifest
+    return msgspec.structs.replace(manifest, started=began.replace(tzinfo=timezone.utc).isoformat())
 
 
 class _Schema(msgspec.Struct, frozen=True):

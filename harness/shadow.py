@@ -29,6 +29,9 @@ Slots = npt.NDArray[np.int64]
 POISON = np.uint64(0)
 """Content of a slot that was never written."""
 
+SLOT_BYTES = 16
+"""What the shadow of a slot takes: its content, who wrote it, and as which position."""
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -133,6 +136,8 @@ class ShadowMemory:
         self._origin = np.full(slots, -1, np.int32)
         self._position = np.full(slots, -1, np.int32)
         self._writers: list[Writer] = []
+        self._patience = self._most = 1_024 + slots // 64
+        """Writers more after which to look who is left: looking takes time for each slot."""
         self.compared = 0
         """Slots compared so far."""
 
@@ -142,9 +147,9 @@ class ShadowMemory:
         """Return the slots of positions [start, stop). Raises BadTableError."""
         block_size, size = paging = paging or self._paging
         pages = np.asarray(table, dtype=np.int64)
-        positions = np.arange(start, stop, dtype=np.int64)
         if stop > len(pages) * size:
             raise BadTableError(f"{len(pages)} pages of {size} tokens cannot hold {stop} tokens")
+        positions = np.arange(start, stop, dtype=np.int64)
         used = pages[positions // size]
         most = self.num_blocks * paging.ratio
         if len(used) and not 0 <= used.min() <= used.max() < most:
@@ -156,10 +161,25 @@ class ShadowMemory:
 
     def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:
         """Record that `writer` computed positions from `start` on into `slots`."""
-        self._writers.append(writer)
         self.content[slots] = content
-        self._origin[slots] = len(self._writers) - 1
+        self._origin[slots] = self._enter(writer)
         self._position[slots] = np.arange(start, start + len(slots), dtype=np.int32)
+
+    def _enter(self, writer: Writer) -> int:
+        """Return the number of a writer."""
+        if len(self._writers) >= self._most:
+            self._forget()
+        self._writers.append(writer)
+        return len(self._writers) - 1
+
+    def _forget(self) -> None:
+        """Let go those of whom no slot is left: each keeps all tokens of a request."""
+        written = self._origin >= 0
+        left = np.zeros(len(self._writers), np.bool_)
+        left[self._origin[written]] = True
+        self._origin[written] = (np.cumsum(left, dtype=np.int32) - 1)[self._origin[written]]
+        self._writers = [self._writers[number] for number in left.nonzero()[0]]
+        self._most = len(self._writers) + self._patience
 
     def holds(self, slots: slice, content: np.uint64) -> bool:
         """Tell whether all these slots hold `content`."""
@@ -168,9 +188,8 @@ class ShadowMemory:
 
     def fill(self, slots: slice, position: int, content: np.uint64, writer: Writer) -> None:
         """Record that `writer` keeps there the state after position `position`."""
-        self._writers.append(writer)
         self.content[slots] = content
-        self._origin[slots] = len(self._writers) - 1
+        self._origin[slots] = self._enter(writer)
         self._position[slots] = position
 
     def block(self, block: int) -> slice:

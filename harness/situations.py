@@ -16,6 +16,7 @@ from kvproof.harness.target import (
     Released,
     Request,
     Scheduled,
+    Span,
     Table,
 )
 
@@ -33,8 +34,10 @@ class Situations:
         self._namespaces: set[Namespace] = set()
         self._past: list[Request] = []
         """Requests admitted so far, oldest first."""
-        self._old = 0
-        """How many of them were admitted before the last reset."""
+        self._leaving: list[Request] = []
+        """What a reset is about to forget: cached prefixes of those requests."""
+        self._gone: list[Request] = []
+        """What resets have forgotten."""
         self._evicted = 0
         self._preempted: dict[str, Table] = {}
         """Blocks of requests when they were preempted."""
@@ -48,7 +51,7 @@ class Situations:
     def forget(self) -> None:
         """Drop the requests seen so far."""
         self._past.clear()
-        self._old = 0
+        self._gone.clear()
 
     def before(self, operation: ops.Operation) -> None:
         """Look at what the operation is about to meet."""
@@ -64,6 +67,7 @@ class Situations:
         if isinstance(operation, ops.Reset):
             self._saw("a reset while requests hold blocks", session.live)
             self._saw("a reset of a filled cache", session.ledger.cached)
+            self._leaving = [kept for old in self._past if (kept := self._cached(old)).tokens]
         if isinstance(operation, ops.Extend):
             live = session.live[operation.id]
             self._saw("a partial last block is extended", live.computed % self._size)
@@ -89,18 +93,32 @@ class Situations:
             self._saw(
                 "a cached prompt comes back with the same spans", own > request.spans[0].start
             )
-            self._saw("a cached prompt comes back with another span", self._other_span(request))
+            self._saw(
+                "a cached prompt comes back with another span", self._other_span(request, own)
+            )
+        self._saw("a prompt of an earlier epoch comes back", self._earlier_epoch(request, own))
         self._saw("an equal prompt arrives while its twin is in flight", self._twin(request))
         self._special.meets(request, own)
 
-    def _other_span(self, request: Request) -> bool:
-        return any(
-            old.tokens[: len(request.tokens)] == request.tokens[: len(old.tokens)]
-            and old.namespace == request.namespace
-            and old.spans
-            and old.spans[0] != request.spans[0]
+    def _other_span(self, request: Request, own: int) -> bool:
+        session, count = self._session, len(request.tokens)
+        spans = {
+            old.spans
             for old in self._past
-        )
+            if old.spans
+            and old.spans[0] != request.spans[0]
+            and old.namespace == request.namespace
+            and old.spans[-1].start + old.spans[-1].length <= count
+        }
+        prints = {each: session.prints(replace(request, spans=each)) for each in spans}
+        return any(session.reuse.longest(prints[each], count - 1, each) > own for each in spans)
+
+    def _cached(self, request: Request) -> Request:
+        """Return the prefix of it that is cached, without spans behind that."""
+        session = self._session
+        prints, count = session.prints(request), len(request.tokens)
+        count = session.reuse.longest(prints, count, request.spans)
+        return replace(request, tokens=request.tokens[:count], spans=_within(request, count))
 
     def _twin(self, request: Request) -> bool:
         size = self._size
@@ -116,7 +134,7 @@ class Situations:
         if isinstance(answer, Refused):
             self._saw(f"a refusal: {answer.reason}")
         elif isinstance(operation, ops.Reset):
-            self._old = len(self._past)
+            self._gone += self._leaving
         if isinstance(answer, (Scheduled, Refused)) and len(self._session.steps) > 1:
             self._saw("several steps are in flight")
         if isinstance(operation, ops.Extend) and isinstance(answer, Scheduled):
@@ -164,7 +182,6 @@ class Situations:
         self._saw("a preempted request comes back", request.resumed)
         self._saw("a preempted request resumes on its own blocks", self._resumes(request, answer))
         self._saw("a request that may not store is admitted", not request.store)
-        self._saw("a prompt of an earlier epoch comes back", self._earlier_epoch(request))
         self._saw("a chunked prefill", operation.compute is not None and answer.stop < count)
         self._past.append(request)
 
@@ -178,12 +195,13 @@ class Situations:
             if block != NULL_BLOCK
         )
 
-    def _earlier_epoch(self, request: Request) -> bool:
-        size = self._size
-        first = request.tokens[:size]
-        return len(request.tokens) > size and any(
-            old.tokens[:size] == first and old.namespace == request.namespace
-            for old in self._past[: self._old]
+    def _earlier_epoch(self, request: Request, own: int) -> bool:
+        return any(
+            own < (count := len(old.tokens)) < len(request.tokens)
+            and request.tokens[:count] == old.tokens
+            and request.namespace == old.namespace
+            and _within(request, count) == old.spans
+            for old in self._gone
         )
 
     def _shared(self, answer: Completed) -> bool:
@@ -200,3 +218,7 @@ class Situations:
             new not in (old, NULL_BLOCK)
             for old, new in zip(earlier[-1], answer.blocks[0])  # noqa: B905 - rejected drafts shorten it
         )
+
+
+def _within(request: Request, count: int) -> tuple[Span, ...]:
+    return tuple(span for span in request.spans if span.start < count)

@@ -96,8 +96,7 @@ class CacheManager:
         if accepted or experts:
             self.holdings.check_results(self._steps.running(step), accepted, experts)
         for scheduled in self._steps.end(step):
-            request = scheduled.request
-            stop = scheduled.stop
+            request, stop = scheduled.request, scheduled.stop
             if scheduled.drafts:
                 stop = self.holdings.settle_drafts(scheduled, accepted.get(request.id))
             if self.experts and not request.released:
@@ -130,10 +129,7 @@ class CacheManager:
         The last token is always computed (T1). Raises IdentityError for malformed input (H8).
         """
         request = Live(request_id, tokens, namespace, spans, self._unit)
-        if not request.prompt or request_id in self.live:
-            raise unfit(request)
-        if compute is not None or not self._steps.open:
-            self._check_step(compute)
+        self.check_admission(request, compute)
         if not self._caching:
             access = DISABLED
         request.access = access
@@ -154,6 +150,12 @@ class CacheManager:
             self.statistics.count(request.prompt, start, resumed=resumed)
         admission = self._schedule(request, start, start, stop)
         return admission if hit.tail is None else self.holdings.copying(request, hit, admission)
+
+    def check_admission(self, request: Live, compute: int | None) -> None:
+        """Raise IdentityError, RuntimeError or ValueError for what cannot be admitted (H8)."""
+        if not request.prompt or request.id in self.live:
+            raise unfit(request)
+        self._check_step(compute)
 
     def _check_step(self, compute: int | None) -> None:
         self._steps.check_open()

@@ -16,6 +16,7 @@ from kvproof.reference.identity import (
     Namespace,
     Span,
     check_spans,
+    token_bytes,
 )
 from kvproof.reference.request_queue import Prompt
 from kvproof.reference.requests import Refusal
@@ -89,10 +90,11 @@ class Engine:
                 f"request {request_id!r} with {len(tokens)} tokens and max_new_tokens "
                 f"{max_new_tokens}: needs an id of its own and at least one token of each"
             )
+        token_bytes(known := tuple(tokens))
         check_spans(spans, len(tokens))
         access = decide(enabled=self.config.cache.enable_prefix_caching, read=read, store=store)
         return self.scheduler.add(
-            Prompt(request_id, tuple(tokens), max_new_tokens, namespace, tuple(spans), access)
+            Prompt(request_id, known, max_new_tokens, namespace, tuple(spans), access)
         )
 
     def step(self) -> list[Output]:

@@ -19,7 +19,6 @@ class HitLength:
 
     def __init__(self, config: CacheConfig, residency: Residency) -> None:
         self._unit = residency.unit
-        self._residency = residency
         self._trie = residency.trie
         self._full_draft = config.layout.full_draft
         self._any_draft = any(group.draft for group in config.layout.groups)
@@ -65,15 +64,15 @@ class HitLength:
         if length == limit:
             return Match(node, match.inside, match.units, checkpoint)
         cut = match.shortened(length // self._unit)
-        junction = self._junction(limit, spans, length) if self._marks else 0
+        junction = self._junction(limit, spans) if self._marks else 0
         return Match(cut.node, cut.inside, cut.units, checkpoint, junction)
 
-    def _junction(self, limit: int, spans: Sequence[Span], hit: int) -> int:
+    def _junction(self, limit: int, spans: Sequence[Span]) -> int:
         """Return where a twin that leaves the cached path here could go on from a state (S8)."""
         length = limit - self._unit if self._any_draft else limit
         if spans:
             length = longest(length, [self._aligned(outside(spans))])
-        return length if length > hit else 0
+        return length
 
     def floors(self, node: Node, limit: int, spans: Sequence[Span]) -> list[tuple[str, Floor]]:
         """Name each limit but the state with its floor on the path of `node` (X1, X3, M2)."""

@@ -16,6 +16,7 @@ from kvproof.reference.access import Access, decide
 from kvproof.reference.block_pool import Ids
 from kvproof.reference.engine import Engine
 from kvproof.reference.expert_history import Recorded
+from kvproof.reference.identity import IdentityError
 from kvproof.reference.request_queue import RUNNING, Prompt, Served
 from kvproof.reference.requests import Refusal
 from kvproof.reference.routed import routed
@@ -70,8 +71,13 @@ def take_out(engine: Engine, request_id: str) -> Moved | None:
 
 
 def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
-    """Let a moved request go on in this engine; a refusal has changed nothing (C5)."""
+    """Let a moved request go on in this engine; a refusal has changed nothing (C5).
+
+    Raises IdentityError for an id that is being served here (H8).
+    """
     prompt, access = moved.prompt, _access(engine, moved)
+    if prompt.id in engine.scheduler.requests:
+        raise IdentityError(f"request {prompt.id!r} cannot move in: its id is being served here")
     refusal = engine.cache.needs.fits(prompt.most_tokens - 1, prompt.spans)
     if refusal:
         return refusal
@@ -104,7 +110,13 @@ def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusa
         engine.cache.end_step(step)
         return answer
     assert answer.stop == moved.computed, "a step of the same request could end there before"
-    engine.model.put(moved.content, _place(engine, prompt.id, answer.hit, answer.stop))
+    try:
+        engine.model.put(moved.content, _place(engine, prompt.id, answer.hit, answer.stop))
+    except BaseException:
+        engine.cache.release(prompt.id)
+        engine.scheduler.steps[step] = []  # it ends in its turn, and with it the fence
+        engine.model.launch(step, ())
+        raise
     engine.scheduler.join(_running(engine, moved), step, _rows(moved, answer.hit))
     engine.model.launch(step, ())
     return None

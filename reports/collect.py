@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from kvproof.harness.events import AnyEvent, Failure, PropertyVerdict
 from kvproof.harness.records import Run
+from kvproof.harness.resumed import once
 from kvproof.reports.model import Report, grouped
 from kvproof.reports.parts import MAIN_SUITE, SECTIONS, Finding, Row, Section
 from kvproof.reports.text import clean_run
@@ -13,7 +16,7 @@ from kvproof.reports.text import clean_run
 
 def build(run: Run) -> Report:
     """Sort a run for reading."""
-    run = clean_run(run)
+    run = clean_run(msgspec.structs.replace(run, events=once(run.events)))
     verdicts = _latest(e for e in run.events if isinstance(e, PropertyVerdict))
     failures = [e for e in run.events if isinstance(e, Failure)]
     return Report(

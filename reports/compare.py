@@ -48,10 +48,11 @@ def word(found: Comparison) -> str:
 
 def sentence(found: Comparison) -> str:
     """What changed, in a sentence; what did not is counted."""
-    counts = found.counts
+    counts, short = found.counts, len(found.unfinished)
     worse = sum(each.trend == "worse" for each in found.verdicts)
     better = sum(each.trend == "better" for each in found.verdicts)
     parts = [
+        f"{plural(short, 'run')} of the head cut short" if short else "",
         f"{plural(worse, 'verdict')} worse" if worse else "",
         f"{plural(better, 'verdict')} better" if better else "",
         *(f"{counts[name]} {name}" for name in (*LOSSES, "faster", "better") if counts[name]),
@@ -113,7 +114,7 @@ def verdict_table(found: Sequence[VerdictChange]) -> Table:
          each.head.verdict, each.head.reason)
         for each in found
     ]  # fmt: skip
-    head = ("", "target", "property, cell or op log", "base", "head", "why")
+    head = ("", "target", "property, cell, check or op log", "base", "head", "why")
     return Table(head, tuple(tuple(map(_cell, row)) for row in rows), 6)
 
 

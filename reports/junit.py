@@ -8,8 +8,9 @@
 | unsupported | `<skipped>` | the profile switches it off and says why |
 | expected_failure | `<skipped>` | the expected-failures file names it, with the reason |
 
-A target that died, a failed threshold, checked pass or replay are cases of their own, and so is
-a run that was killed: everything that turns the exit code is visible here.
+A target that died, a failed threshold, checked pass or replay, a cell that became slower and the
+conclusion of a sweep or of planted faults are cases of their own, and so is the run itself: it is
+no pass if it was killed, or ended with another code than 0 for what no other case shows.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
 from kvproof.harness.events import Failure, PropertyVerdict
+from kvproof.harness.fault_events import FaultsConcluded
 from kvproof.harness.records import Run
-from kvproof.harness.sweep_events import Cell
+from kvproof.harness.sweep_events import Cell, Slower, SweepConcluded
 from kvproof.harness.sweep_results import case_name
 from kvproof.reports.collect import build
 from kvproof.reports.model import Report, grouped
@@ -43,7 +45,10 @@ def render_junit(run: Run) -> bytes:
         _suite(root, target, [*_properties(report, target), *_others(report, target)], report)
     for provider, cells in _swept(report).items():
         _suite(root, f"sweep.{provider}", [_cell(cell) for cell in cells], report)
-    _suite(root, "kvproof", list(_run_cases(report)), report)
+    cases = list(_run_cases(report))
+    bad = any(case.find(tag) is not None for case in (*root.iter("testcase"), *cases)
+              for tag in ("failure", "error"))  # fmt: skip
+    _suite(root, "kvproof", [*cases, _whole(report, shown=bad)], report)
     for total in ("tests", "failures", "errors", "skipped"):
         root.set(total, str(sum(int(suite.get(total, "0")) for suite in root)))
     root.set("time", f"{report.seconds:.3f}")
@@ -168,5 +173,24 @@ def _run_cases(report: Report) -> Iterator[ET.Element]:
     for part in report.skipped:
         hint = f"; to have it: {part.command}" if part.command else ""
         yield _case("skipped", part.part, "unsupported", f"{part.reason}{hint}")
+    yield from _concluded(report)
+
+
+def _concluded(report: Report) -> Iterator[ET.Element]:
+    """What is said of all cells, or of all planted faults; the last word counts."""
+    slower = {(e.kernel, e.provider, case_name(e.case)): e for e in report.of(Slower)}
+    for (kernel, provider, case), event in slower.items():
+        message = f"takes {event.ratio:.2f} times as long as in the baseline"
+        yield _case(f"slower.{provider}.{kernel}", case, "fail", message)
+    for sweep in report.of(SweepConcluded)[-1:]:
+        yield _case("concluded", "sweep", sweep.verdict, sweep.reason)
+    for faults in report.of(FaultsConcluded)[-1:]:
+        yield _case("concluded", "faults", faults.verdict, faults.reason)
+
+
+def _whole(report: Report, *, shown: bool) -> ET.Element:
+    ended = report.run.ended
     verdict = "pass" if report.outcome.closed else "inconclusive"
-    yield _case("run", "the run closed", verdict, report.outcome.sentence)
+    if ended and ended.exit_code and not shown:
+        verdict = "fail" if ended.verdict in ("fail", "regression") else "inconclusive"
+    return _case("run", "the run closed", verdict, report.outcome.sentence)

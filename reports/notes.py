@@ -75,9 +75,9 @@ def _faults(report: Report) -> Iterator[Note]:
 
 def _checked(report: Report) -> Iterator[Note]:
     for event in report.checked:
-        if event.verdict == "fail":
+        if event.verdict != "pass":
             subject = f"{event.target} on {event.workload}, block {event.block_size}"
-            yield Note("fail", subject, event.message, "bench")
+            yield Note(event.verdict, subject, event.message, "bench")
 
 
 def _replayed(report: Report) -> Iterator[Note]:

@@ -30,6 +30,7 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     Skipped,
+    TargetConcluded,
     TargetFailed,
     TargetStarted,
     Threshold,
@@ -173,6 +174,8 @@ def describe(event: AnyEvent) -> tuple[str, str]:
             return "", f"{event.target} {event.property}: {event.sentence} ({event.script_path})"
         case TargetFailed():
             return "fail", f"{event.target}: {event.kind}: {event.message}"
+        case TargetConcluded():
+            return "", f"{event.target}: every suite is concluded"
         case HarnessFault():
             return "inconclusive", f"kvproof itself failed in {event.where}: {event.message}"
         case Skipped():

@@ -48,7 +48,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expected]:
     """Return property -> entry for `<folder>/<engine>-<version>.toml`; no file, no entries.
 
-    An entry that names no property is an error (UsageError): it could never be missed.
+    Raises UsageError for a file that is none, for an entry that names no property, which could
+    never be missed, and for a second one for a property, which would take the place of the first.
     """
     from kvproof.suites.levels import property_names  # whose suites ask here what is confined
 
@@ -56,9 +57,12 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
     if not path.exists():
         return {}
     try:
-        entries = msgspec.convert(tomllib.loads(path.read_text()), _File).expected
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        entries = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).expected
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
+    found: dict[str, Expected] = {}
     names = property_names()
     for entry in entries:
         if entry.property not in names:
@@ -67,7 +71,13 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
                 f"{str(path)!r} names the property {entry.property!r}, which does not exist",
                 f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",
             )
-    return {entry.property: entry for entry in entries}
+        if entry.property in found:
+            raise UsageError(
+                f"{str(path)!r} has two entries for the property {entry.property!r}",
+                "keep one: a property is excused in one situation, or wherever it fails",
+            )
+        found[entry.property] = entry
+    return found
 
 
 def everywhere(entries: Mapping[str, Expected]) -> set[str]:

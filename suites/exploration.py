@@ -28,6 +28,12 @@ MINIMISE_SECONDS = 60
 TURN = 200
 """Test cases after which all machines of a subject have had a turn."""
 
+NEXT_TURN = 1 << 40
+"""From the seed of a turn to that of the next: units of a campaign have seeds one apart."""
+
+REDRAWN = 1 << 80
+"""To the seed of what is drawn anew where Hypothesis gave up."""
+
 T = TypeVar("T")
 
 
@@ -41,7 +47,9 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
     tolerated: Counter[str] = field(default_factory=Counter)
-    """Failures of properties that were not to stop it."""
+    """Failures that are known: of tolerated properties, and where a confined one is excused."""
+    unshrunk: Counter[str] = field(default_factory=Counter)
+    """Failures whose smallest history was not looked for here."""
 
     def add(self, other: Counts) -> None:
         """Add the counts of `other`."""
@@ -51,6 +59,7 @@ class Counts:
         self.checks.update(other.checks)
         self.hits.update(other.hits)
         self.tolerated.update(other.tolerated)
+        self.unshrunk.update(other.unshrunk)
 
 
 @dataclass
@@ -83,6 +92,8 @@ class Watch:
     """In seconds of `time.monotonic`."""
     progress: Callable[[int], None] = lambda _: None
     """Hears the number of test cases."""
+    claim: Callable[[str], bool] = lambda _: True
+    """Asked before a property is shrunk: False, and its violation only ends a history."""
     seen: Exploration = field(default_factory=Exploration)
     confined: Mapping[str, str] = field(default_factory=dict)
     """Property -> situation after which its violation, too, ends a history quietly."""
@@ -99,9 +110,8 @@ class Watch:
             self._broke(violation)
             raise
         except TargetDied as died:
-            if ANSWERS in self.tolerate and not died.fatal:
-                self.seen.tolerated[ANSWERS] += 1
-                reject()
+            if not died.fatal:
+                self._pass_over(ANSWERS)
             self.lose(died)
             raise
         except Exception as error:
@@ -124,15 +134,24 @@ class Watch:
 
     def _broke(self, violation: Violation) -> None:
         best = self.seen.violation
-        if violation.property in self.tolerate or self._is_excused(violation):
-            self.seen.tolerated[violation.property] += 1
-            reject()
-        if best and violation.property != best.property:
-            reject()  # shrinking must not slip from one bug to another
+        self._pass_over(violation.property, known=self._is_excused(violation))
         self._first = self._first or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if best is None or self.size(violation) <= self.size(best):
             self.seen.violation = violation
+
+    def _pass_over(self, name: str, *, known: bool = False) -> None:
+        """End a history quietly if what failed is known, or is not to be shrunk now."""
+        best = self.seen.violation
+        if known or name in self.tolerate:
+            counts = self.seen.tolerated
+        # shrinking must not slip from one bug to another
+        elif (best and name != best.property) or not self.claim(name):
+            counts = self.seen.unshrunk
+        else:
+            return
+        counts[name] += 1
+        reject()
 
     def _is_excused(self, violation: Violation) -> bool:
         where = self.confined.get(violation.property)
@@ -165,7 +184,7 @@ def drive(
     end, left = seen.test_cases + budget.max_examples, budget.max_examples
     while left > 0 and _run(machine, watch, settings(budget, max_examples=left), seed=seed):
         budget = settings(budget, derandomize=False)
-        seed, left = (seed or 0) + 1, min(left - 1, end - seen.test_cases)
+        seed, left = (seed or 0) + REDRAWN, min(left - 1, end - seen.test_cases)
     return seen
 
 
@@ -189,8 +208,9 @@ def _run(
     except (Flaky, Unsatisfiable) as error:
         if seen.broken:
             raise seen.broken from None
+        quiet = seen.tolerated or seen.unshrunk
         # a subject that answers equal histories differently, or every history ended quietly
-        if seen.violation is None and seen.died is None and not seen.tolerated:
+        if seen.violation is None and seen.died is None and not quiet:
             raise
         return isinstance(error, Flaky) and seen.violation is None and seen.died is None
     return False
@@ -211,10 +231,20 @@ def drive_all(
     turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)
     share = settings(budget, max_examples=math.ceil(budget.max_examples / turns / len(machines)))
     for turn, machine in product(range(turns), machines):
-        seen = drive(machine, watch, share, seed=None if seed is None else seed + turn)
+        seen = drive(machine, watch, share, seed=None if seed is None else seed + turn * NEXT_TURN)
         if seen.violation or seen.died or seen.interrupted or watch.over:
             break
     return watch.seen
+
+
+def cut_down(seen: Exploration, smaller: Callable[[Violation], Violation]) -> Exploration:
+    """Replace what was found by something smaller; Ctrl-C meanwhile leaves it as it is."""
+    if seen.violation and not seen.interrupted:
+        try:
+            seen.violation = smaller(seen.violation)
+        except KeyboardInterrupt:
+            seen.interrupted = True
+    return seen
 
 
 def without_needless(

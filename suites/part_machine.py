@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, ClassVar
 
 from hypothesis import settings
@@ -12,7 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.violation import Violation
-from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
+from kvproof.suites.exploration import (
+    Counts,
+    Exploration,
+    Watch,
+    cut_down,
+    drive_all,
+    without_needless,
+)
 from kvproof.suites.part import (
     Arguments,
     Config,
@@ -74,19 +82,15 @@ def explore(
     progress: Callable[[int], None] = lambda _: None,
     tolerate: Collection[str] = (),
     deadline: float = math.inf,
+    claim: Callable[[str], bool] = lambda _: True,
 ) -> Exploration:
     """Drive `part` through random histories until the budget is spent or a property fails.
 
     The arguments are those of `Watch`.
     """
-    watch = Watch(_size, tolerate, deadline, progress)
+    watch = Watch(_size, tolerate, deadline, progress, claim)
     seen = drive_all(_machines(part, watch), watch, budget, seed=seed)
-    if isinstance(seen.violation, PartViolation) and not seen.interrupted:
-        config = seen.violation.history.config
-        seen.violation = without_needless(
-            seen.violation, _operations, lambda kept: _broken_by(part, config, kept)
-        )
-    return seen
+    return cut_down(seen, partial(_minimise, part))
 
 
 def _machines(part: Part, watch: Watch) -> list[type[PartMachine]]:
@@ -99,6 +103,12 @@ def _machines(part: Part, watch: Watch) -> list[type[PartMachine]]:
         )
         for index, draw_config in enumerate(part.themes or (part.draw_config,))
     ]
+
+
+def _minimise(part: Part, violation: Violation) -> Violation:
+    assert isinstance(violation, PartViolation)
+    config = violation.history.config
+    return without_needless(violation, _operations, lambda kept: _broken_by(part, config, kept))
 
 
 def _operations(violation: Violation) -> list[Operation]:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from kvproof.harness.errors import UsageError
 from kvproof.suites.access import part as access
 from kvproof.suites.cost import part as cost
+from kvproof.suites.evaluation import part as evaluation
 from kvproof.suites.experts import part as experts
 from kvproof.suites.explain import part as explain
 from kvproof.suites.hits import part as hits
@@ -48,6 +49,7 @@ PARTS: tuple[Part, ...] = (
     system.PART,
     http.PART,
     parity.PART,
+    evaluation.PART,
 )
 """Level `full` runs all of them after the suite `cache`."""
 

@@ -18,13 +18,16 @@ from kvproof.suites.part import History
 from kvproof.suites.part_suite import SUBJECT, offered_part
 from kvproof.suites.registry import find
 
+IMPOSSIBLE = "its last operation is not possible on this target"
+"""Why a log shows nothing there: that operation is the one that failed."""
+
 
 class _Rerun(NamedTuple):
-    """A log, and how to run it: returns how often its property was evaluated."""
+    """A log, and how to run it: returns why that shows nothing, if so."""
 
     target: str
     property: str
-    run: Callable[[], int]
+    run: Callable[[], str]
 
 
 def replay(
@@ -37,9 +40,8 @@ def replay(
     rerun = _of_part(handle, path) if part_log.is_part_log(path) else _of_target(handle, path)
     outcome: Literal["FIXED", "FAILED", "ERROR"]
     try:
-        outcome, message = "FIXED", f"{rerun.property} holds"
-        if not rerun.run():
-            outcome, message = "ERROR", unseen(rerun.property)
+        nothing = rerun.run()
+        outcome, message = ("ERROR", nothing) if nothing else ("FIXED", f"{rerun.property} holds")
     except Violation as violation:
         outcome, message = "FAILED", str(violation)
     except TargetDied as death:
@@ -59,13 +61,15 @@ def replay(
 def _of_target(handle: Handle, path: Path) -> _Rerun:
     log = oplog.load(path)
 
-    def run() -> int:
+    def run() -> str:
         session = Session(handle.create(log.config), log.config)
         try:
-            oplog.play(session, oplog.decode(log.operations))
+            done = oplog.play(session, oplog.making_room(session, oplog.decode(log.operations)))
         finally:
             session.target.close()
-        return session.checks[log.property]
+        if not done:
+            return IMPOSSIBLE
+        return "" if session.checks[log.property] else unseen(log.property)
 
     return _Rerun(handle.name, log.property, run)
 
@@ -74,8 +78,9 @@ def _of_part(handle: Handle, path: Path) -> _Rerun:
     log = part_log.load(path)
     subject = offered_part(find(log.part), handle) if log.target else find(log.part)
 
-    def run() -> int:
-        return part.run(subject, log.config, log.operations).recorder.checks[log.property]
+    def run() -> str:
+        checks = part.run(subject, log.config, log.operations).recorder.checks
+        return "" if checks[log.property] else unseen(log.property)
 
     return _Rerun(handle.name if log.target else SUBJECT, log.property, run)
 

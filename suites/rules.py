@@ -116,11 +116,6 @@ RULES = {
 }
 """Rule -> its title."""
 
-WITHOUT_PROPERTY = {
-    **{f"E{number}": "evaluation: comes with LongBench v2" for number in range(1, 4)},
-}
-"""Rule -> why no property of a suite is about it."""
-
 _JUDGE = "the symbolic model, which judges the cache and is not part of it"
 _READER = "reads configurations of models; what it returns is planned by rule"
 

@@ -1,26 +1,27 @@
-"""Rule -> code -> properties, as Markdown: generated, so that it is never out of date."""
+"""Rule -> code -> properties -> planted faults, as Markdown: generated, so never out of date."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from kvproof.suites.faults.catalogue import load
 from kvproof.suites.levels import catalogue
 from kvproof.suites.rule_index import Place, places
-from kvproof.suites.rules import RULES, SECTIONS, WITHOUT_PROPERTY
+from kvproof.suites.rules import RULES, SECTIONS
 
 _HEAD = """\
-| rule | what it asks | code of the reference | properties |
-| --- | --- | --- | --- |
+| rule | what it asks | code of the reference | properties | planted faults |
+| --- | --- | --- | --- | --- |
 """
 
 
 def rules_table() -> str:
     """One table per section of the rules; ends with a newline."""
-    code, judged = _by_rule(places()), properties_by_rule()
+    code, judged, planted = _by_rule(places()), properties_by_rule(), faults_by_rule()
     return "\n".join(
         f"## {letter}. {title[:1].upper()}{title[1:]}\n\n{_HEAD}"
-        + "".join(_row(rule, code, judged) for rule in RULES if rule[0] == letter)
+        + "".join(_row(rule, code, judged, planted) for rule in RULES if rule[0] == letter)
         for letter, title in SECTIONS.items()
     )
 
@@ -44,12 +45,33 @@ def properties_by_rule() -> dict[str, list[str]]:
     return dict(judged)
 
 
+def faults_by_rule() -> dict[str, list[str]]:
+    """Rule -> faults of the catalogue that a property which cites it has to find."""
+    rules = {
+        (suite, prop.name): prop.rules
+        for suite, properties in catalogue("full").items()
+        for prop in properties
+    }
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for fault in load().values():
+        for rule in () if fault.equivalent else rules.get((fault.suite, fault.property), ()):
+            found[rule].append(fault.name)
+    return dict(found)
+
+
 def _row(
-    rule: str, code: Mapping[str, Mapping[str, list[str]]], judged: Mapping[str, list[str]]
+    rule: str,
+    code: Mapping[str, Mapping[str, list[str]]],
+    judged: Mapping[str, list[str]],
+    planted: Mapping[str, list[str]],
 ) -> str:
     where = "; ".join(
         f"`{module}`: {', '.join(f'`{name}`' for name in names)}"
         for module, names in code.get(rule, {}).items()
     )
-    names = [f"`{name}`" for name in judged.get(rule, ())] or [WITHOUT_PROPERTY.get(rule, "")]
-    return f"| {rule} | {RULES[rule]} | {where} | {', '.join(names)} |\n"
+    properties, faults = (_listed(found.get(rule, ())) for found in (judged, planted))
+    return f"| {rule} | {RULES[rule]} | {where} | {properties} | {faults} |\n"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -21,6 +22,7 @@ from kvproof.harness.events import (
     HarnessFault,
     Replayed,
     Skipped,
+    TargetConcluded,
     TargetFailed,
     TargetStarted,
 )
@@ -29,9 +31,10 @@ from kvproof.harness.violation import Violation
 from kvproof.suites import expected_failures, levels, part_log
 from kvproof.suites.cache.suite import NAME as CACHE
 from kvproof.suites.expected_failures import Expected
+from kvproof.suites.exploration import Exploration
 from kvproof.suites.part_suite import SUBJECT
 from kvproof.suites.property import Level
-from kvproof.suites.replay import property_of, replay, target_failed, unseen
+from kvproof.suites.replay import IMPOSSIBLE, property_of, replay, target_failed, unseen
 from kvproof.suites.suite import Suite
 from kvproof.suites.verdicts import Tally, exercised, verdicts
 
@@ -88,6 +91,8 @@ class SuiteRun:
                     self._replay_corpus()
                 if only in ("", suite.name):
                     self._run(suite, budget, seed, progress)
+            if not only:
+                self._write(TargetConcluded(target=self._handle.name))
 
     def _run(
         self,
@@ -96,10 +101,15 @@ class SuiteRun:
         seed: int | None,
         progress: Callable[[str, int], None],
     ) -> None:
-        tally = self.explore(suite, budget, seed=seed, progress=partial(progress, suite.name))
-        if tally.interrupted:
+        tally = Tally()
+        try:
+            self.explore(suite, budget, tally, seed=seed, progress=partial(progress, suite.name))
+            if tally.interrupted:
+                raise KeyboardInterrupt
+        except BaseException:  # beside it stands what was found
+            tally.interrupted = True
             self._record(suite, tally)
-            raise KeyboardInterrupt
+            raise
         self.conclude({suite.name: tally})
 
     @contextmanager
@@ -154,6 +164,8 @@ class SuiteRun:
         known = self._expected.get(property_of(event))
         if event.outcome == "FAILED" and known:
             reason = f"{known.property} is expected to fail: {known.reason}"
+        elif event.message == IMPOSSIBLE:
+            reason = event.message
         elif event.message == unseen(event.expected):
             reason = self._why_not(event.expected)
         else:
@@ -174,41 +186,48 @@ class SuiteRun:
         self,
         suite: Suite,
         budget: settings,
+        tally: Tally,
         *,
         seed: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
-        known: Collection[str] = (),
-    ) -> Tally:
-        """Explore until nothing new fails, or until `most` properties have; `known` do not count.
+        claim: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Explore until nothing new fails, or until `most` properties have.
 
-        A suite that judges the target by nothing is not explored.
+        `tally` is filled on the way: whatever ends this early, what was found is in it. `claim`
+        is asked before a property is shrunk; False: somebody else does. A suite that judges the
+        target by nothing is not explored.
         """
-        tally, start = Tally(), time.monotonic()
-        while suite.judged and len(tally.failures) < most:
-            seen = suite.explore(
-                budget,
-                seed=seed,
-                progress=progress,
-                tolerate={
-                    *expected_failures.everywhere(self._expected),
-                    *tally.failures,
-                    *known,
-                },
-                deadline=deadline,
-            )
-            tally.add(seen)
-            tally.interrupted = seen.interrupted
-            if seen.died and not seen.violation:
-                tally.died = target_failed(self._handle.name, seen.died)
-            if seen.violation:
-                failure = self.failure(suite, seen.violation, seed)
-                tally.failures[failure.property] = failure
-            if tally.died or tally.interrupted or not seen.violation:
-                break
-        tally.seconds = time.monotonic() - start
-        return tally
+        start = time.monotonic()
+        explore = partial(
+            suite.explore,
+            budget,
+            seed=seed,
+            progress=progress,
+            tolerate=expected_failures.everywhere(self._expected),
+            deadline=deadline,
+            claim=lambda name: name not in tally.failures and claim(name),
+        )
+        try:
+            while suite.judged and len(tally.failures) < most:
+                if not self._add(suite, tally, explore(), seed):
+                    break
+        finally:
+            tally.cut = len(tally.failures) >= most
+            tally.seconds = time.monotonic() - start
+
+    def _add(self, suite: Suite, tally: Tally, seen: Exploration, seed: int | None) -> bool:
+        """Add an exploration to the tally; whether another one may find more."""
+        tally.add(seen)
+        tally.interrupted = seen.interrupted
+        if seen.died and not seen.violation:
+            tally.died = target_failed(self._handle.name, seen.died)
+        if seen.violation:
+            failure = self.failure(suite, seen.violation, seed)
+            tally.failures[failure.property] = failure
+        return bool(seen.violation) and not tally.interrupted
 
     def conclude(self, tallies: Mapping[str, Tally]) -> None:
         """Write what was exercised, the failures, and a verdict for every property, by suite."""
@@ -230,7 +249,8 @@ class SuiteRun:
     def failure(self, suite: Suite, violation: Violation, seed: int | None) -> Failure:
         """Store the op log and the script of a violation; returns its event."""
         evidence = suite.evidence(violation)
-        stem = f"failures/{violation.property}_{evidence.fingerprint}"
+        folder = re.sub(r"[^\w.]+", "-", self._handle.name)  # versions share their fingerprints
+        stem = f"failures/{folder}/{violation.property}_{evidence.fingerprint}"
         self._files.write_file(f"{stem}.json", evidence.log)
         self._files.write_file(f"{stem}.py", evidence.script.encode())
         return Failure(

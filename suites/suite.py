@@ -30,7 +30,7 @@ class Suite(NamedTuple):
     why_not: Callable[[Property], str]
     """Why the target is not judged by a property; empty if it is."""
     explore: Callable[..., Exploration]
-    """Takes a budget, and the keywords `seed`, `progress`, `tolerate` and `deadline`."""
+    """Takes a budget, and the keywords `seed`, `progress`, `tolerate`, `deadline` and `claim`."""
     evidence: Callable[[Violation], Evidence]
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""

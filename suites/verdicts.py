@@ -20,7 +20,14 @@ class Tally(Counts):
     failures: dict[str, Failure] = field(default_factory=dict)
     died: TargetFailed | None = None
     interrupted: bool = False
+    """What is missing might have come."""
+    cut: bool = False
+    """So many properties failed that nothing further was looked for."""
     seconds: float = 0.0
+
+    def failed(self, name: str) -> bool:
+        """Tell whether a property failed where that is not known, shrunk or not."""
+        return name in self.failures or self.unshrunk[name] > 0
 
     def merge(self, other: Tally) -> None:
         """Add what another worker found."""
@@ -54,7 +61,7 @@ def verdicts(
     target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected], *, level: Level
 ) -> list[PropertyVerdict]:
     """Judge every property of a suite; `expected` names those that are known to fail."""
-    failed = [prop for prop in suite.beyond if prop.name in tally.failures]
+    failed = [prop for prop in suite.beyond if tally.failed(prop.name)]
     judged = (*suite.properties, *failed)
     return [_judge(target, suite, prop, tally, expected, level) for prop in judged]
 
@@ -68,7 +75,7 @@ def _judge(
     level: Level,
 ) -> PropertyVerdict:
     known = expected.get(prop.name)
-    if known and known.where and prop.name in tally.failures:
+    if known and known.where and tally.failed(prop.name):
         known = None  # it failed elsewhere
     if known and not known.is_seen(level) and not tally.tolerated[prop.name]:
         known = None  # what it needs was not drawn
@@ -103,6 +110,9 @@ def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:
         return "unsupported", reason
     if tally.died and prop.name == ANSWERS:
         return "fail", f"the target died ({tally.died.kind}): {tally.died.message}"
+    if times := tally.unshrunk[prop.name]:
+        histories = "history" if times == 1 else "histories"
+        return "fail", f"it failed in {times} {histories}, not shrunk"
     missing = [name for name in prop.situations if not tally.situations[name]]
     if missing:
         return "inconclusive", "never happened: " + "; ".join(missing)
@@ -110,4 +120,6 @@ def _verdict(suite: Suite, prop: Property, tally: Tally) -> tuple[Verdict, str]:
         return "inconclusive", "it was never evaluated"
     if tally.died:
         return "inconclusive", f"the target died ({tally.died.kind}) before the budget was spent"
+    if tally.cut:
+        return "inconclusive", f"{len(tally.failures)} failed before the budget was spent"
     return "pass", ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvproof.harness.campaign.ray_pool import connect
+from kvproof.harness.campaign.ray_pool import beside_driver, connect
 
 
 class Claims(Protocol):
@@ -21,8 +21,8 @@ class Claims(Protocol):
     def claim(self) -> Callable[[str, str], bool]:
         """Name and unit -> whether the unit has it now; the same unit may ask again."""
 
-    def release(self, unit: str) -> None:
-        """Give back what a unit has claimed whose worker was lost."""
+    def release(self, unit: str, *, used: Collection[str] = ()) -> None:
+        """Give back what a unit has claimed, but for the names that it has `used`."""
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -42,11 +42,12 @@ class DirectoryClaims:
         """A function of the folder's name, which a process can be sent."""
         return partial(_claim_file, str(self._folder))
 
-    def release(self, unit: str) -> None:
+    def release(self, unit: str, *, used: Collection[str] = ()) -> None:
         """Remove the files of a unit."""
+        kept = {_claimed(name) for name in used}
         for path in self._folder.iterdir():
             with suppress(OSError):
-                if path.read_text(encoding="utf-8") == unit:
+                if path.name not in kept and path.read_text(encoding="utf-8") == unit:
                     path.unlink()
 
     def close(self) -> None:
@@ -54,15 +55,21 @@ class DirectoryClaims:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _claimed(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
 def _claim_file(folder: str, name: str, unit: str) -> bool:
     """Written aside and linked, so that a file is there with its owner in it, or not at all."""
-    path = Path(folder, hashlib.sha256(name.encode()).hexdigest()[:24])
+    path = Path(folder, _claimed(name))
     aside = path.with_suffix(f".{os.getpid()}")
     aside.write_text(unit, encoding="utf-8")
     try:
         path.hardlink_to(aside)
     except FileExistsError:
-        return path.read_text(encoding="utf-8") == unit
+        with suppress(FileNotFoundError):  # it was released at this moment: nobody's, for now
+            return path.read_text(encoding="utf-8") == unit
+        return False
     finally:
         aside.unlink()
     return True
@@ -77,28 +84,27 @@ class _Board:
     def claim(self, name: str, unit: str) -> bool:
         return self._owners.setdefault(name, unit) == unit
 
-    def release(self, unit: str) -> None:
-        self._owners = {name: own for name, own in self._owners.items() if own != unit}
+    def release(self, unit: str, used: Collection[str]) -> None:
+        self._owners = {
+            name: own for name, own in self._owners.items() if own != unit or name in used
+        }
 
 
 class RayClaims:
     """An actor of the cluster, on the driver's node."""
 
     def __init__(self, address: str) -> None:
-        ray = connect(address)
-        here = ray.get_runtime_context().get_node_id()
-        near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
-        actor: Any = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=near)
-        self._ray, self._board = ray, actor.remote()
+        self._ray = connect(address)
+        self._board = beside_driver(self._ray, _Board)
 
     @property
     def claim(self) -> Callable[[str, str], bool]:
         """A function of the actor's handle."""
         return partial(_claim_actor, self._board)
 
-    def release(self, unit: str) -> None:
+    def release(self, unit: str, *, used: Collection[str] = ()) -> None:
         """Tell the actor."""
-        self._ray.get(self._board.release.remote(unit))
+        self._ray.get(self._board.release.remote(unit, list(used)))
 
     def close(self) -> None:
         """The actor ends with the driver's connection."""
@@ -111,32 +117,21 @@ def _claim_actor(board: Any, name: str, unit: str) -> bool:
     return bool(ray.get(board.claim.remote(name, unit)))
 
 
-class Tolerated(Collection[str]):
-    """Properties whose violation does not stop a unit: known ones, and what others shrink."""
+class Asked:
+    """Claims of one unit: each property is asked for once, when it is to be shrunk."""
 
-    def __init__(self, known: Collection[str], claim: Callable[[str], bool]) -> None:
-        self._known = set(known)
+    def __init__(self, claim: Callable[[str], bool], known: Collection[str]) -> None:
+        """`known` has been shrunk already."""
         self._claim = claim
-        self.mine: set[str] = set()
+        self._answers = dict.fromkeys(known, False)
+
+    def __call__(self, name: str) -> bool:
+        """Whether this unit is to shrink it."""
+        if name not in self._answers:
+            self._answers[name] = self._claim(name)
+        return self._answers[name]
+
+    @property
+    def held(self) -> set[str]:
         """What this unit has claimed."""
-        self.others: set[str] = set()
-        """What failed here while another unit had claimed it."""
-
-    def __contains__(self, name: object) -> bool:
-        """Asked once for each property that fails."""
-        if name in self._known or name in self.others or name in self.mine:
-            return name not in self.mine
-        assert isinstance(name, str)
-        (self.mine if self._claim(name) else self.others).add(name)
-        return name in self.others
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known | self.others)
-
-    def __len__(self) -> int:
-        return len(self._known | self.others)
-
-    def settle(self, name: str) -> None:
-        """Tolerate a property that this unit has shrunk."""
-        self.mine.discard(name)
-        self._known.add(name)
+        return {name for name, ours in self._answers.items() if ours}

@@ -33,11 +33,8 @@ class Outcome(NamedTuple):
     attempt: int
     result: Any
     """Of the work; Lost if its worker went away."""
-
-    @property
-    def last(self) -> bool:
-        """Whether the unit is not tried again."""
-        return not isinstance(self.result, Lost) or self.attempt >= ATTEMPTS
+    last: bool
+    """Whether the unit is not tried again."""
 
 
 def outcomes(
@@ -47,48 +44,61 @@ def outcomes(
     *,
     deadline: float,
     tick: Callable[[int], None] = lambda _: None,
+    lost: Iterable[str] = (),
 ) -> Generator[Outcome]:
     """Outcomes of all units as they come; nothing new begins after `deadline` (monotonic).
 
-    `argument` is asked when a unit begins, so that it holds what is known by then; `tick` hears
-    how many run. Closing the iterator gives up what runs. At Ctrl-C the units that run are
-    interrupted; what they answer comes before the KeyboardInterrupt is raised again.
+    What was lost is tried again also after it, as long as there is a place to run; `lost` names
+    units that an earlier driver has lost. `argument` is asked when a unit begins, so that it holds
+    what is known by then; `tick` hears how many run. Closing the iterator gives up what runs. At
+    Ctrl-C the units that run are interrupted; what they answer comes before the KeyboardInterrupt
+    is raised again.
     """
-    queue = _Queue(units)
+    queue = _Queue(units, lost)
     running: dict[str, Given] = {}
     try:
-        while running or (queue and time.monotonic() < deadline):
-            while queue and time.monotonic() < deadline and len(running) < pool.slots():
+        while running or queue.holds(deadline):
+            while queue.holds(deadline) and len(running) < pool.slots():
                 given = queue.take()
                 running[given.unit] = given
                 pool.submit(given.unit, argument(given))
             tick(len(running))
-            if not running:
-                time.sleep(_TICK)  # there is no node at the moment
+            if not running:  # there is no node at the moment
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(_TICK)
             for unit, result in pool.wait(_TICK):
-                outcome = Outcome(*running.pop(unit), result)
+                outcome = _outcome(running.pop(unit), result)
                 if not outcome.last:
                     queue.again.append(Given(unit, outcome.attempt + 1))
                 yield outcome
+        for given in queue.again:
+            yield Outcome(*given, Lost("no node was left to try it again"), last=True)
     except KeyboardInterrupt:
         for unit, result in pool.wind_up(_PATIENCE):
             if not isinstance(result, Lost):
-                yield Outcome(*running.pop(unit), result)
+                yield _outcome(running.pop(unit), result)
         raise
     finally:
         pool.close()
 
 
+def _outcome(given: Given, result: Any) -> Outcome:
+    lost = isinstance(result, Lost)
+    return Outcome(*given, result, last=not lost or given.attempt >= ATTEMPTS)
+
+
 class _Queue:
     """Units to come: those that were lost before those that are new."""
 
-    def __init__(self, units: Iterable[str]) -> None:
+    def __init__(self, units: Iterable[str], lost: Iterable[str]) -> None:
         self._left = iter(units)
         self._next = next(self._left, None)
-        self.again: deque[Given] = deque()
+        self.again = deque(Given(unit, 1) for unit in lost)
 
-    def __bool__(self) -> bool:
-        return bool(self.again) or self._next is not None
+    def holds(self, deadline: float) -> bool:
+        """Whether there is a unit to begin, as late as this."""
+        return bool(self.again) or (self._next is not None and time.monotonic() < deadline)
 
     def take(self) -> Given:
         if self.again:

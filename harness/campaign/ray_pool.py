@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
+from itertools import count
+from typing import Any, Literal, NamedTuple
 
 from kvproof.harness.campaign.pool import Finished, Lost, Work
 from kvproof.harness.errors import UsageError
@@ -57,15 +58,60 @@ def _silent(address: str, error: Exception) -> UsageError:
     )
 
 
+def beside_driver(ray: Any, made: type) -> Any:
+    """An actor on the driver's node, which takes nobody's place."""
+    here = ray.get_runtime_context().get_node_id()
+    near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
+    return ray.remote(made).options(num_cpus=0, scheduling_strategy=near).remote()
+
+
+class Clock:
+    """How long tasks have been running, by one clock; in a process of its own."""
+
+    def __init__(self) -> None:
+        self._began: dict[int, float] = {}
+
+    def begin(self, task: int) -> None:
+        """Hear that a task has a place."""
+        self._began[task] = time.monotonic()
+
+    def end(self, task: int) -> None:
+        """Forget a task."""
+        self._began.pop(task, None)
+
+    def spent(self, task: int) -> float | None:
+        """Seconds since it began; None while it waits for a place."""
+        return time.monotonic() - self._began[task] if task in self._began else None
+
+
+def _timed(work: Work, clock: Any, task: int, argument: Any) -> Any:
+    clock.begin.remote(task)
+    try:
+        return work(argument)
+    finally:
+        clock.end.remote(task)
+
+
+class _Task(NamedTuple):
+    unit: str
+    number: int
+    submitted: float
+
+
 class RayPool:
     """One task for each unit; a task whose node or process died is lost, never run twice by Ray."""
 
     def __init__(self, work: Work, address: str, *, limit: float) -> None:
-        """`limit` as for LocalPool; a unit asks Ray for one CPU."""
+        """`limit` as for LocalPool, from when a unit has a place, for which it waits as long.
+
+        A unit asks Ray for one CPU.
+        """
         self._ray = connect(address)
-        self._limit = limit
-        self._task = self._ray.remote(work).options(num_cpus=1, max_retries=0)
-        self._running: dict[Any, tuple[str, float]] = {}
+        self._work, self._limit = work, limit
+        self._clock = beside_driver(self._ray, Clock)
+        self._task = self._ray.remote(_timed).options(num_cpus=1, max_retries=0)
+        self._numbers = count()
+        self._running: dict[Any, _Task] = {}
 
     def slots(self) -> int:
         """Units that fit on the nodes that are alive."""
@@ -73,7 +119,9 @@ class RayPool:
 
     def submit(self, unit: str, argument: Any) -> None:
         """Hand a unit to the cluster."""
-        self._running[self._task.remote(argument)] = (unit, time.monotonic())
+        task = _Task(unit, next(self._numbers), time.monotonic())
+        reference = self._task.remote(self._work, self._clock, task.number, argument)
+        self._running[reference] = task
 
     def wait(self, timeout: float) -> list[Finished]:
         """Results, and units whose worker died or took too long."""
@@ -83,17 +131,24 @@ class RayPool:
         first, _ = self._ray.wait(running, num_returns=1, timeout=timeout)
         ready, _ = self._ray.wait(running, num_returns=len(running), timeout=0)
         found = [self._taken(reference) for reference in dict.fromkeys([*first, *ready])]
-        late = time.monotonic() - self._limit
-        for reference, (unit, began) in list(self._running.items()):
-            if began < late:
+        for reference, task in list(self._running.items()):
+            if lost := self._late(task):
                 self._ray.cancel(reference, force=True)
                 del self._running[reference]
-                late_by = Lost(f"no result within {self._limit:g} s", "hang")
-                found.append(Finished(unit, late_by))
+                found.append(Finished(task.unit, lost))
         return found
 
+    def _late(self, task: _Task) -> Lost | None:
+        """What a unit is lost to that takes too long; waiting for a place is no fault of it."""
+        if time.monotonic() - task.submitted <= self._limit:
+            return None
+        spent = self._ray.get(self._clock.spent.remote(task.number))
+        if spent is None:
+            return Lost(f"no node had a place for it within {self._limit:g} s", "node")
+        return Lost(f"no result within {self._limit:g} s", "hang") if spent > self._limit else None
+
     def _taken(self, reference: Any) -> Finished:
-        unit, _ = self._running.pop(reference)
+        unit = self._running.pop(reference).unit
         try:
             return Finished(unit, self._ray.get(reference))
         except self._ray.exceptions.RayError as error:

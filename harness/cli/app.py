@@ -308,12 +308,15 @@ def list_() -> None:
         table.add_column(column, overflow="fold")
     rows = list_targets()
     for row in rows:
-        table.add_row(row.name, row.isolation, row.state)
+        table.add_row(*map(escape, (row.name, row.isolation, row.state)))
     console.print(table)
-    console.print(f"\nEnvironments are in {environments.home() / 'targets'}.", soft_wrap=True)
+    home = environments.home() / "targets"
+    console.print(f"\nEnvironments are in {home}.", markup=False, soft_wrap=True)
     if lacking := [row for row in rows if row.command]:
         console.print(
-            f"To build one that is missing or outdated: {lacking[-1].command}", soft_wrap=True
+            f"To build one that is missing or outdated: {lacking[-1].command}",
+            markup=False,
+            soft_wrap=True,
         )
 
 
@@ -328,7 +331,8 @@ def install(spec: str, /) -> None:
 
     """
     environments.install(
-        spec, progress=lambda text: console.print(text, highlight=False, soft_wrap=True)
+        spec,
+        progress=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
     )
 
 
@@ -343,7 +347,8 @@ def remove(spec: str, /) -> None:
 
     """
     removed = environments.remove(spec)
-    console.print(f"{spec} is removed" if removed else f"{spec} was not installed")
+    told = f"{spec} is removed" if removed else f"{spec} was not installed"
+    console.print(told, markup=False)
 
 
 @targets_app.command

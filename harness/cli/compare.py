@@ -34,7 +34,7 @@ def compare(
     """Say what got worse between two sides: verdicts, then figures with a stated error rate.
 
     Ends with 1 for a new failure, 4 for a figure that is slower or worse, 3 if nothing could be
-    decided, else 0.
+    decided or a run of the head was cut short, else 0.
 
     Parameters
     ----------

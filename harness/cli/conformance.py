@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kvproof.harness import oplog
@@ -49,14 +50,7 @@ def run(
     with ExitStack() as stack:
         handles = open_all(specs, stack)
         active = stack.enter_context(
-            run_directory(
-                "run",
-                config=config,
-                output=output,
-                console=console,
-                seed=seed,
-                level_of=lambda _: level,
-            )
+            run_directory("run", config=config, output=output, console=console, seed=seed)
         )
         for handle in handles:
             suites(handle, active, budget=budget, level=level, seed=seed)
@@ -111,17 +105,21 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
 
     An op log is data: what it names is imported only if the user names it too.
     """
-    if part_log.is_part_log(path):
-        log = part_log.load(path)
-        find(log.part)
-        return log.target or SUBJECT
-    target = oplog.load(path).target
+    target = _recorded_on(path)
     if ":" in target and not targets:
         raise UsageError(
             f"{str(path)!r} was recorded on {target!r}, which replaying would import",
             f"if you trust it: kvproof replay {path} --target {target}",
         )
     return target
+
+
+def _recorded_on(path: Path) -> str:
+    if not part_log.is_part_log(path):
+        return oplog.load(path).target
+    log = part_log.load(path)
+    find(log.part)
+    return log.target or SUBJECT
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
@@ -173,10 +171,11 @@ def show_profile(spec: str, console: Console) -> None:
             profile = handle.profile
         except TargetDied as died:
             raise UsageError(f"target {spec!r} does not start: {died}", died.log) from died
-        console.print(f"{profile.engine} {profile.version}, {handle.isolation}", style="bold")
+        title = f"{profile.engine} {profile.version}, {handle.isolation}"
+        console.print(title, style="bold", markup=False)
         table = Table("suite", "property", "rules", "judged", box=None, pad_edge=False)
         for suite in suites_of(handle, "full"):
             for prop in suite.properties:
                 judged = suite.why_not(prop) or "yes"
-                table.add_row(suite.name, prop.name, " ".join(prop.rules), judged)
+                table.add_row(*map(escape, (suite.name, prop.name, " ".join(prop.rules), judged)))
         console.print(table)

@@ -152,7 +152,7 @@ def generate(
     """
     options = GeneratorOptions(samples=samples, max_tokens=max_tokens, seed=seed)
     for path in write_generated(directory, options):
-        standard_output().print(f"written: {path}", highlight=False, soft_wrap=True)
+        standard_output().print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def chosen(through: Through, directory: Path) -> Runner | None:
@@ -263,7 +263,7 @@ def _resumable(console: Console, directory: Path) -> None:
 @contextmanager
 def _shown(console: Console) -> Iterator[Shown]:
     """A bar per configuration on a terminal, a line per configuration elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         task = bars.add_task("starting", total=None)

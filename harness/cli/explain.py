@@ -15,6 +15,7 @@ from kvproof.harness.events import Explained
 from kvproof.harness.explain import Story, explain_log
 from kvproof.harness.recorder.recording import is_recording
 from kvproof.harness.records import read_run
+from kvproof.harness.resumed import once
 from kvproof.reports.explain import Sums, cause_table, sums
 from kvproof.reports.screen import Screen
 from kvproof.reports.text import clean, one_line
@@ -43,7 +44,7 @@ def explain(record: Path, /, *, request: str | None = None) -> None:
 
 def _of_run(directory: Path) -> Story:
     run = read_run(directory)
-    found = [event for event in run.events if isinstance(event, Explained)]
+    found = [event for event in once(run.events) if isinstance(event, Explained)]
     if not found:
         raise UsageError(
             f"run {str(directory)!r} explains no request",

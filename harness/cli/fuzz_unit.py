@@ -17,19 +17,16 @@ from typing import NamedTuple
 from hypothesis import settings
 
 from kvproof.harness import worker
-from kvproof.harness.campaign.claims import Tolerated
+from kvproof.harness.campaign.claims import Asked
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.campaign_events import UnitDone
 from kvproof.harness.cli.conformance import open_all
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.events import AnyEvent, Failure, TargetFailed, TargetStarted
 from kvproof.harness.handles import Handle
-from kvproof.suites import expected_failures
 from kvproof.suites.cache.budgets import BUDGETS, seeded
 from kvproof.suites.property import Level
-from kvproof.suites.replay import target_failed
 from kvproof.suites.runner import MOST_FAILURES, SuiteRun
-from kvproof.suites.suite import Suite
 from kvproof.suites.verdicts import Tally
 
 _SEPARATOR = " / "
@@ -63,6 +60,8 @@ class UnitResult(NamedTuple):
     died: TargetFailed | None
     interrupted: bool
     """Ctrl-C has cut it short."""
+    holds: bool = False
+    """It has claimed a property that it did not shrink."""
 
 
 def unit_id(target: str, suite: str, seed: int) -> str:
@@ -76,6 +75,11 @@ def parse(unit: str) -> tuple[str, str, int]:
     return target, suite, int(seed)
 
 
+def claim_name(target: str, prop: str) -> str:
+    """What a claim on a property of a target is called."""
+    return f"{target} {prop}"
+
+
 def explore_unit(order: Order) -> UnitResult:
     """Do one unit; never raises for the target or for the harness: both are in the result."""
     target, suite_name, seed = parse(order.unit)
@@ -86,14 +90,14 @@ def explore_unit(order: Order) -> UnitResult:
     files = _Files()
     events: list[AnyEvent] = []
     run = SuiteRun(handle, files, write=events.append, level=order.level)
-    tally, tolerated = Tally(), Tolerated((), lambda _: True)
-    with run.guarded():
-        run.start()
-        tolerated = _tolerated(order, target, handle)
-        suite = next(each for each in run.suites if each.name == suite_name)
-        tally = _explore(run, suite, order, seed, tolerated, database)
+    tally, ours = Tally(), Asked(partial(_claim, order, target), order.known)
+    try:
+        with run.guarded():
+            run.start()
+            _explore(run, order, tally, ours, database)
+    except KeyboardInterrupt:
+        tally.interrupted = True
     beside = 0.0 if tally.died else _spent(handle) - theirs
-    seen = {name for name in tally.tolerated if name in tolerated.others | set(order.known)}
     done = UnitDone(
         unit=order.unit,
         target=target,
@@ -110,14 +114,16 @@ def explore_unit(order: Order) -> UnitResult:
         checks=dict(tally.checks),
         hits=dict(tally.hits),
         tolerated=dict(tally.tolerated),
-        failed=sorted(seen | set(tally.failures)),
+        unshrunk=dict(tally.unshrunk),
+        failed=sorted({*tally.unshrunk, *tally.failures}),
         shrunk=sorted(tally.failures),
         database=dict(Counter(database.operations) - before),
         died={"kind": tally.died.kind, "message": tally.died.message} if tally.died else {},
     )
     told: list[AnyEvent] = [event for event in events if not isinstance(event, TargetStarted)]
     failures = list(tally.failures.values())
-    return UnitResult(done, failures, files.kept, told, tally.died, tally.interrupted)
+    unused = ours.held - set(tally.failures) - ({ANSWERS} if tally.died else set())
+    return UnitResult(done, failures, files.kept, told, tally.died, tally.interrupted, bool(unused))
 
 
 def _spent(handle: Handle) -> float:
@@ -129,45 +135,24 @@ def _spent(handle: Handle) -> float:
     return 0.0
 
 
-def _tolerated(order: Order, target: str, handle: Handle) -> Tolerated:
-    profile = handle.profile
-    expected = expected_failures.load(profile.engine, profile.version)
-    claim = partial(_claim, order, target)
-    return Tolerated({*expected_failures.everywhere(expected), *order.known}, claim)
+def _explore(
+    run: SuiteRun, order: Order, tally: Tally, ours: Asked, database: WatchedDatabase
+) -> None:
+    _, suite, seed = parse(order.unit)
+    budget = settings(BUDGETS["pr"], max_examples=order.histories)
+    run.explore(
+        next(each for each in run.suites if each.name == suite),
+        seeded(budget, database),
+        tally,
+        seed=seed,
+        deadline=time.monotonic() + order.seconds,
+        most=MOST_FAILURES if order.keep_going else 1,
+        claim=ours,
+    )
 
 
 def _claim(order: Order, target: str, name: str) -> bool:
-    return order.claim(f"{target} {name}", order.unit)
-
-
-def _explore(
-    run: SuiteRun,
-    suite: Suite,
-    order: Order,
-    seed: int,
-    tolerated: Tolerated,
-    database: WatchedDatabase,
-) -> Tally:
-    """As SuiteRun.explore, but what another unit shrinks is found out while it runs."""
-    tally, began = Tally(), time.monotonic()
-    budget = seeded(settings(BUDGETS["pr"], max_examples=order.histories), database)
-    deadline = began + order.seconds
-    most = MOST_FAILURES if order.keep_going else 1
-    while len(tally.failures) < most:
-        seen = suite.explore(budget, seed=seed, tolerate=tolerated, deadline=deadline)
-        tally.add(seen)
-        if seen.died and not seen.violation:
-            tally.died = target_failed(parse(order.unit)[0], seen.died)
-        tally.interrupted = seen.interrupted
-        if not seen.violation:
-            break
-        failure = run.failure(suite, seen.violation, seed)
-        tally.failures[failure.property] = failure
-        tolerated.settle(failure.property)
-        if tally.died or tally.interrupted:
-            break
-    tally.seconds = time.monotonic() - began
-    return tally
+    return order.claim(claim_name(target, name), order.unit)
 
 
 def tally_of(done: UnitDone, failures: Mapping[str, Failure]) -> Tally:
@@ -179,6 +164,7 @@ def tally_of(done: UnitDone, failures: Mapping[str, Failure]) -> Tally:
         checks=Counter(done.checks),
         hits=Counter(done.hits),
         tolerated=Counter(done.tolerated),
+        unshrunk=Counter(done.unshrunk),
         failures=dict(failures),
         seconds=done.seconds,
     )

@@ -13,8 +13,9 @@ from kvproof.harness.campaign.databases import for_workers
 from kvproof.harness.campaign.driver import Given, Outcome, outcomes
 from kvproof.harness.campaign.pool import Lost, Pool
 from kvproof.harness.campaign_events import UnitDone, UnitLost, clock
-from kvproof.harness.cli.fuzz_unit import Order, UnitResult, parse, tally_of
-from kvproof.harness.cli.runs import ActiveRun
+from kvproof.harness.cli.fuzz_unit import Order, UnitResult, claim_name, parse, tally_of
+from kvproof.harness.cli.runs import ActiveRun, driver
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.events import AnyEvent, Failure, HarnessFault, TargetFailed
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.property import Level
@@ -40,6 +41,11 @@ class Campaign:
         self._level: Level = level
         self._keep_going = keep_going
         self._done: set[str] = set()
+        self._seconds: dict[str, float] = {}
+        """Unit that was begun -> how long it may explore, also when it is tried again."""
+        self._lost_before: set[str] = set()
+        """Units that an earlier driver has lost and not tried again."""
+        self._losses: dict[str, list[Lost]] = defaultdict(list)
         self._known: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._spent = self._next_line = 0.0
         self._line = "starting"
@@ -52,8 +58,10 @@ class Campaign:
         for event in events:
             if isinstance(event, UnitDone):
                 self._count(event, failures)
-            elif isinstance(event, HarnessFault):  # else it would be forgotten by the verdict
-                self._active.write(event)
+            elif isinstance(event, UnitLost):
+                self._lost_before.add(event.unit)
+            elif isinstance(event, HarnessFault) and event.where != driver("fuzz"):
+                self._active.count(event)  # its unit is not done again
 
     def run(self, pool: Pool, units: Iterator[str], max_seconds: float, longest: float) -> None:
         """Do what is not done, until all is, the time is up, or the first failure.
@@ -62,7 +70,9 @@ class Campaign:
         """
         begun = time.monotonic() - self._spent
         deadline = begun + max_seconds
-        left = (unit for unit in units if unit not in self._done)
+        lost = sorted(self._lost_before - self._done)
+        known = self._done.union(lost)
+        left = (unit for unit in units if unit not in known)
         order = partial(self._order, deadline=deadline, longest=longest)
 
         def tick(running: int) -> None:
@@ -73,13 +83,14 @@ class Campaign:
             done = min(int(elapsed), int(max_seconds))
             self._active.status("fuzz", self._line, done, int(max_seconds))
 
-        with closing(outcomes(pool, left, order, deadline=deadline, tick=tick)) as found:
+        with closing(outcomes(pool, left, order, deadline=deadline, tick=tick, lost=lost)) as found:
             for outcome in found:
                 if self._take(outcome) and not self._keep_going:
                     return
 
     def _order(self, given: Given, *, deadline: float, longest: float) -> Order:
         target, suite, _ = parse(given.unit)
+        left = max(1.0, min(longest, deadline - time.monotonic()))
         return Order(
             unit=given.unit,
             attempt=given.attempt,
@@ -88,7 +99,7 @@ class Campaign:
             database=for_workers(self._shared.database),
             artifact=self._shared.artifact,
             histories=self._shared.histories,
-            seconds=max(1.0, min(longest, deadline - time.monotonic())),
+            seconds=self._seconds.setdefault(given.unit, left),
             known=tuple(self._known[target, suite]),
             claim=self._claims.claim,
         )
@@ -111,22 +122,33 @@ class Campaign:
             return False
         self._active.write(result.done)
         self._count(result.done, failures, result.died)
-        return bool(result.done.failed or result.died or result.events)
+        if result.holds:
+            self._release(result.done)
+        return bool(result.done.shrunk or result.died or result.events)
+
+    def _release(self, done: UnitDone) -> None:
+        """What it did not shrink another may; what kills its target is told once."""
+        used = (*done.shrunk, ANSWERS) if done.died else done.shrunk
+        self._claims.release(done.unit, used={claim_name(done.target, name) for name in used})
 
     def _lost(self, outcome: Outcome, lost: Lost) -> bool:
-        """A unit that keeps ending its own process, or hanging in it, is the target's fault."""
+        """A unit that always ends its own process, or hangs in it, is the target's fault."""
         self._claims.release(outcome.unit)
         self._active.write(UnitLost(unit=outcome.unit, attempt=outcome.attempt, reason=lost.reason))
+        self._losses[outcome.unit].append(lost)
         if not outcome.last:
             return False
         target, suite, seed = parse(outcome.unit)
-        why = f"{lost.reason} while fuzzing {suite} with seed {seed}, {outcome.attempt} times"
-        if lost.kind == "node":
+        losses = self._losses.pop(outcome.unit)
+        reasons = "; ".join(dict.fromkeys(each.reason for each in losses))
+        why = f"{reasons} while fuzzing {suite} with seed {seed}, {len(losses)} times"
+        nodes = any(each.kind == "node" for each in losses)
+        if nodes:
             self._active.write(HarnessFault(where=f"kvproof fuzz on {target}", message=why))
         done = UnitDone(
             unit=outcome.unit, target=target, suite=suite, seed=seed, attempt=outcome.attempt,
             where="", seconds=0.0, cpu_seconds=0.0, gave_up=lost.reason,
-            died={} if lost.kind == "node" else {"kind": lost.kind, "message": why},
+            died={} if nodes else {"kind": lost.kind, "message": why},
         )  # fmt: skip
         self._active.write(done)
         self._count(done, {})
@@ -139,6 +161,7 @@ class Campaign:
         died: TargetFailed | None = None,
     ) -> None:
         self._done.add(done.unit)
+        self._seconds.pop(done.unit, None)
         shrunk = {
             name: failures[done.target, name]
             for name in done.shrunk

@@ -42,20 +42,16 @@ def gate(
 ) -> None:
     """`kvproof gate`."""
     config = {"targets": list(specs), **msgspec.to_builtins(settings)}
-
-    def level_of(spec: str) -> Level:
-        return settings.gate.level if spec == SUBJECT else "core"
-
     baseline = load_baseline(Path(settings.gate.baseline))
     if save:
         _check_place(Path(settings.gate.baseline))
     with ExitStack() as stack:
         handles = open_all(specs, stack)
         active = stack.enter_context(
-            run_directory("gate", config=config, output=output, console=console, level_of=level_of)
+            run_directory("gate", config=config, output=output, console=console)
         )
         for handle in handles:
-            level = level_of(handle.name)
+            level: Level = settings.gate.level if handle.name == SUBJECT else "core"
             suites(handle, active, budget=settings.run.budget, level=level, seed=None)
         if settings.gate.bench:
             summaries, samples = _bench(handles, active, settings)

@@ -110,7 +110,8 @@ def _show(made: Plan, output: Path | None, console: Console) -> None:
     if output is not None:
         store(output / "plan.json", made.to_json())
         page = store(output / "plan.html", render_plan(told).encode())
-        console.print(f"\nwritten: {output / 'plan.json'}, {page}", highlight=False, soft_wrap=True)
+        written = f"\nwritten: {output / 'plan.json'}, {page}"
+        console.print(written, markup=False, highlight=False, soft_wrap=True)
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -135,7 +135,7 @@ def _run(active: ActiveRun, asked: _Asked) -> None:
         session = Session(line, facts, asked.tolerance, told, _reference(asked, facts))
         session.measure()
     except (NoAnswer, Spent, Gone) as why:
-        active.write(property_verdict(_unanswered(line, why), asked.target))
+        _write(active, _unanswered(line, why), asked)
         return
     event = started(session, asked.target)
     active.write(event)
@@ -148,23 +148,34 @@ def _reference(asked: _Asked, facts: Facts) -> Asker | None:
     """Return who asks the other server, in the same words. Raises UsageError."""
     if asked.reference is None:
         return None
-    model = served(asked.reference, url=asked.against, model=asked.model)
+    try:
+        model = served(asked.reference, url=asked.against, model=asked.model)
+    except UsageError as error:
+        raise UsageError(f"--against: {error}", error.hint) from None
     return Asker(asked.reference, replace(facts, model=model))
 
 
 def _unanswered(line: Line, why: Exception) -> Verdict:
     """Judge a server that cannot even be asked what it is."""
     failed = isinstance(why, Gone) or getattr(why, "trouble", "") in ("failed", "malformed")
-    return Verdict(ANSWERED, "fail" if failed else "inconclusive", str(why), checks=len(line.log))
+    log = line.log
+    if failed:
+        return Verdict(ANSWERED, "fail", str(why), checks=len(log), history=log[-1:])
+    return Verdict(ANSWERED, "inconclusive", str(why), checks=len(log))
+
+
+def _write(active: ActiveRun, verdict: Verdict, asked: _Asked) -> None:
+    """Record a verdict, after what shows a failure."""
+    if verdict.outcome == "fail" and verdict.history:
+        active.write(failure(verdict, active.writer, target=asked.target, url=asked.url))
+    active.write(property_verdict(verdict, asked.target))
 
 
 def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
     verdicts, target = [], asked.target
     for verdict in session.verdicts():
         verdicts.append(verdict)
-        if verdict.outcome == "fail" and verdict.history:
-            active.write(failure(verdict, active.writer, target=target, url=asked.url))
-        active.write(property_verdict(verdict, target))
+        _write(active, verdict, asked)
     active.write(exercised(session, verdicts, target))
     if session.gone:
         active.write(TargetFailed(target=target, kind="crash", message=session.gone))

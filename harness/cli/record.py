@@ -15,18 +15,19 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from kvproof.harness.cli.runs import ActiveRun, run_directory
-from kvproof.harness.errors import UsageError
-from kvproof.harness.events import Checked, Explained, Threshold
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.events import Checked, Explained
 from kvproof.harness.explain import Story
 from kvproof.harness.recorder import boot_folder
-from kvproof.harness.recorder.recording import Recording, is_recording, recordings
+from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
 from kvproof.harness.recorder.rerun import Rerun, rerun
 from kvproof.harness.recorder.shim import DIRECTORY, KEY, LIMIT
 from kvproof.harness.recorder.story import Told
 from kvproof.harness.recorder.verdict import Broken, Judged, judge
 from kvproof.harness.targets import open_handle
 from kvproof.harness.violation import Violation
-from kvproof.reports.text import plural
+from kvproof.reports.text import clean, plural
+from kvproof.suites.replay import target_failed
 
 _SHOWN = 5
 """Requests of which a rerun says what they hit on both sides."""
@@ -136,15 +137,27 @@ def _judge(active: ActiveRun, recording: Recording, console: Console) -> None:
     header = recording.header
     active.status(header.target, "judging what was recorded")
     judged = judge(recording)
-    if not judged.requests:
-        active.write(_idle(recording))
-        return
-    active.write(_checked(recording, header.target, judged, judged.broken))
+    doubt = _doubt(header, judged, judged.hit_tokens)
+    active.write(_checked(recording, header.target, judged, judged.broken, doubt))
     _say(console, f"{recording.name}: {_summary(recording, judged)}")
 
 
+def _doubt(header: Header, found: Judged | Rerun, hit_tokens: int) -> str:
+    """Say why a history without a violation proves little; empty: it does not."""
+    doubts = [f"the recorder gave up: {found.stopped}"] if found.stopped else []
+    if not found.requests:
+        doubts.append("no request was admitted")
+    elif not hit_tokens and header.prefix_caching:
+        doubts.append("no request hit anything: what is reused was never read")
+    return "; ".join(doubts)
+
+
 def _checked(
-    recording: Recording, target: str, found: Judged | Rerun, broken: Broken | Violation | None
+    recording: Recording,
+    target: str,
+    found: Judged | Rerun,
+    broken: Broken | Violation | None,
+    doubt: str,
 ) -> Checked:
     return Checked(
         target=target,
@@ -154,18 +167,8 @@ def _checked(
         requests=found.requests,
         tokens=found.tokens,
         slots_compared=found.slots_compared,
-        verdict="fail" if broken else "pass",
-        message=str(broken or ""),
-    )
-
-
-def _idle(recording: Recording) -> Threshold:
-    return Threshold(
-        name=f"requests of {recording.name}",
-        measured=0,
-        limit=1,
-        verdict="inconclusive",
-        reason="no request was admitted while it was recorded",
+        verdict="fail" if broken else "inconclusive" if doubt else "pass",
+        message=str(broken or doubt),
     )
 
 
@@ -181,21 +184,20 @@ def _summary(recording: Recording, judged: Judged) -> str:
             f"the first {plural(recording.dropped, 'file')} dropped: what "
             f"{plural(judged.trusted, 'block')} held was taken on trust"
         )
-    if judged.stopped:
-        parts.append(f"the recorder gave up: {judged.stopped}")
     return "; ".join(parts)
 
 
 def _again(active: ActiveRun, recording: Recording, spec: str, console: Console) -> None:
     header = recording.header
-    with open_handle(spec) as handle:
-        active.status(spec, f"running {recording.name} again")
-        target = handle.create(header.config)
-        try:
-            found = rerun(recording, target)
-        finally:
-            target.close()
-    active.write(_checked(recording, spec, found, found.violation))
+    active.status(spec, f"running {recording.name} again")
+    try:
+        with open_handle(spec) as handle:
+            found = rerun(recording, handle.create(header.config))
+    except TargetDied as died:
+        active.write(target_failed(spec, died))
+        return
+    doubt = _doubt(header, found, found.target)
+    active.write(_checked(recording, spec, found, found.violation, doubt))
     for line in _compared(header.target, spec, found):
         _say(console, line)
 
@@ -218,7 +220,7 @@ def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
 
 # --- explain ---
@@ -230,7 +232,7 @@ def explained(path: Path) -> Story:
     stopped = ""
     for recording in recordings(path):
         judged = judge(recording, tell=True)
-        stopped = str(judged.broken or stopped)
+        stopped = str(judged.broken or judged.stopped or stopped)
         told += [_event(recording, each) for each in judged.told]
     if not told:
         raise UsageError(f"{str(path)!r} admits no request", "record for longer")

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +32,7 @@ from kvproof.harness.events import (
     PropertyVerdict,
     Replayed,
     RunVerdict,
+    TargetConcluded,
     TargetFailed,
     Threshold,
     exit_code,
@@ -42,8 +43,6 @@ from kvproof.harness.sweep_events import Slower, SweepConcluded
 from kvproof.reports.markdown import append_step_summary, render_markdown
 from kvproof.reports.render import render
 from kvproof.reports.terminal import LiveProgress, print_run
-from kvproof.suites.levels import properties
-from kvproof.suites.property import Level
 
 RUNS = Path("runs")
 """Where runs go unless --output says otherwise."""
@@ -65,13 +64,12 @@ class ActiveRun:
     def __init__(self, writer: RunWriter, live: LiveProgress) -> None:
         self.writer = writer
         self._live = live
-        self._codes: list[Exit] = []
-        self._failures: list[str] = []
-        self._counts: dict[str, int] = {}
-        self._verdicts: dict[tuple[str, str, str], str] = {}
-        """Target, suite and property -> what was judged last."""
+        self._counts: Counter[str] = Counter()
+        """Outcomes that are not verdicts on a property -> how often."""
+        self._counted: dict[object, AnyEvent] = {}
+        """What may call for an exit code; of the verdicts on one subject the last."""
         self.judged: set[str] = set()
-        """Targets whose verdicts an earlier, interrupted part of the run has written."""
+        """Targets of which an earlier, interrupted part of the run has concluded every suite."""
         self.samples: list[BenchSample] = []
         """Bench samples that it has written."""
         self.earlier: Sequence[AnyEvent] = ()
@@ -81,41 +79,31 @@ class ActiveRun:
         """Record an event, show it, and let it count for the verdict."""
         self.writer.write(event)
         self._live.event(event)
-        self._count(event)
+        self.count(event)
 
-    def take_over(self, events: Sequence[AnyEvent], level_of: Callable[[str], Level]) -> None:
+    def take_over(self, events: Sequence[AnyEvent]) -> None:
         """Let the events of a run that is resumed count, as far as their target was judged."""
-        verdicts = Counter(e.target for e in events if isinstance(e, PropertyVerdict))
-        self.judged = {
-            target
-            for target, count in verdicts.items()
-            if count >= len(properties(level_of(target)))
-        }
+        self.judged = {event.target for event in events if isinstance(event, TargetConcluded)}
         self.earlier = events
         self.samples = [event for event in events if isinstance(event, BenchSample)]
         for event in events:
             if getattr(event, "target", "") in self.judged and not isinstance(event, BenchSample):
-                self._count(event)
+                self.count(event)
 
-    def _count(self, event: AnyEvent) -> None:
-        self._codes.append(exit_code(event))
+    def count(self, event: AnyEvent) -> None:
+        """Let an event count that is recorded already."""
         if isinstance(event, PropertyVerdict):
             # a campaign that goes on judges anew: the last verdict is the one that counts
-            subject = event.target, event.suite, event.property
-            if before := self._verdicts.get(subject):
-                self._counts = dict(Counter(self._counts) - Counter([before]))
-            self._verdicts[subject] = event.verdict
-        if isinstance(event, (PropertyVerdict, Replayed)):
-            kind = event.verdict if isinstance(event, PropertyVerdict) else event.outcome
-            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._counted[event.target, event.suite, event.property] = event
+        elif exit_code(event) or _what_is_wrong(event):
+            self._counted[len(self._counted)] = event
+        if isinstance(event, Replayed):
+            self._counts[event.outcome] += 1
         if isinstance(event, FaultsConcluded):
-            self._counts |= event.outcomes
+            self._counts.update(event.outcomes)
         if isinstance(event, SweepConcluded):
             for outcomes in event.outcomes.values():
-                for outcome, cells in outcomes.items():
-                    self._counts[outcome] = self._counts.get(outcome, 0) + cells
-        if wrong := _what_is_wrong(event):
-            self._failures.append(wrong)
+                self._counts.update(outcomes)
 
     def status(self, target: str, text: str, done: int = 0, total: int = 0) -> None:
         """Show where a target is."""
@@ -123,7 +111,7 @@ class ActiveRun:
 
     def ended(self, started: float, code: Exit | None = None, why: str = "") -> Ended:
         """Return the closing event; `code` and `why` belong to a run that was cut short."""
-        code = worst(self._codes) if code is None else code
+        code = worst([*map(exit_code, self._counted.values())]) if code is None else code
         return Ended(
             verdict=_VERDICTS[code],
             exit_code=int(code),
@@ -132,8 +120,13 @@ class ActiveRun:
         )
 
     def _tally(self) -> tuple[str, str]:
-        counts = ", ".join(f"{count} {verdict}" for verdict, count in self._counts.items())
-        first = f"first: {self._failures[0]}" if self._failures else ""
+        counted = self._counted.values()
+        verdicts = (event for event in counted if isinstance(event, PropertyVerdict))
+        tally: Counter[str] = Counter(event.verdict for event in verdicts)
+        tally.update(self._counts)
+        counts = ", ".join(f"{count} {kind}" for kind, count in tally.items())
+        failures = filter(None, map(_what_is_wrong, counted))
+        first = next((f"first: {failure}" for failure in failures), "")
         return counts.replace("_", " "), first
 
 
@@ -165,14 +158,11 @@ def run_directory(
     output: Path | None,
     console: Console,
     seed: int | None = None,
-    level_of: Callable[[str], Level] = lambda _: "core",
 ) -> Iterator[ActiveRun]:
     """Record one run; on leaving, close it, render its reports and raise SystemExit.
 
-    `level_of` says at which level a target is judged.
-
     Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70. If
-    `output` holds the same run, killed or interrupted, it goes on there. A UsageError is raised
+    `output` holds the same run, and it is not complete, it goes on there. A UsageError is raised
     again when the records are closed; if there are none, nothing is left behind.
     """
     directory = output or new_directory(verb)
@@ -181,7 +171,7 @@ def run_directory(
     writer, started = RunWriter(directory, manifest), time.monotonic()
     with LiveProgress(console) as live:
         active = ActiveRun(writer, live)
-        active.take_over(earlier, level_of)
+        active.take_over(earlier)
         try:
             yield active
         except KeyboardInterrupt:
@@ -247,8 +237,7 @@ def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
             f"{str(directory)!r} holds another run: {shlex.join(run.manifest.command)}",
             "choose another --output, or repeat that very command to resume it",
         )
-    last = run.events[-1] if run.events else None
-    if isinstance(last, Ended) and last.verdict not in ("interrupted", "usage"):
+    if _is_complete(run.events, manifest.verb):
         raise UsageError(
             f"{str(directory)!r} holds this run, and it is complete",
             f"choose another --output; kvproof report {directory} renders it again",
@@ -256,9 +245,23 @@ def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
     return run.events
 
 
+def _is_complete(events: Sequence[AnyEvent], verb: str) -> bool:
+    """A run goes on that was killed or interrupted, or whose own process failed."""
+    last = events[-1] if events else None
+    if not isinstance(last, Ended) or last.verdict in ("interrupted", "usage"):
+        return False
+    before = events[-2:-1]
+    return not any(isinstance(e, HarnessFault) and e.where == driver(verb) for e in before)
+
+
+def driver(verb: str) -> str:
+    """Where a fault of the process itself is said to be that runs a verb: it ends there."""
+    return f"kvproof {verb}"
+
+
 def _fault(verb: str, error: Exception) -> HarnessFault:
     return HarnessFault(
-        where=f"kvproof {verb}",
+        where=driver(verb),
         message=f"{type(error).__name__}: {error}",
         traceback="".join(traceback.format_exception(error)),
     )

@@ -38,7 +38,8 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
 
     def ready() -> None:
         cache = built.engine.config.cache
-        console.print(f"{name} is served on {running.url_of(bound)}/v1", highlight=False)
+        served = f"{name} is served on {running.url_of(bound)}/v1"
+        console.print(served, markup=False, highlight=False)
         told = f"{cache.num_blocks - 1} blocks of {cache.block_size} tokens"
         console.print(f"  {told}; Ctrl-C or SIGTERM ends it", highlight=False)
         if not running.is_loopback(bound):
@@ -49,6 +50,9 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
     ended = running.run(service, bound, model=name, ready=ready)
     if service.loop.dead:
         raise SystemExit(Exit.HARNESS)
+    if built.engine.config.disk_tier:
+        console.print("leaving what is cached to the disk", highlight=False)
+    built.engine.close()
     if ended == signal.SIGINT:
         raise KeyboardInterrupt
 

@@ -238,7 +238,8 @@ def _list(options: SweepOptions, console: Console) -> None:
             found = describe(lead, options.kernels, list(specs))
         finally:
             lead.end()
-    console.print(f"device: {lead.device}, {lead.facts.get('name', '')}", highlight=False)
+    device = f"device: {lead.device}, {lead.facts.get('name', '')}"
+    console.print(device, markup=False, highlight=False)
     console.print(_kernel_table(found.kernels))
     console.print(_provider_table(found.providers))
 
@@ -247,15 +248,16 @@ def _kernel_table(kernels: Sequence[KernelFacts]) -> Table:
     table = _table("kernel", "cells", "what it does")
     for each in kernels:
         sets = ", ".join(f"{name} {count:,}" for name, count in each.sets.items())
-        table.add_row(each.name, sets, escape(each.sentence or f"not usable: {each.problem}"))
+        sentence = each.sentence or f"not usable: {each.problem}"
+        table.add_row(*map(escape, (each.name, sets, sentence)))
     return table
 
 
 def _provider_table(providers: Sequence[ProviderFacts]) -> Table:
     table = _table("provider", "version", "kernels")
     for each in providers:
-        kernels = ", ".join(each.kernels)
-        table.add_row(each.spec, each.version, escape(kernels or f"not usable: {each.problem}"))
+        kernels = ", ".join(each.kernels) or f"not usable: {each.problem}"
+        table.add_row(*map(escape, (each.spec, each.version, kernels)))
     return table
 
 

@@ -100,7 +100,7 @@ class Journal:
         self._start = time.monotonic()
         self.active = True
         self._capped = False
-        self._segments.begin(self._header())
+        self._segments.begin(self._opening())
 
     def __contains__(self, name: str) -> bool:
         return name in self._live
@@ -111,7 +111,7 @@ class Journal:
             return None
         try:
             return react(self, *arguments)
-        except Exception as error:  # noqa: BLE001 - the engine must not notice
+        except BaseException as error:  # noqa: BLE001 - the engine must not notice
             self.fail(error)
             return None
 
@@ -119,9 +119,14 @@ class Journal:
         """A copy of the engine's process is not the engine."""
         self.active = False
 
-    def fail(self, error: Exception) -> None:
-        """End the recording because of an error of the recorder."""
+    def fail(self, error: BaseException) -> None:
+        """End the recording because of an error of the recorder.
+
+        Raises what a signal raised, which is for the engine: it may have come inside a line.
+        """
         self.stop(f"{type(error).__name__}: {error}")
+        if not isinstance(error, Exception):
+            raise error
 
     def stop(self, reason: str) -> None:
         """End the recording, say why in it and in the log."""
@@ -149,6 +154,7 @@ class Journal:
         entry.table, entry.stop = list(blocks), stop
         entry.seen = stop
         more: dict[str, Any] = {"loaded": loaded} if loaded else {}
+        self._capped |= loaded > 0  # others find it when it has come
         self._write(
             pack(self._following(entry, request, known)),
             pack(entry.table),
@@ -238,12 +244,14 @@ class Journal:
     # --- how it is written ---
 
     def _turn(self) -> None:
-        """Go on in a new file if this one is full; it begins with the requests that there are."""
-        if not self._segments.full:
-            return
-        self._segments.begin(self._header())
-        for entry, request in self._live.values():
-            self._segments.write(self._carried(entry, request))
+        """Go on in a new file if this one is full."""
+        if self._segments.full:
+            self._segments.begin(self._opening())
+
+    def _opening(self) -> bytes:
+        """What a file begins with: the cache, and the requests that there are."""
+        live = (self._carried(entry, request) for entry, request in self._live.values())
+        return b"".join((self._header(), *live))
 
     def _write(self, tokens: str = "", blocks: str = "", **fields: Any) -> None:
         self._segments.write(self._line(tokens, blocks, **fields))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,10 +17,19 @@ from kvproof.harness.recorder.segments import SUFFIX
 from kvproof.harness.records import UNREADABLE
 from kvproof.harness.target import Namespace, Request, Span, TargetConfig
 
-_NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5}}){re.escape(SUFFIX)}")
+_NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5,}}){re.escape(SUFFIX)}")
 
 VERBS = ("admit", "extend", "table", "finish", "cancel", "preempt", "reset", "evict", "cap",
          "carry", "stopped")  # fmt: skip
+
+_BEGINS, _ENDS = ("admit", "carry"), ("finish", "cancel", "preempt")
+_NUMBERED = (*_BEGINS, "extend", "table", *_ENDS)
+
+MOST_SLOTS = 1 << 29
+"""Tokens of a pool that is judged: more than a large device has for a toy of a model."""
+
+_Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+"""What arrays of 64 bits can be asked for, whatever an engine answered."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -57,21 +66,21 @@ class Line(msgspec.Struct, frozen=True):
     """Anything that happened."""
 
     op: str
-    t: int
+    t: _Int
     """Milliseconds since the recording began."""
-    n: int = 0
+    n: _Int = 0
     """Number of the admission."""
     name: str = ""
     """The request as the engine calls it."""
     tokens: str = "i"
     blocks: str | None = None
-    hit: int = 0
-    stop: int = 0
-    loaded: int = 0
+    hit: _Int = 0
+    stop: _Int = 0
+    loaded: _Int = 0
     adapter: str | None = None
     adapter_version: str | None = None
     salt: str | None = None
-    spans: tuple[tuple[str, int, int, str], ...] = ()
+    spans: tuple[tuple[str, _Int, _Int, str], ...] = ()
     read: bool = True
     store: bool = True
     resumed: bool = False
@@ -130,13 +139,35 @@ class Recording(NamedTuple):
 
         The requests that a file begins with are left out where the file before is there.
         """
+        live: set[int] = set()
         for path in self.paths:
             header, rest = _file(path)
-            if header.format != self.header.format:
-                raise UsageError(f"{str(path)!r} has another format than the files before it")
+            if (header.format, header.config) != (self.header.format, self.header.config):
+                raise UsageError(f"{str(path)!r} is of another cache than the files before it")
             for number, line in rest:
                 if line.op != "carry" or path == self.paths[0]:
-                    yield Place(path, number), line
+                    place = Place(path, number)
+                    _follow(live, line, place)
+                    yield place, line
+
+
+def _follow(live: set[int], line: Line, place: Place) -> None:
+    """Keep the numbers of the requests that there are. Raises UsageError for one astray."""
+    if line.op not in _NUMBERED:
+        return
+    if line.op in _BEGINS:
+        if line.n in live:
+            raise _astray(place, f"admits request {line.n}, which is there already")
+        live.add(line.n)
+    elif line.n not in live:
+        raise _astray(place, f"is about request {line.n}, which no line before it admits")
+    elif line.op in _ENDS:
+        live.remove(line.n)
+
+
+def _astray(place: Place, what: str) -> UsageError:
+    hint = "the files of a recording belong together, as they were written"
+    return UsageError(f"{place} {what}", hint)
 
 
 def is_recording(path: Path) -> bool:
@@ -151,7 +182,7 @@ def recordings(path: Path) -> list[Recording]:
     inside = path if path.is_dir() else path.parent
     found: dict[str, dict[int, Path]] = {}
     for each in sorted(inside.glob(f"*{SUFFIX}")):
-        if match := _NAME.fullmatch(each.name):
+        if (match := _NAME.fullmatch(each.name)) and int(match["number"]):
             found.setdefault(match["stem"], {})[int(match["number"])] = each
     if not path.is_dir():
         match = _NAME.fullmatch(path.name)
@@ -167,6 +198,8 @@ def recordings(path: Path) -> list[Recording]:
 def _recording(files: dict[int, Path]) -> Recording:
     last = max(files)
     first = next(n for n in range(last, 0, -1) if n == 1 or n - 1 not in files)
+    if first < last and next(_whole_lines(files[last]), None) is None:
+        last -= 1  # killed as it began that file
     paths = tuple(files[number] for number in range(first, last + 1))
     header, _ = _file(paths[0])
     return Recording(header, paths, first - 1)
@@ -208,9 +241,13 @@ def _header(path: Path, text: bytes) -> Header:
         header = msgspec.convert(found, Header)
     except UNREADABLE as error:
         raise UsageError(f"{str(path)!r} is no recording: {error}", hint) from error
-    if header.block_size < 1 or header.num_blocks < 2:
-        raise UsageError(f"{str(path)!r} tells of {header.num_blocks} blocks of "
-                         f"{header.block_size} tokens", hint)  # fmt: skip
+    blocks, size = header.num_blocks, header.block_size
+    if size < 1 or blocks < 2 or blocks * size > MOST_SLOTS:
+        raise UsageError(
+            f"{str(path)!r} tells of {blocks} blocks of {size} tokens; judged are two blocks and "
+            f"more, up to {MOST_SLOTS:,} tokens",
+            hint,
+        )
     return header
 
 
@@ -221,6 +258,8 @@ def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[tuple[int, Line]]:
             line = decode(text)
             if line.op not in VERBS:
                 raise msgspec.ValidationError(f"unknown operation {line.op!r}")
+            if line.op in _NUMBERED and line.n < 1:
+                raise msgspec.ValidationError(f"{line.op} of request {line.n}")
             unpack(line.tokens), unpack(line.blocks or "i")
         except (*UNREADABLE, ValueError) as error:
             raise UsageError(

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvproof.harness import operations as ops
+from kvproof.harness.errors import UsageError
 from kvproof.harness.oplog import play
 from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.recording import Line, Recording
+from kvproof.harness.recorder.recording import Line, Place, Recording
 from kvproof.harness.recorder.verdict import long_session
 from kvproof.harness.session import Session
 from kvproof.harness.target import Refused, Scheduled, Target
 from kvproof.harness.violation import Violation
 
 _HISTORY = 256
+
+_WIDEST = 1 << 31
 
 
 class Difference(NamedTuple):
@@ -42,6 +45,8 @@ class Rerun:
     target: int = 0
     """Tokens that hit on the target."""
     slots_compared: int = 0
+    stopped: str = ""
+    """Why the recorder gave up; empty: it did not."""
     differences: list[Difference] = field(default_factory=list)
     violation: Violation | None = None
 
@@ -51,13 +56,25 @@ def rerun(recording: Recording, target: Target) -> Rerun:
     session = long_session(target, recording.header.config)
     found = Rerun()
     try:
-        for _, line in recording.lines():
+        for place, line in recording.lines():
+            found.stopped = line.reason or found.stopped
+            _check_tokens(line, place)
             for operation in _operations(session, line):
                 _apply(session, operation, line, found)
     except Violation as violation:
         found.violation = violation
     found.slots_compared = session.shadow.compared
     return found
+
+
+def _check_tokens(line: Line, place: Place) -> None:
+    """Ask no target for what it need not take. Raises UsageError."""
+    wide = next((token for token in unpack(line.tokens) if not -_WIDEST <= token < _WIDEST), None)
+    if wide is not None:
+        raise UsageError(
+            f"{place} has the token {wide}, and targets take ids of 32 bits",
+            "without --target it is judged as it was recorded",
+        )
 
 
 def _operations(session: Session, line: Line) -> Iterator[ops.Operation]:

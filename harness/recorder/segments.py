@@ -21,7 +21,7 @@ class Segments:
     def __init__(self, directory: Path, stem: str, limit: int) -> None:
         """`limit`: bytes that all files together may take. Raises OSError."""
         self._directory, self._stem = directory, stem
-        self._limit = max(limit // KEPT, 1)
+        self._share = self._most = max(limit // KEPT, 1)
         self._file, self._size = -1, 0
         self.number = 0
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,21 +33,31 @@ class Segments:
     @property
     def full(self) -> bool:
         """Tell whether the next line belongs into the next file."""
-        return self._size >= self._limit
+        return self._size >= self._most
 
-    def begin(self, header: bytes) -> None:
-        """Open the next file, and drop the oldest. Raises OSError."""
-        self.close()
-        self.number += 1
+    def begin(self, opening: bytes) -> None:
+        """Drop the oldest file and go on in the next, which begins with some lines.
+
+        It takes at least as much again: however small the limit is, most of what is written is
+        news. Raises OSError; the file before is then still open, for the reason to be written.
+        """
+        self.path(self.number + 1 - KEPT).unlink(missing_ok=True)
+        path = self.path(self.number + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._file, self._size = os.open(self.path(self.number), flags, 0o600), 0
-        self.write(header)
-        self.path(self.number - KEPT).unlink(missing_ok=True)
+        file = os.open(path, flags, 0o600)
+        try:
+            _append(file, opening, 0)
+        except OSError:
+            os.close(file)
+            path.unlink()
+            raise
+        self.close()
+        self._file, self._size, self.number = file, len(opening), self.number + 1
+        self._most = max(self._share, 2 * len(opening))
 
     def write(self, line: bytes) -> None:
         """Append a line. Raises OSError, also if the disk took only a part of it."""
-        if os.write(self._file, line) != len(line):
-            raise OSError(f"the disk took a part of {len(line)} bytes")
+        _append(self._file, line, self._size)
         self._size += len(line)
 
     def close(self) -> None:
@@ -55,3 +65,11 @@ class Segments:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _append(file: int, data: bytes, size: int) -> None:
+    """Append to a file of `size` bytes all of `data`, or nothing: what follows begins a line."""
+    taken = os.write(file, data)
+    if taken != len(data):
+        os.ftruncate(file, size)
+        raise OSError(f"the disk took {taken} of {len(data)} bytes")

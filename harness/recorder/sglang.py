@@ -262,7 +262,10 @@ def _reset(original: Any) -> Callable[..., None]:
         original(self)
         journal = journal_of(self)
         if journal is not None:
-            later: Later = getattr(self, _LATER)
-            later.add(None, lambda _: journal.guard(lambda to: to.reset(done=True)))
+            journal.guard(_forgot, self)
 
     return reset
+
+
+def _forgot(journal: Journal, cache: Any) -> None:
+    getattr(cache, _LATER).add(None, lambda _: journal.guard(lambda to: to.reset(done=True)))

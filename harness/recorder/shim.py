@@ -44,7 +44,11 @@ def settings_from(environment: Mapping[str, str]) -> Settings | None:
 
 def start(environment: Mapping[str, str] = os.environ) -> None:
     """Hook what is imported already, and what will be. Also the entry point of vLLM's plugins."""
-    settings = settings_from(environment)
+    try:
+        settings = settings_from(environment)
+    except ValueError as error:  # a plugin that raises would keep the engine down
+        log.warning("kvproof record: not recording: %s or %s is wrong: %s", LIMIT, KEY, error)
+        return
     if settings is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     for name in HOOKS:

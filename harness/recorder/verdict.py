@@ -13,7 +13,7 @@ from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
 from kvproof.harness.recorder.story import Story, Told
 from kvproof.harness.session import Session
-from kvproof.harness.shadow import Writer
+from kvproof.harness.shadow import SLOT_BYTES, Writer
 from kvproof.harness.situations import Situations
 from kvproof.harness.target import (
     Completed,
@@ -26,7 +26,7 @@ from kvproof.harness.target import (
     Target,
     TargetConfig,
 )
-from kvproof.harness.violation import Violation
+from kvproof.harness.violation import INVARIANT, Violation
 
 _HISTORY = 256
 """Operations after which a session forgets what only the telling of a failure needs."""
@@ -124,8 +124,18 @@ class _NoSituations(Situations):
 
 
 def long_session(target: Target, config: TargetConfig) -> Session:
-    """Return a session for a history of any length: it asks the target for no counts."""
-    session = Session(target, config, audited=False)
+    """Return a session for a history of any length: it asks the target for no counts.
+
+    Raises UsageError if the pool is too large for this machine.
+    """
+    try:
+        session = Session(target, config, audited=False)
+    except MemoryError as error:
+        slots = config.num_blocks * config.block_size
+        raise UsageError(
+            f"judging a pool of {slots:,} tokens needs {slots * SLOT_BYTES:,} bytes of memory",
+            "copy the recording to a machine that has them",
+        ) from error
     session.situations = _NoSituations(session)
     return session
 
@@ -147,17 +157,17 @@ class _Judge:
         self._size = header.block_size
         self._step = 0
         self._trusting = recording.dropped > 0
-        self._fenced = False
+        self._known: set[int] = set()
+        """Blocks that were handed out or forgotten since: others are what the engine says."""
+        self._fenced = self._trusting
         """Blocks may be on their way back or in a transfer: who holds them cannot be seen."""
         self._names: dict[str, str] = {}
-        self._place = Place(recording.paths[0], 1)
         self._story = Story(self._session) if tell else None
         self.judged = Judged(header)
 
     def run(self) -> Judged:
         judged, session = self.judged, self._session
         for place, line in self._recording.lines():
-            self._place = place
             try:
                 self._apply(line)
             except Violation as violation:
@@ -183,13 +193,7 @@ class _Judge:
             getattr(self, f"_{line.op}")(line)
 
     def _live(self, line: Line) -> Live:
-        live = self._session.live.get(f"r{line.n}")
-        if live is None:
-            raise UsageError(
-                f"{self._place} is about request {line.n}, which no line before it admits",
-                "the files of a recording belong together, as they were written",
-            )
-        return live
+        return self._session.live[f"r{line.n}"]
 
     # --- lines ---
 
@@ -198,8 +202,7 @@ class _Judge:
         if line.loaded:  # what is being loaded is found by others only when it has come
             self._fenced = True
             self._cap(line)
-        if self._trusting:
-            self._trust(request, table, line.hit // self._size * self._size)
+        self._trust(request, table, line.hit // self._size * self._size, cached=True)
         told = self._story.before(line, request) if self._story else None
         self.judged.requests += 1
         self.judged.tokens += len(request.tokens)
@@ -223,6 +226,7 @@ class _Judge:
 
     def _evicts(self, fresh: Table) -> None:
         cached = self._session.ledger.cached
+        self._known.update(fresh)
         self.judged.happened["evicted block"] += sum(block in cached for block in fresh)
 
     def _scheduled(self, hit: int, start: int, stop: int, table: Table) -> Scheduled:
@@ -232,6 +236,7 @@ class _Judge:
     def _table(self, line: Line) -> None:
         """Blocks were put in place of equal ones: the request reads those now."""
         live, blocks = self._live(line), unpack(line.blocks or "i")
+        self._trust(live.request, blocks, live.computed // self._size * self._size, cached=True)
         live.groups = live.tables = (blocks + live.groups[0][len(blocks) :],)
         self._session.judge.read(live, live.computed)
 
@@ -247,11 +252,14 @@ class _Judge:
         if self._fenced and not line.done:
             return
         self.judged.happened["reset"] += line.done
+        self._trusting &= not line.done  # nothing that was cached before may be hit
         self._target.answer = Released() if line.done else Refused("busy")
         self._session.apply(ops.Reset())
 
     def _evict(self, line: Line) -> None:
-        for block in unpack(line.blocks or "i"):
+        blocks = unpack(line.blocks or "i")
+        self._known.update(blocks)
+        for block in blocks:
             self._session.ledger.drop(block)
 
     def _cap(self, _: Line) -> None:
@@ -270,19 +278,33 @@ class _Judge:
         live.groups = live.tables = (table,)
         live.computed = live.hit = line.stop
         live.prompt, live.stored = len(request.tokens), line.stop // self._size * self._size
-        self._trust(request, table, line.stop)
+        session.check(
+            "last_token_is_computed",
+            INVARIANT,
+            0 <= line.stop <= live.prompt,
+            lambda: f"request {request.id} of {live.prompt} tokens is computed up to {line.stop}",
+        )
+        session.judge.slots(live, 0, 0, line.stop)
+        self._trust(request, table, line.stop, cached=request.store)
         session.live[request.id] = live
 
-    def _trust(self, request: Request, table: Table, stop: int) -> None:
-        """Take what an engine has in blocks that nobody was seen computing for what it says."""
+    def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
+        """Take what an engine has in blocks that nobody was seen filling for what it says.
+
+        `cached`: the whole ones can be hit. A block outside the pool is judged later.
+        """
+        if not self._trusting:
+            return
         session, size, prints = self._session, self._size, self._session.prints(request)
+        stop = min(stop, len(prints), len(table) * size)
         for index in range(-(-stop // size)):
-            start, end = index * size, min(stop, (index + 1) * size)
-            if index >= len(table) or session.shadow.writer_of_block(table[index]) is not None:
+            block, start, end = table[index], index * size, min(stop, (index + 1) * size)
+            if block in self._known or not 0 <= block < session.config.num_blocks:
                 continue
-            slots = session.shadow.slots(table, start, end)
-            writer = Writer(replace(request, tokens=request.tokens[:end]), session.epoch, 0)
-            session.shadow.write(slots, start, prints[start:end], writer)
-            if end == (index + 1) * size and request.store and session.config.prefix_caching:
-                session.ledger.store(table[index], prints, index)
-            self.judged.trusted += 1
+            if session.shadow.writer_of_block(block) is None:
+                slots = session.shadow.slots(table, start, end)
+                writer = Writer(replace(request, tokens=request.tokens[:end]), session.epoch, 0)
+                session.shadow.write(slots, start, prints[start:end], writer)
+                self.judged.trusted += 1
+            if cached and end == (index + 1) * size and session.config.prefix_caching:
+                session.ledger.store(block, prints, index)

@@ -89,7 +89,7 @@ def _allocate(original: Any) -> Callable[..., Any]:
         if journal is not None and blocks is not None and journal.active:
             try:  # as `Journal.guard`, without its price: this is called for every token
                 _allocated(journal, self, request, num_new_tokens, args, kwargs, blocks)
-            except Exception as error:  # noqa: BLE001 - the engine must not notice
+            except BaseException as error:  # noqa: BLE001 - the engine must not notice
                 journal.fail(error)
         return blocks
 

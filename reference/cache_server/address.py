@@ -46,6 +46,11 @@ def parse(text: str) -> Address:
     )
 
 
+def is_ipv6(text: str) -> bool:
+    """Tell whether ZeroMQ has to be told that an address is one of IPv6."""
+    return text.startswith("tcp://[")
+
+
 def _is_loopback(text: str) -> bool:
     try:
         parts = urlsplit(text)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from kvproof.reference.cache_server.messages import Process, Welcome
 from kvproof.reference.cache_server.process import same_host, started, this_process
+from kvproof.reference.stores.object_store import StoreUnavailable
 
 _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE, which the module mmap does not know yet; Linux 5.14."""
 
 
-class ArenaError(RuntimeError):
+class ArenaError(StoreUnavailable, RuntimeError):
     """The memory of a server cannot be reached from here, or cannot be had."""
 
 

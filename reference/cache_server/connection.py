@@ -15,6 +15,7 @@ import msgspec
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.arena import ArenaLost
 from kvproof.reference.cache_server.process import this_process
+from kvproof.reference.stores.object_store import StoreUnavailable
 
 if TYPE_CHECKING:
     from kvproof.reference.cache_server.link import Link
@@ -23,11 +24,11 @@ FIRST_WAIT = 0.25
 """Seconds until a call is repeated; twice as long each time."""
 
 
-class CacheServerGone(ConnectionError):
+class CacheServerGone(StoreUnavailable, ConnectionError):
     """No server answers; what to do is in the message."""
 
 
-class CacheServerRefused(RuntimeError):
+class CacheServerRefused(StoreUnavailable, RuntimeError):
     """The server answered, and did nothing; `reason` is one of `messages.Reason`."""
 
     def __init__(self, address: str, refused: m.Refused) -> None:

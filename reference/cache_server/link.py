@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kvproof.reference.cache_server import arena
+from kvproof.reference.cache_server.address import AddressError, is_ipv6
 from kvproof.reference.cache_server.messages import Welcome
 
 try:
@@ -40,6 +41,7 @@ class ZmqLink:
     """One socket, made anew at each reconnection."""
 
     def __init__(self, address: str) -> None:
+        """Raises AddressError for what no socket connects to."""
         self.address = address
         self._context = zmq.Context()
         self._socket = self._connected()
@@ -49,7 +51,16 @@ class ZmqLink:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 16)
         socket.setsockopt(zmq.RECONNECT_IVL, 20)
-        socket.connect(self.address)
+        socket.setsockopt(zmq.IPV6, is_ipv6(self.address))
+        try:
+            socket.connect(self.address)
+        except zmq.ZMQError as error:
+            socket.close()
+            self._context.term()
+            raise AddressError(
+                f"address {self.address!r} cannot be used: {error.strerror}; it must be like "
+                "ipc:///run/kvproof/cache.sock or tcp://127.0.0.1:7070"
+            ) from error
         return socket
 
     def send(self, frame: bytes) -> None:

@@ -53,7 +53,8 @@ class Reservation:
         """Publish what was written, all by default, and give the rest back (G7).
 
         All copies into the views are done when this is called. Returns the objects that are
-        there now. Raises BufferError, and commits nothing, while an array over a view is alive.
+        there now. Raises BufferError, and commits nothing, while an array over a view is alive;
+        after CacheServerGone nobody knows whether it was committed, and nothing stays reserved.
         """
         if self._batch not in self._session.open:
             return self.stored
@@ -62,7 +63,11 @@ class Reservation:
         self.let_go()
         position = {key: at for at, key in enumerate(self._keys)}
         request = m.Commit(self._batch, [position[key] for key in keys], sums)
-        reply = self._connection.call(request, session=self._session)
+        try:
+            reply = self._connection.call(request, session=self._session)
+        except BaseException:  # it may never have left: nobody else would give the bytes back
+            self._connection.give_back(self._session, m.Abort(self._batch))
+            raise
         if isinstance(reply, m.Flags):
             there = zip(self._keys, reply.flags, strict=True)
             self.stored = frozenset(key for key, flag in there if flag)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from kvproof.reference.cache_server import messages as m
-from kvproof.reference.cache_server.address import Address, AddressError, Claim
+from kvproof.reference.cache_server.address import Address, AddressError, Claim, is_ipv6
 from kvproof.reference.cache_server.arena import Arena
 from kvproof.reference.cache_server.core import CacheServer, Settings
 from kvproof.reference.cache_server.process import Deaths, this_process
@@ -123,6 +124,7 @@ def _bind(socket: zmq.Socket[bytes], address: Address) -> str:
     socket.setsockopt(zmq.MAXMSGSIZE, HARD_LIMIT)
     socket.setsockopt(zmq.RCVHWM, WAITING)
     socket.setsockopt(zmq.SNDHWM, WAITING)
+    socket.setsockopt(zmq.IPV6, is_ipv6(address.url))
     before = os.umask(0o077)  # the socket's file is for its owner only
     try:
         socket.bind(address.url)
@@ -135,5 +137,5 @@ def _bind(socket: zmq.Socket[bytes], address: Address) -> str:
 
 def _peer(frame: zmq.Frame) -> int | None:
     """Return the process id of the sender as the kernel knows it: `:user:group:process`."""
-    known = str(frame.get("Peer-Address"))
-    return int(known.rpartition(":")[2]) if known.startswith(":") else None
+    known = re.fullmatch(r":\d+:\d+:(\d+)", str(frame.get("Peer-Address")))
+    return int(known[1]) if known else None  # else the address of a host

@@ -59,8 +59,9 @@ class Images:
             raise MissingImage("this model takes no images")
         if grid is None and hasattr(self._core, "get_rope_index"):
             raise MissingImage("images of this model differ in size: the grid of patches is needed")
-        grid = None if grid is None else grid.to(self._device)
-        self._pixels[content] = Pixels(values.to(self._device), grid)
+        if content not in self._pixels:
+            grid = None if grid is None else grid.to(self._device)
+            self._pixels[content] = Pixels(values.to(self._device), grid)
         self._shown[content] += 1
 
     def drop(self, content: str) -> None:

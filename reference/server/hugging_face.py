@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from kvproof.reference.model_runner.loading import Loaded
 from kvproof.reference.model_runner.page_map import page_map
 from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode
 from kvproof.reference.model_runner.specs import probe
-from kvproof.reference.server.hugging_face_images import Picture, opened, picture, spans_of
+from kvproof.reference.server.hugging_face_images import opened, picture, spans_of
 from kvproof.reference.server.hugging_face_sampling import choose, score, seeded
 from kvproof.reference.server.language import (
     Abilities,
@@ -78,9 +77,8 @@ class HuggingFaceText:
         self._prompts: dict[str, tuple[int, ...]] = {}
         """Of requests that wish to know the scores of their prompts."""
         self._prompt_scores: dict[str, dict[int, Score]] = {}
-        self._shown: dict[str, tuple[Picture, ...]] = {}
-        self._pictures: Counter[str] = Counter()
-        """Content -> requests under way that show it."""
+        self._shown: dict[str, list[str]] = {}
+        """Request -> the contents of its pictures that the model was given."""
 
     # --- text ---
 
@@ -148,11 +146,10 @@ class HuggingFaceText:
             self._prompt_scores[request_id] = {}
             self.model.on_logits = self._hear
         if isinstance(prepared.media, tuple):
-            self._shown[request_id] = prepared.media
+            shown = self._shown[request_id] = []
             for each in prepared.media:
-                self._pictures[each.content] += 1
-                if self._pictures[each.content] == 1:
-                    self.model.images.add(each.content, each.values, each.grid)
+                self.model.images.add(each.content, each.values, each.grid)
+                shown.append(each.content)  # now `end` has to take it back
 
     def _check_placeholders(self, prepared: Prepared) -> None:
         """Refuse placeholders of nothing, which a text may spell and token ids may hold."""
@@ -198,11 +195,8 @@ class HuggingFaceText:
             kept.pop(request_id, None)
         if not self._prompts:
             self.model.on_logits = None
-        for each in self._shown.pop(request_id, ()):
-            self._pictures[each.content] -= 1
-            if not self._pictures[each.content]:
-                del self._pictures[each.content]
-                self.model.images.drop(each.content)
+        for content in self._shown.pop(request_id, ()):
+            self.model.images.drop(content)
 
 
 class _NoText:

@@ -13,15 +13,18 @@ from kvproof.reference.cache_manager import CacheManager
 from kvproof.reference.observed import Observed
 from kvproof.reference.prometheus import CacheCollector
 from kvproof.reference.server.service import Service
+from kvproof.reference.tiers.metrics import TierCollector
 
 
 def make_registry(service: Service) -> CollectorRegistry:
-    """Return a registry that reads everything when it is asked; observes the engine's cache."""
+    """Return a registry of cache, tiers and server, read when asked; observes the cache."""
     observed = Observed(service.engine.scheduler.cache)
     service.engine.scheduler.cache = cast("CacheManager", observed)  # it answers like one
     registry = CollectorRegistry()
     registry.register(CacheCollector(observed))
     registry.register(ServerCollector(service))
+    if service.engine.tiers is not None:
+        registry.register(TierCollector(service.engine.tiers))
     ProcessCollector(registry=registry)
     return registry
 

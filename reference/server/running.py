@@ -21,7 +21,7 @@ _BACKLOG = 2048
 
 
 def listen(config: ServerConfig) -> socket.socket:
-    """Bind the address. Raises ConfigError if that is not possible."""
+    """Take the address. Raises ConfigError if that is not possible."""
     try:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -33,6 +33,7 @@ def listen(config: ServerConfig) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(address)
+        bound.listen(_BACKLOG)  # or another server could still bind the same address
     except OSError as error:
         bound.close()
         raise _unusable(config, error) from None

@@ -15,6 +15,10 @@ Bytes: TypeAlias = bytes | bytearray | memoryview
 KEY_BYTES = 32
 
 
+class StoreUnavailable(Exception):
+    """A store is elsewhere and could not be asked, or would not answer; the message says why."""
+
+
 class StoreStatus(NamedTuple):
     """What is resident; sizes in bytes of payload."""
 
@@ -52,7 +56,10 @@ class Lease:
 
 
 class ObjectStore(Protocol):
-    """All-or-nothing per object (G7): an object is whole under its key, or not there."""
+    """All-or-nothing per object (G7): an object is whole under its key, or not there.
+
+    Where a store is another process, every call may raise StoreUnavailable.
+    """
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """Keep copies of objects; returns the keys that are resident now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -34,7 +35,7 @@ def read_size(value: object, name: str = "host_tier", *, example: object = "4GiB
     known = found is not None and found[2] in UNITS
     require(known, name, value, _RULE, example)
     assert found is not None
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(Fraction(found[1]) * UNITS[found[2]])
 
 
 def read_disk(value: object) -> DiskPlace | None:

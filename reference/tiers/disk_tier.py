@@ -9,6 +9,7 @@ disk is a failure of a request: it is counted and logged, and the object is not 
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from kvproof.reference.tiers.files import Files
 LOG = logging.getLogger("kvproof.reference.tiers.tiers")
 TEMPORARY = ".tmp"
 """Ends the name of a file that is being written."""
+SHORT_OF = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""What a read may fail for that says nothing about the file."""
 
 
 class _File:
@@ -62,6 +65,8 @@ class DiskTier:
         """Least recently used first."""
         self.used = 0
         """Bytes of all files that may be there, those included that could not be removed."""
+        self._left: dict[str, int] = {}
+        """Files that could not be removed, and their bytes."""
         self.counts = TierCounts()
         self._scan()
 
@@ -120,19 +125,11 @@ class DiskTier:
             self.files.rename(name + TEMPORARY, name)
         except OSError as error:
             self._failed("write", name, error)
-            self._discard(name + TEMPORARY, size)
+            self._remove(name + TEMPORARY, size, sure=False)
             return False
+        for written in (name, name + TEMPORARY):
+            self.used -= self._left.pop(written, 0)
         return True
-
-    def _discard(self, name: str, size: int) -> None:
-        """Remove what a failed write may have left."""
-        try:
-            self.files.remove(name)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self.used += size
-            self._failed("remove", name, error)
 
     def _make_room(self, size: int, call: Iterable[bytes]) -> bool:
         """Evict the least recently used, but none that is read and none of the call."""
@@ -159,13 +156,18 @@ class DiskTier:
             self.used -= file.size
         self._remove(key.hex(), file.size)
 
-    def _remove(self, name: str, size: int) -> None:
+    def _remove(self, name: str, size: int, *, sure: bool = True) -> None:
+        """Remove a file that is surely there, or that a failed write may have left."""
+        before, left = self._left.pop(name, 0), 0
         try:
             self.files.remove(name)
+        except FileNotFoundError as error:
+            if sure:
+                self._failed("remove", name, error)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self.used += size
+            left = self._left[name] = size
             self._failed("remove", name, error)
+        self.used += left - before
 
     # --- reading ---
 
@@ -185,17 +187,15 @@ class DiskTier:
         return DiskLease(self, [views.get(key) for key in keys], pinned)
 
     def _view(self, key: bytes) -> memoryview | None:
-        name = key.hex()
+        payload, innocent, why = None, False, "it is not whole"
         try:
-            payload = payload_of(key, self.files.view(name))
-        except (OSError, ValueError) as error:
-            self._failed("read", name, error)
-            payload = None
-        else:
-            if payload is None:
-                self._failed("use", name, "it is not whole")
+            payload = payload_of(key, self.files.view(key.hex()))
+        except (OSError, MemoryError) as error:
+            innocent, why = isinstance(error, MemoryError) or error.errno in SHORT_OF, str(error)
         if payload is None:
-            self._forget(key)
+            self._failed("read", key.hex(), why)
+            if not innocent:
+                self._forget(key)
             return None
         self.counts.hits += 1
         self.counts.read_bytes += payload.nbytes

@@ -56,6 +56,12 @@ class TierCollector(Collector):
             "Requests that did not wait for their objects any longer",
             value=self._tiers.abandoned,
         )
+        if self._tiers.remote is not None:
+            yield CounterMetricFamily(
+                "kvproof_tier_remote_failures",
+                "Calls that ended without the remote store",
+                value=self._tiers.remote.failures,
+            )
 
     def _levels(self) -> dict[str, HostTier | DiskTier]:
         host, disk = self._tiers.host, self._tiers.disk

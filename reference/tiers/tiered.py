@@ -41,6 +41,7 @@ class TieredManager(CacheManager):
         """See `CacheManager.admit`; refused with `loading` while objects are on their way."""
         request = Live(request_id, tokens, namespace, spans, self.config.layout.unit)
         request.access = access
+        self.check_admission(request, compute)  # before anything is brought back
         sources = self.tiers.prepare(request, compute)
         if isinstance(sources, Refusal):
             return sources

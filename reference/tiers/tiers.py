@@ -27,6 +27,7 @@ from kvproof.reference.tiers.disk_tier import LOG, DiskTier
 from kvproof.reference.tiers.fetch import Direct, Source
 from kvproof.reference.tiers.files import Folder
 from kvproof.reference.tiers.host_tier import HostTier
+from kvproof.reference.tiers.lenient import Lenient
 from kvproof.reference.tiers.load import Loader
 from kvproof.reference.tiers.nodes import Inventory, Leaving, NodeKeys
 from kvproof.reference.tiers.object_key import EXPERTS, ObjectKeys
@@ -67,7 +68,8 @@ class Tiers:
         self._folder = Folder(place.path) if place else None
         self.disk = DiskTier(self._folder, place.size) if place and self._folder else None
         check_remote(remote, weights=config.weights)
-        below = {DISK: self.disk, REMOTE: remote}
+        self.remote = Lenient(remote) if remote is not None else None
+        below = {DISK: self.disk, REMOTE: self.remote}
         self.host = HostTier(
             read_size(config.host_tier),
             below={name: store for name, store in below.items() if store is not None},
@@ -124,7 +126,7 @@ class Tiers:
         """
         if self._aside or not request.access.read:
             return {}
-        waiting = self._waiting.get(request.id) or self._wait(request)
+        waiting = self._wait(request)
         while waiting.polls <= self.patience:
             waiting.look_again()
             plan = self._planner.plan(request, waiting.links, self._keys.key, waiting)
@@ -134,11 +136,12 @@ class Tiers:
                 self._loader.load(request, plan, self._mover, waiting.views)
                 return self._sources(plan, waiting.places)
             waiting.ask(plan.needs)
-            failed = waiting.poll(self._size)
-            if failed is None and waiting.polls <= self.patience:
+            useless = waiting.poll(self._size)
+            if useless is None and waiting.polls <= self.patience:
                 return Refusal(LOADING, len(plan.needs), len(waiting.views))
-            self.abandoned += failed is None
-            self.host.drop(failed or ())
+            self.abandoned += useless is None
+            if useless:
+                self.host.drop(useless)
         waiting.release()
         return {}
 
@@ -160,13 +163,16 @@ class Tiers:
             self._aside = False
 
     def _wait(self, request: Live) -> Waiting:
-        waiting = self._waiting[request.id] = self._asking(request)
+        waiting = self._waiting.get(request.id)
+        if waiting is None or not waiting.concerns(request):
+            self.forget(request.id)
+            waiting = self._waiting[request.id] = self._asking(request)
         return waiting
 
     def _asking(self, request: Live) -> Waiting:
         units = (request.prompt - 1) // self._residency.unit
         links = self._keys.chain(request.namespace, request.tokens, request.segments, units)
-        return Waiting(self.source, links, far=REMOTE in self.host.below.stores)
+        return Waiting(self.source, request, links, far=REMOTE in self.host.below.stores)
 
     def _size(self, part: str) -> int:
         experts = self._residency.experts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvproof.reference.requests import Live
 from kvproof.reference.stores.object_store import Lease
 from kvproof.reference.tiers.fetch import Fetch, Source
 from kvproof.reference.tiers.plan import Need
@@ -12,8 +13,9 @@ from kvproof.reference.tiers.plan import Need
 class Waiting:
     """What one request has got from the tiers so far; it holds leases until `release`."""
 
-    def __init__(self, source: Source, links: list[bytes], *, far: bool) -> None:
+    def __init__(self, source: Source, request: Live, links: list[bytes], *, far: bool) -> None:
         self.links, self.far = links, far
+        self._request = request
         self.views: dict[bytes, memoryview] = {}
         self.places: dict[bytes, str | None] = {}
         """Where each object was found when it was asked for (V1)."""
@@ -31,6 +33,13 @@ class Waiting:
     def loading(self) -> bool:
         """Tell whether something is on its way."""
         return self._fetch is not None
+
+    def concerns(self, request: Live) -> bool:
+        """Tell whether a request is the one that waits, and not another of its name (H3)."""
+        asked = self._request
+        return (asked.tokens, asked.namespace, asked.segments) == (
+            request.tokens, request.namespace, request.segments,
+        )  # fmt: skip
 
     def expect(self, keys: list[bytes]) -> None:
         """Ask for many objects at once."""
@@ -61,9 +70,10 @@ class Waiting:
             self._fetch = self._source.fetch(keys)
 
     def poll(self, size: Callable[[str], int]) -> list[bytes] | None:
-        """Take in what has come; returns the keys of what has not, None if it still may.
+        """Take in what has come; returns the keys of what is useless, None: all may still come.
 
-        An object of another size than `size` tells of its part has not come.
+        That is an object of another size than `size` tells of its part. What merely has not come
+        may be good for others (H6).
         """
         lease = self._fetch.poll() if self._fetch is not None else None
         if lease is None:
@@ -71,12 +81,14 @@ class Waiting:
             return None
         self._fetch = None
         self._leases.append(lease)
-        came = zip(self._asked, lease.views, strict=True)
-        views = {n.key: v for n, v in came if v is not None and v.nbytes == size(n.part)}
-        self.views |= views
-        failed = [need.key for need in self._asked if need.key not in views]
-        self.failed.update(failed)
-        return failed
+        useless = []
+        for need, view in zip(self._asked, lease.views, strict=True):
+            if view is not None and view.nbytes == size(need.part):
+                self.views[need.key] = view
+                continue
+            self.failed.add(need.key)
+            useless += [need.key] if view is not None else []
+        return useless
 
     def release(self) -> None:
         """Let everything go; idempotent."""

@@ -186,6 +186,11 @@ def _check(index: int, geometry: Geometry, tokens: int) -> None:
     counts = (geometry.heads, geometry.width, geometry.kv, geometry.block, geometry.rows, tokens)
     if min(counts) < 1 or not geometry.names:
         raise LayoutError(f"group {index} has a size below 1: {geometry}, chunks of {tokens}")
+    if geometry.kind in ("window", "chunk") and geometry.size < 1:
+        raise LayoutError(
+            f"group {index} ({geometry.names[0]}) has a {geometry.kind} of {geometry.size} tokens; "
+            "give its size, at least 1, or a chunk would hold nothing of it"
+        )
     if tokens % geometry.block:
         raise LayoutError(
             f"chunks of {tokens} tokens are no whole number of blocks of {geometry.block} tokens, "

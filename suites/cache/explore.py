@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import ClassVar
 
 from hypothesis import settings
@@ -18,7 +19,14 @@ from kvproof.harness.violation import Violation
 from kvproof.suites import expected_failures
 from kvproof.suites.cache.machine import CacheMachine
 from kvproof.suites.cache.themes import Theme, themes
-from kvproof.suites.exploration import Counts, Exploration, Watch, drive_all, without_needless
+from kvproof.suites.exploration import (
+    Counts,
+    Exploration,
+    Watch,
+    cut_down,
+    drive_all,
+    without_needless,
+)
 from kvproof.suites.property import Level
 
 
@@ -64,6 +72,7 @@ def explore(
     progress: Callable[[int], None] = lambda _: None,
     tolerate: Collection[str] = (),
     deadline: float = math.inf,
+    claim: Callable[[str], bool] = lambda _: True,
 ) -> Exploration:
     """Drive `handle` through random histories until the budget is spent or a property fails.
 
@@ -71,13 +80,11 @@ def explore(
     `Watch`. Errors of the harness are raised, Ctrl-C is not: what it cut short may hold a
     violation.
     """
-    watch = Watch(_size, tolerate, deadline, progress)
+    watch = Watch(_size, tolerate, deadline, progress, claim)
     watch.confined = expected_failures.confined(handle.profile)
     machines = [_machine(handle, theme, watch) for theme in themes(handle.profile, level)]
     seen = drive_all(machines, watch, budget, seed=seed)
-    if seen.violation and not seen.interrupted:
-        seen.violation = minimise(handle, seen.violation)
-    return seen
+    return cut_down(seen, partial(minimise, handle))
 
 
 def _machine(handle: Handle, theme: Theme, watch: Watch) -> type[WatchedMachine]:
@@ -92,9 +99,8 @@ def minimise(handle: Handle, violation: Violation) -> Violation:
     config = violation.session.config
 
     def again(operations: list[Operation]) -> Violation | None:
-        session = Session(handle.create(config), config)
         try:
-            play(session, operations)
+            play(Session(handle.create(config), config), operations)
         except Violation as found:
             return found
         except TargetDied:

@@ -124,7 +124,7 @@ CORE = (
     Property(
         "what_can_never_fit_is_refused_at_arrival",
         ("B8",),
-        "a request larger than the pool is refused when it arrives",
+        "a request larger than the pool, and no other, is refused for good when it arrives",
     ),
     Property(
         "kernel_tables_address_their_blocks",
@@ -134,7 +134,7 @@ CORE = (
     Property(
         "batch_rows_are_the_tables",
         ("K3",),
-        "the rows of a padded batch begin with the requests' own pages",
+        "the rows of a padded batch have one width and begin with the requests' own pages",
         ("a batch with rows of unequal length",),
         needs="batch",
     ),

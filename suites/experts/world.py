@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,6 +52,7 @@ class ExpertsWorld:
         """Texts whose last unit has rows."""
         self.requests: dict[str, Request] = {}
         self.trimmed = False
+        """Rows were evicted in this epoch."""
         small = np.iinfo(self.form.dtype).max
         recorder.check(
             "expert_ids_are_small_integers",
@@ -158,8 +160,10 @@ class ExpertsWorld:
         if live is None:
             return None
         units = self._units(live.text[: live.history.length])
-        before = sum(len(node.units) for node in self.index.nodes())
+        sizes = {node: len(node.units) for node in self.index.nodes() if self._has_rows(node)}
         live.node = self.index.insert(units)
+        size = sizes.get(live.node)
+        self.recorder.saw("a node with rows grows", size and size < len(live.node.units))
         first = 0
         for node in live.path:
             last = first + len(node.units)
@@ -167,8 +171,6 @@ class ExpertsWorld:
             if start < last * self.unit:
                 self._fill(live, node, start // self.unit - first, start, last * self.unit)
             first = last
-        grown = sum(len(node.units) for node in self.index.nodes()) > before
-        self.recorder.saw("a node with rows grows", grown and self._rows_of(live.path[-1:]))
         return len(units)
 
     def _fill(self, live: Request, node: Node, first: int, start: int, stop: int) -> None:
@@ -199,8 +201,8 @@ class ExpertsWorld:
         for _ in range(min(count, len(leaf.units))):
             text = "".join(unit for node in leaf.path() for unit in node.units)
             self.recorder.saw("rows are evicted", text in self.known)
+            self.trimmed |= text in self.known
             self.known.discard(text)
-            self.trimmed = True
             self.index.trim(leaf)
         self.store.keep(leaf, len(leaf.units))
         return len(leaf.units)
@@ -212,6 +214,7 @@ class ExpertsWorld:
         self.store.clear()
         self.index = Index(self._split)
         self.known.clear()
+        self.trimmed = False
         self.recorder.check(
             "no_expert_rows_across_epochs",
             self.store.num_units == 0,
@@ -220,7 +223,8 @@ class ExpertsWorld:
         return "reset"
 
     def _split(self, node: Node, front: Node, count: int) -> None:
-        self.recorder.saw("a node with rows is split", self._rows_of([node, front]))
+        split = self._has_rows(front) or self._has_rows(node)
+        self.recorder.saw("a node with rows is split", split)
         self.store.move(node, front, count)
 
     # --- rows that do not fit ---
@@ -294,11 +298,14 @@ class ExpertsWorld:
 
     def _note_returned(self, live: Request, missing: set[int]) -> None:
         hit = live.history.hit
-        self.recorder.saw("rows are returned over a hit", hit and len(missing) < hit)
-        self.recorder.saw("rows are returned after an eviction", hit and self.trimmed)
+        returned = [p for p in range(live.history.length) if p not in missing]
+        over = any(p < hit for p in returned)
+        self.recorder.saw("rows are returned over a hit", over)
+        self.recorder.saw("rows are returned after an eviction", over and self.trimmed)
         self.recorder.saw("rows are missing in a hit", any(p < hit for p in missing))
         self.recorder.saw("rows are missing in a step", any(p >= hit for p in missing))
-        self.recorder.saw("rows of generated tokens are returned", "!" in live.text)
+        generated = any(live.text[p] == "!" for p in returned)
+        self.recorder.saw("rows of generated tokens are returned", generated)
 
     # --- the store ---
 
@@ -329,8 +336,11 @@ class ExpertsWorld:
             lambda: f"after {verb}, {count} units have rows, {len(self.known)} should",
         )
 
-    def _rows_of(self, path: list[Node]) -> bool:
-        return self.store.first_missing([(node, len(node.units)) for node in path]) > 0
+    def _has_rows(self, node: Node) -> bool:
+        """Tell whether a unit of a node has rows."""
+        above = "".join(unit for each in node.path()[:-1] for unit in each.units)
+        _, *ends = accumulate(node.units, initial=above)
+        return not self.known.isdisjoint(ends)
 
     def _units(self, text: str) -> list[str]:
         full = len(text) // self.unit * self.unit

@@ -6,7 +6,7 @@ of some length is told by the oracle of the part `hits`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
 from kvproof.reference.cache_manager import CacheManager
@@ -16,6 +16,8 @@ from kvproof.suites.hits.cases import Case, Group
 from kvproof.suites.hits.oracle import is_valid
 
 Tokens: TypeAlias = tuple[int, ...]
+Unit: TypeAlias = tuple[Tokens, tuple[Span, ...]]
+"""Its tokens, and the spans that begin in it."""
 
 
 class Prompt(NamedTuple):
@@ -57,17 +59,15 @@ class Found(NamedTuple):
     """For each class of windows and chunks."""
     checkpoints: tuple[int, ...]
     """In tokens."""
-    with_rows: int
-    """Leading units with expert rows."""
 
 
 def read(manager: CacheManager, prompt: Prompt, most: int) -> Found:
     """Compare a prompt of at most `most` units with every path of the index."""
-    units = list(_units(prompt, manager.config.layout.unit))[:most]
+    units = _units(prompt, manager.config.layout.unit)[:most]
     ends = [(_equal(node, units, prompt), node) for node in manager.trie.nodes()]
     best, end = max(ends, key=lambda found: found[0], default=(0, None))
     if end is None or not best:
-        return Found(0, ((),) * len(manager.residency.local), (), 0)
+        return Found(0, ((),) * len(manager.residency.local), ())
     unit = manager.config.layout.unit
     path = [node for node in end.path() if node.start < best and node.units][::-1]
     inside = [(node, min(node.units, best - node.start)) for node in path]
@@ -81,27 +81,35 @@ def read(manager: CacheManager, prompt: Prompt, most: int) -> Found:
         for mark, checkpoint in sorted((node.states or {}).items())
         if mark <= count and checkpoint.restorable
     )
-    rows = manager.experts.store.first_missing(inside) if manager.experts else 0
-    return Found(best, resident, checkpoints, rows)
+    return Found(best, resident, checkpoints)
 
 
-def _units(prompt: Prompt, unit: int) -> Iterator[tuple[Tokens, tuple[Span, ...]]]:
-    for first in range(0, len(prompt.tokens) // unit * unit, unit):
-        marks = tuple(span for span in prompt.spans if first <= span.start < first + unit)
-        yield prompt.tokens[first : first + unit], marks
+def _units(prompt: Prompt, unit: int) -> tuple[Unit, ...]:
+    return tuple(
+        (
+            prompt.tokens[first : first + unit],
+            tuple(span for span in prompt.spans if first <= span.start < first + unit),
+        )
+        for first in range(0, len(prompt.tokens) // unit * unit, unit)
+    )
 
 
-def _equal(node: Node, units: list[tuple[Tokens, tuple[Span, ...]]], prompt: Prompt) -> int:
+def _equal(node: Node, units: tuple[Unit, ...], prompt: Prompt) -> int:
     """Count the leading units that the path to the end of a node shares with a prompt."""
-    root, *path = [*node.path()][::-1]
-    if root.key != prompt.namespace:
+    namespace, there = _path(node)
+    if namespace != prompt.namespace:
         return 0
-    there = [_unit_of(step, inside) for step in path for inside in range(step.units)]
     same = [one == other for one, other in zip(there, units, strict=False)]
     return (*same, False).index(False)
 
 
-def _unit_of(node: Node, inside: int) -> tuple[Tokens, tuple[Span, ...]]:
+def _path(node: Node) -> tuple[object, tuple[Unit, ...]]:
+    """Return the namespace of a node, and the units from the root to its end."""
+    root, *path = [*node.path()][::-1]
+    return root.key, tuple(_unit_of(step, inside) for step in path for inside in range(step.units))
+
+
+def _unit_of(node: Node, inside: int) -> Unit:
     size = len(node.tokens) // node.units
     data = memoryview(bytes(node.tokens[inside * size : (inside + 1) * size])).cast("i")
     assert data.nbytes % TOKEN_BYTES == 0
@@ -109,13 +117,49 @@ def _unit_of(node: Node, inside: int) -> tuple[Tokens, tuple[Span, ...]]:
     return tuple(data), marks
 
 
+class RowsGiven:
+    """Which units have expert rows: those computed with rows and stored, until they go (R3).
+
+    A unit is named by its namespace and all units up to it.
+    """
+
+    def __init__(self, manager: CacheManager) -> None:
+        self._manager, self._unit = manager, manager.config.layout.unit
+        self._known: set[tuple[object, tuple[Unit, ...]]] = set()
+
+    def give(self, prompt: Prompt, start: int, stop: int) -> None:
+        """Tokens [start, stop) of a prompt came with rows; `start` is where a unit begins."""
+        units, first = _units(prompt, self._unit), start // self._unit + 1
+        names = [units[:end] for end in range(first, stop // self._unit + 1)]
+        self._known.update((prompt.namespace, name) for name in names)
+
+    def forget_evicted(self) -> None:
+        """What is not in the index has no rows; call it before more is stored."""
+        paths = [(node, *_path(node)) for node in self._manager.trie.nodes()]
+        self._known &= {
+            (namespace, there[:end])
+            for node, namespace, there in paths
+            for end in range(len(there) - node.units + 1, len(there) + 1)
+        }
+
+    def leading(self, prompt: Prompt) -> int:
+        """Count the leading units of a prompt that have rows, if they are in the index."""
+        units = _units(prompt, self._unit)
+        ends = range(1, len(units) + 1)
+        known = [(prompt.namespace, units[:end]) in self._known for end in ends]
+        return (*known, False).index(False)
+
+
 class Truth:
     """The longest hit of a prompt under some limits, by trying every length."""
 
-    def __init__(self, manager: CacheManager, records: list[Record], prompt: Prompt) -> None:
+    def __init__(
+        self, manager: CacheManager, records: list[Record], rows: RowsGiven, prompt: Prompt
+    ) -> None:
         self._layout, self._row_width = manager.config.layout, manager.residency.row_width
         self._unit, self._spans = self._layout.unit, prompt.spans
         self._required = manager.config.require_cached_experts
+        self._with_rows = rows.leading(prompt) * self._unit
         most = max(0, len(prompt.tokens) - 1)
         alike = [(common(prompt, one.prompt), one) for one in records]
         self.optimum = max((min(most, same, one.stop) for same, one in alike), default=0)
@@ -137,7 +181,7 @@ class Truth:
         inside = any(s.start < length < s.start + s.length for s in self._spans)
         drafts = any(group.draft for group in self._layout.groups)
         states = bool(self._layout.states)
-        missing = self._required and length > self._found.with_rows * self._unit
+        missing = self._required and length > self._with_rows
         barred = {
             "span": inside,
             "draft": drafts and length + self._unit > limit,

@@ -16,7 +16,7 @@ from kvproof.reference.explanation import LIMITS, Explanation
 from kvproof.reference.groups import GroupConfig
 from kvproof.reference.identity import Namespace, Span
 from kvproof.reference.requests import Admission, Refusal
-from kvproof.suites.explain.oracle import Prompt, Record, Truth
+from kvproof.suites.explain.oracle import Prompt, Record, RowsGiven, Truth
 from kvproof.suites.explain.properties import AFTER_RESET, LOST, SEVERAL, UNSTORED
 from kvproof.suites.part import Config, Recorder
 
@@ -32,8 +32,8 @@ class _Told(NamedTuple):
     prompt: Prompt
     lifted: dict[str, int]
     """Limit -> hit with it and every later one lifted."""
-    hit: int
-    """With every limit that the content decides."""
+    lookup: int
+    """What the manager says that a request would hit."""
     truth: Truth
 
 
@@ -59,8 +59,10 @@ class World:
         self.held: list[str] = []
         self._recorder = recorder
         self._records: list[Record] = []
+        self._rows = RowsGiven(manager)
+        self._hit = 0
         self._junction = 0
-        """Of the request being served (S8)."""
+        """Of the request being served (S8), as its hit."""
         self._forgotten: list[Prompt] = []
         self._unstored: list[Prompt] = []
 
@@ -134,7 +136,7 @@ class World:
             self.subject.end_step(step)
             return answer.reason
         self._judge(told, answer, self.subject.explain(name))
-        self._junction = self.manager.live[name].junction
+        self._hit, self._junction = answer.hit, self.manager.live[name].junction
         self.prompts.append((tokens, [*spans]))
         if cut == "release":
             self.subject.release(name)
@@ -206,9 +208,12 @@ class World:
         """
         count = answer.stop - answer.start
         experts = {name: np.zeros((count, 1, 1), np.int64)} if rows and count else {}
+        self._rows.forget_evicted()
         self.subject.end_step(step, accepted=accepted or {}, experts=experts)
         if store:
             stop = min(answer.stop, len(prompt.tokens))
+            if rows:
+                self._rows.give(prompt, self._hit, stop)
             self._records.append(Record(prompt, stop, wanted=False, saved=False))
             if answer.state is not None and not accepted:
                 saved = [tokens for tokens, _ in answer.state.saves]
@@ -246,8 +251,9 @@ class World:
             )
             for place, name in enumerate(names)
         }
-        hit = self.manager.lookup(tokens, namespace=namespace, spans=spans)
-        return _Told(prompt, lifted, hit, Truth(self.manager, self._records, prompt))
+        lookup = self.manager.lookup(tokens, namespace=namespace, spans=spans)
+        truth = Truth(self.manager, self._records, self._rows, prompt)
+        return _Told(prompt, lifted, lookup, truth)
 
     def _judge(self, told: _Told, answer: Admission, said: Explanation) -> None:
         truth, lost = told.truth, said.lost
@@ -261,20 +267,19 @@ class World:
             lambda: f"{dict(lost)} explain {truth.optimum} - {answer.hit} tokens: {said}",
         )
         for place, name in enumerate(LIMITS):
-            right = self._without(told, answer, list(LIMITS)[:place])
-            asked = told.hit if name == "access" else right
+            right = _without(told, answer, list(LIMITS)[:place])
+            asked = _content(told) if name == "access" else right
             self._recorder.check(
                 "lifting_a_limit_raises_the_hit",
                 said.hit_without(name) == right and told.lifted[name] == asked,
                 partial(_wrong, name, right, said, told),
             )
+        self._recorder.check(
+            "lifting_a_limit_raises_the_hit",
+            told.lookup == _content(told),
+            lambda: f"the content gives a hit of {_content(told)}, the manager says {told.lookup}",
+        )
         self._count(told.prompt, lost)
-
-    def _without(self, told: _Told, answer: Admission, applied: Order) -> int:
-        """Own pins are lifted by asking without being admitted, and access by asking at all."""
-        if "own_pins" not in applied:
-            return told.truth.hit(applied) if "experts" not in applied else told.hit
-        return answer.hit if answer.access.read else told.hit
 
     def _count(self, prompt: Prompt, lost: Any) -> None:
         for limit in lost:
@@ -282,6 +287,21 @@ class World:
         self._recorder.saw(SEVERAL, len(lost) > 2)
         self._recorder.saw(AFTER_RESET, prompt in self._forgotten)
         self._recorder.saw(UNSTORED, prompt in self._unstored)
+
+
+_CONTENT = list(LIMITS)[: list(LIMITS).index("own_pins")]
+"""Limits that the content decides."""
+
+
+def _content(told: _Told) -> int:
+    return told.truth.hit(_CONTENT)
+
+
+def _without(told: _Told, answer: Admission, applied: Order) -> int:
+    """Own pins are lifted by asking without being admitted, and access by asking at all."""
+    if "own_pins" not in applied:
+        return told.truth.hit(applied)
+    return answer.hit if answer.access.read else _content(told)
 
 
 def _wrong(name: str, right: int, said: Explanation, told: _Told) -> str:

@@ -69,7 +69,8 @@ class Judge:
         if kill and shadowed(fault) and not shadow:
             self._cases, self._seconds = 0, 0.0
             with shadow_alone():
-                shadow = self._first_kill(self._shadows(fault))
+                found = map(self._explore, self._shadows(fault))
+                shadow = next((each for each in found if each and each.oracle == SHADOW), None)
         ran = ", ".join(dict.fromkeys(each.suite.name for each in self._all(fault)))
         return judged(
             fault,

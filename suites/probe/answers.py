@@ -65,22 +65,56 @@ class Answer(NamedTuple):
         return f"{self.text[:60]!r} ({self.prompt} prompt tokens{told})"
 
 
+_FAILED = ("error", "abort")
+"""Reasons to finish that are given in the place of an answer."""
+_STRANGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading something else than is expected may raise."""
+
+
+def decoded(data: bytes) -> Any:
+    """Read JSON of a server. Raises ValueError, also where it nests too deep."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
 def read_answer(data: bytes) -> Answer:
     """Read the body of a completion or chat completion. Raises NoAnswer."""
-    try:
-        body = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise NoAnswer("malformed", f"no JSON: {shown(data)}") from None
+    body = _body(data)
     if isinstance(body, dict) and body.get("error"):
         raise NoAnswer("failed", f"an error under status 200: {error_text(data)}")
     try:
-        return _read(body)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        answer = _read(body)
+    except _STRANGE:
         raise NoAnswer("malformed", f"no completion: {shown(data)}") from None
+    if answer.finish in _FAILED:
+        told = f"finish_reason is {answer.finish!r}: {answer.text[:_MOST]}"
+        raise NoAnswer("failed", told)
+    return answer
+
+
+def check_event(data: bytes) -> None:
+    """Check an event of a stream. Raises NoAnswer."""
+    body = _body(data)
+    try:
+        choices = body.get("choices") or []
+        finished = [each.get("finish_reason") for each in choices]
+    except _STRANGE:
+        raise NoAnswer("malformed", f"no event of a completion: {shown(data)}") from None
+    if any(each in _FAILED for each in finished) or (body.get("error") and not choices):
+        raise NoAnswer("failed", f"an error in a stream: {error_text(data)}")
+
+
+def _body(data: bytes) -> Any:
+    try:
+        return decoded(data)
+    except ValueError:
+        raise NoAnswer("malformed", f"no JSON: {shown(data)}") from None
 
 
 def _read(body: Any) -> Answer:
-    choice, usage = body["choices"][0], body.get("usage") or {}
+    (choice,), usage = body["choices"], body.get("usage") or {}
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     text = _said(choice["message"]) if "message" in choice else choice["text"]
     if not isinstance(text, str | None):
@@ -90,9 +124,9 @@ def _read(body: Any) -> Answer:
         finish=str(choice.get("finish_reason") or ""),
         tokens=_tokens(choice.get("logprobs")),
         ids=tuple(map(int, choice.get("token_ids") or ())),
-        prompt=_count(usage.get("prompt_tokens")) or 0,
-        cached=_count(cached),
-        odd="" if cached is None or _count(cached) is not None else f"{cached!r}"[:_MOST],
+        prompt=whole(usage.get("prompt_tokens")) or 0,
+        cached=whole(cached),
+        odd="" if cached is None or whole(cached) is not None else f"{cached!r}"[:_MOST],
     )
 
 
@@ -102,7 +136,8 @@ def _said(message: Any) -> Any:
     return next((message[name] for name in names if message.get(name)), "")
 
 
-def _count(value: object) -> int | None:
+def whole(value: object) -> int | None:
+    """Return a whole number as it is; None for everything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -112,7 +147,7 @@ def _tokens(told: Any) -> tuple[Token, ...]:
         return ()
     if told.get("content"):
         return tuple(
-            Token(each["token"], float(each["logprob"]), _top_of_chat(each.get("top_logprobs")))
+            Token(*_entry(each["token"], each["logprob"]), _top_of_chat(each.get("top_logprobs")))
             for each in told["content"]
         )
     texts, values = told.get("tokens") or (), told.get("token_logprobs") or ()
@@ -120,20 +155,28 @@ def _tokens(told: Any) -> tuple[Token, ...]:
         return ()
     tops = told.get("top_logprobs") or [None] * len(texts)
     return tuple(
-        Token(text, float(value), tuple((top or {}).items()))
+        Token(*_entry(text, value), tuple(_entry(*each) for each in (top or {}).items()))
         for text, value, top in zip(texts, values, tops, strict=True)
     )
 
 
 def _top_of_chat(entries: Any) -> tuple[tuple[str, float], ...]:
-    return tuple((each["token"], float(each["logprob"])) for each in entries or ())
+    return tuple(_entry(each["token"], each["logprob"]) for each in entries or ())
+
+
+def _entry(text: Any, logprob: Any) -> tuple[str, float]:
+    """Return a token with its log-probability, which rounding may bring above 0."""
+    value = float(logprob)
+    if not isinstance(text, str) or value > 1.0:
+        raise ValueError(text, value)
+    return text, value
 
 
 def error_text(data: bytes) -> str:
     """Return the message of an error in OpenAI's shape or FastAPI's, else what came."""
     try:
-        body = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        body = decoded(data)
+    except ValueError:
         return shown(data)
     told = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     message = told.get("message", told) if isinstance(told, dict) else told

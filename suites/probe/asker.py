@@ -13,7 +13,7 @@ from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.content import HEAD, Form, Turn, prompt_of
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.line import Line
-from kvproof.suites.probe.metrics import grown, read_figures
+from kvproof.suites.probe.metrics import grown, lost, read_figures
 
 ANSWER = 8
 """Tokens of an answer."""
@@ -78,8 +78,10 @@ class Asker:
         """Cached tokens are read from `/metrics`, because answers do not tell them."""
         self.tells = False
         """Some answer has told its cached tokens; from then on, a missing count is 0."""
-        self.found_at_once = 0
-        """Tokens found of the prompts that were last asked together."""
+        self.floor = 0
+        """Most tokens found of a prompt that nobody had asked: chats begin with their template."""
+        self.found_at_once = False
+        """More was found of the prompts that were last asked together."""
         self._sleep = sleep
         self._lock = threading.Lock()
 
@@ -98,10 +100,15 @@ class Asker:
             asked = [pool.submit(self.line.send, *self._request(each)) for each in questions]
         told = [each.result() for each in asked]
         answers = [self._keep(each, *one) for each, one in zip(questions, told, strict=True)]
-        self.found_at_once = sum(each.cached or 0 for each in answers)
+        found = sum(each.cached or 0 for each in answers)
         if self.metered:
-            self.found_at_once = self._metered(before, sum(each.prompt for each in answers)) or 0
+            found = self._metered(before, sum(each.prompt for each in answers)) or 0
+        self.found_at_once = found > self.floor * len(answers)
         return answers
+
+    def found(self, answer: Answer) -> bool:
+        """Tell whether more was found of a prompt than is found of any."""
+        return (answer.cached or 0) > self.floor
 
     def leave(self, question: Question, *, after: int = 1) -> bool:
         """Ask for a stream and leave it; tell whether it was under way."""
@@ -113,7 +120,10 @@ class Asker:
             self.tells |= answer.cached is not None
             if self.tells and answer.cached is None and not self.metered:
                 answer = answer._replace(cached=0)
-            self.seen.append(Seen(question, answer, number))
+            seen = Seen(question, answer, number)
+            self.seen.append(seen)
+            if question.unshared == question.words and (answer.cached or 0) <= (seen.bound or 0):
+                self.floor = max(self.floor, answer.cached or 0)
         return answer
 
     def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
@@ -132,6 +142,8 @@ class Asker:
         while True:
             after = read_figures(self.line)
             asked = grown(before, after, law.queries)
+            if lost(before, after, (law.queries, law.hits, law.more_hits)):
+                return None
             if asked == prompt:
                 return int(grown(before, after, law.hits) + grown(before, after, law.more_hits))
             if asked > prompt or time.monotonic() > deadline:

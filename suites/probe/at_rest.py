@@ -8,95 +8,146 @@ from collections.abc import Callable, Sequence
 
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
-from kvproof.suites.probe.check import METRICS, REST, Verdict
+from kvproof.suites.probe.check import METRICS, REST, About, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh
 from kvproof.suites.probe.counts import untold
-from kvproof.suites.probe.metrics import Figures, grown, read_figures, total
+from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, total
 
 _SETTLE = 5.0
 """Seconds in which what has ended must be gone, and counters must have grown."""
 _PAUSE = 0.05
+_SHOWN = 6
+"""Requests in the history of a failure."""
 
 
 def figures_of(asker: Asker) -> Figures:
-    """Read `/metrics`; empty where there is none. Raises Gone."""
+    """Read `/metrics`; empty where there is none, or it cannot be read. Raises Gone."""
     try:
         return read_figures(asker.line) if asker.facts.metrics else {}
     except NoAnswer:
         return {}
 
 
+def _unread(about: About, asker: Asker, before: Figures, what: str) -> Verdict:
+    """Say that there is nothing to begin with."""
+    if asker.facts.metrics and not before:
+        return Verdict(about, "inconclusive", "/metrics could not be read before the first request")
+    why = f"/metrics has no {what} that are known of {asker.facts.engine!r}"
+    return Verdict(about, "unsupported", why if asker.facts.metrics else "there is no /metrics")
+
+
+def _read_until(
+    asker: Asker,
+    before: Figures,
+    names: Sequence[str],
+    done: Callable[[Figures], bool],
+    sleep: Callable[[float], None],
+) -> Figures:
+    """Return the figures once all are there and done, or as they are when that takes too long."""
+    deadline = time.monotonic() + _SETTLE
+    while True:
+        after = figures_of(asker)
+        if not lost(before, after, names) and done(after):
+            return after
+        if time.monotonic() > deadline:
+            return after
+        sleep(_PAUSE)
+
+
 def judge_counters(
-    asker: Asker, before: Figures, first: int, *, sleep: Callable[[float], None] = time.sleep
+    asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the counters with the answers from number `first` on. Raises Gone."""
-    law, answers = asker.facts.law, [each.answer for each in asker.seen[first:]]
+    """Compare the counters with the answers from place `begun` of the log on. Raises Gone."""
+    law, sent = asker.facts.law, asker.line.log[begun:]
+    answers = [each.answer for each in sent if each.answer]
     if not asker.tells or asker.metered:
         return Verdict(METRICS, "unsupported", untold(asker))
     if not any(each.cached for each in answers):
         return Verdict(METRICS, "inconclusive", "no prompt was ever found")
     if not law.hits or total(before, law.hits) is None:
-        why = f"/metrics has no counters of hits that are known of {asker.facts.engine!r}"
-        return Verdict(METRICS, "unsupported", why)
-    told = sum(each.cached or 0 for each in answers), sum(each.prompt for each in answers)
-    counted = _counted(asker, before, told[1], sleep)
-    situations = Counter({"prompt found": sum(bool(each.cached) for each in answers)})
-    if counted[2] > len(answers):
-        why = f"{counted[2]:.0f} requests have ended, {len(answers)} of them ours"
-        return Verdict(METRICS, "inconclusive", why, situations=situations)
-    agrees = counted[:2] == told
-    why = (
-        f"the answers tell {told[0]} cached of {told[1]} prompt tokens, "
-        f"{law.hits} grew by {counted[0]:.0f} and {law.queries} by {counted[1]:.0f}"
-    )
-    return Verdict(
-        METRICS, "pass" if agrees else "fail", why, checks=len(answers), situations=situations
-    )
+        return _unread(METRICS, asker, before, "counters of hits")
+    prompts = sum(each.prompt for each in answers)
+    names = [law.hits, law.more_hits, law.queries, law.ended, *law.under_way]
+
+    def complete(now: Figures) -> bool:
+        counted = grown(before, now, law.queries) >= prompts
+        return counted and not any(total(now, name) for name in law.under_way)
+
+    after = _read_until(asker, before, names, complete, sleep)
+    verdict = Verdict(METRICS, "inconclusive", _open(asker, before, after, names, sent))
+    verdict.situations = Counter({"prompt found": sum(bool(each.cached) for each in answers)})
+    return verdict if verdict.reason else _compared(asker, before, after, sent, verdict)
 
 
-def _counted(
-    asker: Asker, before: Figures, queries: int, sleep: Callable[[float], None]
-) -> tuple[float, float, float]:
-    """Return how far hits, queries and ended requests grew, once the queries are all there."""
-    law, deadline = asker.facts.law, time.monotonic() + _SETTLE
-    while True:
-        after = figures_of(asker)
-        names = (law.hits, law.more_hits, law.queries, law.ended)
-        hits, more, asked, ended = (grown(before, after, name) for name in names)
-        if asked >= queries or time.monotonic() > deadline:
-            return hits + more, asked, ended
-        sleep(_PAUSE)
+def _compared(
+    asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent], verdict: Verdict
+) -> Verdict:
+    """Judge counters that hold nothing but `sent`."""
+    law, answers = asker.facts.law, [each.answer for each in sent if each.answer]
+    cached, prompts = sum(a.cached or 0 for a in answers), sum(a.prompt for a in answers)
+    hits = grown(before, after, law.hits) + grown(before, after, law.more_hits)
+    queries = grown(before, after, law.queries)
+    agrees = hits == cached and queries == prompts
+    verdict.outcome, verdict.checks = "pass" if agrees else "fail", len(answers)
+    verdict.history = () if agrees else sent[-_SHOWN:]
+    verdict.reason = (
+        f"the answers tell {cached} cached of {prompts} prompt tokens, "
+        f"{law.hits} grew by {hits:.0f} and {law.queries} by {queries:.0f}"
+    )
+    return verdict
+
+
+def _open(
+    asker: Asker, before: Figures, after: Figures, names: Sequence[str], sent: Sequence[Sent]
+) -> str:
+    """Say why the counters may hold something else than the answers; empty if they cannot."""
+    if gone := lost(before, after, names):
+        return _no_more(gone)
+    if _tokens(sent) is None:
+        return "some requests of the probe have no answer that tells what they counted"
+    law = asker.facts.law
+    if busy := [name for name in law.under_way if total(after, name)]:
+        return f"somebody else uses the server: {_told(after, busy)}"
+    ended = grown(before, after, law.ended)
+    if ended > len(sent):
+        return f"{ended:.0f} requests have ended, {len(sent)} of them ours"
+    return ""
+
+
+def _no_more(names: Sequence[str]) -> str:
+    return f"/metrics does not tell {', '.join(names)} any more"
+
+
+def _tokens(sent: Sequence[Sent]) -> int | None:
+    """Prompt tokens of some requests; None if only the server can know them."""
+    told = [_asked(each) for each in sent]
+    return None if None in told else sum(each or 0 for each in told)
+
+
+def _asked(sent: Sent) -> int | None:
+    if sent.answer:
+        return sent.answer.prompt
+    if sent.trouble:
+        return 0 if sent.trouble.trouble == "refused" else None
+    prompt = sent.body.get("prompt")  # of a stream
+    return len(prompt) if isinstance(prompt, list) else None
 
 
 def judge_rest(
-    asker: Asker, before: Figures, posts: int, *, sleep: Callable[[float], None] = time.sleep
+    asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the gauges with those before `posts` requests. Raises Gone, Spent."""
+    """Compare the gauges with those before place `begun` of the log. Raises Gone, Spent."""
     names = [name for name in asker.facts.law.at_rest if total(before, name) is not None]
     if not names:
-        why = (
-            f"/metrics has no gauges that are known of {asker.facts.engine!r}"
-            if asker.facts.metrics
-            else "there is no /metrics"
-        )
-        return Verdict(REST, "unsupported", why)
-    busy = [name for name in names if total(before, name)]
-    if busy:
-        return Verdict(
-            REST, "inconclusive", f"somebody else uses the server: {_told(before, busy)}"
-        )
-    after = _settled(asker, names, sleep)
-    return _at_rest(asker, before, after, names, posts)
-
-
-def _settled(asker: Asker, names: Sequence[str], sleep: Callable[[float], None]) -> Figures:
-    """Return the gauges once all are 0, or as they are when that takes too long."""
-    deadline = time.monotonic() + _SETTLE
-    while True:
-        after = figures_of(asker)
-        if not any(total(after, name) for name in names) or time.monotonic() > deadline:
-            return after
-        sleep(_PAUSE)
+        return _unread(REST, asker, before, "gauges")
+    if busy := [name for name in names if total(before, name)]:
+        why = f"somebody else uses the server: {_told(before, busy)}"
+        return Verdict(REST, "inconclusive", why)
+    after = _read_until(
+        asker, before, names, lambda now: not any(total(now, name) for name in names), sleep
+    )
+    return _at_rest(asker, before, after, names, asker.line.log[begun:])
 
 
 def finish_with_one(asker: Asker) -> None:
@@ -108,23 +159,40 @@ def finish_with_one(asker: Asker) -> None:
 
 
 def _at_rest(
-    asker: Asker, before: Figures, after: Figures, names: Sequence[str], posts: int
+    asker: Asker, before: Figures, after: Figures, names: Sequence[str], sent: Sequence[Sent]
 ) -> Verdict:
-    left = [name for name in names if total(after, name)]
-    asked = sum(sent.left for sent in asker.line.log)
-    situations = Counter({"request left under way": asked, "request ended": posts})
-    ended = asker.facts.law.ended
-    others = grown(before, after, ended) > posts
-    if left and others:
-        why = f"{_told(after, left)}, but others use the server as well"
+    gone, left = lost(before, after, names), [name for name in names if total(after, name)]
+    asked = sum(each.left for each in sent)
+    situations = Counter({"request left under way": asked, "request ended": len(sent)})
+    if gone:
+        return Verdict(REST, "inconclusive", _no_more(gone), situations=situations)
+    if left and (others := _others(asker, before, after, sent)):
+        why = f"{_told(after, left)}, but {others}"
         return Verdict(REST, "inconclusive", why, situations=situations)
     if left:
         why = f"{_told(after, left)}, {_SETTLE:g} s after the last request"
-        return Verdict(REST, "fail", why, checks=posts, situations=situations)
+        shown = sent[-_SHOWN:]
+        return Verdict(REST, "fail", why, checks=len(sent), situations=situations, history=shown)
     if not asked:
         why = "no request was left under way"
-        return Verdict(REST, "inconclusive", why, checks=posts, situations=situations)
-    return Verdict(REST, "pass", checks=posts, situations=situations)
+        return Verdict(REST, "inconclusive", why, checks=len(sent), situations=situations)
+    return Verdict(REST, "pass", checks=len(sent), situations=situations)
+
+
+def _others(asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent]) -> str:
+    """Say why what is left may be somebody else's; empty if it cannot.
+
+    A request that runs has not ended, but its prompt was looked up: nobody else's runs if exactly
+    the tokens were looked up that the probe has asked for.
+    """
+    law = asker.facts.law
+    if grown(before, after, law.ended) > len(sent):
+        return "others use the server as well"
+    counted = law.queries and not lost(before, after, [law.queries])
+    ours = counted and grown(before, after, law.queries) == _tokens(sent)
+    if total(after, law.waiting) or (total(after, law.running) and not ours):
+        return "requests under way may be somebody else's"
+    return ""
 
 
 def _told(figures: Figures, names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ class Pair(NamedTuple):
     """The same prompt answered without the cache, and with it."""
 
     label: str
+    """What was done; no two answers to one prompt have the same, since they turn together."""
     plain: Answer
     reused: Answer
 

@@ -36,8 +36,8 @@ def judge_counts(asker: Asker, sizes: Sizes) -> list[Verdict]:
         _last(asker, counted),
         _each(WITHIN, asker, [s for s in counted if s.bound is not None], _beyond),
         _blocks(asker, sizes),
-        _monotone(sizes),
-        _found(counted, sizes),
+        _monotone(asker, sizes),
+        _found(asker, counted, sizes),
     ]
 
 
@@ -54,7 +54,7 @@ def _each(
     about: About, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
 ) -> Verdict:
     """Judge answers one by one."""
-    hits = sum(bool(each.answer.cached) for each in seen)
+    hits = sum(asker.found(each.answer) for each in seen)
     situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
     bad = [(each, told) for each in seen if (told := wrong(each))]
     if bad:
@@ -158,19 +158,19 @@ def _off(sizes: Sizes, rung: tuple[int, int]) -> bool:
     return (rung[0] - sizes.smallest) % sizes.step != 0
 
 
-def _monotone(sizes: Sizes) -> Verdict:
+def _monotone(asker: Asker, sizes: Sizes) -> Verdict:
     pairs = list(zip(sizes.ladder, sizes.ladder[1:], strict=False))
     situations = Counter({"prefix shared in part": len(sizes.ladder)})
-    if not any(rung.cached for rung in sizes.ladder):
+    if not any(rung.cached > asker.floor for rung in sizes.ladder):
         why = "no shared prefix was ever found"
         return Verdict(MONOTONE, "inconclusive", why, situations=situations)
     if sizes.fell:
-        low, high, _ = sizes.fell
+        low, high, place = sizes.fell
         why = (
             f"{high.cached} tokens were found of {high.shared} shared words, but {low.cached} of "
             f"{low.shared}, both before and after"
         )
-        return Verdict(MONOTONE, "fail", why, checks=len(pairs), situations=situations)
+        return _failed(MONOTONE, asker, [(asker.seen[place], why)], len(pairs), situations)
     if sizes.falls:
         low, high = sizes.falls
         why = (
@@ -181,9 +181,9 @@ def _monotone(sizes: Sizes) -> Verdict:
     return Verdict(MONOTONE, "pass", sizes.sentence, checks=len(pairs), situations=situations)
 
 
-def _found(counted: Sequence[Seen], sizes: Sizes) -> Verdict:
+def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
     again = [s for s in counted if s.question.again and s.answer.prompt > 2 * sizes.block + 1]
-    hits = [each for each in again if each.answer.cached]
+    hits = [each for each in again if asker.found(each.answer)]
     situations = Counter({"prompt asked again": len(again), "prompt found again": len(hits)})
     if not hits:
         why = "no prompt was ever found: is prefix caching on?"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.harness.events import Failure, Step
-from kvproof.suites.probe.check import Verdict
+from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import FIRST_ID, HEAD, LETTERS
 from kvproof.suites.probe.line import Sent
 
@@ -107,6 +107,8 @@ def _history(verdict: Verdict) -> Iterator[Step]:
 
 def _wrong(verdict: Verdict, recent: Sequence[Sent]) -> int:
     """Return the place of the answer that a check complains of; the last one by default."""
+    if verdict.about in (METRICS, REST):
+        return -1  # no answer is: /metrics tells something else of them all
     if verdict.shows is None:
         return len(recent) - 1
     told = verdict.shows[:4]

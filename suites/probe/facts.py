@@ -23,8 +23,22 @@ class Law(NamedTuple):
     """Counter of the prompt tokens that were looked up."""
     ended: str = ""
     """Counter of requests that ended."""
-    at_rest: tuple[str, ...] = ()
-    """Gauges that are back where they were when nobody asks."""
+    running: str = ""
+    """Gauge of requests, anybody's, whose prompts were looked up."""
+    waiting: str = ""
+    """Gauge of those whose prompts are still to be."""
+    held: tuple[str, ...] = ()
+    """Gauges of what requests hold."""
+
+    @property
+    def at_rest(self) -> tuple[str, ...]:
+        """Gauges that are 0 when nobody asks."""
+        return (*self.held, *self.under_way)
+
+    @property
+    def under_way(self) -> tuple[str, ...]:
+        """Gauges of requests."""
+        return tuple(filter(None, (self.running, self.waiting)))
 
 
 LAWS = {
@@ -32,8 +46,8 @@ LAWS = {
         hits='kvproof_hit_tokens_total{request="new"}',
         queries='kvproof_query_tokens_total{request="new"}',
         ended="kvproof_requests_total",
-        at_rest=('kvproof_blocks{owner="held"}', "kvproof_requests_running",
-                 "kvproof_requests_waiting", "kvproof_places_taken"),
+        running="kvproof_requests_running", waiting="kvproof_requests_waiting",
+        held=('kvproof_blocks{owner="held"}', "kvproof_places_taken"),
     ),
     "vllm": Law(
         counts_told_by="vllm serve ... --enable-prompt-tokens-details",
@@ -41,15 +55,17 @@ LAWS = {
         more_hits="vllm:external_prefix_cache_hits_total",
         queries="vllm:prefix_cache_queries_total",
         ended="vllm:request_success_total",
-        at_rest=("vllm:num_requests_running", "vllm:num_requests_waiting",
-                 "vllm:kv_cache_usage_perc"),
+        running="vllm:num_requests_running", waiting="vllm:num_requests_waiting",
+        held=("vllm:kv_cache_usage_perc",),
     ),
     "sglang": Law(
         counts_told_by="python -m sglang.launch_server ... --enable-cache-report",
         ended="sglang:num_requests_total",
-        at_rest=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+        running="sglang:num_running_reqs", waiting="sglang:num_queue_reqs",
     ),
-    "lmdeploy": Law(at_rest=("lmdeploy:num_requests_running", "lmdeploy:num_requests_waiting")),
+    "lmdeploy": Law(
+        running="lmdeploy:num_requests_running", waiting="lmdeploy:num_requests_waiting",
+    ),
 }  # fmt: skip
 """Engine, as `owned_by` of its models says -> its law."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from kvproof.suites.probe.answers import Answer, NoAnswer, error_text, read_answer
+from kvproof.suites.probe.answers import Answer, NoAnswer, check_event, error_text, read_answer
 from kvproof.suites.probe.wire import Raw, Wire
 
 Result = TypeVar("Result")
@@ -90,20 +90,27 @@ class Line:
             lambda: self._exchange("GET", path, b"", timeout, whole=whole), counts=False
         )
 
-    def post(self, path: str, body: dict[str, Any]) -> Answer:
+    def post(self, path: str, body: dict[str, Any], *, optional: bool = False) -> Answer:
         """Ask for one whole answer."""
-        return self.send(path, body)[1]
+        return self.send(path, body, optional=optional)[1]
 
-    def send(self, path: str, body: dict[str, Any]) -> tuple[int, Answer]:
-        """Ask for one whole answer; its place in the log comes with it."""
+    def send(
+        self, path: str, body: dict[str, Any], *, optional: bool = False
+    ) -> tuple[int, Answer]:
+        """Ask for one whole answer; its place in the log comes with it.
+
+        `optional`: nobody says that this is taken; what comes in the place of an answer under
+        status 200 refuses it.
+        """
         self.budget.take()
         data = msgspec.json.encode(body)
         timeout = self.budget.share(self._timeout)
         try:
             answer = self._guarded(lambda: read_answer(self._exchange("POST", path, data, timeout)))
-        except NoAnswer as trouble:
+        except NoAnswer as why:
+            trouble = _refusal(why) if optional else why
             self._keep(Sent(path, body, None, trouble))
-            raise
+            raise trouble from None
         return self._keep(Sent(path, body, answer, None)), answer
 
     def leave(self, path: str, body: dict[str, Any], *, after: int) -> bool:
@@ -127,8 +134,7 @@ class Line:
                 if line.startswith(b"data:"):
                     if line[5:].strip() == b"[DONE]":
                         return False
-                    if b'"error"' in line and not msgspec.json.decode(line[5:]).get("choices"):
-                        raise NoAnswer("failed", f"an error in a stream: {error_text(line[5:])}")
+                    check_event(line[5:])
                     seen += 1
                 if seen >= after:
                     return True
@@ -177,6 +183,11 @@ class Line:
         with self._lock:
             self.log.append(sent._replace(number=len(self.log)))
             return len(self.log) - 1
+
+
+def _refusal(why: NoAnswer) -> NoAnswer:
+    answered = not why.status and why.trouble in ("failed", "malformed")
+    return NoAnswer("refused", str(why)) if answered else why
 
 
 def _cut(error: Exception) -> bool:

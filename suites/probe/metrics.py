@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeAlias
 
 from kvproof.suites.probe.line import Line
@@ -20,10 +23,10 @@ def read_figures(line: Line) -> Figures:
         match = _LINE.match(text)
         if match is None:
             continue
-        try:
-            found[match[1] + (match[2] or "")] = float(match[3])
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            value = float(match[3])
+            if math.isfinite(value):
+                found[match[1] + (match[2] or "")] = value
     return found
 
 
@@ -39,6 +42,11 @@ def total(figures: Figures, name: str) -> float | None:
     return sum(values) if values else None
 
 
+def lost(before: Figures, after: Figures, names: Iterable[str]) -> list[str]:
+    """Return the families that were there and are not any more."""
+    return [n for n in names if total(before, n) is not None and total(after, n) is None]
+
+
 def grown(before: Figures, after: Figures, name: str) -> float:
-    """Return by how much a family grew; 0 for one without a name, or that is absent."""
+    """Return by how much a family grew that is not lost; 0 for one that never was there."""
     return (total(after, name) or 0.0) - (total(before, name) or 0.0)

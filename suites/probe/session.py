@@ -62,7 +62,7 @@ class Session:
         self.asker = Asker(self.line, self.facts)
         self.sizes = Sizes()
         self._before: Figures = {}
-        self._begun = self.line.budget.used
+        self._begun = len(self.line.log)
         self._judged: set[str] = set()
 
     def measure(self) -> None:
@@ -113,7 +113,7 @@ class Session:
             raise Gone(self.gone)
         if self.unmeasured:
             self.told(f"sizes unknown: {self.unmeasured}")
-        yield judge_counters(self.asker, self._before, 0)
+        yield judge_counters(self.asker, self._before, self._begun)
         judge = Judge(
             World(self.asker, self.sizes, reference=self.reference),
             tolerance=self.tolerance,
@@ -130,7 +130,7 @@ class Session:
             yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
         self.told("what is left behind")
         finish_with_one(self.asker)
-        yield judge_rest(self.asker, self._before, self.line.budget.used - self._begun)
+        yield judge_rest(self.asker, self._before, self._begun)
 
     def _salts(self, judge: Judge) -> Verdict:
         if not self.facts.salts:

@@ -21,6 +21,15 @@ class Rung(NamedTuple):
     cached: int
 
 
+class Fall(NamedTuple):
+    """A prefix that found less than a shorter one of the same prompt, before and after it."""
+
+    low: Rung
+    high: Rung
+    place: int
+    """Of the longer one, in what was asked."""
+
+
 class Sizes(NamedTuple):
     """What was found; words are tokens if prompts are token ids."""
 
@@ -33,8 +42,7 @@ class Sizes(NamedTuple):
     block: int = 0
     """Greatest common divisor of all counts, in tokens; 0: unknown."""
     ladder: tuple[Rung, ...] = ()
-    fell: tuple[Rung, ...] = ()
-    """A shorter prefix, a longer one that found less, and the shorter one again, of one prompt."""
+    fell: Fall | None = None
     limit: int = 0
     """Words of the longest prompts that were tried."""
 
@@ -92,15 +100,19 @@ class _Climber:
         asked = Question((Turn(self._base),), self._salt, unshared=length)
         self._asker.ask(asked)
         again = self._asker.ask(asked._replace(unshared=None, again=True))
-        return bool(again.cached)
+        return self._asker.found(again)
 
     def hit(self, shared: int) -> int:
         """Return the tokens found of a prompt that shares so many words with the first."""
         if shared not in self._hits:
-            tail = other(self._base[shared])
-            question = Question((Turn(self._base[:shared] + tail),), self._salt, unshared=len(tail))
-            self._hits[shared] = self._asker.ask(question).cached or 0
+            self._hits[shared] = self._found(shared)
         return self._hits[shared]
+
+    def _found(self, shared: int, *, again: bool = False) -> int:
+        tail = other(self._base[shared])
+        unshared = None if again else len(tail)  # the second one may be as the first
+        question = Question((Turn(self._base[:shared] + tail),), self._salt, unshared=unshared)
+        return self._asker.ask(question).cached or 0
 
     def first_above(self, least: int, low: int) -> int:
         """Return the fewest shared words above `low` that find more than `least`; 0: none."""
@@ -143,15 +155,15 @@ class _Climber:
                     self.hit(place)
         return self._told(sizes.smallest, sizes.step)
 
-    def fell(self, low: Rung, high: Rung) -> tuple[Rung, ...]:
+    def fell(self, low: Rung, high: Rung) -> Fall | None:
         """Ask for a shorter, the longer and the shorter prefix of another prompt.
 
         Nothing but a lost hit explains that the longer one finds less than both others.
         """
         self.begin(self.length)
         before, above = self.hit(low.shared), self.hit(high.shared)
-        del self._hits[low.shared]
-        after = self.hit(low.shared)
+        place = len(self._asker.seen) - 1
+        after = self._found(low.shared, again=True)
         if above >= min(before, after):
-            return ()
-        return Rung(low.shared, before), Rung(high.shared, above), Rung(low.shared, after)
+            return None
+        return Fall(Rung(low.shared, before), Rung(high.shared, above), place)

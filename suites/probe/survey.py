@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from kvproof.harness.errors import UsageError
-from kvproof.suites.probe.answers import Answer, NoAnswer
+from kvproof.suites.probe.answers import Answer, NoAnswer, decoded, whole
 from kvproof.suites.probe.content import HEAD, Form, Turn, fresh, prompt_of
 from kvproof.suites.probe.facts import LAWS, Facts
 from kvproof.suites.probe.line import Gone, Line
@@ -16,7 +14,9 @@ _STRANGE = "kvproof_probe"
 """A field that no server knows: one that refuses it documents what it takes by taking it."""
 _ALTERNATIVES = (5, 1)
 """Log-probabilities to ask for, per token: some servers take few."""
-_NO_DOCUMENT = (NoAnswer, Gone, msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError)
+_SHOWN = 200
+"""Characters of what a server tells that is none of what it should be."""
+_NO_DOCUMENT = (NoAnswer, Gone, AttributeError, KeyError, TypeError, ValueError)
 
 
 def survey(line: Line, *, url: str, model: str = "") -> Facts:
@@ -31,12 +31,14 @@ def survey(line: Line, *, url: str, model: str = "") -> Facts:
     logprobs = asking.first_taken(_logprobs_of(form))
     ids = {"return_token_ids": True} if asking.tells_ids() else {}
     missing |= _missing(logprobs, documented, form)
+    longest, told = _longest(listed)
+    missing |= told
     return Facts(
         model=name,
         form=form,
         engine=owner if owner in LAWS else owner or "unknown",
         version=_version(line),
-        longest=int(listed.get("max_model_len") or 0),
+        longest=longest,
         fields=logprobs | ids,
         long_fields={"ignore_eos": True} if "ignore_eos" in documented else {},
         logprobs=bool(logprobs),
@@ -57,11 +59,11 @@ class _Asking:
 
     def __init__(self, line: Line, form: Form, base: dict[str, Any]) -> None:
         self._line, self._form, self._base = line, form, base
-        self._path = "/chat/completions" if form == "chat" else "/completions"
+        self.path = "/chat/completions" if form == "chat" else "/completions"
 
     def ask(self, fields: dict[str, Any]) -> Answer:
         prompt = prompt_of(self._form, [Turn(fresh(HEAD))])
-        return _post(self._line, self._path, self._base | prompt | fields)
+        return _post(self._line, self.path, self._base | prompt | fields)
 
     def takes(self, fields: dict[str, Any]) -> bool:
         """Tell whether a request with these fields is not refused."""
@@ -99,6 +101,15 @@ def _logprobs_of(form: Form) -> list[dict[str, Any]]:
     return [{"logprobs": count} for count in _ALTERNATIVES]
 
 
+def _longest(listed: dict[str, Any]) -> tuple[int, dict[str, str]]:
+    """Return the most tokens of a prompt with its answer, and why that is not known."""
+    told = listed.get("max_model_len")
+    longest = whole(told) or 0
+    if told is None or longest > 0:
+        return longest, {}
+    return 0, {"longest prompt": f"max_model_len is {told!r}, which is no length"[:_SHOWN]}
+
+
 def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict[str, str]:
     found = {}
     if not logprobs:
@@ -110,14 +121,14 @@ def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict
     return found
 
 
-def _post(line: Line, path: str, body: dict[str, Any]) -> Answer:
+def _post(line: Line, path: str, body: dict[str, Any], *, optional: bool = False) -> Answer:
     """Ask, and once more if that fails: what is refused is refused at once."""
     try:
-        return line.post(path, body)
+        return line.post(path, body, optional=optional)
     except NoAnswer as trouble:
         if trouble.trouble == "refused":
             raise
-    return line.post(path, body)
+    return line.post(path, body, optional=optional)
 
 
 # --- the model ---
@@ -131,8 +142,8 @@ def _models(line: Line, url: str, model: str) -> dict[str, Any]:
             return {}
         raise _usage(trouble, url) from None
     try:
-        listed = [each for each in msgspec.json.decode(data)["data"] if each["id"]]
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
+        listed = [each for each in decoded(data)["data"] if each["id"]]
+    except (ValueError, KeyError, TypeError):
         raise UsageError(
             f"{url}/models lists no models: this is no server of OpenAI's interface",
             "give the address that its clients have, for example http://127.0.0.1:8000/v1",
@@ -168,20 +179,23 @@ def _usage(trouble: Exception, url: str) -> UsageError:
 
 
 def _form(line: Line, model: str) -> tuple[Form, dict[str, str]]:
-    """Return the most exact form that is taken, and why not a more exact one."""
+    """Return the most exact form that is taken, and why not a more exact one.
+
+    Ids are taken where they are counted: LMDeploy answers them with errors under status 200.
+    """
     why: dict[str, str] = {}
     turn = Turn(fresh(HEAD))
     for form in ("ids", "text", "chat"):
         path = "/chat/completions" if form == "chat" else "/completions"
         body = {"model": model, "temperature": 0, "max_tokens": 1} | prompt_of(form, [turn])
         try:
-            answer = _post(line, path, body)
+            answer = _post(line, path, body, optional=form == "ids")
         except NoAnswer as trouble:
             if trouble.trouble != "refused" or trouble.status in (401, 403):
                 raise
             why[f"prompts as {form}"] = str(trouble)
             continue
-        if form != "ids" or answer.prompt in (0, HEAD):
+        if form != "ids" or answer.prompt == HEAD:
             return form, why
         why["prompts as ids"] = f"{HEAD} ids were counted as {answer.prompt} prompt tokens"
     raise UsageError(
@@ -196,7 +210,7 @@ def _form(line: Line, model: str) -> tuple[Form, dict[str, str]]:
 def _documented(line: Line, asking: _Asking) -> set[str]:
     """Return the extensions that a server says it takes, by its schema or by being strict."""
     wanted: dict[str, Any] = {"cache_salt": "kvproof", "ignore_eos": True}
-    schema = _schema(line)
+    schema = _schema(line, asking.path)
     if schema:
         return {name for name in wanted if name in schema and asking.takes({name: wanted[name]})}
     if asking.takes({_STRANGE: True}):
@@ -204,19 +218,25 @@ def _documented(line: Line, asking: _Asking) -> set[str]:
     return {name for name, value in wanted.items() if asking.takes({name: value})}
 
 
-def _schema(line: Line) -> set[str]:
-    """Return the fields of all completion requests in `openapi.json`; empty without one."""
+def _schema(line: Line, path: str) -> set[str]:
+    """Return the fields of a request by `openapi.json`; empty without one.
+
+    Another kind of completion may take other fields.
+    """
     try:
-        parts = msgspec.json.decode(line.get("/openapi.json", whole=True))["components"]
-        requests = [each for name, each in parts["schemas"].items() if "Completion" in name]
-        return {field for each in requests for field in each.get("properties", {})}
-    except (*_NO_DOCUMENT, AttributeError):
+        document = decoded(line.get("/openapi.json", whole=True))
+        taken = document["paths"][f"/v1{path}"]["post"]["requestBody"]["content"]
+        schema = taken["application/json"]["schema"]
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return set(schema["properties"])
+    except _NO_DOCUMENT:
         return set()
 
 
 def _version(line: Line) -> str:
     try:
-        return str(msgspec.json.decode(line.get("/version", whole=True))["version"])
+        return str(decoded(line.get("/version", whole=True))["version"])
     except _NO_DOCUMENT:
         return ""
 

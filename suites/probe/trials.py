@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kvproof.suites.probe.answers import Answer
+from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import Turn, Words, fresh, image, other
+from kvproof.suites.probe.line import Gone
 from kvproof.suites.probe.sizes import Sizes
 
 TOGETHER = 6
@@ -61,14 +62,27 @@ class World:
 
     def plain(self, question: Question) -> Answer:
         """Have a prompt computed without the cache. Raises Void if it was found."""
-        asker, asked = self.reference, question._replace(again=False)
-        if asker is None:
-            asker, asked = self.asker, asked._replace(salt=new_salt(), unshared=question.words)
-        answer = asker.ask(asked)
+        if self.reference is not None:
+            answer, where = _by(self.reference, question), f"by {_REFERENCE}"
+        else:
+            usual = question.form in (None, self.asker.facts.form)  # elsewhere salts were not seen
+            new = question.words if usual else None
+            asked = question._replace(salt=new_salt(), unshared=new, again=False)
+            answer, where = self.asker.ask(asked), "under a salt of its own"
         if _known(answer, question.words):
-            where = "by the reference server" if self.reference else "under a salt of its own"
             raise Void(f"what should have been computed was found {where}")
         return answer
+
+
+_REFERENCE = "the server of --against"
+
+
+def _by(reference: Asker, question: Question) -> Answer:
+    """Ask another server, whose troubles are not those of the one that is judged. Raises Void."""
+    try:
+        return reference.ask(question._replace(again=False))
+    except (NoAnswer, Gone) as why:
+        raise Void(f"{_REFERENCE} does not answer: {why}") from None
 
 
 def _known(answer: Answer, words: int) -> bool:
@@ -90,7 +104,7 @@ def again(world: World, length: int) -> Trial:
     repeated = first._replace(unshared=None, again=True)
     for time in ("second", "third"):
         answer = asker.ask(repeated)
-        trial.saw(FOUND, happened=bool(answer.cached))
+        trial.saw(FOUND, happened=asker.found(answer))
         trial.pairs.append(Pair(f"the {time} time, {length} words", computed, answer))
     return trial
 
@@ -102,7 +116,7 @@ def partly(world: World, length: int) -> Trial:
     asker.ask(Question((Turn(base),), salt, unshared=len(base)))
     question = Question((Turn(base[:length] + other(base[length])),), salt, unshared=4)
     reused = asker.ask(question)
-    trial.saw(INSIDE, happened=bool(reused.cached))
+    trial.saw(INSIDE, happened=asker.found(reused))
     trial.pairs.append(Pair(f"{length} shared words", world.plain(question), reused))
     return trial
 
@@ -121,7 +135,7 @@ def salted(world: World, length: int) -> Trial:
             )
             return trial
     back = asker.ask(question._replace(unshared=None, again=True))
-    trial.saw("found under its own salt", happened=bool(back.cached))
+    trial.saw("found under its own salt", happened=asker.found(back))
     trial.made += 1
     return trial
 
@@ -141,15 +155,25 @@ def conversation(world: World, length: int) -> Trial:
     known = 0
     for number, words in enumerate((length, 1, world.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        question = Question(turns, salt, unshared=words, most=_most(world))
+        question = Question(turns, salt, _new(turns, asker), most=_most(world))
         answer = asker.ask(question)
         if number:
             trial.pairs.append(Pair(f"turn {number + 1}", world.plain(question), answer))
-            trial.saw("earlier turn found", happened=bool(answer.cached))
+            trial.saw("earlier turn found", happened=asker.found(answer))
             trial.saw("generated tokens found", happened=(answer.cached or 0) > known)
         known = answer.prompt
         turns = (*turns[:-1], turns[-1]._replace(answer=answer))
     return trial
+
+
+def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
+    """Return the words that nobody asked after the turns before.
+
+    Where ids are not told, they stand in the place of the last answer, and may be equal to it.
+    """
+    said = turns[-2].answer if len(turns) > 1 else None
+    unlike = said is None or asker.facts.form != "ids" or said.ids
+    return len(turns[-1].words) if unlike else None
 
 
 def _most(world: World) -> int:
@@ -167,11 +191,11 @@ def cancelled(world: World, length: int) -> Trial:
         left = asker.leave(question._replace(most=_long(asker)), after=after)
         trial.saw("request left under way", happened=left)
     reused = asker.ask(question._replace(again=True))
-    trial.saw("found after a cancelled request", happened=bool(reused.cached))
+    trial.saw("found after a cancelled request", happened=asker.found(reused))
     trial.pairs.append(Pair("after it was cancelled", plain, reused))
     if world.anew:
         more = fresh(world.sizes.unit)
-        longer = Question((Turn(words + more),), salt, unshared=len(more))
+        longer = Question((Turn(words + more),), salt)  # answers may go on like that
         answer = asker.ask(longer)
         trial.pairs.append(Pair("going on from a cancelled one", world.plain(longer), answer))
     return trial
@@ -188,10 +212,14 @@ def duplicates(world: World, length: int) -> Trial:
     question = Question((Turn(fresh(length)),), world.salt())
     answers = asker.together([question] * TOGETHER)
     trial.saw("equal prompts at once", happened=True)
-    answers.append(asker.ask(question._replace(again=True)))
-    trial.saw(FOUND, happened=bool(answers[-1].cached))
+    last = asker.ask(question._replace(again=True))
+    trial.saw(FOUND, happened=asker.found(last))
     plain = world.plain(question) if world.anew else answers.pop(0)
-    trial.pairs += [Pair(f"{length} words, {TOGETHER} at once", plain, each) for each in answers]
+    trial.pairs.append(Pair(f"{length} words, after {TOGETHER} at once", plain, last))
+    trial.pairs += [
+        Pair(f"{length} words, number {place} of {len(answers)} at once", plain, each)
+        for place, each in enumerate(answers, 1)
+    ]
     return trial
 
 
@@ -206,7 +234,7 @@ def neighbours(world: World, length: int) -> Trial:
     else:
         plain = [asker.ask(each) for each in questions]
         reused = asker.together(questions)
-    trial.saw("found while others run", happened=bool(asker.found_at_once))
+    trial.saw("found while others run", happened=asker.found_at_once)
     for one, two in zip(plain, reused, strict=True):
         trial.pairs.append(Pair(f"{length} common words, {TOGETHER} at once", one, two))
     return trial
@@ -256,7 +284,7 @@ def controls(world: World, length: int) -> Trial:
     question = Question((Turn(fresh(length)),), world.salt(), unshared=length)
     one = world.asker.ask(question)
     two = world.plain(question) if world.anew else world.asker.ask(question)
-    if not world.anew and two.cached:
+    if not world.anew and world.asker.found(two):
         raise Void(f"even {length} words were found")
     trial = Trial([Pair("computed twice", one, two)])
     trial.saw("prompt computed twice", happened=True)

@@ -33,9 +33,16 @@ def check_outcome(world: Pair, verb: str, expected: str, found: str) -> None:
     )
     world.recorder.saw(f"forbidden: {verb}", expected == FORBIDDEN)
     if verb == "acquire" and expected == REFUSED:
-        full = len(world.model.running) == world.model.most_running
-        world.recorder.saw("a request waits: no more may run", full)
-        world.recorder.saw("a request waits: only pinned checkpoints are left", not full)
+        _note_waiting(world)
+
+
+def _note_waiting(world: Pair) -> None:
+    """A request may also wait for rows of running requests, or of something else."""
+    model = world.model
+    full = bool(model.most_running) and len(model.running) == model.most_running
+    pinned = any(record.pins for record in model.records)
+    world.recorder.saw("a request waits: no more may run", full)
+    world.recorder.saw("a request waits: only pinned checkpoints are left", pinned and not full)
 
 
 def check_replaced(world: Pair, heard: list[tuple[int, object]], expected: list[int]) -> None:
@@ -119,5 +126,6 @@ def check_rows(world: Pair) -> None:
         free == world.model.free,
         lambda: f"{free} states are free, {world.model.free} should be",
     )
-    spread = any(max(ids) - min(ids) >= len(ids) for _, ids in owners if ids)
+    _, *states = owners
+    spread = any(max(ids) - min(ids) >= len(ids) for _, ids in states if ids)
     world.recorder.saw("one state has blocks that are no neighbours", world.shared and spread)

@@ -86,7 +86,7 @@ class Pair:
         self.memory.check(prop, self.row(request), self.state(request), f"request {request}")
 
     def owners(self) -> Iterator[tuple[str, Ids]]:
-        """Yield everybody who has rows, by what the cache says."""
+        """Yield everybody who has rows, by what the cache says; what is no state comes first."""
         yield "something else", self.pool.held
         for request in sorted(self.model.running):
             yield f"request {request}", self.row(request)

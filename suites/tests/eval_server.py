@@ -46,6 +46,8 @@ class Script:
     """`true`, `none`, or what is said to be cached."""
     stream: bool = True
     models: tuple[str, ...] = ("reader",)
+    health: str = "OK"
+    """What /health says, with 200."""
     dies_at: int = -1
     together: int = 0
     """The first request is not answered before there are so many at once."""
@@ -134,6 +136,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             listed = [{"id": name, "object": "model"} for name in script.models]
             self.plain(200, json.dumps({"object": "list", "data": listed}).encode())
+        elif self.path == "/health":
+            self.plain(200, script.health.encode())
         else:
             self.plain(404, b"{}")
 
@@ -230,6 +234,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "garbage":
             self.plain(200, b"<html>it works</html>")
+        elif fault == "deep":
+            self.plain(200, b"[" * 20_000)
         elif fault == "shape":
             self.plain(200, b'{"choices": [{"message": {"content": 5}}]}')
         else:

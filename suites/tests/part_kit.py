@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from hypothesis import strategies as st
 
+from kvproof.suites import part_machine
 from kvproof.suites.part import Part
 from kvproof.suites.property import Property
 
@@ -53,6 +56,18 @@ def propose(world, draw):
     if draw(st.booleans()):
         return "push", {"item": draw(st.integers(0, 9))}
     return "pop", {}
+
+
+def breaks_later(monkeypatch, error):
+    """Let the first exploration of a part be the only one that ends in order."""
+    calls = count()
+
+    def explore(*arguments, **options):
+        if next(calls):
+            raise error("later")
+        return part_machine.explore(*arguments, **options)
+
+    monkeypatch.setattr("kvproof.suites.part_suite.explore", explore)
 
 
 def stack(**options):

@@ -22,6 +22,8 @@ class Script:
 
     block: int = 16
     forms: tuple[str, ...] = ("ids", "text", "chat")
+    template: int = 0
+    """Tokens in front of every chat."""
     hits: bool = True
     told: Callable[[int, int], Any] | None = lambda cached, prompt: cached
     """(cached, prompt tokens) -> what is told; None: nothing is."""
@@ -110,8 +112,7 @@ class Handler(BaseHTTPRequestHandler):
             self.say(script.models_status, {"data": listed})
         elif self.path == "/openapi.json":
             fields = {} if script.salts == "undocumented" else {"cache_salt": {}}
-            schemas = {"CompletionRequest": {"properties": {"model": {}, **fields}}}
-            self.say(200, {"components": {"schemas": schemas}})
+            self.say(200, documented({"model": {}, **fields}))
         elif self.path == "/metrics" and script.metrics:
             self.send(200, script.metrics(self.server).encode(), "text/plain")
         else:
@@ -150,7 +151,8 @@ class Handler(BaseHTTPRequestHandler):
         if "messages" in body:
             written = "".join(f"<{m['role']}>{m['content']}" for m in body["messages"])
             taken = self.path.endswith("/chat/completions") and "image_url" not in written
-            return [*written, "<assistant>"] if taken and "chat" in forms else None
+            template = ["<system>"] * self.server.script.template
+            return [*template, *written, "<assistant>"] if taken and "chat" in forms else None
         if isinstance(body["prompt"], str):
             return [*body["prompt"]] if "text" in forms else None
         return list(body["prompt"]) if "ids" in forms else None
@@ -231,6 +233,16 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def documented(fields: dict[str, Any]) -> dict[str, Any]:
+    """An `openapi.json` of completions and chats that take the same fields."""
+    schema = {"$ref": "#/components/schemas/CompletionRequest"}
+    post = {"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
+    return {
+        "paths": dict.fromkeys(("/v1/completions", "/v1/chat/completions"), post),
+        "components": {"schemas": {"CompletionRequest": {"properties": fields}}},
+    }
 
 
 def vllm_metrics(server: Server) -> str:

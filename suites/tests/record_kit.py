@@ -8,6 +8,7 @@ from typing import Any
 
 from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
 from kvproof.harness.recorder.recording import Recording, recordings
+from kvproof.harness.recorder.segments import KEPT
 from kvproof.harness.recorder.verdict import Judged, judge
 
 SIZE = 4
@@ -58,7 +59,17 @@ def salted(to: Journal) -> None:
     reuse(to, salt="tenant")
 
 
-def lost(to: Journal) -> None:
+def lost(to: Journal, name: str = "second") -> None:
     admit(to, "first", 10, [1, 2, 3])
     to.release("first", "finish", [1, 2, 3])
-    admit(to, "second", 11, [4, 5, 6])
+    admit(to, name, 11, [4, 5, 6])
+
+
+def carried_theft(to: Journal) -> None:
+    """A request is given the block of another; the files that admit them are gone."""
+    tokens = admit(to, "A", 8, [1, 2])
+    admit(to, "B", 8, [3, 4])
+    while to._segments.number <= KEPT:
+        to.reset(done=False)
+    tokens += [200] * 4
+    to.step("A", 12, 12, [3])

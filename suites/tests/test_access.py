@@ -6,6 +6,7 @@ import pytest
 
 from kvproof.suites.access.part import PART
 from kvproof.suites.cache.budgets import BUDGETS
+from kvproof.suites.faults.catalogue import of_suite
 from kvproof.suites.part_machine import explore
 from kvproof.suites.tests.part_faults import fallen, sees_everything
 from kvproof.suites.tests.planted import Fault, load, plant
@@ -15,18 +16,11 @@ FAULTS = {
         Fault("reference.access", '        "asked not to store": not store,\n', ""),
         "a_decision_names_every_reason",
     ),
-    "reads_for_every_token": (
-        Fault("reference.access", "read=read and not needs_every_token", "read=read"),
-        "a_decision_names_every_reason",
-    ),
     "reads_what_it_may_not": (
         Fault("reference.cache_manager", " if access.read else NO_HIT", ""),
         "a_decision_is_what_happens",
     ),
-    "stores_what_it_may_not": (
-        Fault("reference.cache_manager", "current and request.access.write", "current"),
-        "a_decision_is_what_happens",
-    ),
+    **{f.name: (Fault(f.module, f.old, f.new), f.property) for f in of_suite("access")},
 }
 for _name, (_fault, _) in FAULTS.items():
     plant(_name, _fault)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +44,15 @@ def server(tmp_path):
 def client(server):
     with server.client() as opened:
         yield opened
+
+
+def has_ipv6_loopback():
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+        return True
 
 
 def objects(*numbers, size=1000):
@@ -201,14 +212,31 @@ def test_an_answer_that_took_too_long_is_given_back_before_the_next_call(server)
             client.reserve({key(1): 10})
         os.kill(server.pid, signal.SIGCONT)
         assert other.lookup([key(0)]) == [True]
-        deadline = time.monotonic() + SLOW
-        while time.monotonic() < deadline:
-            try:
-                client.heartbeat()
-                break
-            except CacheServerGone:
-                pass
+        answered(client)
         assert (other.report().leased, other.report().reserved) == (0, 0)
+
+
+def test_a_commit_that_was_never_sent_keeps_no_room_and_no_key(server):
+    with server.client(timeout=0.3) as client, server.client() as other:
+        room = client.reserve({key(1): 10})
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(CacheServerGone):
+            client.lookup([key(0)])  # whose answer is asked for again before anything is sent
+        with pytest.raises(CacheServerGone):
+            room.commit()
+        os.kill(server.pid, signal.SIGCONT)
+        answered(client)
+        assert other.report().reserved == 0
+        assert other.store(objects(1)) == {key(1)}
+
+
+def answered(client):
+    """Wait until a server that was stopped answers again."""
+    deadline = time.monotonic() + SLOW
+    while time.monotonic() < deadline:
+        with suppress(CacheServerGone):
+            client.heartbeat()
+            return
 
 
 # --- who may come, and with what ---
@@ -240,14 +268,14 @@ def test_messages_of_any_kind_are_answered_and_hurt_nobody(server, client):
 
     context = zmq.Context()
     for data in (b"", b"\xc1", b"\x91" * 50_000, bytes(m.MOST_BYTES + 1), b"GET / HTTP/1.1"):
-        with context.socket(zmq.DEALER) as socket:
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.connect(server.address)
-            socket.send(data)
-            assert socket.poll(SLOW * 1000)
-            answer = m.answers.decode(socket.recv())
+        with context.socket(zmq.DEALER) as asking:
+            asking.setsockopt(zmq.LINGER, 0)
+            asking.connect(server.address)
+            asking.send(data)
+            assert asking.poll(SLOW * 1000)
+            answer = m.answers.decode(asking.recv())
             assert isinstance(answer.body, m.Refused)
-            socket.send(bytes(HARD_LIMIT + 1))
+            asking.send(bytes(HARD_LIMIT + 1))
     context.term()
     assert client.store(objects(0)) == {key(0)}
 
@@ -333,6 +361,26 @@ def test_a_server_that_ends_before_its_memory_is_mapped_is_no_matter(server, cli
     assert client.store(objects(0)) == {key(0)}
     with client.acquire([key(0)]) as lease:
         assert lease.views[0] == content(key(0), 1000)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "", "udp://127.0.0.1:5", "tcp://127.0.0.1"])
+def test_a_client_of_no_address_is_told_what_one_is(text):
+    with pytest.raises(AddressError, match=r"tcp://127\.0\.0\.1:7070"):
+        connect(text)
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6 loopback")
+def test_a_server_listens_at_an_ipv6_address(tmp_path):
+    with Server(parse("tcp://[::1]:0"), Settings(SIZE)) as server:
+        ended = threading.Event()
+        thread = threading.Thread(target=server.serve, args=(ended.is_set,))
+        thread.start()
+        try:
+            with connect(server.address, timeout=SLOW) as client:
+                assert client.store(objects(0)) == {key(0)}
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_closed_client_says_so(server):

@@ -9,17 +9,18 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import msgspec
 import pytest
 from hypothesis.database import InMemoryExampleDatabase
 
-from kvproof.harness.campaign import databases
-from kvproof.harness.campaign.claims import DirectoryClaims, Tolerated
+from kvproof.harness.campaign import databases, ray_pool
+from kvproof.harness.campaign.claims import Asked, DirectoryClaims
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
 from kvproof.harness.campaign.driver import ATTEMPTS, outcomes
-from kvproof.harness.campaign.pool import LocalPool, Lost
+from kvproof.harness.campaign.pool import Finished, LocalPool, Lost
 from kvproof.harness.campaign_events import UnitDone, UnitLost
 from kvproof.harness.cli.runs import ActiveRun
 from kvproof.harness.errors import UsageError
@@ -79,6 +80,82 @@ def test_nothing_begins_after_the_deadline():
     assert all_of(campaign_kit.double, range(5), lambda given: 1, seconds=-1) == []
 
 
+class Cluster:
+    """As much of Ray as a pool needs; tasks never end."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError, WorkerCrashedError=RuntimeError)
+
+    def __init__(self, spent):
+        self.clock = SimpleNamespace(spent=SimpleNamespace(remote=spent))
+
+    def remote(self, _):
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: object()))
+
+    def wait(self, references, **_):
+        return [], references
+
+    def get(self, value):
+        return value
+
+    def cancel(self, *_, **__):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("spent", "lost"),
+    [
+        (None, [Lost("no node had a place for it within 0.01 s", "node")]),
+        (0.005, []),
+        (0.02, [Lost("no result within 0.01 s", "hang")]),
+    ],
+    ids=["it waits", "it began late", "it hangs"],
+)
+def test_on_a_cluster_the_time_of_a_unit_counts_from_its_beginning(monkeypatch, spent, lost):
+    cluster = Cluster(lambda _: spent)
+    monkeypatch.setattr(ray_pool, "connect", lambda _: cluster)
+    monkeypatch.setattr(ray_pool, "beside_driver", lambda *_: cluster.clock)
+    pool = ray_pool.RayPool(campaign_kit.double, "auto", limit=0.01)
+    pool.submit("0", 1)
+    time.sleep(0.02)
+    assert [finished.result for finished in pool.wait(0)] == lost
+
+
+def test_what_was_lost_is_tried_again_after_the_deadline(tmp_path):
+    def argument(given):
+        time.sleep(0.3)  # longer than there is time
+        return str(tmp_path), int(given.unit)
+
+    found = all_of(campaign_kit.die_once, range(2), argument, workers=1, seconds=0.2)
+    assert [(o.unit, o.attempt, o.last) for o in found] == [("0", 1, False), ("0", 2, True)]
+    assert found[1].result == 0
+
+
+class OneNode:
+    """It leaves with the unit that it was given."""
+
+    nodes, unit = 1, ""
+
+    def slots(self):
+        return self.nodes
+
+    def submit(self, unit, _):
+        self.unit = unit
+
+    def wait(self, _):
+        self.nodes = 0
+        return [Finished(self.unit, Lost("it left"))]
+
+    def close(self):
+        pass
+
+
+def test_what_was_lost_is_given_up_where_no_node_is_left():
+    pool, deadline = OneNode(), time.monotonic() + 0.2
+    found = list(outcomes(pool, ["0"], lambda _: time.sleep(0.3), deadline=deadline))
+    assert [(o.attempt, o.last) for o in found] == [(1, False), (2, True)]
+    assert found[1].result == Lost("no node was left to try it again", "node")
+
+
 def test_the_first_to_claim_has_it_until_its_worker_is_lost(tmp_path):
     claims = DirectoryClaims(tmp_path)
     assert claims.claim("p", "unit 1")
@@ -89,14 +166,27 @@ def test_the_first_to_claim_has_it_until_its_worker_is_lost(tmp_path):
     assert DirectoryClaims(tmp_path).claim("p", "unit 3")  # a new driver
 
 
-def test_what_another_unit_shrinks_is_tolerated():
-    tolerated = Tolerated({"known"}, lambda name: name == "free")
-    assert "known" in tolerated
-    assert "free" not in tolerated
-    assert "taken" in tolerated
-    assert (tolerated.mine, tolerated.others) == ({"free"}, {"taken"})
-    tolerated.settle("free")
-    assert "free" in tolerated
+def test_a_unit_asks_once_for_what_it_is_to_shrink():
+    asked = []
+
+    def claim(name):
+        asked.append(name)
+        return name == "free"
+
+    ours = Asked(claim, {"known"})
+    names = ("known", "free", "taken")
+    assert [ours(name) for name in (*names, *names)] == [False, True, False] * 2
+    assert asked == ["free", "taken"]
+    assert ours.held == {"free"}
+
+
+def test_what_was_shrunk_stays_claimed_and_the_rest_is_free_again(tmp_path):
+    claims = DirectoryClaims(tmp_path)
+    assert claims.claim("p", "unit 1")
+    assert claims.claim("q", "unit 1")
+    claims.release("unit 1", used={"p"})
+    assert not claims.claim("p", "unit 2")
+    assert claims.claim("q", "unit 2")
 
 
 class Away(InMemoryExampleDatabase):
@@ -180,9 +270,11 @@ def test_a_campaign_that_goes_on_counts_its_last_verdicts():
         verdict="inconclusive",
     )  # fmt: skip
     other = msgspec.structs.replace(one, property="refusal_changes_nothing", verdict="pass")
-    for event in (one, other, msgspec.structs.replace(one, verdict="pass"), other):
+    wrong = msgspec.structs.replace(other, verdict="fail")
+    for event in (one, wrong, msgspec.structs.replace(one, verdict="pass"), other):
         active.write(event)
-    assert active.ended(0.0).sentence == "2 pass"
+    ended = active.ended(0.0)
+    assert (ended.exit_code, ended.verdict, ended.sentence) == (0, "pass", "2 pass")
 
 
 def test_an_interrupted_campaign_is_judged_on_what_it_has(tmp_path):

@@ -65,6 +65,18 @@ def test_a_task_whose_process_dies_is_lost_and_not_run_again_by_ray(pool, tmp_pa
     assert again[0].result == 0
 
 
+def test_a_task_that_hangs_is_told_from_one_that_waits(cluster):
+    hangs = RayPool(campaign_kit.hang, cluster.address, limit=10)
+    for unit in ("0", "1", "2", "3"):  # one more than there are places
+        hangs.submit(unit, None)
+    found = []
+    while len(found) < 4:
+        found += hangs.wait(1)
+    hangs.close()
+    kinds = Counter(finished.result.kind for finished in found)
+    assert kinds == {"hang": 3, "node": 1}
+
+
 def test_one_claim_wins_on_all_nodes(cluster):
     claims = RayClaims(cluster.address)
     assert claims.claim("p", "unit 1")

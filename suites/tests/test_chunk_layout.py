@@ -172,3 +172,10 @@ def test_without_torch_the_part_is_unsupported(monkeypatch):
 def test_a_group_that_is_not_there_is_answered_with_those_that_are():
     with pytest.raises(LayoutError, match=r"group 2 of 2; the groups are 0: 0.latent and"):
         LAYOUT.group(2)
+
+
+@pytest.mark.parametrize("kind", ["window", "chunk"])
+def test_a_window_without_a_size_is_refused(kind):
+    geometry = Geometry(names=("k",), dtype="float16", heads=1, width=8, kind=kind, block=16)
+    with pytest.raises(LayoutError, match=rf"group 0 \(k\) has a {kind} of 0 tokens"):
+        ChunkLayout.of([geometry])

@@ -230,6 +230,15 @@ def test_an_op_log_is_only_data_for_the_target_named(tmp_path: Path) -> None:
     assert here("replay", "log.json", "--target", "reference", cwd=tmp_path).code == 0
 
 
+def test_the_log_of_a_part_imports_no_target_of_its_own_choice(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("open('imported', 'w')\n")
+    log = {"part": "hits", "target": "evil:make", "property": "x", "config": {}, "operations": []}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    refused(here("replay", "log.json", cwd=tmp_path), "'evil:make', which replaying would import")
+    assert here("replay", "log.json", "--target", "reference", cwd=tmp_path).code == 2
+    assert not (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize(
     ("place", "message"),
     [("empty", "no op log in empty"), ("nowhere.json", "cannot read op log 'nowhere.json'")],

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.harness.events import Explained
+from kvproof.harness.events import AnyEvent, Ended, Explained
 from kvproof.harness.records import Run, RunWriter, read_run
 from kvproof.reports.html import render_html
 from kvproof.reports.markdown import render_markdown
@@ -111,7 +111,7 @@ def explained(**changes: Any) -> Explained:
     return msgspec.structs.replace(event, **changes)
 
 
-def report_of(*events: Explained) -> Run:
+def report_of(*events: AnyEvent) -> Run:
     run = recorded_run()
     return with_events(run, [*run.events, *events])
 
@@ -122,6 +122,18 @@ def test_reports_sum_over_the_run() -> None:
         assert "64 of 180 reusable tokens hit (35.6 %)" in text
         assert "alignment to whole units" in text
         assert "eviction" in text
+
+
+def test_a_resumed_run_counts_once(tmp_path: Path) -> None:
+    stopped = Ended(verdict="interrupted", exit_code=130, sentence="interrupted", seconds=1.0)
+    run = report_of(explained(), stopped, explained())
+    assert "32 of 90 reusable tokens hit" in render_markdown(run)
+    writer = RunWriter(tmp_path / "run", run.manifest)
+    for event in (explained(), stopped, explained()):
+        writer.write(event)
+    writer.close()
+    ended = here("explain", "run", cwd=tmp_path)
+    assert "32 of 90 reusable tokens hit" in ended.out
 
 
 def test_limits_of_newer_code_and_hostile_names_are_shown_as_text() -> None:

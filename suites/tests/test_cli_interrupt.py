@@ -14,7 +14,9 @@ import pytest
 from kvproof.harness import environments
 from kvproof.harness.events import BenchSample, Exercised, Failure, TargetFailed
 from kvproof.harness.records import read_run
-from kvproof.suites import levels
+from kvproof.suites import levels, runner
+from kvproof.suites.runner import SuiteRun
+from kvproof.suites.suite import Suite
 from kvproof.suites.tests.cli_kit import (
     ENGINE,
     TARGETS,
@@ -30,6 +32,7 @@ from kvproof.suites.tests.cli_kit import (
     workers_of,
 )
 from kvproof.suites.tests.cli_targets import STARTED
+from kvproof.suites.verdicts import Tally
 
 CORE = levels.properties("core")
 
@@ -119,6 +122,29 @@ def test_a_killed_run_is_reported_and_resumed(tmp_path: Path) -> None:
     assert run.ended is run.events[-1]
     assert verdicts(run, "reference").total() == len(CORE)
     assert verdicts(run, SLOW).total() == len(CORE)
+
+
+@pytest.mark.parametrize("interrupted", [{1}, {10, 20}])
+def test_a_run_that_is_resumed_leaves_out_no_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: set[int]
+) -> None:
+    explored: list[str] = []
+
+    def explore(_: SuiteRun, suite: Suite, __: object, tally: Tally, **___: object) -> None:
+        explored.append(suite.name)
+        tally.interrupted = len(explored) in interrupted
+
+    monkeypatch.setattr(SuiteRun, "explore", explore)
+    monkeypatch.setattr(runner, "CORPUS", tmp_path)
+    mine = "kvproof.harness.adapters.reference:make_target"
+    command = ("run", "--targets", f"{mine} {SLOW}", "--level", "full", "--output", "record")
+    suites = list(levels.catalogue("full"))
+    for _ in interrupted:
+        assert here(*command, cwd=tmp_path).code == 130
+    explored.clear()
+    interrupted.clear()
+    assert here(*command, cwd=tmp_path).code == 3
+    assert explored == 2 * suites
 
 
 def test_killed_fuzz_leaves_no_worker_behind(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kvproof.suites.tests.cli_kit import ENGINE, FAULT, KVPROOF, here, kvproof
 
 NAMES = property_names()
 
+MODEL = Path(__file__).parent / "model_configs" / "gpt_oss_20b.json"
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|9[0-7]|4[0-7]|38|48)\b[0-9;]*m")
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -46,6 +47,24 @@ def test_verbs_without_a_run_answer_and_leave_nothing(
     assert ESCAPE not in done.out
     assert [text for text in expected if text not in done.out] == []
     assert list(tmp_path.iterdir()) == []
+
+
+ODD = "odd[/x][red]"
+"""A name that a terminal library may take for an order."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"eval generate {ODD} --samples 4 --max-tokens 2000",
+        f"plan --model-config {MODEL} --memory 16GiB --output {ODD}",
+        "targets list",
+    ],
+)
+def test_brackets_in_names_are_shown_as_they_are(tmp_path: Path, command: str) -> None:
+    done = here(*command.split(), cwd=tmp_path, KVPROOF_HOME=ODD, COLUMNS="300")
+    assert done.code == 0, done.err
+    assert ODD in done.out
 
 
 def test_doctor_fails_only_for_a_problem(tmp_path: Path) -> None:

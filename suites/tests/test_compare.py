@@ -17,7 +17,16 @@ from kvproof.harness.compare_series import rounds, series_of
 from kvproof.harness.compare_sides import read_side
 from kvproof.harness.compare_statistics import above_zero, decide, estimate, greater, holm, least_p
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.events import BenchSample, Ended, PropertyVerdict
+from kvproof.harness.events import (
+    BenchSample,
+    Checked,
+    Ended,
+    GrowthPoint,
+    HarnessFault,
+    PropertyVerdict,
+    Replayed,
+    TargetFailed,
+)
 from kvproof.harness.records import Manifest, RunWriter, read_run
 from kvproof.harness.settings import CompareSettings
 from kvproof.harness.sweep_events import Cell
@@ -28,7 +37,10 @@ from kvproof.suites.tests.report_kit import TAGS, Page
 NOISE = (1.0, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015)
 
 
-def write_run(place: Path, second: int, events, *, hardware=None, verb="bench") -> Path:
+DONE = Ended(verdict="pass", exit_code=0, sentence="done", seconds=1.0)
+
+
+def write_run(place: Path, second: int, events, *, hardware=None, verb="bench", end=DONE) -> Path:
     manifest = Manifest(
         id=place.name,
         verb=verb,
@@ -42,14 +54,17 @@ def write_run(place: Path, second: int, events, *, hardware=None, verb="bench") 
     writer = RunWriter(place, manifest)
     for event in events:
         writer.write(event)
-    writer.write(Ended(verdict="pass", exit_code=0, sentence="done", seconds=1.0))
+    if end is not None:
+        writer.write(end)
     writer.close()
     return place
 
 
-def sample(seconds: float, *, repetition: int = 0, hits: int = 500) -> BenchSample:
+def sample(
+    seconds: float, *, repetition: int = 0, hits: int = 500, target: str = "reference"
+) -> BenchSample:
     return BenchSample(
-        target="reference",
+        target=target,
         workload="w",
         block_size=16,
         num_blocks=100,
@@ -66,15 +81,29 @@ def sample(seconds: float, *, repetition: int = 0, hits: int = 500) -> BenchSamp
     )
 
 
-def verdict(name: str, word: str) -> PropertyVerdict:
+def verdict(name: str, word: str, *, target: str = "reference") -> PropertyVerdict:
     return PropertyVerdict(
-        target="reference",
+        target=target,
         property=name,
         section="B",
         rules=["B1"],
         sentence="it holds",
         verdict=word,
         reason="because" if word != "pass" else "",
+    )
+
+
+def checked(word: str, *, target: str = "reference") -> Checked:
+    return Checked(
+        target=target,
+        workload="w",
+        block_size=16,
+        num_blocks=100,
+        requests=1,
+        tokens=16,
+        slots_compared=16,
+        verdict=word,
+        message="false hit" if word == "fail" else "",
     )
 
 
@@ -205,6 +234,23 @@ def test_sides_one_after_the_other_have_twice_the_threshold(tmp_path):
     assert row.threshold == pytest.approx(0.10)
 
 
+def test_what_a_resumed_bench_measured_again_counts_once(tmp_path):
+    point = GrowthPoint(
+        at=1.0,
+        target="t",
+        block_size=16,
+        cached_blocks=10,
+        nanoseconds_per_token=5.0,
+        low=4.0,
+        high=6.0,
+    )
+    write_run(
+        tmp_path / "run", 0, [point, msgspec.structs.replace(point, nanoseconds_per_token=7.0)]
+    )
+    (series,) = series_of([read_run(tmp_path / "run")]).values()
+    assert series.runs == [[7.0]]
+
+
 def test_counted_figures_need_no_samples(tmp_path):
     write_run(tmp_path / "base", 0, [sample(1.0, hits=500)])
     write_run(tmp_path / "head", 60, [sample(1.0, hits=480)])
@@ -232,6 +278,63 @@ def test_a_new_failure_ends_with_1_and_a_lost_verdict_with_3(tmp_path):
     assert found.code is Exit.FAILURE
     write_run(tmp_path / "lost", 90, [verdict("a", "inconclusive")])
     assert judged(tmp_path / "base", tmp_path / "lost").code is Exit.INCONCLUSIVE
+
+
+def test_a_check_that_fails_and_a_target_that_dies_end_with_1(tmp_path):
+    write_run(tmp_path / "base", 0, [sample(1.0), checked("pass"), verdict("a", "pass")])
+    write_run(tmp_path / "wrong", 60, [sample(1.0), checked("fail")])
+    found = judged(tmp_path / "base", tmp_path / "wrong")
+    ((subject, _, new, _),) = found.verdicts
+    assert (subject.kind, new.reason, found.code) == ("checked", "false hit", Exit.FAILURE)
+    death = TargetFailed(target="reference", kind="crash", message="segfault")
+    for name, before in (("dead", [verdict("a", "pass")]), ("stillborn", [])):
+        write_run(tmp_path / name, 60, [*before, death])
+        found = judged(tmp_path / "base", tmp_path / name)
+        ((subject, _, new, _),) = found.verdicts
+        assert (subject.kind, new.reason) == ("target", "crash: segfault")
+        assert found.code is Exit.FAILURE
+    with pytest.raises(UsageError, match="no figure and no verdict in common"):
+        judged(tmp_path / "dead", tmp_path / "stillborn")
+
+
+def test_a_head_that_was_cut_short_shows_nothing(tmp_path):
+    write_run(tmp_path / "base", 0, [verdict("a", "pass"), verdict("b", "pass")], end=None)
+    again = [DONE, verdict("c", "pass")]
+    fault = HarnessFault(where="kvproof run", message="it broke")
+    stopped = msgspec.structs.replace(DONE, verdict="interrupted", exit_code=130)
+    cases = {
+        "killed": ([], None),
+        "resumed": (again, None),
+        "stopped": ([], stopped),
+        "broken": ([fault], DONE),
+    }
+    for name, (more, end) in cases.items():
+        write_run(tmp_path / name, 60, [verdict("a", "pass"), *more], end=end)
+        found = judged(tmp_path / "base", tmp_path / name)
+        assert found.code is Exit.INCONCLUSIVE
+        assert "1 run of the head cut short" in markdown(found)
+    write_run(tmp_path / "whole", 60, [verdict("a", "pass")])
+    assert judged(tmp_path / "base", tmp_path / "whole").code is Exit.PASS
+
+
+def test_verdicts_are_matched_across_versions_of_an_engine(tmp_path):
+    def told(target: str, word: str):
+        outcome = {"pass": "FIXED", "fail": "FAILED"}[word]
+        replayed = Replayed(target=target, path="corpus/x.log", outcome=outcome)
+        return [verdict("a", word, target=target), replayed]
+
+    write_run(tmp_path / "base", 0, [*told("vllm==1", "pass"), sample(1.0, target="vllm==1")])
+    write_run(tmp_path / "head", 60, [*told("vllm==2", "fail"), sample(1.0, target="vllm==2")])
+    found = judged(tmp_path / "base", tmp_path / "head")
+    assert {(c.subject.kind, c.subject.target) for c in found.verdicts} == {
+        ("property", "vllm"),
+        ("op log", "vllm"),
+    }
+    assert (found.code, found.only_base, found.only_head) == (Exit.FAILURE, 0, 0)
+    events = [sample(1.0, target="vllm==2"), sample(1.0, target="vllm==3")]
+    write_run(tmp_path / "two", 90, events)
+    keys = series_of([read_run(tmp_path / "two")])
+    assert {key.subject for key in keys} == {"vllm==2", "vllm==3"}
 
 
 def test_clocks_that_differ_explain_any_time(tmp_path):
@@ -290,6 +393,21 @@ def test_a_baseline_stands_for_its_runs(tmp_path):
     assert here(*again, "--replace", cwd=tmp_path).code == 0
     refused(here("baseline", "save", "base", "--name", "../x", cwd=tmp_path), "is no name", "dots")
     refused(here("compare", "nobody", "head", cwd=tmp_path), "nor a baseline", "baseline save")
+
+
+def test_a_baseline_counts_a_run_once_however_often_it_is_named(tmp_path):
+    in_turns(tmp_path, 1.0, runs=2)
+    (tmp_path / "base" / "latest").symlink_to("01")
+    (tmp_path / "elsewhere").symlink_to("base")
+    named = ("base/00", "base/01", "base/latest", "base", "elsewhere")
+    done = here("baseline", "save", *named, "--name", "night", cwd=tmp_path)
+    assert (done.code, "2 runs" in done.out) == (0, True), done
+
+
+def test_evaluations_are_no_side(tmp_path):
+    write_run(tmp_path / "base", 0, [sample(1.0)])
+    write_run(tmp_path / "head", 60, [], verb="eval", end=None)
+    refused(here("compare", "base", "head", cwd=tmp_path), "holds an evaluation", "eval compare")
 
 
 def test_thresholds_come_from_the_settings_file(tmp_path):

@@ -18,6 +18,7 @@ from kvproof.harness.target import (
     Batch,
     Namespace,
     Refused,
+    Released,
     Request,
     Scheduled,
     Span,
@@ -110,12 +111,47 @@ def test_a_wrong_answer_is_a_violation_of_its_property(verb, change, expected):
     assert broken.value.property in BY_NAME
 
 
+def test_a_release_of_nobody_that_gives_something_back_is_a_violation():
+    history = (ops.Admit(A), ops.Complete(), ops.Finish("a"), ops.Finish("a"))
+    check(make_target(CONFIG), *history)
+    target = make_target(CONFIG)
+    finish, first = target.finish, iter((True, False))
+    target.finish = lambda name: finish(name) if next(first) else Released(((1,),))
+    with pytest.raises(Violation) as broken:
+        check(target, *history)
+    assert broken.value.property == "release_is_idempotent"
+
+
+def test_a_hit_of_what_was_not_to_be_stored_is_a_violation():
+    history = (ops.Admit(replace(A, id="x", store=False)), ops.Complete(), ops.Admit(A))
+    check(make_target(CONFIG), *history)
+    target = make_target(CONFIG)
+    admit = target.admit
+
+    def hitting(request, compute=None):
+        answer = admit(request, compute)
+        if not request.store:
+            return answer
+        table = (1, answer.blocks[0][1])
+        return replace(answer, hit=2, start=2, blocks=(table,), tables=(table,))
+
+    target.admit = hitting
+    with pytest.raises(Violation) as broken:
+        check(target, *history)
+    assert broken.value.property == "requests_that_may_not_store_leave_nothing"
+
+
 @pytest.mark.parametrize(
     ("request_", "answer", "expected"),
     [
         (A, Refused("invalid"), "malformed_identity_is_refused"),
         (A, Refused("no_space", 2, 1), "what_fits_is_admitted"),
-        (A, Refused("never_fits", 2, 1), "what_fits_is_admitted"),
+        (A, Refused("never_fits", 2, 1), "what_can_never_fit_is_refused_at_arrival"),
+        (
+            replace(A, tokens=(1,) * 11),
+            Refused("never_fits", 5, 5),
+            "what_can_never_fit_is_refused_at_arrival",
+        ),
         (replace(A, tokens=(1,) * 10), Refused("no_space", 5, 4), "what_fits_is_admitted"),
         (
             replace(A, spans=(Span("image", 2, 9, "h"),)),
@@ -133,6 +169,26 @@ def test_a_wrong_decision_about_admission_is_a_violation(request_, answer, expec
     with pytest.raises(Violation) as broken:
         check(wrong("admit", lambda _: answer), ops.Admit(request_))
     assert broken.value.property == expected
+
+
+@pytest.mark.parametrize("shorter", [0, 1])
+def test_rows_of_a_batch_that_are_no_tensor_are_a_violation(shorter):
+    """Each row alone is right: its own table, and padding that nothing reads."""
+    history = [ops.Admit(A), ops.Admit(Request("b", (7,))), ops.ReadBatch(("a", "b"))]
+    padded = [lambda row: row, lambda row: (*row, 0)]
+    ragged = wrong(
+        "batch",
+        lambda x: Batch(
+            tuple(
+                tuple(padded[index != shorter](row) for index, row in enumerate(rows))
+                for rows in x.tables
+            )
+        ),
+    )
+    check(make_target(CONFIG), *history)
+    with pytest.raises(Violation, match="width") as broken:
+        check(ragged, *history)
+    assert broken.value.property == "batch_rows_are_the_tables"
 
 
 def test_the_script_of_a_wrong_admission_passes_where_it_is_refused():

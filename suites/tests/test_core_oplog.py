@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,9 +15,11 @@ from kvproof.harness import operations as ops
 from kvproof.harness import oplog, script, target, wording
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oplog import OpLog, decode, dump, load, play
+from kvproof.harness.handles import InProcessHandle
+from kvproof.harness.oplog import OpLog, decode, dump, load, making_room, play
 from kvproof.harness.session import Session
 from kvproof.harness.target import Namespace, Request, Span, TargetConfig
+from kvproof.suites.replay import IMPOSSIBLE, replay
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
@@ -267,6 +270,44 @@ def test_no_more_steps_are_scheduled_than_the_target_takes():
     admits = [ops.Admit(Request(name, (1,))) for name in "abcd"]
     assert played(admits, in_flight_steps=3)[0] == admits[:3]
     assert played([*admits[:3], ops.Complete(), admits[3]], in_flight_steps=3)[0][-1] == admits[3]
+
+
+def test_a_log_of_another_target_ends_steps_where_this_one_has_to() -> None:
+    admits = [ops.Admit(Request(name, (1,))) for name in "abcd"]
+    session = Session(Without(in_flight_steps=3), CONFIG)
+    more = [*admits[:3], ops.Extend("gone"), admits[3], *3 * [ops.Extend("d", (1,))]]
+    assert play(session, making_room(session, more))
+    done = [operation for operation, _ in session.history]
+    assert done[:5] == [*admits[:3], ops.Complete(), admits[3]]
+    assert done[5:] == 3 * [ops.Complete(), ops.Extend("d", (1,))]
+    assert len(session.steps) == 3
+
+
+def test_steps_that_end_at_once_need_no_other_end() -> None:
+    session = Session(Without(in_flight_steps=0), CONFIG)
+    whole = [A, ops.Complete(), ops.Extend("a", (4,)), ops.Complete()]
+    assert play(session, making_room(session, whole))
+    assert not play(session, [ops.Extend("gone"), ops.Complete()])
+    assert [operation for operation, _ in session.history] == [A, ops.Extend("a", (4,))]
+
+
+@pytest.mark.parametrize(
+    ("last", "outcome"),
+    [
+        ([ops.ReadBatch(("a",))], "FIXED"),
+        ([ops.Complete()], "FIXED"),
+        ([ops.Complete(), ops.Complete()], "ERROR"),
+        ([ops.Extend("gone")], "ERROR"),
+        ([ops.Extend("gone"), ops.Finish("a")], "FIXED"),
+    ],
+)
+def test_a_replay_says_fixed_only_if_the_last_operation_was_carried_out(
+    tmp_path: Path, last: list[ops.Operation], outcome: str
+) -> None:
+    (tmp_path / "log.json").write_bytes(dump(log_of([A, *last])))
+    event = replay(InProcessHandle("reference", make_target), tmp_path / "log.json")
+    assert event.outcome == outcome
+    assert (event.message == IMPOSSIBLE) == (outcome == "ERROR")
 
 
 @pytest.mark.parametrize(

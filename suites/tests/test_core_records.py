@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 
 import msgspec
 import pytest
@@ -145,6 +146,22 @@ def test_a_manifest_that_is_none_is_refused_by_name(run, text):
     (run / "run.json").write_bytes(text)
     with pytest.raises(UsageError, match=r"run\.json' is not a run manifest"):
         read_run(run)
+
+
+@pytest.mark.parametrize("started", ["20 Nov", "", "2026-13-01T00:00:00+00:00"])
+def test_a_start_that_is_no_time_is_refused_by_name(run, started):
+    manifest = msgspec.structs.replace(MANIFEST, started=started)
+    (run / "run.json").write_bytes(msgspec.json.encode(manifest))
+    with pytest.raises(UsageError, match=r"run\.json' is not a run manifest: started is"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("started", ["2026-11-20T10:00:00", "2026-11-20"])
+def test_a_start_without_a_zone_is_utc(run, started):
+    manifest = msgspec.structs.replace(MANIFEST, started=started)
+    (run / "run.json").write_bytes(msgspec.json.encode(manifest))
+    read = datetime.fromisoformat(read_run(run).manifest.started)
+    assert read == datetime.fromisoformat(started).replace(tzinfo=timezone.utc)
 
 
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path):

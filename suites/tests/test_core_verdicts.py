@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
+import msgspec
 import pytest
 from hypothesis import Phase, settings
 
@@ -29,6 +30,7 @@ from kvproof.suites import expected_failures, levels, runner
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.cache.explore import explore
 from kvproof.suites.runner import CORPUS, SuiteRun
+from kvproof.suites.verdicts import Tally, verdicts
 
 CORE = levels.properties("core")
 
@@ -110,6 +112,20 @@ def test_a_target_that_refuses_everything_fails_and_the_rest_is_inconclusive():
     assert recorder.codes() >= {Exit.FAILURE, Exit.INCONCLUSIVE}
 
 
+def test_two_versions_of_an_engine_keep_evidence_of_their_own():
+    recorder, budget = Recorder(), settings(FEW, max_examples=3)
+    names = ["engine==1.2", "engine==1.10"]
+    for name in names:
+        handle = InProcessHandle(name, RefusesAll)
+        SuiteRun(handle, recorder, write=recorder.events.append).run(budget)
+    failures = recorder.of(Failure)
+    assert len({(event.property, event.fingerprint) for event in failures}) == 1
+    assert [event.target for event in failures] == names
+    for event in failures:
+        assert msgspec.json.decode(recorder.files[event.op_log])["target"] == event.target
+        assert event.target in recorder.files[event.script_path].decode()
+
+
 def test_a_target_that_refuses_everything_as_expected_is_inconclusive(monkeypatch):
     known = expected_failures.Expected("what_fits_is_admitted", "too small", "https://x/1")
     expecting(monkeypatch, known)
@@ -162,6 +178,17 @@ def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():
     assert recorder.verdicts()["refusal_changes_nothing"].verdict == "fail"
 
 
+def test_nothing_passes_where_failures_ended_the_search_early():
+    recorder = Recorder()
+    run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
+    suite, tally = run.suites[0], Tally()
+    run.explore(suite, UNSHRUNK, tally, most=1)
+    told = verdicts("subject", suite, tally, {}, level="core")
+    assert {event.verdict for event in told} <= {"fail", "inconclusive", "unsupported"}
+    reason = "1 failed before the budget was spent"
+    assert sum(event.reason == reason for event in told) > 9
+
+
 def test_scratch_may_wait_where_no_eviction_order_is_declared():
     class EvictsFirst(CacheManager):
         def __init__(self, config):
@@ -206,6 +233,15 @@ def test_a_corpus_log_that_says_nothing_about_its_property_is_a_fault_of_ours(
 
 def replace_property(log):
     return log.replace(b'"holders_equal_tables_and_pins"', b'"batch_rows_are_the_tables"')
+
+
+@pytest.mark.parametrize("off", [{"pins": False}, {"pins": False, "in_flight_steps": 0}])
+def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
+    recorder = judged(odd(**off), settings(FEW, max_examples=1))
+    assert {event.outcome for event in recorder.of(Replayed)} == {"FIXED"}
+    (skipped,) = recorder.of(Skipped)
+    assert skipped.part == "pinned_path_survives_a_reset.json on subject"
+    assert skipped.reason == "its last operation is not possible on this target"
 
 
 # --- expected failures ---
@@ -274,15 +310,27 @@ def test_entries_are_read_by_engine_and_version(tmp_path):
         (ENTRY.format("usage_adds_up") + 'why = "x"', "is not a list of expected failures", ""),
         ('[[expected]]\nproperty = "usage_adds_up"', "is not a list of expected failures", ""),
         ("[[expected", "is not a list of expected failures", ""),
+        ("# \udcff", "is not a list of expected failures: 'utf-8' codec can't decode", ""),
+        (
+            ENTRY.format("usage_adds_up") + 'where = "here"\n' + ENTRY.format("usage_adds_up"),
+            "has two entries for the property 'usage_adds_up'",
+            "keep one",
+        ),
     ],
 )
 def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
-    (tmp_path / "e-1.toml").write_text(text)
+    (tmp_path / "e-1.toml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError) as refused:
         expected_failures.load("e", "1", folder=tmp_path)
     assert message in str(refused.value)
     assert "e-1.toml" in str(refused.value)
     assert hint in refused.value.hint
+
+
+def test_a_list_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "e-1.toml").mkdir()
+    with pytest.raises(UsageError, match=r"cannot read .*e-1\.toml.: Is a directory"):
+        expected_failures.load("e", "1", folder=tmp_path)
 
 
 def test_entries_that_are_shipped_can_be_read():

@@ -6,24 +6,10 @@ import pytest
 
 from kvproof.suites.cost.measure import lines_of
 from kvproof.suites.cost.part import PART
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
-    Planted(
-        "the tokens of a buffer are read through a view that stays",
-        "the_index_keeps_no_buffer_alive",
-        "identity",
-        "        return view.tobytes()\n",
-        "        globals().setdefault('_views', []).append(view)\n        return view.tobytes()\n",
-    ),
-    Planted(
-        "children are compared one after the other",
-        "cost_does_not_grow_with_the_cache",
-        "trie_match",
-        "child = node.children.get((first, marks) if marks else first)",
-        "child = next((c for k, c in node.children.items()"
-        " if k == ((first, marks) if marks else first)), None)",
-    ),
+    *catalogued("cost"),
     Planted(
         "the oldest leaf is searched for among all",
         "eviction_does_not_grow_with_the_cache",

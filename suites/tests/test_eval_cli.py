@@ -332,6 +332,18 @@ def test_two_runs_are_compared_if_they_asked_the_same(tmp_path: Path) -> None:
     refused(other, "the runs differ in temperature: 0.0 and 0.7", "same data, prompts, sampling")
 
 
+def test_runs_of_two_models_are_not_compared(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    for name in ("reader", "other"):
+        with scripted(cache=False, models=(name,)) as off, scripted(models=(name,)) as on:
+            here(*arguments(off, on), "--output", name, cwd=tmp_path)
+    refused(
+        here("eval", "compare", "reader", "other", cwd=tmp_path),
+        "asked different models: ['reader'] and ['other']",
+        "one model",
+    )
+
+
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     prepared(tmp_path)
     samples = json.loads((tmp_path / "data.json").read_text())

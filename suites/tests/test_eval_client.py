@@ -14,6 +14,7 @@ from kvproof.eval.generator import GeneratorOptions, generate
 from kvproof.eval.prompts import own_prompts
 from kvproof.eval.records import Usage
 from kvproof.eval.server import free_port
+from kvproof.eval.sse import parse_completion
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.eval_server import Server, scripted
 
@@ -59,6 +60,14 @@ def test_log_probabilities_arrive_where_they_are_asked_for(*, streams: bool) -> 
     assert told.logprobs == tuple(-len(word) / 8 for half in halves for word in half.split())
 
 
+@pytest.mark.parametrize("told", ["-" + "9" * 400, "true", '"-1"', "null"])
+def test_a_log_probability_that_is_none_is_not_told(told: str) -> None:
+    content = f'[{{"logprob": -0.5}}, {{"logprob": {told}}}]'
+    choice = f'{{"message": {{"content": "x"}}, "logprobs": {{"content": {content}}}}}'
+    found = parse_completion(f'{{"choices": [{choice}]}}'.encode())
+    assert (found.text, found.logprobs) == ("x", ())
+
+
 def test_a_request_has_what_it_should_and_nothing_else() -> None:
     fields = {"model": "m", "temperature": 0.0, "max_tokens": 5, "seed": 3}
     with scripted() as server:
@@ -84,6 +93,7 @@ def test_a_request_has_what_it_should_and_nothing_else() -> None:
         ("error event", "server_error", "an error instead of an answer: out of memory"),
         ("garbage", "malformed", "not JSON: '<html>it works</html>'"),
         ("shape", "malformed", "the content is no text"),
+        ("deep", "malformed", "nested too deeply: '[[["),
     ],
 )
 def test_a_fault_is_tried_again_and_then_has_its_class(

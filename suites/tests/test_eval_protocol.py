@@ -172,6 +172,21 @@ def test_an_answer_that_names_no_letter_is_invalid(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("stop", [0, 3 * COUNT + 5])
+def test_a_run_goes_on_with_the_model_it_began_with(tmp_path: Path, stop: int) -> None:
+    kept = Kept(breaks_after=stop)
+    with scripted() as on, scripted(cache=False) as off, pytest.raises(KeyboardInterrupt):
+        run_with(tmp_path, on, off, kept)
+    kept.breaks_after = -1
+    with scripted(models=("other",)) as on, scripted(cache=False, models=("other",)) as off:
+        if not stop:  # no model has answered yet
+            run_with(tmp_path, on, off, kept)
+            return
+        with pytest.raises(UsageError, match="serves 'other'"):
+            run_with(tmp_path, on, off, kept)
+    assert len(kept.samples) == stop
+
+
 def test_another_model_is_refused(tmp_path: Path) -> None:
     message = r"'on' serves 'other', others \{'reader'\}"
     with (

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from kvproof.eval.records import Finished, Writer, done, read_eval
+from kvproof.eval.run import conditions
+from kvproof.eval.summary import stored, summarise
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records import Manifest
-from kvproof.suites.tests.eval_kit import record
+from kvproof.suites.tests.eval_kit import configured, record, small_material
 
 
 def manifest(verb: str = "eval") -> Manifest:
@@ -18,7 +20,7 @@ def manifest(verb: str = "eval") -> Manifest:
         id="x",
         verb=verb,
         command=["kvproof", verb],
-        started="",
+        started="2026-11-20T10:00:00+00:00",
         config={},
         versions={},
         hardware={},
@@ -64,6 +66,16 @@ def test_records_of_newer_versions_are_read(tmp_path: Path) -> None:
     line = msgspec.to_builtins(record(3)) | {"invented_later": 1}
     (tmp_path / "samples.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
     assert [each.number for each in read_eval(tmp_path).samples] == [3]
+
+
+def test_an_evaluation_without_a_control_is_refused(tmp_path: Path) -> None:
+    config = configured(*["http://127.0.0.1:9/v1"] * 3)
+    with small_material(tmp_path) as found:
+        kept = stored(config, conditions(config, found))
+    kept["evaluation"]["configuration"][1]["control"] = False
+    Writer(tmp_path / "run", msgspec.structs.replace(manifest(), config=kept)).close()
+    with pytest.raises(UsageError, match="0 control configurations"):
+        summarise(read_eval(tmp_path / "run"))
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:

@@ -136,6 +136,38 @@ def test_a_running_server_is_reset_where_it_can_be(tmp_path: Path) -> None:
             assert bool(running.blocks) != bool(reset)
 
 
+@pytest.mark.parametrize(
+    ("told", "models"),
+    [
+        ("OK", ()),
+        ("", ()),
+        ("[" * 20_000, ()),
+        ('{"data": 1}', ()),
+        ('{"data": [{"id": "m"}]}', ("m",)),
+    ],
+)
+def test_any_200_says_that_a_server_is_ready(
+    tmp_path: Path, told: str, models: tuple[str, ...]
+) -> None:
+    with scripted(health=told) as running:
+        config = EvalConfig(
+            server=Server(base_url=running.url, health="/health"),
+            configuration=(configuration("a"), configuration("b")),
+        )
+        with serving(config, config.baseline, tmp_path / "log") as server:
+            assert server.models == models
+
+
+def test_a_server_that_is_loading_is_not_ready(tmp_path: Path) -> None:
+    with scripted(late=60.0) as running:
+        config = EvalConfig(
+            server=Server(base_url=running.url),
+            configuration=(configuration("a"), configuration("b")),
+        )
+        with pytest.raises(UsageError, match="does not answer: GET /v1/models gave 503"):
+            opened(config, config.baseline, tmp_path / "log")
+
+
 def test_a_server_that_dies_costs_its_own_samples_only(tmp_path: Path) -> None:
     config = launched({"cache": False}, {"cache": False}, {"dies_at": 20})
     kept, count = Kept(), SMALL.samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -48,17 +48,47 @@ def happens(watch: Watch, violation: Violation) -> None:
         raise violation
 
 
-def test_a_history_in_which_the_situation_occurred_ends_quietly() -> None:
-    ours = watch()
-
+def ends_quietly(watch: Watch, violation: Violation) -> None:
     @settings(database=None)
     @given(st.none())
     def history(_: None) -> None:
-        happens(ours, violated("a refusal: no_space", PLACE))
+        happens(watch, violation)
 
     with pytest.raises(Unsatisfiable):
         history()
+
+
+def test_a_history_in_which_the_situation_occurred_ends_quietly() -> None:
+    ours = watch()
+    ends_quietly(ours, violated("a refusal: no_space", PLACE))
     assert (ours.seen.violation, ours.seen.tolerated) == (None, {PROPERTY: 1})
+
+
+def test_it_is_not_claimed_by_whoever_meets_it() -> None:
+    claimed: list[str] = []
+    ours = Watch(lambda _: (1, 1), claim=_claiming(claimed), confined={PROPERTY: PLACE})
+    ends_quietly(ours, violated(PLACE))
+    assert (claimed, ours.seen.unshrunk) == ([], {})
+    with pytest.raises(Violation):
+        happens(ours, violated())
+    assert claimed == [PROPERTY]
+
+
+def test_what_fails_while_another_is_shrunk_is_counted_and_not_claimed() -> None:
+    claimed: list[str] = []
+    ours = Watch(lambda _: (1, 1), claim=_claiming(claimed))
+    with pytest.raises(Violation):
+        happens(ours, violated())
+    ends_quietly(ours, violated(prop="hits_are_maximal"))
+    assert (claimed, ours.seen.unshrunk) == ([PROPERTY], {"hits_are_maximal": 1})
+
+
+def _claiming(claimed: list[str]) -> Callable[[str], bool]:
+    def claim(name: str) -> bool:
+        claimed.append(name)
+        return True
+
+    return claim
 
 
 @pytest.mark.parametrize(
@@ -94,6 +124,11 @@ def test_a_run_that_saw_it_says_so_and_one_without_it_passes() -> None:
 def test_a_failure_elsewhere_counts_beside_it() -> None:
     failure = SimpleNamespace(sentence="gone", oracle="brute force", fingerprint="f")
     found = tally(tolerated=Counter({PROPERTY: 2}), failures={PROPERTY: failure})
+    assert told(found) == "fail"
+
+
+def test_a_failure_that_nobody_shrunk_is_a_failure() -> None:
+    found = tally(tolerated=Counter({PROPERTY: 2}), unshrunk=Counter({PROPERTY: 3}))
     assert told(found) == "fail"
 
 

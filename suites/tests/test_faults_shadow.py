@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied
+from kvproof.harness.fault_events import Kill
 from kvproof.harness.handles import InProcessHandle
-from kvproof.harness.violation import SHADOW
+from kvproof.harness.violation import INVARIANT, SHADOW
 from kvproof.suites import registry
 from kvproof.suites.cache.explore import explore as explore_cache
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
-from kvproof.suites.faults.catalogue import find, shadowed
+from kvproof.suites.faults.catalogue import Fault, find, shadowed
+from kvproof.suites.faults.judge import Attempt, Judge
+from kvproof.suites.faults.verdict import CRASH
 from kvproof.suites.part import Part, Recorder, run
 from kvproof.suites.part_machine import explore
 from kvproof.suites.property import Property
+from kvproof.suites.suite import Suite
 from kvproof.suites.tests import faults
 from kvproof.suites.tests.part_faults import UNSHRUNK, broken, fallen, from_catalogue
 
@@ -53,6 +59,40 @@ def test_a_step_writes_until_it_ends_though_its_request_has_left():
     verbs = [type(operation).__name__ for operation, _ in seen.violation.session.history]
     assert {"Cancel", "Preempt", "Finish"} & {*verbs}
     assert "Complete" in verbs
+
+
+class Scripted(Judge):
+    """Finds a fault by whatever it is told, one exploration after the other."""
+
+    def __init__(self, *oracles: str) -> None:
+        self._oracles = iter(oracles)
+        self._cases, self._seconds = 0, 0.0
+
+    def _all(self, fault: Fault) -> Iterator[Attempt]:
+        nothing = Suite("cache", (), str, explore, str)
+        return iter([Attempt(nothing)] * 2)
+
+    _shadows = _all
+
+    def _explore(self, attempt: Attempt) -> Kill:
+        return Kill(
+            suite=attempt.suite.name,
+            property="any",
+            oracle=next(self._oracles),
+            sentence="it is wrong",
+            cases=1,
+            seconds=0.1,
+            size=1,
+        )
+
+
+@pytest.mark.parametrize(
+    ("oracles", "seen"),
+    [((INVARIANT, CRASH, SHADOW), SHADOW), ((INVARIANT, CRASH, CRASH), None), ((SHADOW,), SHADOW)],
+)
+def test_only_a_shadow_memory_finds_for_the_shadow_memory(oracles, seen):
+    told = Scripted(*oracles).judge(find("stale_epoch"))
+    assert (told.kill.oracle, told.shadow and told.shadow.oracle) == (oracles[0], seen)
 
 
 LOUD = Property("quiet", (), "an invariant"), Property("read", (), "a read", oracle=SHADOW)

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 
 from kvproof.harness.campaign.pool import Finished, Lost
 from kvproof.harness.campaign_events import UnitDone, UnitLost, clock
 from kvproof.harness.cli import fuzz as verb
-from kvproof.harness.cli.fuzz_unit import Order, explore_unit, unit_id
+from kvproof.harness.cli.fuzz_unit import Order, UnitResult, explore_unit, parse, unit_id
 from kvproof.harness.cli.output import standard_output
-from kvproof.harness.errors import Exit
-from kvproof.harness.events import Exercised, Skipped, TargetFailed
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.events import (
+    Exercised,
+    Failure,
+    HarnessFault,
+    PropertyVerdict,
+    Skipped,
+    TargetFailed,
+)
 from kvproof.harness.records import read_run
 from kvproof.harness.settings import CampaignSettings
-from kvproof.suites import registry
-from kvproof.suites.tests.cli_kit import TARGETS, closed_run, here, started
+from kvproof.suites import expected_failures, registry
+from kvproof.suites.expected_failures import Expected
+from kvproof.suites.tests.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli_targets import STARTED
-from kvproof.suites.tests.part_kit import stack
+from kvproof.suites.tests.part_kit import breaks_later, stack
 
 SLOW = f"{TARGETS}:slow"
 DIES = f"{TARGETS}:dies"
+PLANTED = "last_token_is_computed"
 FEW = "[campaign]\nhistories = 5\n"
 
 
@@ -41,7 +53,21 @@ def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
     assert first.done.shrunk == ["what_is_pushed_comes_back"]
     assert second.done.shrunk == []
     assert second.done.failed == ["what_is_pushed_comes_back"]
-    assert second.done.tolerated["what_is_pushed_comes_back"]
+    assert second.done.unshrunk["what_is_pushed_comes_back"]
+
+
+@pytest.mark.parametrize(
+    ("where", "claims"), [("a hit of no block", []), ("a refusal: no_mood", [PLANTED])]
+)
+def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, where, claims):
+    known = {PLANTED: Expected(PLANTED, "r", "https://x/1", where)}
+    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    claimed = []
+    asked = order(tmp_path, "cache", level="core",
+                  claim=lambda name, _: claimed.append(name.split()[-1]) or True)  # fmt: skip
+    done = explore_unit(replace(asked, unit=unit_id(FAULT, "cache", 1))).done
+    assert claimed == done.shrunk == done.failed == claims
+    assert bool(done.tolerated) is not bool(claims)
 
 
 def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
@@ -53,6 +79,17 @@ def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
     found = explore_unit(order(tmp_path, "stack", claim=ctrl_c))
     assert found.interrupted
     assert found.done.test_cases
+
+
+@pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_unit_that_ends_early_keeps_what_it_has_found(tmp_path, monkeypatch, later):
+    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    breaks_later(monkeypatch, later)
+    found = explore_unit(order(tmp_path, "stack"))
+    assert [failure.property for failure in found.failures] == found.done.shrunk
+    assert found.done.shrunk == ["what_is_pushed_comes_back"]
+    assert found.interrupted is (later is KeyboardInterrupt)
+    assert len(found.events) == (later is ZeroDivisionError)
 
 
 def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
@@ -150,13 +187,171 @@ class Leaving:
         pass
 
 
-def test_units_that_cannot_be_done_are_not_forgotten_by_a_restart(tmp_path, monkeypatch):
+def campaign(pool, folder, monkeypatch, **changes):
+    """Run `kvproof fuzz` on another kind of pool; returns the code it ends with."""
     options = {"max_seconds": 60, "workers": 1, "level": "core", "seed": 1, "keep_going": True,
-               "shared": CampaignSettings(database=str(tmp_path / "e")), "ray": "", "units": 2,
-               "output": tmp_path / "run", "console": standard_output()}  # fmt: skip
-    for times, code in ((4, Exit.INTERRUPTED), (3, Exit.HARNESS)):
-        monkeypatch.setattr(verb, "_pool", lambda *_, times=times: Leaving(times))
-        with pytest.raises(SystemExit) as ended:
-            verb.fuzz(["reference"], **options)
-        assert ended.value.code == code
+               "shared": CampaignSettings(database=str(folder / "e")), "ray": "", "units": 2,
+               "output": folder / "run", "console": standard_output(), **changes}  # fmt: skip
+    monkeypatch.setattr(verb, "_pool", lambda *_: pool)
+    with pytest.raises(SystemExit) as ended:
+        verb.fuzz(["reference"], **options)
+    return ended.value.code
+
+
+class Answering:
+    """Two units run side by side; `answers` come in their order, whenever they are waited for."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def slots(self):
+        return 2
+
+    def submit(self, *_):
+        pass
+
+    def wait(self, _):
+        answer = self.answers.pop(0)
+        return [Finished(answer.done.unit, answer)]
+
+    def close(self):
+        pass
+
+
+CRASH, HANG, NODE = Lost("it crashed", "crash"), Lost("it hung", "hang"), Lost("it left")
+
+
+class Losing(Leaving):
+    """Loses the one unit that runs for one reason after the other."""
+
+    def __init__(self, *losses):
+        super().__init__(len(losses))
+        self.losses = list(losses)
+
+    def wait(self, _):
+        return [Finished(self.running, self.losses.pop(0))]
+
+
+@pytest.mark.parametrize(
+    ("losses", "code"),
+    [((CRASH, HANG, CRASH), 1), ((NODE, NODE, CRASH), 70), ((CRASH, CRASH, NODE), 70)],
+)
+def test_only_a_unit_that_always_ends_its_own_process_is_the_targets_fault(
+    tmp_path, monkeypatch, losses, code
+):
+    assert campaign(Losing(*losses), tmp_path, monkeypatch, units=1) == code
+    died = units_of(tmp_path / "run")[0].died
+    why = "it crashed; it hung while fuzzing cache with seed 1, 3 times"
+    assert died == ({"kind": "crash", "message": why} if code == 1 else {})
+
+
+def test_a_hang_that_shows_after_the_time_is_up_is_a_failure(tmp_path, monkeypatch):
+    """The process is given up after seven minutes: here the clock is ahead."""
+    pool = Late(HANG, HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == 1
+    assert len(pool.seconds) == 3
+    assert len(set(pool.seconds)) == 1, "it is tried again with the time that it had"
+    lost = [e for e in read_run(tmp_path / "run").events if isinstance(e, UnitLost)]
+    assert [event.attempt for event in lost] == [1, 2, 3]
+
+
+def test_a_hang_is_not_forgotten_by_who_loses_patience_with_it(tmp_path, monkeypatch):
+    class Impatient(Late):
+        def wait(self, _):
+            if len(self.losses) == 1:
+                raise KeyboardInterrupt
+            return super().wait(_)
+
+    pool = Impatient(HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == Exit.INTERRUPTED
+    assert units_of(tmp_path / "run") == []
+    pool = Losing(HANG, HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == 1
+    assert units_of(tmp_path / "run")[0].gave_up == HANG.reason
+
+
+class Late(Losing):
+    """Answers when the time is up, and knows what time units were given."""
+
+    def __init__(self, *losses):
+        super().__init__(*losses)
+        self.seconds = []
+
+    def submit(self, unit, order):
+        super().submit(unit, order)
+        self.seconds.append(order.seconds)
+
+    def wait(self, _):
+        time.sleep(1.5)
+        return super().wait(_)
+
+
+def answer(seed, **counts):
+    done = UnitDone(unit=unit_id("reference", "cache", seed), target="reference", suite="cache",
+                    seed=seed, attempt=1, where="", seconds=1.0, cpu_seconds=1.0,
+                    **counts)  # fmt: skip
+    failures = [
+        Failure(target="reference", property=name, rules=["B1"], oracle="", sentence="", detail="",
+                fingerprint="f", op_log="", script="", script_path="", history=[], blocks=[])
+        for name in done.shrunk
+    ]  # fmt: skip
+    return UnitResult(done, failures, {}, [], None, interrupted=False)
+
+
+def verdict_on(name, directory):
+    (found,) = (e for e in read_run(directory).events
+                if isinstance(e, PropertyVerdict) and e.property == name)  # fmt: skip
+    return found.verdict, found.reason
+
+
+def test_who_meets_what_another_unit_shrinks_does_not_end_it(tmp_path, monkeypatch):
+    met = answer(2, unshrunk={PLANTED: 3}, failed=[PLANTED])
+    shrunk = answer(1, shrunk=[PLANTED], failed=[PLANTED])
+    assert campaign(Answering(met, shrunk), tmp_path, monkeypatch, keep_going=False) == 1
+    assert [event.seed for event in units_of(tmp_path / "run")] == [2, 1]
+
+
+def test_what_a_unit_claimed_and_did_not_shrink_is_free_again(tmp_path, monkeypatch):
+    claims = mock.Mock()
+    monkeypatch.setattr(verb, "DirectoryClaims", lambda _: claims)
+    first = answer(1, shrunk=[PLANTED], failed=[PLANTED])._replace(holds=True)
+    campaign(Answering(first, answer(2)), tmp_path, monkeypatch)
+    used = {f"reference {PLANTED}"}
+    assert claims.release.call_args_list == [mock.call(first.done.unit, used=used)]
+
+
+def test_a_failure_that_no_unit_shrunk_is_no_pass(tmp_path, monkeypatch):
+    met = answer(1, unshrunk={PLANTED: 3}, failed=[PLANTED], checks={PLANTED: 9})
+    assert campaign(Answering(met), tmp_path, monkeypatch, units=1) == 1
+    told = ("fail", "it failed in 3 histories, not shrunk")
+    assert verdict_on(PLANTED, tmp_path / "run") == told
+
+
+def test_units_that_cannot_be_done_are_not_forgotten_by_a_restart(tmp_path, monkeypatch):
+    assert campaign(Leaving(4), tmp_path, monkeypatch) == Exit.INTERRUPTED
+    assert campaign(Leaving(3), tmp_path, monkeypatch) == Exit.HARNESS
     assert [event.gave_up for event in units_of(tmp_path / "run")] == ["the node has left"] * 2
+    assert len(faults_of(tmp_path / "run")) == 2, "one for each unit, written once"
+
+
+def faults_of(directory):
+    return [event for event in read_run(directory).events if isinstance(event, HarnessFault)]
+
+
+class Failing(Answering):
+    """No process can be started for the second unit."""
+
+    def submit(self, unit, _):
+        if parse(unit)[2] == 2:
+            raise OSError(24, "Too many open files")
+
+
+def test_a_driver_that_fails_goes_on_when_it_is_called_again(tmp_path, monkeypatch):
+    assert campaign(Failing(), tmp_path, monkeypatch) == Exit.HARNESS
+    assert units_of(tmp_path / "run") == []
+    answers = answer(1), answer(2)
+    assert campaign(Answering(*answers), tmp_path, monkeypatch) == Exit.INCONCLUSIVE
+    assert [event.seed for event in units_of(tmp_path / "run")] == [1, 2]
+    assert [event.where for event in faults_of(tmp_path / "run")] == ["kvproof fuzz"]
+    with pytest.raises(UsageError, match="it is complete"):
+        campaign(Answering(), tmp_path, monkeypatch)

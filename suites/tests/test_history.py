@@ -17,6 +17,7 @@ from kvproof.reports.history import LIMIT, render_history
 from kvproof.suites.tests.cli_kit import here, refused
 from kvproof.suites.tests.history_kit import SLOWER, STEP, write_history
 from kvproof.suites.tests.report_kit import TAGS, Page
+from kvproof.suites.tests.test_compare import verdict, write_run
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,14 @@ def test_one_bad_night_and_short_series_are_no_change():
     assert steps(values, threshold=0.05) == []
     assert steps([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], threshold=0.05) == []
     assert steps([], threshold=0.05) == []
+
+
+def test_counted_figures_change_where_they_change():
+    for rise in (4, 5, 6, 8, 12, 16):
+        low, high = [100.0] * rise, [130.0] * (20 - rise)
+        assert [step.at for step in steps(low + high, threshold=0.02)] == [rise]
+        assert [step.at for step in steps(high + low, threshold=0.02)] == [20 - rise]
+    assert steps([100.0] * 20, threshold=0.02) == []
 
 
 def test_a_loss_within_the_threshold_is_no_change():
@@ -122,3 +131,17 @@ def test_sql_is_answered_or_says_what_it_needs(tmp_path):
     assert "3" in here(*asked, cwd=tmp_path).out
     outside = ("history", "runs", "--sql", "select * from read_text('/etc/hostname')")
     refused(here(*outside, cwd=tmp_path), "DuckDB refuses", "runs and events")
+
+
+def test_evaluations_and_odd_records_do_not_stop_a_history(tmp_path):
+    write_run(tmp_path / "a", 0, [verdict("a", "pass")])
+    write_run(tmp_path / "b", 9, [], verb="eval", end=None)
+    odd = write_run(tmp_path / "c", 9, [verdict("a", "pass")]) / "run.json"
+    odd.write_text(odd.read_text().replace("2026-11-20T10:00:09+00:00", "20 Nov"))
+    naive = write_run(tmp_path / "d", 9, [verdict("a", "pass")]) / "run.json"
+    naive.write_text(naive.read_text().replace("+00:00", ""))
+    runs, unreadable = read_history(tmp_path)
+    assert [run.manifest.id for run in runs] == ["a", "d"]
+    (reason,) = unreadable
+    assert "started is '20 Nov'" in reason
+    assert "killed" not in render_history(history(runs, Thresholds()))

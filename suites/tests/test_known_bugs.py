@@ -13,7 +13,8 @@ from kvproof.suites import known_bugs
 from kvproof.suites.known_bugs import Bug, Engine
 from kvproof.suites.levels import property_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "known-bugs.md"
+ROOT = Path(__file__).parents[2]
+PAGE, README = ROOT / "docs" / "known-bugs.md", ROOT / "README.md"
 ENGINES = known_bugs.load()
 BUGS = [bug for engine in ENGINES for bug in engine.bug]
 EXISTING = set(property_names())
@@ -68,6 +69,12 @@ def test_the_page_is_up_to_date():
     assert PAGE.read_text().endswith(known_bugs.table()), (
         "docs/known-bugs.md ends with kvproof.suites.known_bugs.table(): write it again"
     )
+
+
+def test_the_readme_counts_them():
+    counts = re.findall(r"(\d+) (?:known )?bugs of", README.read_text())
+    assert counts
+    assert set(counts) == {str(len(BUGS))}
 
 
 BUG = {

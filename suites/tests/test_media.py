@@ -141,13 +141,6 @@ FAULTS = (
         "    if end and span.start <= end:\n",
     ),
     Planted(
-        "a span may have no hash",
-        "spans_are_refused_iff_malformed",
-        "identity",
-        "    if not span.content:\n",
-        "    if not span.kind:\n",
-    ),
-    Planted(
         "one pass of the clamp has to do (LMDeploy efd2ffc8b)",
         "clamps_reach_a_fixpoint",
         "hit_length",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.tests import model_kit  # noqa: F401 - skips without torch
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 
 from kvproof.suites.parity.part import PART, missing  # isort: skip
 
@@ -15,19 +15,13 @@ _TOLD = """\
         return replayed(self._model, recorded[row.done : row.cuts[0]][None])
 """
 FAULTS = (
+    *catalogued("parity"),
     Planted(
         "every layer is told the experts of the first",
         "told_experts_are_chosen",
         "model_runner.experts",
         "_told(block, rows[:, :, layer])",
         "_told(block, rows[:, :, 0])",
-    ),
-    Planted(
-        "rows are counted from the hit (SGLang #14161: the prefix's rows shift the rest)",
-        "a_replay_gives_the_recorded_logits",
-        "model_runner.runner",
-        "recorded[row.done : row.cuts[0]][None]",
-        "recorded[row.done - row.work.start :][: row.tokens][None]",
     ),
     Planted(
         "the last row is told for ever",

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from itertools import groupby
 
 import pytest
@@ -16,14 +17,14 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.events import Exercised, Failure, HarnessFault, PropertyVerdict, TargetFailed
 from kvproof.harness.handles import InProcessHandle
 from kvproof.reference.block_pool import BlockPool
-from kvproof.suites import exploration, part_log, registry
+from kvproof.suites import exploration, part_log, part_machine, registry
 from kvproof.suites.cache.budgets import BUDGETS
 from kvproof.suites.part import History, PartViolation, Recorder, play, run
 from kvproof.suites.part_machine import explore
 from kvproof.suites.part_suite import part_suite
 from kvproof.suites.replay import replay
 from kvproof.suites.runner import SuiteRun
-from kvproof.suites.tests.part_kit import PROPERTIES, stack
+from kvproof.suites.tests.part_kit import PROPERTIES, breaks_later, stack
 
 FEW = settings(BUDGETS["debug"], max_examples=12, phases=[Phase.generate])
 
@@ -35,6 +36,16 @@ def test_a_right_part_is_exercised_and_breaks_nothing():
     assert set(seen.operations) == {"push", "pop"}
     assert set(seen.checks) == {prop.name for prop in PROPERTIES}
     assert seen.situations["two items are held"]
+
+
+def test_ctrl_c_while_a_failure_is_cut_down_leaves_it_as_it_was(monkeypatch):
+    def ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(part_machine, "without_needless", ctrl_c)
+    seen = explore(stack(broken=True), BUDGETS["debug"])
+    assert seen.violation is not None
+    assert seen.interrupted
 
 
 def test_a_broken_part_is_found_and_shrunk():
@@ -76,6 +87,21 @@ def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
     counts = Counter(told)
     assert counts["a"] == counts["b"] == exploration.TURN
     assert len(set(drawn)) > exploration.TURN
+
+
+def test_no_turn_draws_what_the_next_seed_draws():
+    drawn: dict[int, list[str]] = {1: [], 2: []}
+
+    def theme(draw):
+        drawn[seed].append(str(draw(st.integers(0, 10**9))))
+        return {"room": 3}
+
+    budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
+    budget = settings(budget, derandomize=False, database=None)
+    for seed in drawn:
+        explore(stack()._replace(draw_config=theme), budget, seed=seed)
+    once = {seed: set(told) - {"0"} for seed, told in drawn.items()}  # the simplest comes always
+    assert len(once[1] & once[2]) < len(once[1]) / 10
 
 
 def test_the_deadline_ends_an_exploration():
@@ -240,10 +266,10 @@ class Records:
         return {event.property: event for event in self.of(PropertyVerdict)}
 
 
-def judged(part, monkeypatch, target="reference"):
+def judged(part, monkeypatch, target="reference", records=None):
     """Judge `target` by `part` alone."""
     monkeypatch.setattr(registry, "PARTS", (part,))
-    records = Records()
+    records = records or Records()
     handle = InProcessHandle(target, open_reference)
     SuiteRun(handle, records, write=records.events.append, level="full").run(FEW, only=part.name)
     return records
@@ -275,6 +301,19 @@ def test_a_broken_part_fails_with_files_that_reproduce_it(monkeypatch):
     verdicts = records.verdicts()
     assert verdicts["what_is_pushed_comes_back"].verdict == "fail"
     assert verdicts["what_is_pushed_comes_back"].fingerprint == failure.fingerprint
+
+
+@pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])
+def test_what_was_found_stands_beside_what_ends_the_run(monkeypatch, later):
+    breaks_later(monkeypatch, later)
+    records = Records()
+    with pytest.raises(later) if later is KeyboardInterrupt else nullcontext():
+        judged(stack(broken=True), monkeypatch, records=records)
+    (failure,) = records.of(Failure)
+    assert failure.op_log in records.files
+    assert [event.missing for event in records.of(Exercised)] == [[]]
+    assert len(records.of(HarnessFault)) == (later is ZeroDivisionError)
+    assert not records.verdicts()
 
 
 def test_a_part_is_unsupported_by_other_targets(monkeypatch):

@@ -40,32 +40,11 @@ FAULTS = (
         "borders = range(1)",
     ),
     Planted(
-        "the error names the first length that does not fit",
-        "too_little_memory_says_what_fits",
-        "planner",
-        "            high = middle\n    return low\n",
-        "            high = middle\n    return high\n",
-    ),
-    Planted(
         "the memory needed counts the null block twice",
         "too_little_memory_says_what_fits",
         "planner",
         "blocks = max(trial.blocks + 1, settings.num_blocks)",
         "blocks = max(trial.blocks + 2, settings.num_blocks)",
-    ),
-    Planted(
-        "a layer that owns nothing is in no group",
-        "every_layer_is_in_exactly_one_group",
-        "plan_trials",
-        "for name in readers.get(layer.name, ()))",
-        "for name in readers.get(layer.name, ())[1:])",
-    ),
-    Planted(
-        "groups are not split: a group more has to save a fifth of a request",
-        "no_equal_split_is_better",
-        "plan_trials",
-        "Fraction(1, 500)",
-        "Fraction(1, 5)",
     ),
     Planted(
         "a window's own token is needed twice",
@@ -80,20 +59,6 @@ FAULTS = (
         "plan_views",
         "kernel_block = block * config.kernel_ratio + ",
         "kernel_block = block + ",
-    ),
-    Planted(
-        "the fallback keeps its windows",
-        "keeping_windows_whole_states_its_cost",
-        "plan_classes",
-        "if not settings.hybrid_groups or not 0 <",
-        "if not 0 <",
-    ),
-    Planted(
-        "JSON loses a layer that reads another",
-        "a_plan_survives_json",
-        "plan",
-        "msgspec.json.encode(self)",
-        "msgspec.json.encode(self).replace(b'readers', b'writers')",
     ),
     Planted(
         "a part of a state runs over the end of its block",

@@ -67,6 +67,15 @@ def test_prompts_may_be_text_or_chats(forms: tuple[str, ...], tmp_path: Path) ->
     assert "text" in found.verdicts[check.BLOCKS.name].reason
 
 
+@pytest.mark.parametrize("template", [15, 16, 40])
+def test_a_template_that_all_chats_share_is_no_prompt_found(template: int, tmp_path: Path) -> None:
+    found = probing(tmp_path, forms=("chat",), template=template, salts="undocumented")
+    assert found.named("pass") == ALL - BARE - {
+        check.BLOCKS.name, check.SALTS.name, check.PARTLY.name, check.CONVERSATION.name,
+    }  # fmt: skip
+    assert found.done.code == 0
+
+
 def test_counters_of_vllm_agree_and_are_at_rest(tmp_path: Path) -> None:
     found = probing(tmp_path, owner="vllm", metrics=vllm_metrics)
     assert found.named("pass") == ALL - {check.IMAGES.name}
@@ -88,6 +97,19 @@ def test_a_cache_that_never_hits_is_inconclusive(tmp_path: Path) -> None:
     assert found.done.code == 3
     assert found.named("fail") == set()
     assert found.named("pass") == {check.ANSWERED.name, check.STEADY.name}
+
+
+@pytest.mark.parametrize("salts", ["documented", "undocumented"])
+def test_a_cache_that_finds_only_the_template_is_inconclusive(salts: str, tmp_path: Path) -> None:
+    def told(cached: int, _prompt: int) -> int:
+        return min(cached, 16)
+
+    found = probing(tmp_path, forms=("chat",), template=20, salts=salts, told=told)
+    assert found.done.code == 3
+    assert found.named("fail") == set()
+    judged = COUNTS - {check.BLOCKS.name} | PARITY
+    assert found.named("pass") & judged == set()
+    assert "never occurred" in found.verdicts[check.AGAIN.name].reason
 
 
 def test_empty_answers_show_nothing(tmp_path: Path) -> None:
@@ -125,7 +147,26 @@ def test_a_reference_that_finds_prompts_is_none(tmp_path: Path) -> None:
         found = probing(tmp_path, "--against", cached.url, salts="undocumented")
     verdict = found.verdicts[check.PARTLY.name]
     assert verdict.verdict == "inconclusive"
-    assert "reference server" in verdict.reason
+    assert "the server of --against" in verdict.reason
+
+
+@pytest.mark.parametrize("trouble", [{"dies_at": 0}, {"dies_at": 20}, {"broken": 1}])
+def test_a_reference_that_goes_away_is_not_the_server(
+    trouble: dict[str, Any], tmp_path: Path
+) -> None:
+    with scripted(hits=False, **trouble) as plain:
+        found = probing(tmp_path, "--against", plain.url, salts="undocumented")
+    assert found.done.code == 3
+    assert found.named("fail") == set()
+    assert not any(isinstance(event, TargetFailed) for event in found.run.events)
+    assert found.verdicts[check.AGAIN.name].verdict == "pass"  # nobody else is asked for it
+    assert "the server of --against" in found.verdicts[check.NEIGHBOURS.name].reason
+
+
+def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with scripted() as server:
+        done = here("probe", server.url, "--against", "127.0.0.1:9", cwd=tmp_path)
+    refused(done, "--against", "is it running")
 
 
 # --- what is wrong ---
@@ -158,6 +199,8 @@ def test_a_reference_that_finds_prompts_is_none(tmp_path: Path) -> None:
 def test_what_is_wrong_fails(settings: dict[str, Any], failing: set[str], tmp_path: Path) -> None:
     found = probing(tmp_path, **settings)
     assert found.named("fail") >= failing
+    assert all(each.history and each.script for each in found.failures.values())
+    assert set(found.failures) == found.named("fail")
     assert found.done.code == (1 if failing else 3), found.done.out
     if not failing:
         assert found.named("fail") == set()
@@ -167,6 +210,10 @@ def test_a_longer_prefix_that_finds_less_is_lost(tmp_path: Path) -> None:
     found = probing(tmp_path, told=lambda cached, prompt: 0 if prompt == 36 else cached)
     assert check.MONOTONE.name in found.named("fail")
     assert "both before and after" in found.verdicts[check.MONOTONE.name].reason
+    *others, last = found.failures[check.MONOTONE.name].history
+    assert last.answer.endswith("(36 prompt tokens, 0 cached)")  # of three that begin alike
+    assert last.note
+    assert len(others) >= 3
 
 
 def test_counters_that_say_something_else_fail(tmp_path: Path) -> None:
@@ -174,7 +221,8 @@ def test_counters_that_say_something_else_fail(tmp_path: Path) -> None:
         return vllm_metrics(server).replace(f"}} {server.hit_tokens}\n", f"}} {server.count}\n")
 
     found = probing(tmp_path, owner="vllm", metrics=more)
-    assert found.named("fail") == {check.METRICS.name}
+    assert found.named("fail") == {check.METRICS.name} == set(found.failures)
+    assert not any(step.note for step in found.failures[check.METRICS.name].history)
 
 
 def test_what_stays_held_fails(tmp_path: Path) -> None:
@@ -183,7 +231,7 @@ def test_what_stays_held_fails(tmp_path: Path) -> None:
         return vllm_metrics(server).replace("usage_perc 0.0", f"usage_perc {used}")
 
     found = probing(tmp_path, owner="vllm", metrics=held)
-    assert found.named("fail") == {check.REST.name}
+    assert found.named("fail") == {check.REST.name} == set(found.failures)
 
 
 def test_other_clients_make_counters_inconclusive(tmp_path: Path) -> None:
@@ -193,7 +241,7 @@ def test_other_clients_make_counters_inconclusive(tmp_path: Path) -> None:
 
     found = probing(tmp_path, owner="vllm", metrics=busy)
     assert found.named("fail") == set()
-    assert check.REST.name in found.named("inconclusive")
+    assert {check.METRICS.name, check.REST.name} <= found.named("inconclusive")
 
 
 # --- noise ---

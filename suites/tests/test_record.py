@@ -127,6 +127,19 @@ def test_the_oldest_files_are_dropped(tmp_path: Path) -> None:
     assert verdict.hit_tokens == 8 * verdict.requests > 0
 
 
+def test_requests_that_run_for_long_do_not_begin_file_after_file(tmp_path: Path) -> None:
+    limit = 4_000
+    to = journal(tmp_path, limit=limit)
+    for index in range(10):
+        admit(to, f"r{index}", 40, list(range(1 + 10 * index, 11 + 10 * index)))
+    begun, carried = to._segments.number, len(to._opening())
+    assert carried > limit // KEPT  # what runs is more than a file's share of the limit
+    for _ in range(200):
+        to.reset(done=False)
+    assert to._segments.number - begun <= 1 + 200 * 50 // carried
+    assert sum(path.stat().st_size for path in only(tmp_path).paths) < 2.1 * KEPT * carried
+
+
 # --- what is found ---
 
 

@@ -6,13 +6,23 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kvproof.harness.recorder import boot_folder, shim
-from kvproof.suites.tests.cli_kit import kvproof
-from kvproof.suites.tests.record_kit import journal, lost, reuse, salted
+from kvproof.harness.recorder.journal import Cache, Journal, Settings
+from kvproof.suites.tests.cli_kit import TARGETS, kvproof
+from kvproof.suites.tests.record_kit import (
+    SIZE,
+    admit,
+    carried_theft,
+    journal,
+    lost,
+    reuse,
+    salted,
+)
 
 _SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
@@ -95,6 +105,13 @@ def test_it_runs_on_a_target_and_says_where_they_differ(tmp_path: Path) -> None:
     assert "11 tokens): 0 when recorded, 8 on reference" in done.out
 
 
+def test_names_of_requests_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    lost(journal(tmp_path / "rec"), name="\x1b[2Jsecond")  # clients of an engine choose them
+    done = kvproof("replay", "rec", "--target", "reference", cwd=tmp_path)
+    assert "\x1b" not in done.out
+    assert "\\x1b[2Jsecond (0.00" in done.out
+
+
 def test_each_request_is_explained(tmp_path: Path) -> None:
     reuse(journal(tmp_path / "rec"))
     done = kvproof("explain", "rec", cwd=tmp_path)
@@ -104,11 +121,56 @@ def test_each_request_is_explained(tmp_path: Path) -> None:
     assert "8 of 8 reusable tokens hit" in done.out
 
 
-def test_an_idle_cache_is_no_pass(tmp_path: Path) -> None:
-    journal(tmp_path / "rec")
+def idle(_: Journal) -> None:
+    """Nothing happened."""
+
+
+def alone(to: Journal) -> None:
+    admit(to, "first", 10, [1, 2, 3])
+
+
+def given_up(to: Journal) -> None:
+    reuse(to)
+    to.stop("OSError: no space left")
+
+
+@pytest.mark.parametrize("again", [(), ("--target", "reference")])
+@pytest.mark.parametrize(
+    ("history", "why"),
+    [
+        (idle, "no request was admitted"),
+        (alone, "no request hit anything: what is reused was never read"),
+        (given_up, "the recorder gave up: OSError: no space left"),
+    ],
+)
+def test_what_proves_little_is_no_pass(
+    tmp_path: Path, history: Callable[[Journal], None], why: str, again: tuple[str, ...]
+) -> None:
+    history(journal(tmp_path / "rec"))
+    done = kvproof("replay", "rec", *again, "--output", "run", cwd=tmp_path)
+    assert done.code == 3, done.out + done.err
+    for name in ("report.html", "report.md", "events.jsonl"):
+        assert why in (tmp_path / "run" / name).read_text()
+
+
+def test_without_prefix_caching_nothing_has_to_hit(tmp_path: Path) -> None:
+    cache = Cache("toy", "1", num_blocks=64, block_size=SIZE, prefix_caching=False)
+    alone(Journal(cache, Settings(tmp_path / "rec"), lambda tokens, a, b: tokens[a:b]))
+    assert kvproof("replay", "rec", cwd=tmp_path).code == 0
+
+
+def test_a_violation_among_carried_requests_fails(tmp_path: Path) -> None:
+    carried_theft(journal(tmp_path / "rec", limit=1600))
     done = kvproof("replay", "rec", cwd=tmp_path)
-    assert done.code == 3
-    assert "no request was admitted" in done.out
+    assert done.code == 1, done.out + done.err
+    assert "written_blocks_have_one_owner: request r1 computes into block 3" in done.out
+
+
+def test_a_target_that_dies_over_a_recording_fails(tmp_path: Path) -> None:
+    reuse(journal(tmp_path / "rec"))
+    done = kvproof("replay", "rec", "--target", f"{TARGETS}:raises", cwd=tmp_path)
+    assert done.code == 1, done.out + done.err
+    assert "kvproof itself failed" not in done.out
 
 
 @pytest.mark.parametrize("name", ["rec", "rec/toy.00001.kvrec"])

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kvproof.harness.recorder import boot_folder, sglang, shim
+from kvproof.harness.recorder import boot_folder, hooks, sglang, shim
 from kvproof.harness.recorder.journal import Settings
 from kvproof.suites.tests.record_kit import journal, judged
 
@@ -21,6 +21,17 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     given = {shim.DIRECTORY: str(tmp_path), shim.LIMIT: "5", shim.KEY: "0a"}
     assert shim.settings_from(given) == Settings(tmp_path, 5, b"\n")
     assert shim.settings_from({shim.DIRECTORY: "x"}) == Settings(Path("x"))
+
+
+@pytest.mark.parametrize("wrong", [{shim.LIMIT: "1G"}, {shim.KEY: "no hexadecimal"}])
+def test_settings_that_are_wrong_do_not_keep_the_engine_down(
+    tmp_path: Path, wrong: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    finders = list(sys.meta_path)
+    shim.start({shim.DIRECTORY: str(tmp_path), **wrong})  # a plugin that raises ends vLLM
+    assert sys.meta_path == finders
+    (said,) = caplog.messages
+    assert "not recording: KVPROOF_RECORD_BYTES or KVPROOF_RECORD_KEY is wrong: " in said
 
 
 _TOY = """
@@ -177,3 +188,16 @@ def test_what_lies_on_a_device_is_written_in_order_when_it_has_come(
         later.add(_OnDevice(number), written.append)
     assert [event.waited for event in events[2:5]] == [True, True, False]
     assert written[3:] == [[0], [1]]
+
+
+def test_a_device_that_fails_does_not_reach_the_engine_in_a_reset(tmp_path: Path) -> None:
+    class Failing(_Event):
+        def query(self) -> bool:
+            raise RuntimeError("device lost")
+
+    cache, later = ModuleType("cache"), sglang.Later()
+    later._queue.append(sglang._Waiting(_OnDevice(1), Failing(), print))
+    setattr(cache, hooks.ATTRIBUTE, journal(tmp_path))
+    setattr(cache, sglang._LATER, later)
+    sglang._reset(lambda _: None)(cache)
+    assert judged(tmp_path).stopped == "RuntimeError: device lost"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 from kvproof.reference.expert_history import ExpertFormat, ExpertHistory, ExpertStore
+from kvproof.suites.tests.reference_kit import open_manager, range_of, start
 
 FORM = ExpertFormat(experts=64, layers=3, ranks=2, unit=4)
 TRUTH = np.random.default_rng(5).integers(0, 64, (40, 3, 2))
@@ -153,3 +156,16 @@ def test_a_rollback_stays_within_what_was_computed(length):
 def test_a_store_takes_whole_units_of_its_own_type(rows):
     with pytest.raises(ValueError, match="are not whole units of 4 rows"):
         ExpertStore(FORM).fill("node", 0, rows)
+
+
+def test_a_request_that_has_left_leaves_no_history():
+    def histories():
+        gc.collect()
+        return sum(type(thing) is ExpertHistory for thing in gc.get_objects())
+
+    manager = open_manager(9, return_routed_experts=True, experts=(64, 3, 2))
+    before = histories()
+    start(manager, "a", range_of(9))
+    assert histories() == before + 1
+    manager.release("a")
+    assert histories() == before

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.explain.part import PART
-from kvproof.suites.tests.part_faults import Planted, falls
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls
 
 FAULTS = (
-    Planted(
-        "the last token counts as reusable",
-        "explained_causes_add_up",
-        "explain",
-        "most = max(0, request.prompt - 1)",
-        "most = request.prompt",
-    ),
+    *catalogued("explain"),
     Planted(
         "what an earlier epoch computed counts as reusable",
         "explained_causes_add_up",
@@ -51,11 +45,18 @@ FAULTS = (
         "if mark <= inside",
     ),
     Planted(
-        "draft layers cost nothing",
+        "a hit that requires expert rows ends a unit before the last that has them",
         "lifting_a_limit_raises_the_hit",
-        "explain",
-        "min(length, max(0, limit - unit))",
-        "min(length, limit)",
+        "hits",
+        "recorded = self._experts.floor(node, limit)",
+        "recorded = max(0, self._experts.floor(node, limit) - self._unit)",
+    ),
+    Planted(
+        "the first unit behind a hit keeps no expert rows",
+        "lifting_a_limit_raises_the_hit",
+        "expert_marks",
+        "first = max(piece.first, whole)",
+        "first = max(piece.first, whole + 1)",
     ),
 )
 

@@ -7,7 +7,15 @@ import pytest
 from kvproof.reference.access import decide
 from kvproof.reference.identity import Span
 from kvproof.reference.requests import Admission, Refusal, Usage
-from kvproof.suites.tests.reference_kit import full, go_on, open_manager, range_of, serve, state
+from kvproof.suites.tests.reference_kit import (
+    full,
+    go_on,
+    open_manager,
+    range_of,
+    serve,
+    start,
+    state,
+)
 
 
 def partial(num_blocks=64, **options):
@@ -110,6 +118,15 @@ def test_a_hit_is_given_up_where_its_own_source_takes_the_last_room():
     _, answer = admit(manager, "b", [1, 2, 3, 4] * 2)
     assert (answer.hit, answer.copies) == (0, ())
     assert manager.statistics.cumulative.hits == 0
+
+
+def test_where_the_tail_is_given_up_the_last_token_is_computed_still():
+    manager, prompt = partial(4), [1, 1, 1, 1, 2, 2, 2, 2]
+    start(manager, "a", prompt)
+    serve(manager, "b", prompt[:7])
+    assert manager.lookup(prompt) == 7
+    _, answer = admit(manager, "c", prompt)  # no room for a copy beside its source
+    assert (answer.hit, answer.stop, answer.copies) == (4, 8, ())
 
 
 def test_tails_leave_before_full_blocks_and_the_oldest_first():

@@ -367,6 +367,33 @@ def test_a_moved_request_without_room_is_refused_and_changes_nothing():
     assert full.cache.usage().held == 0
 
 
+@pytest.mark.parametrize("trouble", ["its id is being served", "its content cannot be put"])
+def test_a_move_that_is_an_error_leaves_everybody_served(trouble, monkeypatch):
+    source, engine, other = make_engine(), make_engine(), make_engine()
+    for each in (engine, other):
+        ask(each, "a", 9, new=4)
+        each.step()
+    name = "a" if "id" in trouble else "moved"
+    ask(source, name, 9, new=3)
+    source.step()
+    moved = take_out(source, name)
+    with monkeypatch.context() as patch:
+        if name == "moved":
+            patch.setattr(engine.model, "put", lambda *_: 1 // 0)
+        with pytest.raises((IdentityError, ZeroDivisionError)):
+            bring_in(engine, moved)
+    assert run(engine)["a"] == run(other)["a"]
+    assert engine.cache.usage().held == 0
+
+
+@pytest.mark.parametrize("wrong", [2**31, -(2**31) - 1, 2.5, "a"])
+def test_a_request_of_no_tokens_is_told_at_once(wrong):
+    engine = make_engine()
+    with pytest.raises(IdentityError, match=r"token 1 is .*: ids must be int32"):
+        engine.add_request("a", [1, wrong], max_new_tokens=1)
+    assert not engine.busy
+
+
 def test_a_request_with_a_step_in_flight_stays():
     engine = make_engine(steps=2)
     ask(engine, "a", 9, new=3)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kvproof.reference.access import decide
+from kvproof.reference.identity import Span
 from kvproof.reference.requests import Usage
 from kvproof.suites.tests.reference_kit import (
     compute,
@@ -80,6 +81,16 @@ def test_a_junction_lies_where_the_draft_groups_of_a_twin_will_let_it_hit(make):
 
 
 @pools
+def test_a_junction_inside_a_span_lies_before_it(make):
+    manager = make()
+    spans = (Span("image", 10, 4, "x"),)
+    prompts = [[*range(100, 110), 9, 9, 9, 9, *[own] * 7] for own in (1, 2, 3)]
+    serve(manager, "a", prompts[0], spans=spans)
+    assert saved(serve(manager, "b", prompts[1], spans=spans)) == [8, 20], "12 lies in the image"
+    assert serve(manager, "c", prompts[2], spans=spans).hit == 8
+
+
+@pools
 def test_each_chunk_leaves_a_checkpoint_at_its_last_border(make):
     manager = make()
     step = manager.begin_step()
@@ -100,6 +111,14 @@ def test_windows_and_states_must_both_be_valid():
     local = manager.residency.local[0]
     manager.pool.give(local.evict(2))
     assert [manager.lookup(range_of(n)) for n in (9, 13, 17)] == [0, 0, 16]
+
+
+def test_room_for_blocks_costs_no_checkpoint_that_has_rows_of_its_own():
+    manager = separate(budget=3, groups=(full(), window(5), recurrent()))
+    serve(manager, "a", range_of(17), chunk=8)
+    assert [manager.lookup(range_of(n)) for n in (9, 17)] == [8, 16]
+    manager.evict(1)
+    assert [manager.lookup(range_of(n)) for n in (9, 17)] == [8, 8]
 
 
 # --- S3, S4: copies ---

@@ -9,12 +9,13 @@ import sys
 import pytest
 
 from kvproof.reference.access import decide
+from kvproof.reference.cache_server.connection import CacheServerGone
 from kvproof.reference.config import CacheConfig
 from kvproof.reference.engine import Engine
 from kvproof.reference.engine_config import EngineConfig
 from kvproof.reference.explain import Explainer
 from kvproof.reference.groups import GroupConfig
-from kvproof.reference.identity import Namespace, segments, token_bytes
+from kvproof.reference.identity import IdentityError, Namespace, segments, token_bytes
 from kvproof.reference.requests import Refusal
 from kvproof.reference.stores.object_store import Lease, StoreStatus
 from kvproof.reference.symbolic import SymbolicModel
@@ -358,3 +359,96 @@ def test_causes_of_a_hit_add_up_with_tiers():
         assert said.hit == answer.hit
         assert said.optimum - said.hit == sum(said.lost.values())
     assert answer.hit == 28
+
+
+class Gone(Shared):
+    """A store whose server may be lost."""
+
+    lost = False
+
+    def store(self, objects):
+        return self.unless_lost(super().store, objects)
+
+    def lookup(self, keys):
+        return self.unless_lost(super().lookup, keys)
+
+    def acquire(self, keys):
+        return self.unless_lost(super().acquire, keys)
+
+    def unless_lost(self, call, argument):
+        if self.lost:
+            raise CacheServerGone("no cache server answers at ipc:///nowhere")
+        return call(argument)
+
+
+def test_a_remote_store_that_is_gone_fails_no_request_and_is_used_when_it_is_back(caplog):
+    shared, tokens = Gone(), [0, 1, 2] * 7
+    with_it = engine(40, host=40, remote=shared)
+    answer, _ = served(with_it, tokens)
+    with_it.close()
+    subject = engine(12, host=40, remote=shared)
+    subject.tiers.remote._breaker.backoff_s = 0.0
+    shared.lost = True
+    for number in range(3):
+        assert served(subject, [number, 3] * 14)[1] == 0
+    assert served(subject, tokens) == (answer, 0)
+    failures = subject.tiers.remote.failures
+    shared.lost = False
+    subject.cache.evict(100)
+    assert served(subject, tokens) == (answer, 20)
+    assert (failures > 0, subject.tiers.remote.failures) == (True, failures)
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [
+        "remote store: no cache server answers at ipc:///nowhere; "
+        "what it has is missed, next attempt in 0 s",
+        "remote store: answers again",
+    ]
+
+
+class Unreadable(Shared):
+    """A store that knows its objects and hands out none of them, as when reads time out."""
+
+    def acquire(self, keys):
+        return Lease([None] * len(keys))
+
+
+def test_what_one_host_cannot_read_stays_for_the_others():
+    shared, tokens = Shared(), [0, 1, 2] * 7
+    writer = engine(40, host=40, remote=shared)
+    answer, _ = served(writer, tokens)
+    writer.close()
+    unlucky = Unreadable()
+    unlucky.objects = shared.objects
+    assert served(engine(40, host=40, remote=unlucky), tokens) == (answer, 0)
+    assert served(engine(40, host=40, remote=shared), tokens) == (answer, 20)
+
+
+def tiered(num_blocks, model_tokens):
+    """A manager whose host tier has the blocks of `model_tokens`, and whose pool has none."""
+    subject = engine(num_blocks, host="1GiB")
+    served(subject, model_tokens)
+    subject.cache.evict(100)
+    return subject.cache
+
+
+def test_a_request_of_a_refused_ones_name_gets_nothing_of_its_tokens():
+    cache = tiered(12, [0, 1, 2] * 11)
+    cache.begin_step()
+    cache.admit("holder", [5] * 30)
+    assert isinstance(cache.admit("r", [0, 1, 2] * 11), Refusal)
+    cache.release("holder")
+    cache.end_step(cache.begin_step() - 1)
+    other = cache.admit("r", [7, 8, 9] * 11)
+    assert (other.hit, cache.lookup([7, 8, 9] * 11)) == (0, 0)
+
+
+@pytest.mark.parametrize("arguments", [{"request_id": "live"}, {"compute": -1}, {"tokens": []}])
+def test_an_admission_that_is_an_error_brings_nothing_back(arguments):
+    cache = tiered(40, [0, 1, 2] * 7)
+    cache.begin_step()
+    cache.admit("live", [5] * 8)
+    before = cache.usage()
+    given = {"request_id": "r", "tokens": [0, 1, 2] * 7} | arguments
+    with pytest.raises((IdentityError, ValueError)):
+        cache.admit(given.pop("request_id"), given.pop("tokens"), **given)
+    assert (cache.usage(), cache.tiers.host.status().pinned) == (before, 0)

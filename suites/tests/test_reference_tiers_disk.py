@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -29,6 +30,22 @@ for number in range(10**9):
     tier.store({number.to_bytes(32, "big"): number.to_bytes(4, "big") * 25_000})
 """
 """Stores objects of 100 kB, evicting as it goes, until it is killed."""
+
+READER = """
+import resource
+import sys
+from pathlib import Path
+from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.files import Folder
+tier = DiskTier(Folder(Path(sys.argv[1])), 2_000_000)
+objects = {number.to_bytes(32, "big"): bytes(100) for number in range(200)}
+tier.store(objects)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with tier.acquire(list(objects)) as lease:
+    read = sum(view is not None for view in lease.views)
+print(read, tier.counts.errors, len(tier.keys()))
+"""
+"""Reads 200 objects at once in a process that may have 64 files open."""
 
 
 def key(number):
@@ -119,6 +136,45 @@ def test_what_cannot_be_read_is_computed_and_counted(tmp_path):
         assert lease.views == (None,)
     assert tier.counts.errors >= 1
     assert host.lookup([key(1)]) == [False]
+
+
+def test_more_objects_are_read_at_once_than_a_process_may_open_files(tmp_path):
+    # In a process of its own: how many files this one has open is the other tests' business.
+    reader = [sys.executable, "-c", READER, str(tmp_path)]
+    done = subprocess.run(reader, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "200 0 200\n")
+
+
+@pytest.mark.parametrize("trouble", [OSError(errno.EMFILE, "too many open files"), MemoryError()])
+def test_what_the_process_is_short_of_removes_no_file(tmp_path, monkeypatch, trouble):
+    def short(*_):
+        raise trouble
+
+    store(tmp_path, 1)
+    tier = DiskTier(Folder(tmp_path), 2_000_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "view", short)
+        with tier.acquire([key(1)]) as lease:
+            assert (lease.views, tier.counts.errors) == ((None,), 1)
+    with tier.acquire([key(1)]) as lease:
+        assert bytes(lease.views[0]) == content(1)
+
+
+def test_a_file_that_cannot_be_removed_counts_until_it_is_written_over(tmp_path, monkeypatch):
+    def stuck(*_):
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    tier = DiskTier(Folder(tmp_path), 2_000_000)
+    size = HEADER_BYTES + len(content(1))
+    for _ in range(3):
+        assert tier.store({key(1): content(1)})
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "remove", stuck)
+            tier.drop([key(1)])
+        assert tier.used == size
+    tier.store({key(1): content(1)})
+    tier.drop([key(1)])
+    assert tier.used == 0
 
 
 def test_a_view_outlives_the_removal_of_its_file(tmp_path):

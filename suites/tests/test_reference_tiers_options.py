@@ -22,7 +22,8 @@ def build(cache=CACHE, **options):
 @pytest.mark.parametrize(
     ("value", "size"),
     [(4096, 4096), ("512", 512), ("100B", 100), ("1.5 KiB", 1536), ("2MiB", 2 << 20),
-     ("4GiB", 4 << 30), ("1TiB", 1 << 40)],
+     ("4GiB", 4 << 30), ("1TiB", 1 << 40), ("9007199254740993B", 2**53 + 1),
+     ("9" * 400, 10**400 - 1)],
 )  # fmt: skip
 def test_host_tier_is_the_size_of_host_memory(value, size):
     assert build(host_tier=value).tiers.host.capacity == size

@@ -13,11 +13,16 @@ from msgspec.structs import replace
 
 from kvproof.harness.events import (
     AnyEvent,
+    BenchSummary,
+    Checked,
     Ended,
     Exercised,
     Failure,
+    GrowthPoint,
     HarnessFault,
+    Optimum,
     PropertyVerdict,
+    Threshold,
 )
 from kvproof.harness.records import Run, read_run
 from kvproof.reports.collect import build
@@ -127,6 +132,22 @@ def test_a_killed_run_without_failures_is_incomplete_not_pass(run: Run) -> None:
 def test_a_run_taken_up_again_and_killed_is_not_closed(run: Run) -> None:
     assert build(run).outcome.closed
     assert not build(with_events(run, [*run.events, run.events[5]])).outcome.closed
+
+
+def test_what_a_resumed_bench_repeats_is_shown_once(run: Run) -> None:
+    kinds = (BenchSummary, Optimum, GrowthPoint, Checked, Threshold)
+    told = [event for event in run.events if isinstance(event, kinds)]
+    assert {type(event) for event in told} == set(kinds)
+    stopped = Ended(verdict="interrupted", exit_code=130, sentence="stopped", seconds=1.0)
+    resumed = build(with_events(run, [*told, stopped, *told]))
+    alone = build(with_events(run, told))
+    assert not resumed.outcome.closed
+    for each in ("bench", "optimum", "growth", "checked", "thresholds"):
+        assert getattr(resumed, each) == getattr(alone, each)
+    failed = next(e for e in told if isinstance(e, Checked))
+    failed = replace(failed, verdict="fail", message="false hit")
+    again = build(with_events(run, [failed, stopped, replace(failed, verdict="pass"), stopped]))
+    assert [each.verdict for each in again.checked] == ["fail"]
 
 
 def test_an_empty_run_renders(run: Run) -> None:

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from kvproof.harness.errors import UsageError
-from kvproof.harness.events import PropertyVerdict, Replayed
+from kvproof.harness.events import AnyEvent, Ended, PropertyVerdict, Replayed
+from kvproof.harness.fault_events import FaultsConcluded
 from kvproof.harness.records import Run
+from kvproof.harness.sweep_events import Slower, SweepConcluded
 from kvproof.reports.junit import render_junit
 from kvproof.reports.markdown import append_step_summary
 from kvproof.reports.render import render
@@ -98,7 +100,8 @@ def test_junit_verdicts(run: Run, verdict: str, tag: str | None) -> None:
 
 def test_junit_totals_and_properties(run: Run) -> None:
     root = ET.fromstring(render_junit(run))
-    assert root.get("failures") == "5"  # two properties, a crash, two cells of a sweep
+    # two properties, a crash, two cells of a sweep, a slower one, and what the sweep concluded
+    assert root.get("failures") == "7"
     for tag, total in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         assert len(list(root.iter(tag))) == int(root.get(total, "-1")) > 0
     suite = next(suite for suite in root if suite.get("name") == "vllm==0.33.0")
@@ -116,3 +119,29 @@ def test_junit_replays(run: Run, outcome: Any, tag: str | None) -> None:
     event = Replayed(target="t", path="a.json", outcome=outcome, expected="p")
     case = next(ET.fromstring(render_junit(with_events(run, [event]))).iter("testcase"))
     assert [child.tag for child in case] == ([tag] if tag else [])
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "total"),
+    [
+        (Slower(kernel="k", provider="p", case={"page": 16}, seconds=2.0, baseline=1.0,
+                ratio=2.0, low=1.9, high=2.1), "regression", "failures"),
+        (SweepConcluded(verdict="inconclusive", reason="cells never ran", planned=2, outcomes={}),
+         "inconclusive", "errors"),
+        (FaultsConcluded(verdict="fail", reason="3 survive", outcomes={"survived": 3}),
+         "fail", "failures"),
+        (None, "fail", "failures"),
+        (None, "regression", "failures"),
+        (None, "interrupted", "errors"),
+    ],
+)  # fmt: skip
+def test_junit_of_a_run_that_does_not_pass_is_not_green(
+    run: Run, told: AnyEvent | None, verdict: Any, total: str
+) -> None:
+    ended = Ended(verdict=verdict, exit_code=1, sentence="it ended", seconds=1.0)
+    root = ET.fromstring(render_junit(with_events(run, [told, ended] if told else [ended])))
+    assert root.get(total) == "1"
+    assert {root.get("failures"), root.get("errors")} == {"0", "1"}
+    passed = msgspec.structs.replace(ended, verdict="pass", exit_code=0)
+    root = ET.fromstring(render_junit(with_events(run, [passed])))
+    assert (root.get("failures"), root.get("errors")) == ("0", "0")

@@ -1,29 +1,37 @@
-"""Every rule has code and properties, or says why not; the generated documents are fresh."""
+"""Every rule has code, properties and faults; the generated documents are fresh."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kvproof.reports import parts
 from kvproof.suites import docs
+from kvproof.suites import rules_table as rules_table_module
+from kvproof.suites.faults.catalogue import find
 from kvproof.suites.levels import catalogue, properties
 from kvproof.suites.rule_index import cited, places
-from kvproof.suites.rules import CITES_NOTHING, RULES, SECTIONS, WITHOUT_PROPERTY
-from kvproof.suites.rules_table import properties_by_rule, rules_table
+from kvproof.suites.rules import CITES_NOTHING, RULES, SECTIONS
+from kvproof.suites.rules_table import faults_by_rule, properties_by_rule, rules_table
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_rule_has_a_property_or_says_why_not():
-    judged = set(properties_by_rule())
-    assert judged <= set(RULES)
-    assert set(RULES) - judged == set(WITHOUT_PROPERTY), (
-        f"no property: {sorted(set(RULES) - judged - set(WITHOUT_PROPERTY))}; "
-        f"needless reasons: {sorted(set(WITHOUT_PROPERTY) & judged)}"
-    )
+@pytest.mark.parametrize("held_by", [properties_by_rule, faults_by_rule])
+def test_every_rule_has_a_property_and_a_planted_fault_for_it(held_by):
+    assert sorted(held_by()) == sorted(RULES)
+
+
+def test_a_fault_counts_for_the_rules_of_its_property_and_an_equivalent_one_for_none(monkeypatch):
+    fault = find("last_free_row_never_used")
+    monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: fault})
+    assert faults_by_rule() == {"S7": [fault.name]}
+    equal = msgspec.structs.replace(fault, equivalent="nobody can tell")
+    monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: equal})
+    assert faults_by_rule() == {}
 
 
 def test_public_code_of_the_reference_cites_its_rule():

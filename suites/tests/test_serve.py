@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+from kvproof.reference.checks import ConfigError
+from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.running import listen
 from kvproof.suites.serve.malformed import PNG, data_url
 from kvproof.suites.serve.process import Server, serving
 from kvproof.suites.tests.serve_kit import SMALL, chat, completion, events
@@ -270,3 +274,23 @@ def test_keys_are_asked_for_if_one_is_set() -> None:
         assert running.send("GET", "/v1/models").status == 401
         assert running.send("GET", "/health").status == 200
         assert running.send("GET", "/metrics").status == 200
+
+
+def test_what_is_cached_outlives_the_server_on_its_disk(tmp_path: Path) -> None:
+    tiers = ("--host-tier", "1MiB", "--disk-tier", str(tmp_path), "1GiB", "--weights", "w")
+    wish = {"model": "symbolic", "prompt": "x" * 100, "max_tokens": 4, "ignore_eos": True}
+    found = []
+    for _ in range(2):
+        with serving(*SMALL, *tiers) as running:
+            usage = running.complete(**wish)["usage"]
+            found.append(usage["prompt_tokens_details"]["cached_tokens"])
+            told = running.metrics()
+            assert running.end() == 0
+    assert found == [0, 96]
+    assert told['kvproof_tier_hit_tokens_total{request="new",tier="disk"}'] == 96
+
+
+def test_an_address_is_taken_before_it_is_served() -> None:
+    first = listen(ServerConfig(port=0))
+    with first, pytest.raises(ConfigError, match="Address already in use"):
+        listen(ServerConfig(port=first.getsockname()[1]))

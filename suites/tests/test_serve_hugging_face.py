@@ -16,8 +16,12 @@ pytest.importorskip("transformers", reason="the extra hf is not installed")
 import torch
 import transformers
 
+from kvproof.harness.cli import serve_models
+from kvproof.harness.cli.serve_options import ServeOptions
+from kvproof.reference.model_runner.images import Images
+from kvproof.reference.server.hugging_face_images import Picture
 from kvproof.reference.server.hugging_face_sampling import NoNumbers, choose
-from kvproof.reference.server.language import Wishes
+from kvproof.reference.server.language import Prepared, Wishes
 from kvproof.reference.server.token_text import GrowingText, TokenBytes
 from kvproof.suites.serve import tiny
 from kvproof.suites.serve.malformed import data_url
@@ -294,6 +298,38 @@ def test_images_that_cannot_be_read_are_refused(eyes: tuple[Path, Server]) -> No
     ids = server.send("POST", "/v1/completions", {"model": "tiny", "prompt": [9, 370, 9]})
     assert ids.status == 400
     assert look(server, png(RED)).status == 200
+
+
+def test_pictures_that_could_not_be_given_take_none_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL", reason="the extra hf is not installed")
+    language = serve_models.hugging_face(
+        ServeOptions(model=str(tiny.save("gemma3_vl", tmp_path / "tiny")), num_blocks=9)
+    ).language
+    images, one = language.model.images, torch.zeros(1)
+
+    def show(request_id: str, *names: str) -> None:
+        pictures = tuple(Picture(name, one, None) for name in names)
+        language.begin(request_id, Prepared((), (), pictures), Wishes())
+
+    def full(content: str, *rest: Any) -> None:
+        if content == "cat":
+            raise MemoryError
+        Images.add(images, content, *rest)
+
+    show("live", "dog", "cat")
+    with monkeypatch.context() as patch:
+        patch.setattr(images, "add", full)
+        with pytest.raises(MemoryError):
+            show("unlucky", "dog", "cat", "owl")
+    language.end("unlucky")
+    assert sorted(images._pixels) == ["cat", "dog"]
+    show("later", "owl")
+    assert "owl" in images._pixels
+    for name in ("live", "later", "later"):
+        language.end(name)
+    assert images._pixels == {}
 
 
 # --- the parts ---

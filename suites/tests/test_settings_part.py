@@ -5,29 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.settings.part import PART
-from kvproof.suites.tests.part_faults import Planted, falls, sees_everything
+from kvproof.suites.tests.part_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
-    Planted(
-        "a kernel block has only to be small enough",
-        "kernel_block_sizes_divide_the_block_size",
-        "checks",
-        "block_size % kernel_block_size == 0",
-        "kernel_block_size <= block_size",
-    ),
+    *catalogued("settings"),
     Planted(
         "half of the legal choices are not offered",
         "kernel_block_sizes_divide_the_block_size",
         "checks",
         "sorted({*small, *(block_size // size for size in small)})",
         "sorted(small)",
-    ),
-    Planted(
-        "a diffusion model inside one that takes media is not looked at",
-        "models_that_rewrite_tokens_are_refused",
-        "model_config",
-        "    _refuse(family, text)\n",
-        "    _refuse(str(config['model_type']), text)\n",
     ),
     Planted(
         "a diffusion model is not known as one",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvproof.harness import operations as ops
 from kvproof.harness.adapters.reference import make_target
 from kvproof.harness.session import Session
-from kvproof.harness.target import Group, Namespace, Refused, Request, TargetConfig
+from kvproof.harness.target import Group, Namespace, Refused, Request, Span, TargetConfig
 
 EARLIER = "a prompt of an earlier epoch comes back"
+OTHER = "a cached prompt comes back with another span"
 TOKENS = (1, 2, 3)
 
 
@@ -43,6 +46,31 @@ def test_a_forgotten_history_has_no_earlier_epoch():
     session.apply(ops.Reset())
     serve(session, "c")
     assert session.situations.seen[EARLIER] == 1
+
+
+def test_a_prompt_that_was_evicted_before_the_reset_is_of_no_earlier_epoch():
+    session = opened()
+    serve(session, "a")
+    session.apply(ops.Evict(5))
+    session.apply(ops.Reset())
+    serve(session, "b")
+    assert not session.situations.seen[EARLIER]
+
+
+def test_another_span_counts_where_a_hit_would_be_served_for_it():
+    session = opened()
+    image, other = (Span("image", 1, 1, content) for content in ("red", "blue"))
+    session.apply(ops.Admit(Request("a", TOKENS, spans=(image,))))
+    session.apply(ops.Admit(Request("b", TOKENS, spans=(other,))))
+    assert not session.situations.seen[OTHER]  # nothing is cached before its step is done
+    for _ in range(2):
+        session.apply(ops.Complete())
+    session.apply(ops.Admit(Request("c", TOKENS, spans=(other,))))
+    assert not session.situations.seen[OTHER]  # both are cached: it hits its own
+    session.apply(ops.Finish("b"))
+    session.apply(ops.Complete())
+    session.apply(ops.Admit(Request("d", TOKENS, spans=(replace(image, content="green"),))))
+    assert session.situations.seen[OTHER] == 1
 
 
 def test_a_late_step_is_judged_by_its_own_drafts():

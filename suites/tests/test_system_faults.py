@@ -117,13 +117,6 @@ FAULTS = (
         "heapq.heappush(self._heap, (-request.rank, request))",
     ),
     Planted(
-        "every admission gets the whole budget of the step",
-        "options_reach_their_component",
-        "scheduler",
-        "answer = self._ask(request, left)",
-        "answer = self._ask(request, self.config.max_batch_tokens)",
-    ),
-    Planted(
         "a finished request keeps its blocks",
         "the_pool_is_empty_in_the_end",
         "scheduler",

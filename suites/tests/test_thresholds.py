@@ -177,10 +177,12 @@ def test_no_baseline_is_no_comparison(tmp_path: Path) -> None:
     assert judged([], summary()) == ([], [])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"rows": 3}'])
-def test_a_broken_baseline_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b'{"rows": 3}', b'{"format": 2, "hardware": {"a": "\xff"}}']
+)
+def test_a_broken_baseline_is_named(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(UsageError, match=r"baseline\.json' is not a baseline"):
         load_baseline(path)
 

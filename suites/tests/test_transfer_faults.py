@@ -12,13 +12,6 @@ from kvproof.suites.transfer.part import PART
 FAULTS = (
     *catalogued("transfer"),
     Planted(
-        "groups follow without alignment",
-        "a_chunk_is_described_to_the_byte",
-        "transfer.chunk_layout",
-        "offset += _aligned(groups[-1].nbytes)",
-        "offset += groups[-1].nbytes",
-    ),
-    Planted(
         "a window keeps one token too few",
         "a_chunk_is_described_to_the_byte",
         "transfer.chunk_layout",
@@ -52,13 +45,6 @@ FAULTS = (
         "transfer.blocks",
         "return group.tokens if skip >= layout.tokens else 0",
         "return group.tokens if skip > layout.tokens else 0",
-    ),
-    Planted(
-        "the null block's other pages move",
-        "only_valid_blocks_move",
-        "transfer.blocks",
-        "block and block * ratio + page for",
-        "block * ratio + page for",
     ),
     Planted(
         "blocks that are not valid move",

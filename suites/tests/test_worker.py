@@ -9,8 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from kvproof.harness.handles import VERBS, Handle, InProcessHandle, WorkerHandle
 from kvproof.harness.target import (
     CONTRACT_VERSION,
     Evicted,
+    Inspection,
     Namespace,
     Refused,
     Released,
@@ -29,6 +32,7 @@ from kvproof.harness.target import (
     Span,
     Target,
     TargetConfig,
+    Usage,
 )
 from kvproof.suites.tests import worker_fakes
 
@@ -331,6 +335,47 @@ def test_in_process_misbehaviour_is_a_verdict(deed: str, kind: str, message: str
             handle.create(CONFIG).finish(deed)
         assert (death.value.kind, str(death.value)) == (kind, message)
         assert handle.create(CONFIG).finish("fine") == Released()
+
+
+ADMITTED = Scheduled(1, 0, 0, 3, ((1,),), ((1,),))
+INSPECTED = Inspection(Usage(7, 7, 0, 0), holders={1: 1})
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "wrong"),
+    [
+        ("admit", replace(ADMITTED, hit=None), "`int`, got `null` - at `$.hit`"),
+        ("admit", replace(ADMITTED, blocks=(3,)), "`array`, got `int` - at `$.blocks[0]`"),
+        ("admit", replace(ADMITTED, tables=((object(),),)), "cannot be interpreted"),
+        ("inspect", replace(INSPECTED, usage=None), "`object`, got `null` - at `$.usage`"),
+        ("inspect", replace(INSPECTED, holders={"a": 1}), "`int`, got `str`"),
+        ("lookup", True, "`int`, got `bool`"),
+        ("experts", ("1",), "`int | null`, got `str` - at `$[0]`"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_a_verdict_in_process_too(
+    verb: str, answer: object, wrong: str
+) -> None:
+    with pytest.raises(TargetDied) as died:
+        getattr(answering(verb, answer), verb)()
+    assert died.value.kind == "garbage"
+    assert str(died.value).startswith(f"{verb} answered {type(answer).__name__}")
+    assert wrong in str(died.value)
+
+
+def test_lists_and_integers_of_an_engine_s_own_are_read_as_those_of_a_worker() -> None:
+    told = replace(ADMITTED, blocks=[[np.int32(1)]], tables=[[1]], hit=np.int64(0))  # type: ignore[arg-type]  # what engines do
+    assert answering("admit", told).admit(Request("a", (1, 2, 3))) == ADMITTED
+    assert answering("inspect", INSPECTED).inspect() == INSPECTED
+
+
+def answering(verb: str, answer: object) -> Target:
+    def make(config: TargetConfig) -> Target:
+        target = worker_fakes.make_toy(config)
+        vars(target)[verb] = lambda *_: answer
+        return target
+
+    return InProcessHandle("mine:make", make).create(CONFIG)
 
 
 def test_in_process_factory_that_fails_is_a_failed_start() -> None:

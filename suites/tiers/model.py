@@ -25,6 +25,8 @@ class Shelf:
         """Forgotten ones that are still read: they take room."""
         self.lost = 0
         """Bytes that could not be removed."""
+        self._left: dict[int, int] = {}
+        """Those of each object, which the next file of its name writes over."""
 
     @property
     def numbers(self) -> list[int]:
@@ -58,6 +60,7 @@ class Shelf:
             return None
         self.order = [entry for entry in self.order if entry not in gone]
         self.order.append(Entry(number, self._sizes[number]))
+        self.lost -= self._left.pop(number, 0)
         return [entry.number for entry in gone]
 
     def forget(self, number: int) -> bool:
@@ -74,14 +77,15 @@ class Shelf:
         if entry in self.read and not entry.pins:
             self.read.remove(entry)
 
-    def accept(self, numbers: Sequence[int], used: int) -> None:
-        """Believe what a tier holds after trouble."""
+    def accept(self, numbers: Sequence[int], used: int, left: Iterable[int] = ()) -> None:
+        """Believe what a tier holds after trouble; of those `left` files could not be removed."""
         for number in set(self.numbers) - set(numbers):
             self.forget(number)
         known = {entry.number: entry for entry in self.order}
         self.order = [known.get(number) or Entry(number, self._sizes[number]) for number in numbers]
         self.lost = 0
         self.lost = used - self.used
+        self._left = {number: self._sizes[number] for number in left}
 
 
 class Model:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any, NamedTuple
 
 from kvproof.reference.stores.object_store import Lease
-from kvproof.reference.tiers.disk_tier import DiskTier
+from kvproof.reference.tiers.disk_tier import TEMPORARY, DiskTier
 from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.suites.part import Config, Recorder
 from kvproof.suites.tiers import properties as seen
@@ -216,7 +216,7 @@ class World:
         self.files.trouble = None
         self._open()
         self._judge_restart(before, doubtful)
-        self.model.disk.accept(self._numbers(self.disk.keys()), self.disk.used)
+        self._believe_disk()
         self.files.most = 0
         self._recorder.saw(seen.RESTARTED, self.disk.keys())
         self._recorder.saw(seen.SHRUNK, shrunk and before)
@@ -276,7 +276,13 @@ class World:
     def _believe(self) -> None:
         """After trouble the tiers say what they hold."""
         self.model.host.accept(self._numbers(self.host.keys()), self.host.status().bytes)
-        self.model.disk.accept(self._numbers(self.disk.keys()), self.disk.used)
+        self._believe_disk()
+
+    def _believe_disk(self) -> None:
+        held = self._numbers(self.disk.keys())
+        files = {name.removesuffix(TEMPORARY) for name in self.files.content}
+        left = [n for n in range(len(self.sizes)) if n not in held and key(n).hex() in files]
+        self.model.disk.accept(held, self.disk.used, left)
 
     def _believe_read(
         self, expected: list[tuple[Shelf, Entry]], got: list[int], here: set[bytes]
