@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.harness.campaign.driver import outcomes
+from kvproof.harness.campaign.driver import Outcome, work_off
 from kvproof.harness.campaign.pool import LocalPool, Pool
 from kvproof.harness.campaign_events import UnitDone
 from kvproof.harness.cli.fuzz_unit import tally_of
@@ -55,13 +55,15 @@ def pool_cost(pool: Pool, units: int) -> Cost:
         pool.submit(name, 0)
     while len(names) > 24:
         names = names[len(pool.wait(1)) :]
+    ends: list[tuple[float, float]] = []
+
+    def take(_: Outcome) -> None:
+        ends.append((time.perf_counter(), time.process_time()))
+
     wall, cpu = time.perf_counter(), time.process_time()
-    with closing(outcomes(pool, map(str, range(units)), lambda given: given.unit,
-                          deadline=deadline)) as found:  # fmt: skip
-        done = sum(1 for _ in found)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    assert done == units
-    return Cost(wall / units, cpu / units)
+    work_off(pool, map(str, range(units)), lambda given: given.unit, take, deadline=deadline)
+    assert len(ends) == units
+    return Cost((ends[-1][0] - wall) / units, (ends[-1][1] - cpu) / units)
 
 
 def crowded_cost(pool: Pool, units: int) -> float:

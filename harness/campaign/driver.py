@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kvproof.harness.campaign.pool import Lost, Pool
+from kvproof.harness.interrupts import held
 
 ATTEMPTS = 3
 """How often a unit may lose its worker; then it is given up, because it may be the reason."""
@@ -37,22 +38,23 @@ class Outcome(NamedTuple):
     """Whether the unit is not tried again."""
 
 
-def outcomes(
+def work_off(
     pool: Pool,
     units: Iterable[str],
     argument: Callable[[Given], Any],
+    take: Callable[[Outcome], object],
     *,
     deadline: float,
     tick: Callable[[int], None] = lambda _: None,
     lost: Iterable[str] = (),
-) -> Generator[Outcome]:
-    """Outcomes of all units as they come; nothing new begins after `deadline` (monotonic).
+) -> None:
+    """Hand the outcomes of all units to `take` as they come, until it answers something true.
 
-    What was lost is tried again also after it, as long as there is a place to run; `lost` names
-    units that an earlier driver has lost. `argument` is asked when a unit begins, so that it holds
-    what is known by then; `tick` hears how many run. Closing the iterator gives up what runs. At
-    Ctrl-C the units that run are interrupted; what they answer comes before the KeyboardInterrupt
-    is raised again.
+    Nothing new begins after `deadline` (monotonic). What was lost is tried again also after it, as
+    long as there is a place to run; `lost` names units that an earlier driver has lost. `argument`
+    is asked when a unit begins, so that it holds what is known by then; `tick` hears how many run.
+    At the end what runs is given up. Ctrl-C waits until `take` has taken what has come; then the
+    units that run are interrupted, what they answer is taken, and KeyboardInterrupt raised again.
     """
     queue = _Queue(units, lost)
     running: dict[str, Given] = {}
@@ -67,17 +69,19 @@ def outcomes(
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(_TICK)
-            for unit, result in pool.wait(_TICK):
-                outcome = _outcome(running.pop(unit), result)
-                if not outcome.last:
-                    queue.again.append(Given(unit, outcome.attempt + 1))
-                yield outcome
+            came = pool.wait(_TICK)
+            with held():  # what is recorded must be counted, too
+                found = [_outcome(running.pop(unit), result) for unit, result in came]
+                queue.again.extend(Given(o.unit, o.attempt + 1) for o in found if not o.last)
+                enough = [take(outcome) for outcome in found]
+            if any(enough):
+                return
         for given in queue.again:
-            yield Outcome(*given, Lost("no node was left to try it again"), last=True)
+            take(Outcome(*given, Lost("no node was left to try it again"), last=True))
     except KeyboardInterrupt:
         for unit, result in pool.wind_up(_PATIENCE):
             if not isinstance(result, Lost):
-                yield _outcome(running.pop(unit), result)
+                take(_outcome(running.pop(unit), result))
         raise
     finally:
         pool.close()

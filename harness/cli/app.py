@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from kvproof.harness import doctor as doctor_module
-from kvproof.harness import environments
+from kvproof.harness import environments, interrupts
 from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import cache_server, conformance, interrupts
+from kvproof.harness.cli import cache_server, conformance
 from kvproof.harness.cli import compare as compare_verb
 from kvproof.harness.cli import eval as eval_verb
 from kvproof.harness.cli import explain as explain_verb

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kvproof.harness import interrupts
 from kvproof.harness.campaign.claims import Claims, DirectoryClaims, RayClaims
 from kvproof.harness.campaign.databases import open_database
 from kvproof.harness.campaign.pool import LocalPool, Pool
 from kvproof.harness.campaign.ray_pool import RayPool
-from kvproof.harness.cli import interrupts
 from kvproof.harness.cli.conformance import open_all
 from kvproof.harness.cli.fuzz_unit import explore_unit, unit_id
 from kvproof.harness.cli.fuzz_units import Campaign

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 
 from kvproof.harness.campaign.claims import Claims
 from kvproof.harness.campaign.databases import for_workers
-from kvproof.harness.campaign.driver import Given, Outcome, outcomes
+from kvproof.harness.campaign.driver import Given, Outcome, work_off
 from kvproof.harness.campaign.pool import Lost, Pool
 from kvproof.harness.campaign_events import UnitDone, UnitLost, clock
 from kvproof.harness.cli.fuzz_unit import Order, UnitResult, claim_name, parse, tally_of
@@ -83,10 +82,10 @@ class Campaign:
             done = min(int(elapsed), int(max_seconds))
             self._active.status("fuzz", self._line, done, int(max_seconds))
 
-        with closing(outcomes(pool, left, order, deadline=deadline, tick=tick, lost=lost)) as found:
-            for outcome in found:
-                if self._take(outcome) and not self._keep_going:
-                    return
+        def take(outcome: Outcome) -> bool:
+            return self._take(outcome) and not self._keep_going
+
+        work_off(pool, left, order, take, deadline=deadline, tick=tick, lost=lost)
 
     def _order(self, given: Given, *, deadline: float, longest: float) -> Order:
         target, suite, _ = parse(given.unit)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -19,7 +18,7 @@ from hypothesis.database import InMemoryExampleDatabase
 from kvproof.harness.campaign import databases, ray_pool
 from kvproof.harness.campaign.claims import Asked, DirectoryClaims
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
-from kvproof.harness.campaign.driver import ATTEMPTS, outcomes
+from kvproof.harness.campaign.driver import ATTEMPTS, work_off
 from kvproof.harness.campaign.pool import Finished, LocalPool, Lost
 from kvproof.harness.campaign_events import UnitDone, UnitLost
 from kvproof.harness.cli.runs import ActiveRun
@@ -45,8 +44,9 @@ def all_of(work, units, argument, *, workers=2, limit=60.0, seconds=60.0):
     pool = LocalPool(work, workers, limit=limit)
     names = [str(unit) for unit in units]
     deadline = time.monotonic() + seconds
-    with closing(outcomes(pool, names, argument, deadline=deadline)) as found:
-        return list(found)
+    found = []
+    work_off(pool, names, argument, found.append, deadline=deadline)
+    return found
 
 
 def test_every_unit_is_done_once():
@@ -151,7 +151,8 @@ class OneNode:
 
 def test_what_was_lost_is_given_up_where_no_node_is_left():
     pool, deadline = OneNode(), time.monotonic() + 0.2
-    found = list(outcomes(pool, ["0"], lambda _: time.sleep(0.3), deadline=deadline))
+    found = []
+    work_off(pool, ["0"], lambda _: time.sleep(0.3), found.append, deadline=deadline)
     assert [(o.attempt, o.last) for o in found] == [(1, False), (2, True)]
     assert found[1].result == Lost("no node was left to try it again", "node")
 
@@ -288,6 +289,25 @@ def test_an_interrupted_campaign_is_judged_on_what_it_has(tmp_path):
     run = closed_run(running.record, 130)
     assert sum(verdicts(run, "reference").values()) > 20
     assert nothing_is_left_of(running)
+
+
+def test_an_interrupt_while_a_unit_is_recorded_comes_when_it_has_been(tmp_path):
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    written = ActiveRun.write
+
+    def write(active, event):
+        written(active, event)
+        if isinstance(event, UnitDone):
+            signal.raise_signal(signal.SIGINT)
+
+    with mock.patch.object(ActiveRun, "write", write):
+        done = here(
+            "fuzz", "--units", "500", "--workers", "1", "--seed", "1", "--output", "record",
+            cwd=tmp_path,
+        )  # fmt: skip
+    assert done.code == 130, done
+    run = closed_run(tmp_path / "record", 130)
+    assert sum(verdicts(run, "reference").values()) > 20
 
 
 def test_bad_options_are_refused(tmp_path):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvproof.harness.cli import interrupts
+from kvproof.harness import interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +94,27 @@ def test_what_the_shell_ignores_stays_ignored() -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     interrupts.listen(signal.SIGUSR1)
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+
+
+def test_what_is_held_comes_afterwards() -> None:
+    interrupts.listen(signal.SIGALRM)
+    done = []
+
+    def work() -> None:
+        with interrupts.held():
+            signal.raise_signal(signal.SIGALRM)
+            signal.raise_signal(signal.SIGALRM)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGALRM)
+
+
+def test_what_the_shell_ignores_is_not_held() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    with interrupts.held():
+        signal.raise_signal(signal.SIGALRM)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN

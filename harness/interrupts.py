@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,24 @@ def listen(*signals: signal.Signals) -> None:
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, _interrupt)
     sys.unraisablehook = _unraisable
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Let interrupts wait until the block has ended; in the main thread."""
+    heard: list[int] = []
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {each: signal.getsignal(each) for each in names}
+    before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, lambda number, _: heard.append(number))
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in heard[:1]:
+            signal.raise_signal(number)
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
