@@ -216,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "chatty":
             self.complete(body, "I think it is B, or A.", "stop", {"prompt_tokens": 9})
         elif fault == "slow":
-            time.sleep(2.0)
+            time.sleep(10)
         elif fault == "drip":
             self.drip()
         elif fault == "drop":
@@ -244,7 +244,7 @@ class Handler(BaseHTTPRequestHandler):
     def drip(self) -> None:
         """Something arrives again and again, but never an answer."""
         self.events()
-        for _ in range(40):
+        for _ in range(200):
             self.chunk(b": still here\n")
             time.sleep(0.05)
 

