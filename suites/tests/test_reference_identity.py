@@ -271,8 +271,8 @@ def test_what_is_not_int32_is_refused_with_what_to_give_instead(form):
 
 
 def test_token_out_of_range_is_named():
-    with pytest.raises(IdentityError, match="3000000000"):
-        token_bytes([1, 3_000_000_000, 2])
+    with pytest.raises(IdentityError, match="token 2 is 3000000000"):
+        token_bytes([-(2**31), 2**31 - 1, 3_000_000_000, 2])
 
 
 @pytest.mark.parametrize(

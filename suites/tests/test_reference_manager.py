@@ -82,22 +82,22 @@ def test_malformed_spans_change_nothing(verb, spans):
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "tokens"),
+    ("verb", "name", "tokens", "why"),
     [
-        ("admit", "b", []),
-        ("admit", "b", [1.5]),
-        ("admit", "a", prompt(1)),
-        ("extend", "a", [2**31]),
-        ("extend", "a", b"123"),
-        ("pin", "b", array("q", [1])),
+        ("admit", "b", [], "request 'b' has no tokens"),
+        ("admit", "b", [1.5], "token 0 is 1.5"),
+        ("admit", "a", prompt(1), "request 'a' is already admitted; release it first"),
+        ("extend", "a", [2**31], "token 0 is 2147483648"),
+        ("extend", "a", b"123", "int32"),
+        ("pin", "b", array("q", [1]), "int32"),
     ],
 )
-def test_malformed_tokens_and_names_change_nothing(verb, name, tokens):
+def test_malformed_tokens_and_names_change_nothing(verb, name, tokens, why):
     manager = open_manager(16)
     manager.begin_step()
     manager.admit("a", prompt(1, 2))
     before = state(manager)
-    with pytest.raises(IdentityError):
+    with pytest.raises(IdentityError, match=why):
         getattr(manager, verb)(name, tokens)
     assert state(manager) == before
 

@@ -310,9 +310,9 @@ def test_pairs_are_merged_into_runs():
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([(1, 5), (2, 5)], r"rows \[5\] are the destination of more than one copy"),
+        ([(1, 5), (2, 5), (3, 6)], r"rows \[5\] are the destination of more than one copy"),
         ([(1, 2), (2, 3)], r"rows \[2\] are both read and written"),
-        ([(1, 9)], r"rows \[9\] are not in 1 .. 7"),
+        ([(1, 8)], r"rows \[8\] are not in 1 .. 7"),
         ([(0, 3)], r"rows \[0\] are not in 1 .. 7"),
     ],
 )
@@ -332,6 +332,7 @@ def test_a_batch_keeps_rows_with_their_requests():
     turned = batch.take([1, 0])
     assert turned.running.tolist() == [[2], [1]]
     assert turned.take([0]).merge(batch.take([0])).restore.tolist() == [[7], [0]]
+    assert {offsets.dtype.name for offsets in batch} == {"int32"}
     assert turned.copies(rows=8) == StepCopies([Run(7, 2, 1)], [Run(1, 3, 1)])
 
 

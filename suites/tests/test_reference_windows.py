@@ -14,6 +14,7 @@ from kvproof.suites.tests.reference_kit import (
     full,
     open_manager,
     range_of,
+    recurrent,
     serve,
     spell,
     start,
@@ -230,3 +231,43 @@ def test_duplicates_are_shared_in_every_class_and_freed_after_the_steps_that_rea
         cut = len(one) // 4 * 3
         assert one[:cut].tolist() == other[:cut].tolist()
         assert not set(one[cut:].tolist()) & set(other[cut:].tolist())
+
+
+# --- B8: what never fits ---
+
+
+def admitted(manager, tokens):
+    return not isinstance(start(manager, "a", range_of(tokens), compute=1), Refusal)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        (chunk(8), full()),
+        (chunk(8), full(2)),
+        (chunk(10, 2), full(2)),
+        (chunk(8, 2), chunk(12, 2)),
+        (chunk(4, 2), chunk(12, 4)),
+        (chunk(6, 2), window(8, 2)),
+        (chunk(40), full()),
+        (window(8), window(5, 2)),
+        (recurrent(4), chunk(8)),
+    ],
+    ids=lambda groups: " ".join(map(spell, groups)),
+)
+def test_the_blocks_a_request_needs_are_as_many_as_its_greatest_step_holds(groups):
+    """Token by token, as it may be computed: in so few nothing is free once, in fewer never."""
+    for tokens in range(1, 50):
+        room = next(n for n in count(2) if admitted(open_manager(n, groups=groups), tokens))
+        manager = open_manager(room, groups=groups)
+        start(manager, "a", range_of(tokens), compute=1)
+        most = manager.usage().held
+        while manager.live["a"].computed < tokens:
+            manager.begin_step()
+            assert not isinstance(manager.extend("a", compute=1), Refusal)
+            most = max(most, manager.usage().held)
+            manager.end_step(manager.live["a"].last_step)
+        assert most == room - 1, tokens
+        if room > 2:
+            tight = open_manager(room - 1, groups=groups)
+            assert start(tight, "a", range_of(tokens)) == Refusal("never_fits", room - 1, room - 2)
