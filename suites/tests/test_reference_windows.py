@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from kvproof.reference.access import decide
+from kvproof.reference.identity import Span
 from kvproof.reference.requests import Refusal, Usage
 from kvproof.suites.tests.reference_kit import (
     SIZE,
@@ -271,3 +272,18 @@ def test_the_blocks_a_request_needs_are_as_many_as_its_greatest_step_holds(group
         if room > 2:
             tight = open_manager(room - 1, groups=groups)
             assert start(tight, "a", range_of(tokens)) == Refusal("never_fits", room - 1, room - 2)
+
+
+def test_a_span_that_no_pool_of_this_size_holds_at_once_never_fits():
+    manager = open_manager(5, groups=(window(8),))
+    spans = [Span("image", 2, 30, "7f3c")]
+    start(manager, "plain", range_of(40), compute=4)
+    assert start(manager, "a", range_of(40), spans=spans, compute=1) == Refusal("never_fits", 8, 4)
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_state_that_no_pool_of_this_size_holds_never_fits(tokens):
+    groups = (recurrent(4, state_blocks=3),)
+    answer = start(open_manager(3, groups=groups), "a", range_of(tokens))
+    assert answer == Refusal("never_fits", 3, 2)
+    assert not isinstance(start(open_manager(4, groups=groups), "a", range_of(tokens)), Refusal)
