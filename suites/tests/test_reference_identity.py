@@ -121,6 +121,14 @@ def test_a_list_is_encoded_as_its_fields_one_after_the_other(listed):
     assert encode(*listed) == b"".join(map(encode, listed))
 
 
+def test_the_encoding_of_fields_is_that_of_keys_which_are_stored():
+    """Disks and other processes have keys of it: a change makes all of them misses."""
+    assert encode(None, -7, b"ab", "é") == (
+        b"n" + bytes(8) + b"i\2" + bytes(7) + b"-7" + b"b\2" + bytes(7) + b"ab"
+        b"s\2" + bytes(7) + b"\xc3\xa9"
+    )
+
+
 @draws
 @given(fields, fields)
 @example("a", "asb")

@@ -55,6 +55,17 @@ def test_an_unknown_event_leads_nowhere():
         DOOR.move("open", "lock")
 
 
+def test_an_illegal_move_tells_of_all_targets_and_of_all_that_is_allowed():
+    lamp = Transitions(
+        "lamp", {("off", "on"): "lit", ("off", "drop"): "gone", ("lit", "drop"): "broken"}
+    )
+    assert str(lamp.illegal("gone", "drop")) == (
+        "lamp: 'drop' leads to broken or gone and is not allowed in state gone; "
+        "allowed there: nothing"
+    )
+    assert str(lamp.illegal("off", "dim")).endswith("allowed there: on (to lit), drop (to gone)")
+
+
 def test_a_table_cannot_be_changed():
     with pytest.raises(TypeError):
         DOOR.table["open", "lock"] = "locked"
