@@ -184,6 +184,16 @@ def test_a_decoding_request_keeps_its_last_checkpoint_only(make, interval, kept)
     assert {manager.lookup([1] * count) for count in range(1, 24)} == hits, "no longer replaceable"
 
 
+@pools
+def test_the_checkpoint_at_the_end_of_a_prompt_is_none_of_decoding(make):
+    manager = make(prefix_cache_decode_state_interval=4)
+    start(manager, "a", [1] * 8, compute=4)
+    compute(manager, "a")
+    for _ in range(9):
+        go_on(manager, "a", [1])
+    assert {manager.lookup([1] * count) for count in range(1, 18)} == {0, 4, 8, 16}
+
+
 def test_the_old_checkpoint_stays_if_there_is_no_room_for_the_new():
     manager = separate(1, 1, prefix_cache_decode_state_interval=4)
     decode(manager, "a", [1] * 3, 11)
