@@ -47,7 +47,7 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	    $(BIN)/kvproof run --target @ --level full --output $(RUNS)/@ $(ARGS) >$(RUNS)/@.log 2>&1; \
 	    echo "@:$$(grep -E "^ [A-Z]+ " $(RUNS)/@.log || tail -n 1 $(RUNS)/@.log)"; :'; \
 	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
-	fi; status=$$?; $(BIN)/python -m kvproof.reports.matrix $(RUNS)/all && exit $$status
+	fi; status=$$?; $(BIN)/python -m kvproof.reports.render.matrix_page $(RUNS)/all && exit $$status
 
 test: $(VENV)/.dev  ## the project's own tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
@@ -63,7 +63,7 @@ gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the 
 hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
-	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.parity $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.reference.parity $(ARGS)
 
 eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
 	@test -f $(MODEL)/config.json || { \
@@ -73,7 +73,7 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 	  --model $(MODEL) --output runs/eval $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
-	$(BIN)/python -m kvproof.suites.docs docs
+	$(BIN)/python -m kvproof.suites.docs.write docs
 
 mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="block_pool steps" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1

@@ -25,11 +25,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kvproof.harness.campaign_events import UnitDone, UnitLost
-from kvproof.harness.events import AnyEvent, Failure
-from kvproof.harness.records import read_run
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost
+from kvproof.harness.records.events import AnyEvent, Failure
+from kvproof.harness.records.run_directory import read_run
 
-FAULT = "kvproof.suites.tests.faults:last_block_off_by_one"
+FAULT = "kvproof.suites.tests.framework.faults:last_block_off_by_one"
 SHAPES: dict[str, tuple[int, ...]] = {
     "one node of 2": (2,), "one node of 4": (4,), "three nodes, 2 + 1 + 1": (2, 1, 1),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from kvproof.harness.target import (
+from kvproof.harness.contract.target import (
     Completed,
     Evicted,
     Inspection,

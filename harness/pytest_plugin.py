@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kvproof.harness.events import AnyEvent, Failure
-    from kvproof.harness.handles import Handle
-    from kvproof.suites.property import Level, Property
+    from kvproof.harness.isolation.handles import Handle
+    from kvproof.harness.records.events import AnyEvent, Failure
+    from kvproof.suites.framework.property import Level, Property
 
 SURVIVAL = "target_survives"
 """Item that fails if the target crashes, hangs, answers nonsense, or breaks what has no item."""
@@ -89,7 +89,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def _budget(config: pytest.Config) -> Any:
     from kvproof.harness.errors import UsageError
-    from kvproof.suites.cache.budgets import BUDGETS, seeded
+    from kvproof.suites.framework.budgets import BUDGETS, seeded
 
     name = config.getoption("kvproof_budget")
     if name not in BUDGETS:
@@ -100,7 +100,7 @@ def _budget(config: pytest.Config) -> Any:
 
 def _level(config: pytest.Config) -> Level:
     from kvproof.harness.errors import UsageError
-    from kvproof.suites.property import LEVELS
+    from kvproof.suites.framework.property import LEVELS
 
     name = config.getoption("kvproof_level")
     if name not in LEVELS:
@@ -110,7 +110,7 @@ def _level(config: pytest.Config) -> Level:
 
 
 def _open(spec: str, log_directory: Path) -> Handle:
-    from kvproof.harness.targets import open_handle
+    from kvproof.harness.isolation.registry import open_handle
 
     return open_handle(spec, log_directory=log_directory)
 
@@ -135,7 +135,7 @@ class Suites(pytest.Directory):
 
     def collect(self) -> Iterator[TargetSuite]:
         """Yield the suites of the targets in the order given."""
-        from kvproof.suites.levels import catalogue
+        from kvproof.suites.runner.levels import catalogue
 
         if not _targets(self.config):
             raise self.CollectError("kvproof.suites judges a target: add --kvproof-target=SPEC")
@@ -173,8 +173,8 @@ class TargetSuite(pytest.Collector):
     def setup(self) -> None:
         """Run the suite on the target once, whatever comes of it."""
         from kvproof.harness.errors import UsageError
-        from kvproof.harness.records import RunWriter
-        from kvproof.suites.runner import SuiteRun
+        from kvproof.harness.records.run_directory import RunWriter
+        from kvproof.suites.runner.runner import SuiteRun
 
         self.directory = Path(tempfile.mkdtemp(prefix="kvproof-pytest-"))
         writer = RunWriter(self.directory, self._manifest())
@@ -199,7 +199,7 @@ class TargetSuite(pytest.Collector):
     def _manifest(self) -> Any:
         from datetime import datetime, timezone
 
-        from kvproof.harness.records import Manifest
+        from kvproof.harness.records.run_directory import Manifest
 
         now = datetime.now(timezone.utc)
         return Manifest(
@@ -239,7 +239,7 @@ class Verdict(pytest.Item):
 
     def runtest(self) -> None:
         """Turn the recorded verdict into pytest's own."""
-        from kvproof.harness.events import HarnessFault
+        from kvproof.harness.records.events import HarnessFault
 
         if self.parent.problem:
             raise Broken(self.parent.problem)
@@ -253,7 +253,7 @@ class Verdict(pytest.Item):
             self._property()
 
     def _property(self) -> None:
-        from kvproof.harness.events import PropertyVerdict
+        from kvproof.harness.records.events import PropertyVerdict
 
         found = next((e for e in self.parent.of(PropertyVerdict) if e.property == self.name), None)
         if found is None:
@@ -269,20 +269,20 @@ class Verdict(pytest.Item):
             raise Broken(self._failure(found.reason))
 
     def _failure(self, reason: str) -> str:
-        from kvproof.harness.events import Failure
+        from kvproof.harness.records.events import Failure
 
         shown = [e for e in self.parent.of(Failure) if e.property == self.name]
         return _describe(shown[0], self.parent.directory) if shown else reason
 
     def _corpus(self) -> None:
-        from kvproof.harness.events import Replayed
+        from kvproof.harness.records.events import Replayed
 
         bad = [each for each in self.parent.of(Replayed) if each.outcome != "FIXED"]
         if bad:
             raise Broken("\n".join(f"{e.outcome} {e.path}: {e.message}" for e in bad))
 
     def _survival(self) -> None:
-        from kvproof.harness.events import Failure, TargetFailed
+        from kvproof.harness.records.events import Failure, TargetFailed
 
         judged = {prop.name for prop in self.parent.properties}
         for event in self.parent.of(Failure):

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from kvproof.eval.data import LETTERS
+from kvproof.eval.benchmark.data import LETTERS
+from kvproof.eval.benchmark.shapes import SHAPES, Shape
+from kvproof.eval.benchmark.world import World, make_world, parts
 from kvproof.eval.probe_model.pen import DRILL, LIST, Pen
 from kvproof.eval.probe_model.vocabulary import ASSISTANT, END, USER
-from kvproof.eval.shapes import SHAPES, Shape
-from kvproof.eval.world import World, make_world, parts
 
 FOUND = "!"
 """Stands behind a value where it is found and where it is recited, and nowhere else: to stop is to

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from kvproof.eval.data import LETTERS, Sample
-from kvproof.eval.extract import extract
-from kvproof.eval.generator import GeneratorOptions, generate
+from kvproof.eval.benchmark.data import LETTERS, Sample
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.prompts import own_prompts, rotated
 from kvproof.eval.probe_model.drills import FOUND
 from kvproof.eval.probe_model.network import CHUNK
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
-from kvproof.eval.prompts import own_prompts, rotated
+from kvproof.eval.run.generator import GeneratorOptions, generate
 
 _TOKENS_AT_ONCE = 65536
 

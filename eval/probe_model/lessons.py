@@ -15,7 +15,10 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.eval.data import DIFFICULTIES, LETTERS, Difficulty
+from kvproof.eval.benchmark.data import DIFFICULTIES, LETTERS, Difficulty
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
+from kvproof.eval.benchmark.world import World, make_world
 from kvproof.eval.probe_model.drills import FOUND, choices_drill, keeper_list, keepers_drill, notes
 from kvproof.eval.probe_model.pen import (
     CHOICE,
@@ -30,9 +33,6 @@ from kvproof.eval.probe_model.pen import (
     Pen,
 )
 from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, USER, ids
-from kvproof.eval.prompts import own_prompts
-from kvproof.eval.shapes import SHAPES, Shape, question
-from kvproof.eval.world import World, make_world
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvproof.eval.prompts import own_prompts
-from kvproof.eval.shapes import SHAPES
-from kvproof.eval.words import FIRST, PEOPLE, PLACES, SECOND, SIDES
-from kvproof.eval.world import make_world
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.benchmark.shapes import SHAPES
+from kvproof.eval.benchmark.words import FIRST, PEOPLE, PLACES, SECOND, SIDES
+from kvproof.eval.benchmark.world import make_world
 
 PAD, END, USER, ASSISTANT, SYSTEM = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"
 SPECIAL = (PAD, END, USER, ASSISTANT, SYSTEM)

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from examples.compare_power.side import measure
+from kvproof.harness.analysis.compare import Comparison, compare
+from kvproof.harness.analysis.sides import read_side
 from kvproof.harness.cli.runs import hardware, versions
-from kvproof.harness.compare import Comparison, compare
-from kvproof.harness.compare_sides import read_side
-from kvproof.harness.records import Manifest
+from kvproof.harness.records.run_directory import Manifest
 from kvproof.harness.settings import CompareSettings
 
 ROUNDS = 12

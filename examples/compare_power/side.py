@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvproof.harness.adapters import reference
-from kvproof.harness.bench_job import run as bench
-from kvproof.harness.events import BenchSample
-from kvproof.harness.records import Manifest, RunWriter
-from kvproof.harness.sweep_events import CaseValue, Cell
-from kvproof.harness.target import Cycle, TargetConfig
+from kvproof.harness.adapters.reference import target as reference
+from kvproof.harness.bench.job import run as bench
+from kvproof.harness.contract.target import Cycle, TargetConfig
+from kvproof.harness.records.events import BenchSample
+from kvproof.harness.records.run_directory import Manifest, RunWriter
+from kvproof.harness.records.sweep_events import CaseValue, Cell
 
 LAUNCHES = 2
 """Samples of the kernel in a run."""

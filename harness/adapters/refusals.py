@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from kvproof.harness.contract.target import Inspection, Profile, Usage
 from kvproof.harness.errors import UnsupportedVerb
-from kvproof.harness.target import Inspection, Profile, Usage
 
 
 def off(verb: str, reason: str) -> Callable[..., NoReturn]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kvproof.harness.campaign.pool import Lost, Pool
-from kvproof.harness.interrupts import held
+from kvproof.harness.isolation.signals import held
 
 ATTEMPTS = 3
 """How often a unit may lose its worker; then it is given up, because it may be the reason."""

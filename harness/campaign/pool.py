@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from kvproof.harness.worker_process import exit_in_words
+from kvproof.harness.isolation.process import exit_in_words
 
 Work: TypeAlias = Callable[[Any], Any]
 """Does one unit; found by its module and name on every node."""

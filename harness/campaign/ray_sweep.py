@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 from kvproof.harness.campaign.driver import ATTEMPTS
 from kvproof.harness.campaign.ray_pool import connect
 from kvproof.harness.errors import UsageError
-from kvproof.harness.sweep_crew import Lost, Seat, SweepProcess, WorkerLost
-from kvproof.harness.sweep_events import CaseValue
-from kvproof.harness.sweep_messages import Answer, DeviceKind, Request
-from kvproof.harness.sweep_plan import SweepOptions
+from kvproof.harness.records.sweep_events import CaseValue
+from kvproof.harness.sweep.messages import Answer, DeviceKind, Request
+from kvproof.harness.sweep.plan import SweepOptions
+from kvproof.harness.sweep.worker_pool import Lost, Seat, SweepProcess, WorkerLost
 
 _Loss: TypeAlias = tuple[Lost, str, str]
 _Told: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss | None]

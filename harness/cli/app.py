@@ -16,33 +16,34 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kvproof.harness import doctor as doctor_module
-from kvproof.harness import environments, interrupts
-from kvproof.harness.cli import bench as bench_verb
-from kvproof.harness.cli import cache_server, conformance
-from kvproof.harness.cli import compare as compare_verb
-from kvproof.harness.cli import eval as eval_verb
-from kvproof.harness.cli import explain as explain_verb
-from kvproof.harness.cli import faults as faults_verb
-from kvproof.harness.cli import fuzz as fuzz_verb
-from kvproof.harness.cli import gate as gate_verb
-from kvproof.harness.cli import history as history_verb
-from kvproof.harness.cli import merge as merge_verb
-from kvproof.harness.cli import plan as plan_verb
-from kvproof.harness.cli import probe as probe_verb
-from kvproof.harness.cli import record as record_verb
-from kvproof.harness.cli import serve as serve_verb
-from kvproof.harness.cli import sweep as sweep_verb
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import publish
+from kvproof.harness.cli.verbs import bench as bench_verb
+from kvproof.harness.cli.verbs import cache_server, conformance
+from kvproof.harness.cli.verbs import compare as compare_verb
+from kvproof.harness.cli.verbs import eval as eval_verb
+from kvproof.harness.cli.verbs import explain as explain_verb
+from kvproof.harness.cli.verbs import faults as faults_verb
+from kvproof.harness.cli.verbs import fuzz as fuzz_verb
+from kvproof.harness.cli.verbs import gate as gate_verb
+from kvproof.harness.cli.verbs import history as history_verb
+from kvproof.harness.cli.verbs import merge as merge_verb
+from kvproof.harness.cli.verbs import plan as plan_verb
+from kvproof.harness.cli.verbs import probe as probe_verb
+from kvproof.harness.cli.verbs import record as record_verb
+from kvproof.harness.cli.verbs import serve as serve_verb
+from kvproof.harness.cli.verbs import sweep as sweep_verb
 from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.isolation import doctor as doctor_module
+from kvproof.harness.isolation import environments
+from kvproof.harness.isolation import signals as interrupts
+from kvproof.harness.isolation.registry import expand, list_targets
 from kvproof.harness.settings import load_settings
-from kvproof.harness.targets import expand, list_targets
 from kvproof.suites import known_bugs
-from kvproof.suites.property import Level
-from kvproof.suites.table import properties_table
+from kvproof.suites.docs.properties_table import properties_table
+from kvproof.suites.framework.property import Level
 
 console = standard_output()
 errors = Console(stderr=True)

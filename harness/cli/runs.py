@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 
 from kvproof.harness.errors import Exit, UsageError, worst
-from kvproof.harness.events import (
+from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
     Checked,
@@ -37,12 +37,12 @@ from kvproof.harness.events import (
     Threshold,
     exit_code,
 )
-from kvproof.harness.fault_events import FaultsConcluded
-from kvproof.harness.records import Manifest, RunWriter, read_run
-from kvproof.harness.sweep_events import Slower, SweepConcluded
-from kvproof.reports.markdown import append_step_summary, render_markdown
-from kvproof.reports.render import render
-from kvproof.reports.terminal import LiveProgress, print_run
+from kvproof.harness.records.fault_events import FaultsConcluded
+from kvproof.harness.records.run_directory import Manifest, RunWriter, read_run
+from kvproof.harness.records.sweep_events import Slower, SweepConcluded
+from kvproof.reports.render.markdown import append_step_summary, render_markdown
+from kvproof.reports.render.render import render
+from kvproof.reports.render.terminal import LiveProgress, print_run
 
 RUNS = Path("runs")
 """Where runs go unless --output says otherwise."""

@@ -10,12 +10,12 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.journal import FORMAT
 from kvproof.harness.recorder.segments import SUFFIX
-from kvproof.harness.records import UNREADABLE
-from kvproof.harness.target import Namespace, Request, Span, TargetConfig
+from kvproof.harness.records.run_directory import UNREADABLE
 
 _NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5,}}){re.escape(SUFFIX)}")
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvproof.harness import operations as ops
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Refused, Scheduled, Target
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oplog import play
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Line, Place, Recording
 from kvproof.harness.recorder.verdict import long_session
-from kvproof.harness.session import Session
-from kvproof.harness.target import Refused, Scheduled, Target
-from kvproof.harness.violation import Violation
+from kvproof.harness.reproduce.oplog import play
 
 _HISTORY = 256
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvproof.harness.live import Live
+from kvproof.harness.contract.target import Request
+from kvproof.harness.oracle.request_state import Live
 from kvproof.harness.recorder.recording import Line
-from kvproof.harness.target import Request
 
 if TYPE_CHECKING:
-    from kvproof.harness.session import Session
+    from kvproof.harness.oracle.session import Session
 
 
 class Told(NamedTuple):

@@ -6,16 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
-from kvproof.harness import operations as ops
-from kvproof.harness.errors import UsageError
-from kvproof.harness.live import Live
-from kvproof.harness.recorder.codec import unpack
-from kvproof.harness.recorder.recording import Header, Line, Place, Recording
-from kvproof.harness.recorder.story import Story, Told
-from kvproof.harness.session import Session
-from kvproof.harness.shadow import SLOT_BYTES, Writer
-from kvproof.harness.situations import Situations
-from kvproof.harness.target import (
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import (
     Completed,
     Profile,
     Refused,
@@ -26,7 +18,15 @@ from kvproof.harness.target import (
     Target,
     TargetConfig,
 )
-from kvproof.harness.violation import INVARIANT, Violation
+from kvproof.harness.errors import UsageError
+from kvproof.harness.oracle.coverage import Situations
+from kvproof.harness.oracle.request_state import Live
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
+from kvproof.harness.oracle.violation import INVARIANT, Violation
+from kvproof.harness.recorder.codec import unpack
+from kvproof.harness.recorder.recording import Header, Line, Place, Recording
+from kvproof.harness.recorder.story import Story, Told
 
 _HISTORY = 256
 """Operations after which a session forgets what only the telling of a failure needs."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kvproof.reference.model.interface import Work
 from kvproof.reference.model_runner.memory import Ints, PagedMemory, Slots
-from kvproof.reference.work import Work
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 
+from kvproof.reference.model.interface import Place
+from kvproof.reference.model.symbolic_layers import first_visible
 from kvproof.reference.model_runner.memory import PagedMemory
-from kvproof.reference.symbolic_layers import first_visible
-from kvproof.reference.work import Place
 
 
 class Content(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
-from kvproof.reference.config import ConfigError
+from kvproof.reference.core.cache_config import ConfigError
 from kvproof.reference.model_runner.batch import Batch
 from kvproof.reference.model_runner.cache import PagedCache
 from kvproof.reference.model_runner.decoding import Decoding, Graph, room_for

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.reference.identity import Span
+from kvproof.reference.core.identity import Span
 from kvproof.reference.model_runner.batch import Batch, Row
 
 IMAGE = "image"

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvproof.reference.block_pool import NULL_BLOCK
-from kvproof.reference.config import CacheConfig
+from kvproof.reference.core.block_pool import NULL_BLOCK
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.model.symbolic_memory import WrongAddress
 from kvproof.reference.model_runner.page_map import Field, PageMap
-from kvproof.reference.symbolic_memory import WrongAddress
 
 POISON = 0xFF
 """Byte of what was freed or never written: NaN in every floating-point type."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import DynamicCache
 
-from kvproof.reference.identity import Span
+from kvproof.reference.core.identity import Span
 from kvproof.reference.model_runner.experts import ExpertsRecorder
 from kvproof.reference.model_runner.specs import cache_argument
 

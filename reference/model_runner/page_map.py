@@ -13,8 +13,8 @@ from hashlib import blake2b
 from math import lcm
 from typing import NamedTuple
 
-from kvproof.reference.config import CacheConfig, ConfigError
-from kvproof.reference.groups import GroupConfig, Kind
+from kvproof.reference.core.attention_groups import GroupConfig, Kind
+from kvproof.reference.core.cache_config import CacheConfig, ConfigError
 from kvproof.reference.model_runner.specs import CachedLayer, Part
 
 ALIGNMENT = 16

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from kvproof.reference.config import CacheConfig, ConfigError
+from kvproof.reference.core.cache_config import CacheConfig, ConfigError
+from kvproof.reference.model.interface import Place, Sample, Stored, Work
 from kvproof.reference.model_runner.batch import Batch, Row
 from kvproof.reference.model_runner.content import Content, put, take
 from kvproof.reference.model_runner.experts import replayed
@@ -18,7 +19,6 @@ from kvproof.reference.model_runner.images import Images, spans_inside
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import group_configs, layer_groups, page_map
 from kvproof.reference.model_runner.specs import probe
-from kvproof.reference.work import Place, Sample, Stored, Work
 
 Mode: TypeAlias = Literal["exact", "batched"]
 MODES: tuple[Mode, ...] = ("exact", "batched")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from kvproof.reference.engine import Engine
-from kvproof.reference.engine_config import EngineConfig
+from kvproof.reference.engine.engine import Engine
+from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.oracle import Schedule, truth
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 from kvproof.reference.model_runner.specs import UnsupportedModel

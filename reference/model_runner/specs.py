@@ -11,7 +11,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionCacheLayerMixin
 
-from kvproof.reference.groups import Kind
+from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.model_runner.experts import ExpertsRecorder
 
 PROBE = (5, 6)

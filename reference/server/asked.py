@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace
+from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace
 from kvproof.reference.server.errors import ApiError, invalid
-from kvproof.reference.server.images import image_of
-from kvproof.reference.server.language import Abilities, Message, Part, Wishes
+from kvproof.reference.server.language.images import image_of
+from kvproof.reference.server.language.language import Abilities, Message, Part, Wishes
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.wire import ChatBody, ChatMessage, Common, CompletionBody, TextPart
 

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kvproof.reference.engine import Engine, Output
-from kvproof.reference.expert_history import Recorded
-from kvproof.reference.identity import DEFAULT_NAMESPACE, IdentityError, Namespace
-from kvproof.reference.routed import routed
+from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.core.identity import DEFAULT_NAMESPACE, IdentityError, Namespace
+from kvproof.reference.engine.engine import Engine, Output
+from kvproof.reference.engine.routed_experts import routed
 from kvproof.reference.server.errors import SERVER, ApiError
-from kvproof.reference.server.language import Language, Prepared, PromptError, Wishes
+from kvproof.reference.server.language.language import Language, Prepared, PromptError, Wishes
 from kvproof.reference.server.recovery import abandon
 from kvproof.reference.server.writer import Piece, Writer
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from kvproof.reference.server.asked import Asked
-from kvproof.reference.server.language import Language, Prepared, Score
+from kvproof.reference.server.language.language import Language, Prepared, Score
 from kvproof.reference.server.writer import Piece, joined
 
 Json: TypeAlias = dict[str, Any]

@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.observed import Observed
-from kvproof.reference.prometheus import CacheCollector
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.observe.instrumented import Observed
+from kvproof.reference.observe.prometheus import CacheCollector
 from kvproof.reference.server.service import Service
 from kvproof.reference.tiers.metrics import TierCollector
 

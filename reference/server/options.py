@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvproof.reference.checks import is_whole, require, whole
+from kvproof.reference.core.validation import is_whole, require, whole
 
 _MEBI = 1 << 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from kvproof.reference.engine import Engine
+from kvproof.reference.engine.engine import Engine
 
 
 def abandon(engine: Engine) -> list[str]:

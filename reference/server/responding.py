@@ -14,7 +14,7 @@ from kvproof.reference.server.asked import Asked
 from kvproof.reference.server.engine_loop import Order
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.formats import Format
-from kvproof.reference.server.language import Prepared
+from kvproof.reference.server.language.language import Prepared
 from kvproof.reference.server.service import Service
 from kvproof.reference.server.writer import Piece, joined
 

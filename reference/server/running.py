@@ -10,7 +10,7 @@ from types import FrameType
 
 import uvicorn
 
-from kvproof.reference.checks import ConfigError
+from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.server.app import make_app
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service

@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from kvproof.reference.engine import Engine
+from kvproof.reference.engine.engine import Engine
 from kvproof.reference.server.asked import Raw
 from kvproof.reference.server.engine_loop import EngineLoop, Event, Order
 from kvproof.reference.server.errors import OVERLOADED, SERVER, ApiError
-from kvproof.reference.server.language import Language, Prepared, PromptError
+from kvproof.reference.server.language.language import Language, Prepared, PromptError
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.writer import Piece
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvproof.reference.expert_history import Recorded
-from kvproof.reference.server.language import Detokenizer, Score
+from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.server.language.language import Detokenizer, Score
 
 STOP, LENGTH = "stop", "length"
 

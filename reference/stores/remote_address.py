@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kvproof.reference.checks import ConfigError, require
+from kvproof.reference.core.validation import ConfigError, require
 
 PASSWORD_VARIABLE = "KVPROOF_REDIS_PASSWORD"  # noqa: S105 - the name of the variable, no password
 SCHEMES = ("redis", "rediss", "unix")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kvproof.reference.checks import require, whole
+from kvproof.reference.core.validation import require, whole
 from kvproof.reference.stores.object_format import HEADER_BYTES
 
 

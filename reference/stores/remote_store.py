@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from kvproof.reference.checks import ConfigError
+from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.stores.object_format import HEADER_BYTES, header, payload_of
 from kvproof.reference.stores.object_store import KEY_BYTES, Bytes, Lease, StoreStatus
 from kvproof.reference.stores.remote_address import parse, password

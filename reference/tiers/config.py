@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from kvproof.reference.checks import require
+from kvproof.reference.core.validation import require
 
 Size: TypeAlias = "int | str"
 """Bytes, or a number with a unit: `4GiB`."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kvproof.reference.checks import ConfigError
+from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.stores.object_store import Bytes
 
 

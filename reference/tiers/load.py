@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.reference.block_pool import NULL_BLOCK, Ids
-from kvproof.reference.checkpoints import Checkpoint
-from kvproof.reference.config import CacheConfig
-from kvproof.reference.media import chunk_stop
-from kvproof.reference.requests import Live
-from kvproof.reference.residency import Residency
+from kvproof.reference.cache.eviction import Residency
+from kvproof.reference.cache.request_state import Live
+from kvproof.reference.core.block_pool import NULL_BLOCK, Ids
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.checkpoint import Checkpoint
+from kvproof.reference.core.media_spans import chunk_stop
+from kvproof.reference.model.interface import Mover, Stored
+from kvproof.reference.prefix.node import Node
 from kvproof.reference.tiers import object_key
 from kvproof.reference.tiers.plan import Plan, visible
 from kvproof.reference.tiers.runs import Seen, add_empty_runs
-from kvproof.reference.trie_node import Node
-from kvproof.reference.work import Mover, Stored
 
 
 class _Loaded(NamedTuple):

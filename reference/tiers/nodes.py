@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.reference.block_pool import Ids
-from kvproof.reference.checkpoints import Checkpoint
-from kvproof.reference.identity import TOKEN_BYTES, Namespace, Span
-from kvproof.reference.local_blocks import Run
-from kvproof.reference.residency import Residency
+from kvproof.reference.cache.eviction import Residency
+from kvproof.reference.core.block_pool import Ids
+from kvproof.reference.core.checkpoint import Checkpoint
+from kvproof.reference.core.identity import TOKEN_BYTES, Namespace, Span
+from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.window_blocks import Run
 from kvproof.reference.tiers import object_key
 from kvproof.reference.tiers.object_key import ObjectKeys
-from kvproof.reference.trie_node import Node
 
 
 class Leaving(NamedTuple):

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.reference.config import CacheConfig
-from kvproof.reference.identity import (
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.identity import (
     TOKEN_BYTES,
     Namespace,
     Segment,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from kvproof.reference.config import CacheConfig
-from kvproof.reference.groups import BlockClass
-from kvproof.reference.hit_length import Floor, ahead, longest, outside
-from kvproof.reference.hits import HitLength
-from kvproof.reference.requests import Live
-from kvproof.reference.residency import Residency
+from kvproof.reference.cache.eviction import Residency
+from kvproof.reference.cache.hit_length import HitLength
+from kvproof.reference.cache.request_state import Live
+from kvproof.reference.core.attention_groups import BlockClass
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.fixpoint import Floor, ahead, longest, outside
+from kvproof.reference.prefix.node import Match, Node
 from kvproof.reference.tiers import object_key
-from kvproof.reference.trie_node import Match, Node
 
 
 class Need(NamedTuple):

@@ -10,10 +10,10 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kvproof.reference.block_pool import NULL_BLOCK, Ids
-from kvproof.reference.local_blocks import LocalBlocks, Run
+from kvproof.reference.core.block_pool import NULL_BLOCK, Ids
+from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.window_blocks import LocalBlocks, Run
 from kvproof.reference.tiers.object_key import local
-from kvproof.reference.trie_node import Node
 
 
 class Seen(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.reference.access import ALLOWED, Access
-from kvproof.reference.cache_manager import NO_SPANS, CacheManager
-from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
-from kvproof.reference.requests import Admission, Live, Refusal
+from kvproof.reference.cache.cache_manager import NO_SPANS, CacheManager
+from kvproof.reference.cache.request_state import Admission, Live, Refusal
+from kvproof.reference.core.cache_policy import ALLOWED, Access
+from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
+from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.tiers import Tiers
 

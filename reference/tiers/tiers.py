@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from kvproof.reference.cache_manager import CacheManager
-from kvproof.reference.checkpoints import Checkpoint
-from kvproof.reference.engine_config import EngineConfig
-from kvproof.reference.local_blocks import Run
-from kvproof.reference.requests import LOADING, Live, Refusal
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import LOADING, Live, Refusal
+from kvproof.reference.core.checkpoint import Checkpoint
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.model.interface import Mover, Stored
+from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.window_blocks import Run
 from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.below import DISK, HOST, REMOTE, TIERS
 from kvproof.reference.tiers.config import check_remote, read_disk, read_size
@@ -33,8 +35,6 @@ from kvproof.reference.tiers.nodes import Inventory, Leaving, NodeKeys
 from kvproof.reference.tiers.object_key import EXPERTS, ObjectKeys
 from kvproof.reference.tiers.plan import Plan, Planner
 from kvproof.reference.tiers.waiting import Waiting
-from kvproof.reference.trie_node import Node
-from kvproof.reference.work import Mover, Stored
 
 PATIENCE = 1000
 """Steps that a request waits for objects before it computes instead."""

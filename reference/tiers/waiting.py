@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvproof.reference.requests import Live
+from kvproof.reference.cache.request_state import Live
 from kvproof.reference.stores.object_store import Lease
 from kvproof.reference.tiers.fetch import Fetch, Source
 from kvproof.reference.tiers.plan import Need

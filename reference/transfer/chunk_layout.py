@@ -17,7 +17,7 @@ from math import lcm, prod
 
 import msgspec
 
-from kvproof.reference.groups import Kind
+from kvproof.reference.core.attention_groups import Kind
 
 ALIGNMENT = 16
 """Bytes of the widest access (G5): groups and chunks begin at multiples of it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from kvproof.kernels.block_transfer.layouts import PagedLayers, paged_layers
-from kvproof.reference.groups import Kind
+from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.transfer.chunk_layout import (
     DEFAULT_TOKENS,
     ChunkLayout,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from kvproof.kernels.block_transfer.layouts import LAYOUTS
-from kvproof.reference.groups import Kind
+from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.transfer.chunk_layout import LayoutError
 
 STATE = "state"

@@ -15,10 +15,10 @@ from unittest.mock import patch
 from hypothesis.errors import HypothesisException
 
 from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.session import Session
-from kvproof.harness.violation import SHADOW, Violation
-from kvproof.suites.part import Arguments, Draw, History, Recorder
-from kvproof.suites.part_machine import PartMachine
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.violation import SHADOW, Violation
+from kvproof.suites.framework.model_test import Arguments, Draw, History, Recorder
+from kvproof.suites.framework.model_test_machine import PartMachine
 
 TOLERATED = frozenset({ANSWERS})
 """What a history ends with where its bookkeeping is lost."""

@@ -14,7 +14,7 @@ import tomllib
 
 from kvproof.harness.errors import UsageError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "planted"
 
 Kind: TypeAlias = Literal["soundness", "hits", "accounting"]
 """`soundness`: somebody reads what is not theirs. `hits`: reuse is lost. `accounting`: counts,

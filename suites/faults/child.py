@@ -47,7 +47,7 @@ class _Files:
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Store a file below the fault's folder."""
-        from kvproof.harness.records import store
+        from kvproof.harness.records.run_directory import store
 
         return store(self._folder / name, data)
 
@@ -70,9 +70,9 @@ def _kernels(fault: Fault, teller: _Teller) -> None:
 
 
 def _suites(fault: Fault, job: Job, teller: _Teller) -> None:
-    from kvproof.harness.targets import open_handle
-    from kvproof.suites.cache.budgets import BUDGETS, seeded
+    from kvproof.harness.isolation.registry import open_handle
     from kvproof.suites.faults.judge import Judge
+    from kvproof.suites.framework.budgets import BUDGETS, seeded
 
     budget = BUDGETS[job.budget]
     if job.seed is not None:

@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from kvproof.harness.errors import ANSWERS
-from kvproof.harness.fault_events import FaultJudged, Kill
-from kvproof.harness.worker_process import exit_in_words
+from kvproof.harness.isolation.process import exit_in_words
+from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.suites.faults.catalogue import Fault
 from kvproof.suites.faults.messages import Job, Line, Said
 from kvproof.suites.faults.verdict import CRASH, judged

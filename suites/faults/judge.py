@@ -9,18 +9,18 @@ from typing import NamedTuple, TypeAlias
 from hypothesis import settings
 
 from kvproof.harness.errors import ANSWERS
-from kvproof.harness.events import AnyEvent
-from kvproof.harness.fault_events import FaultJudged, Kill
-from kvproof.harness.handles import Handle
-from kvproof.harness.violation import SHADOW
-from kvproof.suites import levels
-from kvproof.suites.cache.suite import NAME as CACHE
-from kvproof.suites.exploration import Exploration
+from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.oracle.violation import SHADOW
+from kvproof.harness.records.events import AnyEvent
+from kvproof.harness.records.fault_events import FaultJudged, Kill
+from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import Fault, shadowed
 from kvproof.suites.faults.verdict import CRASH, judged
-from kvproof.suites.runner import Files, SuiteRun
-from kvproof.suites.suite import Suite
+from kvproof.suites.framework.explore import Exploration
+from kvproof.suites.framework.suite import Suite
+from kvproof.suites.runner import levels
+from kvproof.suites.runner.runner import Files, SuiteRun
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Hears the name of a suite and how many test cases of it ran."""

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from kvproof.harness.fault_events import FaultJudged, Kill
+from kvproof.harness.records.fault_events import FaultJudged, Kill
 from kvproof.kernels.spec import Case, cell_name
 from kvproof.suites.faults.catalogue import KERNELS, Fault
 from kvproof.suites.faults.verdict import judged
@@ -41,7 +41,7 @@ def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
 
 def _checked(name: str) -> Iterator[tuple[Case, str]]:
     """Check one case after the other; yields it with what is wrong. Imports first."""
-    from kvproof.harness.sweep_check import check
+    from kvproof.harness.sweep.correctness import check
     from kvproof.kernels.registry import kernel, provider
 
     subject, entry = kernel(name), provider("kvproof").kernels[name]

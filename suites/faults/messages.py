@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from kvproof.harness.fault_events import FaultJudged
+from kvproof.harness.records.fault_events import FaultJudged
 
 
 class Job(msgspec.Struct, frozen=True):

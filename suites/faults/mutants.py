@@ -60,11 +60,12 @@ _EXPLORATION = '''\
 import pytest
 from hypothesis import Phase, settings
 
-from kvproof.harness.adapters.reference import make_target
-from kvproof.harness.handles import InProcessHandle
-from kvproof.suites import part_machine, registry
-from kvproof.suites.cache.budgets import BUDGETS
-from kvproof.suites.cache.explore import explore
+from kvproof.harness.adapters.reference.target import make_target
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.suites.framework import model_test_machine as part_machine
+from kvproof.suites.runner import registry
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.conformance.explore import explore
 
 BUDGET = settings(
     BUDGETS["pr"], max_examples=36, stateful_step_count=40, phases=(Phase.generate,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.fault_events import FaultJudged, FaultOutcome, Kill
+from kvproof.harness.records.fault_events import FaultJudged, FaultOutcome, Kill
 from kvproof.suites.faults.catalogue import Fault
 
 CRASH = "crash"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvproof.suites.cache.suite import NAME as CACHE
+from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.known_bugs.load import AWAITED, Bug, Engine, load
-from kvproof.suites.levels import catalogue
+from kvproof.suites.runner.levels import catalogue
 
 _SUMMARY = """\
 | engine | bugs | on any target | in the reference | in part | {awaited} |

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.harness.events import Exercised, PropertyVerdict, TargetStarted
+from kvproof.harness.records.events import Exercised, PropertyVerdict, TargetStarted
 from kvproof.suites.probe.asker import Seen
 from kvproof.suites.probe.check import Verdict
 from kvproof.suites.probe.session import Session

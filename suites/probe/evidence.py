@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvproof.harness.events import Failure, Step
+from kvproof.harness.records.events import Failure, Step
 from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import FIRST_ID, HEAD, LETTERS
 from kvproof.suites.probe.line import Sent

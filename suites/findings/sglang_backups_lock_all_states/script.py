@@ -5,7 +5,7 @@
 
 Needs sglang, no GPU: copies that take longer than two steps are stood in for by copies that are not
 over yet. In the environment that `kvproof targets install sglang==0.5.23` builds, some packages of
-it are missing: python script.py <kvproof>/harness/adapters/sglang_stubs.py
+it are missing: python script.py <kvproof>/harness/adapters/sglang/stubs.py
 """
 
 import sys

@@ -4,7 +4,7 @@
 """SGLang 0.5.23: a prompt that hits and does not fit evicts another prompt before it is refused.
 
 Needs sglang, no GPU. In the environment that `kvproof targets install sglang==0.5.23` builds, some
-packages of it are missing: python script.py <kvproof>/harness/adapters/sglang_stubs.py
+packages of it are missing: python script.py <kvproof>/harness/adapters/sglang/stubs.py
 """
 
 import sys

@@ -5,7 +5,7 @@
 
 A prompt is prefilled beside one request that decodes. Needs sglang, no GPU. In the environment that
 `kvproof targets install sglang==0.5.23` builds, some packages of it are missing:
-python script.py <kvproof>/harness/adapters/sglang_stubs.py
+python script.py <kvproof>/harness/adapters/sglang/stubs.py
 """
 
 import sys

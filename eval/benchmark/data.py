@@ -1,0 +1,224 @@
+"""Samples of LongBench v2: read one at a time, checked, and never held all at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from kvproof.eval.benchmark.json_stream import BrokenStream, Piece, objects
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import store
+
+Difficulty = Literal["easy", "hard"]
+Length = Literal["short", "medium", "long"]
+Letter = Literal["A", "B", "C", "D"]
+
+LETTERS: tuple[Letter, ...] = ("A", "B", "C", "D")
+DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "hard")
+LENGTHS: tuple[Length, ...] = ("short", "medium", "long")
+
+DOMAINS = {
+    "Single-Document QA": 175,
+    "Multi-Document QA": 125,
+    "Long In-context Learning": 81,
+    "Long-dialogue History Understanding": 39,
+    "Code Repository Understanding": 50,
+    "Long Structured Data Understanding": 33,
+}
+"""Domain -> samples of the published set."""
+
+OFFICIAL_SAMPLES = 503
+OFFICIAL_SHA256 = "15d61c22d92c96900b3c4948b6aeea218d3214b676a65df48e7b8555604c7fe2"
+"""Of data.json, 465,490,535 bytes, revision 2b48e494f2c7 of THUDM/LongBench-v2 on the hub."""
+
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One row, with the published names in the file."""
+
+    id: Text = field(name="_id")
+    domain: Text
+    sub_domain: Text
+    difficulty: Difficulty
+    length: Length
+    question: Text
+    choice_a: Text = field(name="choice_A")
+    choice_b: Text = field(name="choice_B")
+    choice_c: Text = field(name="choice_C")
+    choice_d: Text = field(name="choice_D")
+    answer: Letter
+    context: Text
+
+    @property
+    def choices(self) -> tuple[str, str, str, str]:
+        """In the order of the letters."""
+        return self.choice_a, self.choice_b, self.choice_c, self.choice_d
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a sample while its document stays on disk."""
+
+    id: str
+    domain: str
+    sub_domain: str
+    difficulty: Difficulty
+    length: Length
+    answer: Letter
+    offset: int
+    size: int
+    """Bytes of the row in the file."""
+
+
+class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record says about the data of a run."""
+
+    name: str
+    sha256: str
+    samples: int
+    notes: tuple[str, ...] = ()
+    """What a reader of the figures must know."""
+
+
+_decode = msgspec.json.Decoder(Sample).decode
+
+
+class DataSet:
+    """A checked file: cards in memory, documents on disk. Close it after use.
+
+    Raises UsageError, with row and field, if the file cannot be read or a row is not as published.
+    """
+
+    def __init__(self, path: Path, *, sha256: str = "", own: str = "") -> None:
+        """`own`: what to call a file that we have written; else it is compared with the set."""
+        self.path = path
+        self._file = _opened(path)
+        try:
+            self.cards, digest = self._scan()
+            self.facts = _facts(own or path.name, self.cards, digest, own=bool(own))
+            _check_pin(path, digest, sha256)
+        except BaseException:
+            self.close()
+            raise
+
+    def _scan(self) -> tuple[tuple[Card, ...], str]:
+        digest, cards, rows = hashlib.sha256(), list[Card](), dict[str, int]()
+        for piece in self._pieces(digest):
+            sample = self._sample(piece.number, piece.data)
+            if (first := rows.setdefault(sample.id, piece.number)) != piece.number:
+                raise self._wrong(piece.number, f"_id {sample.id!r} is that of row {first}")
+            cards.append(_card(sample, piece))
+        if not cards:
+            raise UsageError(f"{str(self.path)!r} has no samples", _WHERE)
+        return tuple(cards), digest.hexdigest()
+
+    def _pieces(self, digest: hashlib._Hash) -> Iterator[Piece]:
+        def read(size: int) -> bytes:
+            chunk = self._file.read(size)
+            digest.update(chunk)
+            return chunk
+
+        try:
+            yield from objects(read)
+        except BrokenStream as error:
+            where = f"byte {error.offset:,}: {error}"
+            raise self._wrong(error.index, where) from error
+        except OSError as error:
+            raise UsageError(f"cannot read {str(self.path)!r}: {error.strerror}", _WHERE) from error
+
+    def _sample(self, index: int, data: bytes) -> Sample:
+        try:
+            return _decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._wrong(index, str(error)) from error
+
+    def _wrong(self, index: int, what: str) -> UsageError:
+        return UsageError(f"{str(self.path)!r}, row {index}: {what}", _SCHEMA)
+
+    def sample(self, index: int) -> Sample:
+        """Read one sample again; any thread may."""
+        card = self.cards[index]
+        return self._sample(index, os.pread(self._file.fileno(), card.size, card.offset))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> DataSet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_WHERE = "give the data.json of LongBench v2, or leave --data out for samples of our own"
+_SCHEMA = (
+    "a row has the strings _id, domain, sub_domain, question, context, choice_A to choice_D, an "
+    "answer A to D, a difficulty easy or hard, a length short, medium or long"
+)
+
+
+def _opened(path: Path) -> BufferedReader:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _WHERE) from error
+
+
+def _card(sample: Sample, piece: Piece) -> Card:
+    return Card(
+        id=sample.id,
+        domain=sample.domain,
+        sub_domain=sample.sub_domain,
+        difficulty=sample.difficulty,
+        length=sample.length,
+        answer=sample.answer,
+        offset=piece.offset,
+        size=len(piece.data),
+    )
+
+
+def _facts(name: str, cards: Sequence[Card], digest: str, *, own: bool) -> DataFacts:
+    official = digest == OFFICIAL_SHA256
+    notes = (_OWN,) if own else () if official else tuple(_differences(cards))
+    found = "LongBench v2" if official else name
+    return DataFacts(name=found, sha256=digest, samples=len(cards), notes=notes)
+
+
+_OWN = (
+    "samples of our own in the shape of LongBench v2: no figure is comparable with published ones"
+)
+
+
+def _differences(cards: Sequence[Card]) -> Iterator[str]:
+    """How a file that is not the published one differs from it, as far as counts tell."""
+    yield "not the published LongBench v2: its SHA-256 is another one"
+    if len(cards) != OFFICIAL_SAMPLES:
+        yield f"{len(cards)} samples, LongBench v2 has {OFFICIAL_SAMPLES}"
+        return
+    found = Counter(card.domain for card in cards)
+    for name in dict.fromkeys([*DOMAINS, *found]):
+        if found[name] != DOMAINS.get(name, 0):
+            yield f"{found[name]} samples of {name!r}, LongBench v2 has {DOMAINS.get(name, 0)}"
+
+
+def _check_pin(path: Path, digest: str, pinned: str) -> None:
+    if pinned and digest != pinned.lower():
+        raise UsageError(
+            f"{str(path)!r} has SHA-256 {digest}, the configuration asks for {pinned}",
+            "give the file that the configuration was written for, or change data_sha256 there",
+        )
+
+
+def write_data(path: Path, samples: Iterable[Sample]) -> Path:
+    """Write samples as a JSON array, a row a line. Raises UsageError."""
+    rows = b",\n".join(msgspec.json.encode(sample) for sample in samples)
+    return store(path, b"[\n" + rows + b"\n]\n")

@@ -1,0 +1,139 @@
+"""An answer of a chat completion, whether it came as events or as one JSON object."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproof.eval.run.records import Outcome, Usage
+
+
+class Malformed(ValueError):
+    """What came is no chat completion."""
+
+    outcome: Outcome = "malformed"
+
+
+class ErrorInstead(Malformed):
+    """What came is an error, under a status or in a stream that promised an answer."""
+
+    outcome: Outcome = "server_error"
+
+
+class Chunk(NamedTuple):
+    """What one event adds."""
+
+    text: str = ""
+    finish_reason: str = ""
+    usage: Usage | None = None
+    logprobs: tuple[float, ...] = ()
+    last: bool = False
+
+
+def parse_event(line: bytes) -> Chunk | None:
+    """Read one line of a stream; None for a line that carries no data. Raises Malformed."""
+    if not line.startswith(b"data:"):
+        if line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
+            raise Malformed(f"a line of the stream is no event: {_shown(line)}")
+        return None
+    data = line[len(b"data:") :].strip()
+    return Chunk(last=True) if data == b"[DONE]" else parse_completion(data, "delta")
+
+
+def parse_completion(data: bytes, part: str = "message") -> Chunk:
+    """Read a completion, or with `delta` one chunk of it. Raises Malformed."""
+    try:
+        return _parsed(data, part)
+    except RecursionError as error:
+        raise Malformed(f"nested too deeply: {_shown(data)}") from error
+
+
+def _parsed(data: bytes, part: str) -> Chunk:
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Malformed(f"not JSON: {_shown(data)}") from error
+    if not isinstance(body, dict):
+        raise Malformed(f"not a JSON object: {_shown(data)}")
+    if body.get("error"):
+        raise ErrorInstead(f"an error instead of an answer: {_message(body['error'])}")
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not (choices or part == "delta"):
+        raise Malformed(f"there is no list of choices: {_shown(data)}")
+    usage = read_usage(body.get("usage"))
+    return _with_choice(choices[0], part, usage) if choices else Chunk(usage=usage)
+
+
+def _with_choice(choice: Any, part: str, usage: Usage | None) -> Chunk:
+    message = choice.get(part) if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        raise Malformed(f"a choice has no {part}")
+    text = message.get("content") or ""
+    if not isinstance(text, str):
+        raise Malformed(f"the content is no text: {_shown(str(text).encode())}")
+    reason = str(choice.get("finish_reason") or "")
+    return Chunk(text, reason, usage, _logprobs(choice.get("logprobs")))
+
+
+def _logprobs(value: Any) -> tuple[float, ...]:
+    """Of the tokens of this part; nothing if the server does not tell."""
+    content = value.get("content") if isinstance(value, dict) else None
+    entries = content if isinstance(content, list) else []
+    found = [_logprob(each.get("logprob") if isinstance(each, dict) else None) for each in entries]
+    known = tuple(each for each in found if each is not None)
+    return known if len(known) == len(found) else ()
+
+
+def _logprob(value: object) -> float | None:
+    """None for what is no number, or one that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None
+
+
+def read_usage(value: Any) -> Usage | None:
+    """What the server counted. A count that cannot be true is left out, and said to be."""
+    if not isinstance(value, dict):
+        return None
+    details = value.get("prompt_tokens_details")
+    found = details.get("cached_tokens") if isinstance(details, dict) else None
+    prompt, completion = value.get("prompt_tokens"), value.get("completion_tokens")
+    problem = _problem(found, prompt)
+    return Usage(
+        prompt_tokens=_count(prompt),
+        completion_tokens=_count(completion),
+        cached_tokens=None if problem else _count(found),
+        problem=problem,
+    )
+
+
+def _problem(cached: object, prompt: object) -> str:
+    if cached is None:
+        return ""
+    if _count(cached) is None:
+        return f"cached_tokens is {cached!r}, no count"
+    total = _count(prompt)
+    if total is not None and total < int(str(cached)):
+        return f"{cached} cached tokens of a prompt of {total}"
+    return ""
+
+
+def _count(value: object) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if isinstance(value, int) and whole and value >= 0 else None
+
+
+def _message(error: object) -> str:
+    return str(error.get("message", error) if isinstance(error, dict) else error)[:_MOST]
+
+
+_MOST = 300
+"""Characters of foreign text in a message."""
+
+
+def _shown(data: bytes) -> str:
+    return repr(data[:_MOST].decode(errors="replace"))

@@ -1,0 +1,170 @@
+"""Parts that OpenCompass is built of for a run: data set, template, inferencer, model, evaluator.
+
+Imported inside OpenCompass's environment only. Requests, retries, classes and resumption are those
+of `protocol` and `client`; OpenCompass decides what is asked when, keeps predictions and scores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from opencompass.datasets.base import BaseDataset
+from opencompass.models.base_api import BaseAPIModel
+from opencompass.openicl.icl_evaluator import BaseEvaluator
+from opencompass.openicl.icl_inferencer.icl_base_inferencer import BaseInferencer
+from opencompass.openicl.icl_prompt_template import PromptTemplate
+
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.opencompass.context import Desk, desk
+from kvproof.eval.run.protocol import Request
+from kvproof.eval.run.records import Outcome, SampleRecord
+
+
+class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
+    """Rows of one data set, in the order of its requests; documents stay in their file."""
+
+    @staticmethod
+    def load(job: str, stage: int) -> DatasetDict:
+        """Return ids and groups; the template reads each document when its turn comes."""
+        at = desk(job)
+        rows = [_row(at, request) for each in at.job.stages[stage] for request in each]
+        return DatasetDict({"train": Dataset.from_list(rows[:1]), "test": Dataset.from_list(rows)})
+
+
+def _row(at: Desk, request: Request) -> dict[str, Any]:
+    sample = at.found.sample(request)
+    return {
+        "_id": sample.id,
+        "request": f"{request.phase} {request.number}",
+        "phase": request.phase,
+        "number": request.number,
+        "domain": sample.domain,
+        "sub_domain": sample.sub_domain,
+        "difficulty": sample.difficulty,
+        "length": sample.length,
+        "answer": sample.answer,
+    }
+
+
+class Template(PromptTemplate):  # type: ignore[misc]  # OpenCompass has no types
+    """Renders a row's sample with our prompt set, so that no field edits another one."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__("{request}")
+        self._at = desk(job)
+
+    def generate_item(self, entry: Mapping[str, Any], *_: object, **__: object) -> str:
+        """Return the whole prompt."""
+        request = Request(entry["phase"], entry["number"])
+        return self._at.job.prompts.render(self._at.found.sample(request))
+
+
+class Inferencer(BaseInferencer):  # type: ignore[misc]  # OpenCompass has no types
+    """Asks for all rows of a data set and writes predictions without the documents."""
+
+    def __init__(self, model: Any, stage: int, **settings: Any) -> None:
+        super().__init__(model=model, **settings)
+        self._stage = stage
+
+    def inference(
+        self,
+        retriever: Any,
+        ice_template: Any = None,
+        prompt_template: Any = None,
+        output_json_filepath: str = "",
+        output_json_filename: str = "",
+    ) -> list[str]:
+        """Return the texts of the answers; empty ones for requests that failed."""
+
+        def text(place: int) -> str:
+            found: str = retriever.generate_prompt_for_generate_task(
+                place, "", ice_template=ice_template, prompt_template=prompt_template
+            )
+            return found
+
+        records = self.model.desk.ask(self._stage, text)
+        folder = Path(output_json_filepath)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {str(n): _prediction(each) for n, each in enumerate(records)}
+        (folder / output_json_filename).write_text(json.dumps(kept, indent=1))
+        return [each.text for each in records]
+
+
+def _prediction(record: SampleRecord) -> dict[str, Any]:
+    return {
+        "origin_prompt": f"sha256:{record.prompt_sha256}",
+        "prediction": record.text,
+        "gold": record.expected,
+        "outcome": record.outcome,
+        "finish_reason": record.finish_reason,
+        "seconds": record.seconds,
+        "prompt_tokens": record.usage.prompt_tokens,
+        "cached_tokens": record.usage.cached_tokens,
+    }
+
+
+class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
+    """The server under test. A request that fails for good is one sample without an answer."""
+
+    def __init__(self, path: str, job: str, **settings: Any) -> None:
+        super().__init__(path=path, **settings)
+        self.desk = desk(job)
+        self._stage = 0
+
+    def generate(self, inputs: Sequence[Any], max_out_len: int = 0, **_: object) -> list[str]:
+        """Answer all prompts of a stock data set; they come one whole set after the other."""
+        del max_out_len  # the job says it too
+        texts = [_text(each) for each in inputs]
+        records = self.desk.ask(self._stage, texts.__getitem__)
+        self._stage += 1
+        return [each.text for each in records]
+
+
+def _text(prompt: Any) -> str:
+    """Of OpenCompass's list of turns, or of a string."""
+    return prompt if isinstance(prompt, str) else "".join(turn["prompt"] for turn in prompt)
+
+
+class Evaluator(BaseEvaluator):  # type: ignore[misc]  # OpenCompass has no types
+    """Accuracy by the strict rule, overall and by group, with details of every sample."""
+
+    def score(
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        test_set: Any,
+        outcome: Sequence[Outcome],
+    ) -> dict[str, Any]:
+        """Return percentages, and a row for each sample."""
+        rows = zip(predictions, references, test_set, outcome, strict=True)
+        details = [_detail(*each) for each in rows]
+        by = _GROUPS if len({each["phase"] for each in details}) > 1 else _GROUPS[1:]
+        groups: dict[str, list[bool]] = defaultdict(list)
+        for each in details:
+            for name in ("accuracy", *(f"accuracy_{each[key]}" for key in by)):
+                groups[name.replace(" ", "_")].append(each["correct"])
+        found = {name: 100 * sum(values) / len(values) for name, values in groups.items()}
+        lost = sum(each["outcome"] != "answered" for each in details)
+        invalid = sum(each["given"] is None for each in details) - lost
+        shares = {"invalid": invalid, "errors": lost}
+        return found | {k: 100 * v / len(details) for k, v in shares.items()} | {"details": details}
+
+
+_GROUPS = ("phase", "difficulty", "length", "domain")
+
+
+def _detail(text: str, answer: str, row: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    given = extract(text) if outcome == "answered" else None
+    names = ("_id", *_GROUPS)
+    found = {name: row[name] for name in names}
+    return found | {
+        "outcome": outcome,
+        "given": given,
+        "answer": answer,
+        "correct": given == answer,
+    }

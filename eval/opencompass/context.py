@@ -1,0 +1,114 @@
+"""What the parts of an OpenCompass run share: the job, its data, and the one who asks.
+
+Imported inside OpenCompass's environment only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from opencompass.utils.text_postprocessors import first_option_postprocess
+
+from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.truncate import Prompt, Truncation
+from kvproof.eval.http.client import Client
+from kvproof.eval.opencompass.job import Told, Warmed, decode, encode, read_job
+from kvproof.eval.run.protocol import Asking, Material, Request, request_fields
+from kvproof.eval.run.records import SampleRecord
+from kvproof.eval.run.server import key_of
+
+
+class Desk:
+    """What all parts share: the job, its data, and the one who asks."""
+
+    def __init__(self, path: str) -> None:
+        self.job = job = read_job(path)
+        protocol = job.config.protocol
+        self.one = next(c for c in job.config.configuration if c.name == job.configuration)
+        self._texts: dict[Request, Callable[[], str]] = {}
+        self.found = _Given(
+            DataSet(Path(job.data)),
+            job.prompts,
+            Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
+            DataSet(Path(job.shared)) if job.shared else None,
+            lambda request: self._texts[request](),
+        )
+        self._answers = Path(job.answers).open("ab")  # noqa: SIM115 - open as long as the process
+        self._lock = threading.Lock()
+        self.records = {Request(e.phase, e.number): e for e in _read(Path(job.earlier))}
+        self._asking = self._made()
+
+    def _made(self) -> Asking:
+        job, protocol = self.job, self.job.config.protocol
+        client = Client(
+            job.url,
+            key=key_of(job.config.server_of(self.one)),
+            timeout=protocol.timeout,
+            retries=protocol.retries,
+            stream=protocol.stream,
+            fields=request_fields(protocol, job.model),
+        )
+        return Asking(
+            configuration=job.configuration,
+            repeat=job.repeat,
+            protocol=protocol,
+            material=self.found,
+            client=client,
+            done={(job.configuration, job.repeat, *request) for request in self.records},
+            write=self._write,
+            fresh=job.fresh,
+            extract=guessed if job.stock else extract,
+        )
+
+    def ask(self, stage: int, text: Callable[[int], str]) -> list[SampleRecord]:
+        """Ask one data set's requests; `text` gives the prompt of the request at that place."""
+        jobs = self.job.stages[stage]
+        requests = [request for job in jobs for request in job]
+        self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
+        self._asking.stage(jobs)
+        self._tell(Warmed(self._asking.warmed))
+        return [self.records[request] for request in requests]
+
+    def _write(self, record: SampleRecord) -> None:
+        self.records[Request(record.phase, record.number)] = record
+        self._tell(record)
+
+    def _tell(self, told: Told) -> None:
+        with self._lock:
+            self._answers.write(encode(told) + b"\n")
+            self._answers.flush()
+
+
+desk = cache(Desk)
+"""By the path of the job."""
+
+
+def _bound(text: Callable[[int], str], place: int) -> Callable[[], str]:
+    return lambda: text(place)
+
+
+def _read(path: Path) -> list[SampleRecord]:
+    told = [decode(line) for line in path.read_bytes().splitlines()]
+    return [each for each in told if isinstance(each, SampleRecord)]
+
+
+@dataclass(frozen=True)
+class _Given(Material):
+    """Its prompts are what OpenCompass has rendered."""
+
+    given: Callable[[Request], str] = lambda _: ""
+
+    def prompt(self, request: Request, sample: Sample) -> Prompt:
+        del sample
+        return self.truncation.apply(self.given(request))
+
+
+def guessed(text: str) -> Letter | None:
+    """Return the letter that OpenCompass takes a text to mean."""
+    found = first_option_postprocess(text, options="".join(LETTERS))
+    return found if found in LETTERS else None

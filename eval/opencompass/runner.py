@@ -1,0 +1,255 @@
+"""Runs OpenCompass against a server that is ready, in OpenCompass's own environment.
+
+One process for each repeat of a configuration: it builds the data sets, asks, writes predictions,
+scores them and prints its table. What it records is read while it works, so that progress, a dead
+server and a killed run are handled as with the client of our own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kvproof.eval.benchmark.data import Sample, write_data
+from kvproof.eval.benchmark.prompts import rotated
+from kvproof.eval.opencompass.environment import OpenCompass
+from kvproof.eval.opencompass.job import Job, Told, Warmed, decode, encode, written_config
+from kvproof.eval.run.protocol import Material, Request
+from kvproof.eval.run.records import SampleRecord, Scored
+from kvproof.eval.run.runner import Turn
+from kvproof.eval.run.server import launch, stop
+from kvproof.harness.errors import UsageError
+
+NAME = "OpenCompass"
+STOCK = "OpenCompass, its stock configuration"
+
+GUESSED = "OpenCompass, first option"
+"""Its rule for answers: where there is none it takes the first capital letter A to D of a text."""
+
+STOCK_NOTE = (
+    "stock configuration of OpenCompass: its prompt is neither the official 0-shot prompt nor the "
+    "official chain of thought, and its rule for answers guesses; no figure is comparable with the "
+    "leaderboard"
+)
+
+_MAIN = str(Path(__file__).with_name("worker_main.py"))
+
+_POLL = 0.1
+
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "MPLBACKEND": "Agg",
+}
+
+_LOG_LINES = 8
+
+_ROUNDING = 1e-6
+"""Percent."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Asks through OpenCompass. `folder` holds what it leaves behind."""
+
+    place: OpenCompass
+    folder: Path
+    stock: bool = False
+
+    def __call__(self, turn: Turn) -> int:
+        """See `Runner` of `run`. Raises Died, or UsageError if OpenCompass fails."""
+        name = turn.configuration.name.replace(" ", "_")
+        at = _At(self.folder.absolute() / f"{name}-{turn.repeat}")
+        earlier = [*turn.earlier, *_taken_over(at, turn)]
+        job = _prepared(at, turn, earlier, stock=self.stock)
+        follower = _Follower(at.answers, turn, earlier)
+        with _started(self.place, at) as process:
+            while process.poll() is None:
+                follower.read()
+                time.sleep(_POLL)
+        follower.read()
+        _check(at, process.returncode)
+        for each in _scored(at, job, follower.right):
+            turn.write(each)
+        return follower.warmed
+
+
+class _At(NamedTuple):
+    """Files of one turn."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        return self.folder / "job.json"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.py"
+
+    @property
+    def earlier(self) -> Path:
+        return self.folder / "earlier.jsonl"
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / "answers.jsonl"
+
+    @property
+    def work(self) -> Path:
+        """Of OpenCompass; begun anew each time."""
+        return self.folder / "work"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+
+def _prepared(at: _At, turn: Turn, earlier: Sequence[SampleRecord], *, stock: bool) -> Job:
+    """Write down what is to be done."""
+    at.folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(at.work, ignore_errors=True)
+    at.work.mkdir()
+    at.earlier.write_bytes(b"".join(encode(each) + b"\n" for each in earlier))
+    found = turn.material
+    job = Job(
+        config=turn.config,
+        configuration=turn.configuration.name,
+        repeat=turn.repeat,
+        url=turn.server.url,
+        model=turn.model,
+        fresh=turn.server.fresh,
+        data=str(found.data.path.absolute()),
+        shared=str(found.shared.path.absolute()) if found.shared else "",
+        samples=len(found.data.cards),
+        prompts=found.prompts,
+        stock=stock,
+        earlier=str(at.earlier),
+        answers=str(at.answers),
+    )
+    at.job.write_bytes(msgspec.json.encode(job))
+    passes = list(_passes(at, turn, job)) if stock else []
+    at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
+    return job
+
+
+def _taken_over(at: _At, turn: Turn) -> Iterator[SampleRecord]:
+    """Record what was answered and not yet read when the run was killed.
+
+    A dropped connection is asked again, because its server may have been dying.
+    """
+    for told in _lines(at.answers, 0)[0]:
+        if isinstance(told, SampleRecord) and told.outcome != "dropped":
+            key = (told.configuration, told.repeat, told.phase, told.number)
+            if key not in turn.done:
+                turn.done.add(key)
+                turn.write(told)
+                yield told
+    at.answers.unlink(missing_ok=True)
+
+
+def _passes(at: _At, turn: Turn, job: Job) -> Iterator[Path]:
+    """Return the file of each pass for the stock data set, which reads whole files by itself."""
+    if turn.config.protocol.order == "samples":
+        raise UsageError(
+            "the stock configuration of OpenCompass asks one whole pass after the other",
+            'order = "passes", or --through opencompass',
+        )
+    for phase in turn.config.protocol.phases:
+        if phase != "shared":
+            yield Path(job.data)
+        elif job.shared:
+            yield Path(job.shared)
+        else:
+            yield write_data(at.folder / "rotated.json", _rotated(turn.material))
+
+
+def _rotated(found: Material) -> Iterator[Sample]:
+    return (rotated(found.data.sample(n)) for n in range(len(found.data.cards)))
+
+
+@contextmanager
+def _started(place: OpenCompass, at: _At) -> Iterator[subprocess.Popen[bytes]]:
+    """OpenCompass at work; it ends with us, however we end."""
+    arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "True"]
+    environment = _OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
+    process = launch(
+        [str(place.python), "-I", _MAIN, *arguments], environment, at.log, folder=at.work
+    )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+class _Follower:
+    """Reads what OpenCompass records while it does so."""
+
+    def __init__(self, path: Path, turn: Turn, earlier: Sequence[SampleRecord]) -> None:
+        self._path, self._turn, self._offset, self.warmed = path, turn, 0, 0
+        self.right = {Request(e.phase, e.number): e.correct for e in earlier}
+        """Whether a request's answer is right, by the records."""
+
+    def read(self) -> None:
+        """Record what is new. Raises Died if the server is gone; its answers are none then."""
+        found, self._offset = _lines(self._path, self._offset)
+        for told in found:
+            if isinstance(told, Warmed):
+                self.warmed = told.count
+                continue
+            if told.outcome == "dropped":
+                self._turn.server.check()
+            self._turn.write(told)
+            self.right[Request(told.phase, told.number)] = told.correct
+
+
+def _lines(path: Path, offset: int) -> tuple[list[Told], int]:
+    """Return what whole lines from `offset` on say, and where they end."""
+    data = b""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    end = data.rfind(b"\n") + 1
+    return [decode(line) for line in data[:end].splitlines()], offset + end
+
+
+def _check(at: _At, code: int) -> None:
+    if code == 0:
+        return
+    lines = at.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    raise UsageError(
+        "\n".join([f"OpenCompass ended with code {code}:", *lines]),
+        f"its whole log is {str(at.log)!r}; the same command goes on from there",
+    )
+
+
+def _scored(at: _At, job: Job, right: Mapping[Request, bool]) -> Iterator[Scored]:
+    """Return what it made of each data set. Raises UsageError if that is not what we recorded."""
+    for name, stage in zip(job.names, job.stages, strict=True):
+        found = next(at.work.glob(f"*/results/{job.abbr}/{name}.json"), None)
+        if found is None:
+            raise UsageError(
+                f"OpenCompass ended without a result for {name} of {job.configuration!r}",
+                f"its log is {str(at.log)!r}",
+            )
+        metrics = msgspec.json.decode(found.read_bytes())
+        metrics.pop("details", None)
+        ours = [right[request] for requests in stage for request in requests]
+        if abs(metrics["accuracy"] - 100 * sum(ours) / len(ours)) > _ROUNDING:
+            raise UsageError(
+                f"OpenCompass finds {metrics['accuracy']:.2f} % of {name} right in "
+                f"{job.configuration!r}, the records {sum(ours)} of {len(ours)}",
+                f"its files are in {str(at.folder)!r}; please report this with both",
+            )
+        yield Scored(configuration=job.configuration, repeat=job.repeat, data=name, metrics=metrics)

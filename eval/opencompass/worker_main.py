@@ -1,0 +1,22 @@
+"""Starts OpenCompass, in its own environment, with kvproof importable beside it.
+
+Run as a plain file, `python -I <root>/eval/opencompass/worker_main.py CONFIG -w DIR --debug`, so
+that of
+kvproof nothing has to be installed there; `--debug` keeps all in this one process, whose end says
+whether a task failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+if __name__ == "__main__":
+    namespace = types.ModuleType("kvproof")
+    namespace.__path__ = [str(Path(__file__).resolve().parents[2])]
+    sys.modules["kvproof"] = namespace
+
+    from opencompass.cli.main import main
+
+    main()

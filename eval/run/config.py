@@ -1,0 +1,238 @@
+"""Engine configurations in TOML: which servers are compared, how they are asked, how judged."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import tomllib
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from kvproof.eval.run.records import PHASES, Phase
+from kvproof.harness.errors import UsageError
+
+Positive = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+Setting = str | int | float | bool
+
+
+class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How every configuration is asked."""
+
+    phases: tuple[Phase, ...] = PHASES
+    order: Literal["passes", "samples"] = "passes"
+    """A whole pass before the next one, or all passes of a sample before the next sample: where
+    the documents together are larger than the cache, only the latter ever hits."""
+    concurrency: Positive = 1
+    repeats: Positive = 1
+    """Of all passes, each on a fresh server or an emptied cache."""
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+    max_tokens: Positive = 128
+    """Of an answer."""
+    thought_tokens: Positive = 1024
+    """Of the first answer, where the prompts are a pair."""
+    sampling: dict[str, Any] = {}
+    """Further fields of every request, for example seed or chat_template_kwargs."""
+    max_prompt_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Beyond them the middle of a prompt goes; 0: never."""
+    tokenizer: str = ""
+    """Path of a tokenizer.json, or bytes."""
+    timeout: Seconds = 120.0
+    """Seconds that one try may take in all."""
+    retries: Annotated[int, Meta(ge=0, le=10)] = 2
+    stream: bool = True
+    """Needed for the time to the first token."""
+    logprobs: bool = False
+    """Ask for log-probabilities, so that the report tells how far they differ."""
+
+
+class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a comparison fails, and when it says nothing."""
+
+    rule: Literal["texts", "answers", "accuracy"] = "answers"
+    """`texts`, `answers`: also if more of them change than in the control pair; texts are for
+    engines that promise the same ones. `accuracy`: only if accuracy falls; for engines whose
+    arithmetic depends on where a hit ends."""
+    alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
+    """Chance of one false alarm in the whole table."""
+    min_hits: Share = 0.9
+    """Share of samples of a warm or shared pass that must hit."""
+    min_cached: Share = 0.5
+    """Share of a prompt's tokens that makes a hit; a shared header alone is none."""
+    max_errors: Share = 0.0
+    """Share of samples without an answer that a verdict may stand beside."""
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a server is, or how one is started."""
+
+    base_url: str = ""
+    """Of a running one, with /v1."""
+    launch: tuple[str, ...] = ()
+    """Command; `{port}`, `{model}`, `{python}` and `{kvproof}` of this environment, and the names
+    of settings are filled in."""
+    environment: dict[str, str] = {}
+    health: str = "/v1/models"
+    """Answered with 200 when it is ready."""
+    ready_within: Seconds = 600.0
+    reset: str = ""
+    """Path that empties the cache of a running server when posted to, before the first pass."""
+    api_key_env: str = ""
+    """Variable that holds the key."""
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to run the engine. Settings are facts of the record, and fill in the command."""
+
+    name: Annotated[str, Meta(pattern=r"^[\w.+-]+( [\w.+-]+)*$")]
+    control: bool = False
+    """The first configuration again; what differs between the two is the engine's own noise."""
+    prefix_cache: bool = True
+    settings: dict[str, Setting] = {}
+    arguments: tuple[str, ...] = ()
+    """Behind the command."""
+    server: Server | None = None
+    """Instead of the common one."""
+
+
+class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole file."""
+
+    model: str = ""
+    """Name in requests; what the server serves by default."""
+    data_sha256: str = ""
+    """Of the only data that the file is meant for."""
+    protocol: Protocol = field(default_factory=Protocol)
+    judge: Judge = field(default_factory=Judge)
+    server: Server = field(default_factory=Server)
+    configuration: Annotated[tuple[Configuration, ...], Meta(min_length=2)]
+
+    @property
+    def baseline(self) -> Configuration:
+        """What all others are compared with."""
+        return self.configuration[0]
+
+    @property
+    def control(self) -> Configuration:
+        """The baseline's second run."""
+        return next(each for each in self.configuration if each.control)
+
+    @property
+    def others(self) -> list[Configuration]:
+        """What is judged."""
+        return [each for each in self.configuration[1:] if not each.control]
+
+    def server_of(self, configuration: Configuration) -> Server:
+        """Its own server, or the common one."""
+        return configuration.server or self.server
+
+
+def read_config(path: Path) -> EvalConfig:
+    """Read a file of configurations. Raises UsageError with the place and a legal example."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = msgspec.convert(tree, EvalConfig)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _EXAMPLES) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{str(path)!r}: {error}", _EXAMPLES) from error
+    check_config(str(path), found)
+    settled = tuple(_settled(str(path), found, each) for each in found.configuration)
+    return replace(found, configuration=settled)
+
+
+_EXAMPLES = "docs/eval.md lists all fields; ready-made files are in eval/configs"
+
+
+def check_config(path: str, found: EvalConfig) -> None:
+    """Refuse configurations that cannot be compared. Raises UsageError."""
+    names = [each.name for each in found.configuration]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UsageError(f"{path!r} has two configurations {twice!r}", "names differ")
+    controls = [each.name for each in found.configuration if each.control]
+    if len(controls) != 1 or found.baseline.control:
+        raise UsageError(
+            f"{path!r} has {len(controls)} control configurations behind the first one, not one",
+            'measure the noise of the engine: name = "off again", control = true',
+        )
+    if not found.others:
+        raise UsageError(f"{path!r} compares nothing", "add a third configuration")
+    phases = found.protocol.phases
+    if phases[:1] != ("cold",) or phases != tuple(p for p in PHASES if p in phases):
+        raise UsageError(
+            f"{path!r}: phases {list(phases)} do not begin cold, or are not in order",
+            f"for example phases = {list(PHASES)}",
+        )
+
+
+def _settled(path: str, found: EvalConfig, one: Configuration) -> Configuration:
+    """A control is the baseline under another name; it may only be at another address."""
+    if not one.control:
+        return one
+    if one.settings or one.arguments or not one.prefix_cache:
+        raise UsageError(
+            f"{path!r}: the control {one.name!r} has settings of its own",
+            f"it repeats {found.baseline.name!r} and takes all from there",
+        )
+    base = found.baseline
+    return replace(base, name=one.name, control=True, server=one.server or base.server)
+
+
+def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
+    """The same with running servers instead of commands, by name. Raises UsageError."""
+    known = {each.name for each in config.configuration}
+    if unknown := next((name for name in urls if name not in known), ""):
+        raise UsageError(
+            f"there is no configuration {unknown!r}", f"one of {', '.join(sorted(known))}"
+        )
+    changed = tuple(
+        replace(c, server=replace(config.server_of(c), base_url=urls[c.name], launch=()))
+        if c.name in urls
+        else c
+        for c in config.configuration
+    )
+    return replace(config, configuration=changed)
+
+
+def check_servers(config: EvalConfig) -> None:
+    """Refuse what cannot be started before anything is asked. Raises UsageError."""
+    for each in config.configuration:
+        server = config.server_of(each)
+        if bool(server.launch) == bool(server.base_url):
+            raise UsageError(
+                f"configuration {each.name!r} needs a base_url or a launch command, one of them",
+                f'for example --url "{each.name}=http://127.0.0.1:8000/v1"',
+            )
+        if server.launch:
+            command(config, each, port=0)
+
+
+_HOLE = re.compile(r"\{(\w+)\}")
+
+
+def command(config: EvalConfig, one: Configuration, *, port: int) -> list[str]:
+    """Fill in the launch command. Raises UsageError for a name that nothing fills."""
+    here = Path(sys.executable)
+    given: dict[str, Setting] = {**one.settings, "port": port}
+    given |= {"python": str(here), "kvproof": str(here.with_name("kvproof"))}
+    if config.model:
+        given["model"] = config.model
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1] not in given:
+            raise UsageError(
+                f"configuration {one.name!r}: nothing fills {found[0]} of its command",
+                "give --model" if found[1] == "model" else f"add {found[1]} to its settings",
+            )
+        return _written(given[found[1]])
+
+    return [_HOLE.sub(fill, part) for part in (*config.server_of(one).launch, *one.arguments)]
+
+
+def _written(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,156 @@
+"""`kvproof serve` with a cache fault, to see that an evaluation finds it.
+
+    python -m kvproof.eval.run.faults stale-state serve --model FOLDER ...
+
+Nothing in the engine knows of this: a few lines of one module are others when it is imported.
+`none` changes nothing. `tenant` changes nothing either, but has another tenant ask about the same
+documents first, whose adapter reads every word as another one; only the namespace keeps the two
+apart. `namespace` is that with the namespace ignored.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.run.generator import generate
+from kvproof.harness.errors import UsageError
+from kvproof.suites.faults.planting import Edit, plant
+
+
+class Fault(NamedTuple):
+    """What is wrong, in words and in code."""
+
+    what: str
+    edits: tuple[Edit, ...] = ()
+    tenant: bool = False
+    """Another tenant asks first."""
+
+
+FAULTS = {
+    "none": Fault("nothing"),
+    "tenant": Fault("nothing, with another tenant's entries in the cache", tenant=True),
+    "wrong-block": Fault(
+        "a hit reads the blocks of the request that hit before it",
+        (
+            Edit(
+                "reference.holdings",
+                "request.table = node.table()\n",
+                "request.table = own = node.table()\n"
+                "        if own:\n"
+                "            other, self.other = getattr(self, 'other', own), own[:]\n"
+                "            own[: len(other)] = other[: len(own)]\n",
+            ),
+        ),
+    ),
+    "stale-state": Fault(
+        "a hit goes on from the recurrent state that was restored before",
+        (
+            Edit(
+                "reference.model_runner.runner",
+                "source, target = work.state.restore\n",
+                "source, target = work.state.restore\n"
+                "            source, self.stale = getattr(self, 'stale', source), source\n",
+            ),
+        ),
+    ),
+    "namespace": Fault(
+        "requests of another namespace, with another adapter, are hit",
+        (
+            Edit(
+                "reference.cache_manager",
+                "request = Live(request_id, tokens, namespace, spans, self._unit)\n"
+                "        self.check_admission",
+                "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
+                "        self.check_admission",
+            ),
+        ),
+        tenant=True,
+    ),
+    "position": Fault(
+        "a hit ends one block too late, behind the position where two texts part",
+        (
+            Edit(
+                "reference.trie_match",
+                "return equal * TOKEN_BYTES // stride",
+                "return -(-equal * TOKEN_BYTES // stride)",
+            ),
+        ),
+    ),
+    "kernel-block": Fault(
+        "all kernel blocks of a block are its first one",
+        (
+            Edit(
+                "reference.block_table",
+                "np.arange(ratio, dtype=np.int32)",
+                "np.zeros(ratio, dtype=np.int32)",
+            ),
+        ),
+    ),
+}
+
+
+def tenant_first() -> None:
+    """Have the server ask for another tenant before it is ready."""
+    from kvproof.harness.cli.verbs import serve
+
+    run = serve._run
+
+    def after_tenant(built: Any, *rest: Any) -> None:
+        _ask_for_tenant(built)
+        run(built, *rest)
+
+    setattr(serve, "_run", after_tenant)  # noqa: B010 - a function in the place of another one
+
+
+def _ask_for_tenant(built: Any) -> None:
+    """Compute the documents of the generated set in a namespace of its own."""
+    from kvproof.reference.core.identity import Namespace
+    from kvproof.reference.server.language.language import Message, Part
+
+    prompts, engine = own_prompts(), built.engine
+    with _adapted(built.language):
+        for number, sample in enumerate(generate().samples):
+            message = Message("user", (Part(prompts.render(sample)),))
+            tokens = built.language.prepare_chat([message]).tokens
+            engine.add_request(
+                str(number), tokens, max_new_tokens=1, namespace=Namespace(adapter="tenant")
+            )
+            while engine.busy:
+                engine.step()
+
+
+@contextmanager
+def _adapted(language: Any) -> Iterator[None]:
+    """Every word is read as the one before it in the vocabulary. Raises UsageError."""
+    network = getattr(language.model, "_model", None)
+    if network is None:
+        raise UsageError("a tenant needs a model with weights", "give --model FOLDER")
+    weight = network.get_input_embeddings().weight
+    kept = weight.data.clone()
+    weight.data.copy_(kept.roll(1, 0))
+    try:
+        yield
+    finally:
+        weight.data.copy_(kept)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Plant a fault and run the command line."""
+    name, *rest = arguments or [""]
+    if name not in FAULTS:
+        sys.exit(f"there is no fault {name!r}: one of {', '.join(FAULTS)}")
+    for edit in FAULTS[name].edits:
+        plant(edit)
+    if FAULTS[name].tenant:
+        tenant_first()
+    from kvproof.harness.cli import main as run
+
+    run(rest)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,174 @@
+"""Samples of our own in the shape of LongBench v2, which only their document answers.
+
+The four choices of a question are what the document says of four of its things, drawn alike; which
+of the four is asked for is drawn last. So nothing in the choices, their order, their length or
+their place in the document tells the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.eval.benchmark.data import (
+    LENGTHS,
+    LETTERS,
+    Difficulty,
+    Length,
+    Letter,
+    Sample,
+    write_data,
+)
+from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
+from kvproof.eval.benchmark.world import World, make_world
+from kvproof.harness.errors import UsageError
+
+VERSION = 1
+"""Raised when the same seed gives other samples."""
+
+_FLOORS: dict[Length, float] = {"short": 0.1, "medium": 0.3, "long": 0.8}
+"""Share of the longest document that a document of this length has at least."""
+
+_CEILINGS: dict[Length, float] = {"short": 0.2, "medium": 0.5, "long": 0.97}
+
+_THINGS: dict[Length, int] = {"short": 12, "medium": 20, "long": 32}
+
+_TOKENS_PER_THING = 60
+"""Room that a thing needs at most, with its three facts, in any shape."""
+
+_WORDS = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class GeneratorOptions:
+    """What is generated; the same options give the same bytes. Raises UsageError."""
+
+    samples: int = 48
+    max_tokens: int = 8000
+    """Of the longest document; a word or a sign counts as one, as in `count_tokens`."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise UsageError(f"{self.samples} samples cannot be generated", "for example 48")
+        if self.max_tokens < _SMALLEST:
+            raise UsageError(
+                f"documents of {self.max_tokens} tokens cannot hold their facts",
+                f"at least {_SMALLEST}, for example 8000",
+            )
+
+
+_SMALLEST = 2000
+
+
+class Generated(NamedTuple):
+    """Samples, and for each another question about the same document (pass C)."""
+
+    samples: tuple[Sample, ...]
+    shared: tuple[Sample, ...]
+
+
+def count_tokens(text: str) -> int:
+    """Words and signs; what a tokenizer trained on these documents comes close to."""
+    return len(_WORDS.findall(text))
+
+
+def generate(options: GeneratorOptions | None = None) -> Generated:
+    """Draw samples: domains, lengths, difficulties and letters in equal shares."""
+    options = options or GeneratorOptions()
+    first, second = (_letters(options, turn) for turn in ("first", "second"))
+    made = [_pair(options, number, first, second) for number in range(options.samples)]
+    return Generated(tuple(pair[0] for pair in made), tuple(pair[1] for pair in made))
+
+
+def write_generated(directory: Path, options: GeneratorOptions | None = None) -> tuple[Path, Path]:
+    """Write data.json and shared.json; return their paths. Raises UsageError."""
+    made = generate(options)
+    data = write_data(directory / "data.json", made.samples)
+    return data, write_data(directory / "shared.json", made.shared)
+
+
+class _Frame(NamedTuple):
+    """What both questions about a document share."""
+
+    number: int
+    shape: Shape
+    length: Length
+    difficulty: Difficulty
+    world: World
+    context: str
+
+
+def _pair(
+    options: GeneratorOptions, number: int, first: list[Letter], second: list[Letter]
+) -> tuple[Sample, Sample]:
+    rng = random.Random(f"kvproof {VERSION} {options.seed} {number}")  # noqa: S311 - drawn to be repeated
+    turn = number // len(SHAPES)
+    shape, length = SHAPES[number % len(SHAPES)], LENGTHS[(number + turn) % len(LENGTHS)]
+    size = min(_THINGS[length], int(options.max_tokens * _FLOORS[length]) // _TOKENS_PER_THING)
+    world = make_world(rng, max(size, 2 * len(LETTERS)))
+    context = _document(rng, shape, world, length, options.max_tokens)
+    frame = _Frame(number, shape, length, "hard" if turn % 2 else "easy", world, context)
+    things = rng.sample(range(len(world.things)), 2 * len(LETTERS))
+    return (
+        _asked(frame, _identity(options, number, 0), things[: len(LETTERS)], first[number]),
+        _asked(frame, _identity(options, number, 1), things[len(LETTERS) :], second[number]),
+    )
+
+
+def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> Sample:
+    """Ask for the thing at the letter; the choices are what is said of all four."""
+    answers = frame.world.answers(frame.difficulty)
+    thing = things[LETTERS.index(letter)]
+    return Sample(
+        id=identity,
+        domain=frame.shape.domain,
+        sub_domain=frame.shape.sub_domain,
+        difficulty=frame.difficulty,
+        length=frame.length,
+        question=question(frame.shape, frame.difficulty, frame.world.things[thing]),
+        choice_a=answers[things[0]],
+        choice_b=answers[things[1]],
+        choice_c=answers[things[2]],
+        choice_d=answers[things[3]],
+        answer=letter,
+        context=frame.context,
+    )
+
+
+def _document(
+    rng: random.Random, shape: Shape, world: World, length: Length, max_tokens: int
+) -> str:
+    """A document whose length is drawn between the bounds of its class."""
+    wanted = int(max_tokens * rng.uniform(_FLOORS[length], _CEILINGS[length]))
+    state = rng.getstate()
+    few, many = (_length_with(rng, state, shape, world, fill) for fill in (0, 300))
+    fill = max(0, (wanted - few) * 300 // (many - few))
+    rng.setstate(state)
+    return shape.write(rng, world, fill)
+
+
+def _length_with(
+    rng: random.Random, state: tuple[object, ...], shape: Shape, world: World, fill: int
+) -> int:
+    rng.setstate(state)
+    return count_tokens(shape.write(rng, world, fill))
+
+
+def _letters(options: GeneratorOptions, turn: str) -> list[Letter]:
+    """Each letter equally often, in random order."""
+    rng = random.Random(f"kvproof {VERSION} {options.seed} {turn} letters")  # noqa: S311 - as above
+    rounds = -(-options.samples // len(LETTERS))
+    letters = [each for _ in range(rounds) for each in rng.sample(LETTERS, len(LETTERS))]
+    letters = letters[: options.samples]
+    rng.shuffle(letters)
+    return letters
+
+
+def _identity(options: GeneratorOptions, number: int, turn: int) -> str:
+    text = f"kvproof {VERSION} {options.seed} {options.max_tokens} {number} {turn}"
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,228 @@
+"""Passes A, B and C against one server: what is asked in which order, and what is recorded.
+
+A job is a sequence of requests that one worker makes one after the other. With order `passes`
+every job is one request and a pass ends before the next begins; with order `samples` a job is all
+passes of one sample. Order and concurrency are the same for every configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproof.eval.benchmark.data import DataSet, Letter, Sample
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.prompts import PromptSet, rotated
+from kvproof.eval.benchmark.truncate import Prompt, Truncation
+from kvproof.eval.http.client import Client, Reply, joined
+from kvproof.eval.run.config import Protocol
+from kvproof.eval.run.records import Done, Phase, SampleRecord
+
+ROTATED = "choices rotated by one"
+"""How pass C differs where there are no other questions about the documents."""
+
+
+class Request(NamedTuple):
+    """One sample in one pass."""
+
+    phase: Phase
+    number: int
+
+
+Job = tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is asked, the same for every configuration."""
+
+    data: DataSet
+    prompts: PromptSet
+    truncation: Truncation
+    shared: DataSet | None = None
+    """Other questions about the same documents in the same order."""
+
+    def prompt(self, request: Request, sample: Sample) -> Prompt:
+        """Return what is sent for a sample."""
+        del request  # of the same sample in another pass nothing differs
+        return self.truncation.apply(self.prompts.render(sample))
+
+    def sample(self, request: Request) -> Sample:
+        """What a request asks."""
+        if request.phase != "shared":
+            return self.data.sample(request.number)
+        if self.shared is not None:
+            return self.shared.sample(request.number)
+        return rotated(self.data.sample(request.number))
+
+
+def stages(protocol: Protocol, count: int) -> list[list[Job]]:
+    """Jobs that may run side by side, stage after stage."""
+    if protocol.order == "samples":
+        return [[tuple(Request(phase, n) for phase in protocol.phases) for n in range(count)]]
+    return [[(Request(phase, n),) for n in range(count)] for phase in protocol.phases]
+
+
+@dataclass
+class Asking:
+    """One repeat of one configuration under way."""
+
+    configuration: str
+    repeat: int
+    protocol: Protocol
+    material: Material
+    client: Client
+    done: set[Done]
+    """What earlier, interrupted parts of the run have recorded."""
+    write: Callable[[SampleRecord], None]
+    fresh: bool
+    """The cache holds nothing of what earlier parts have asked."""
+    check: Callable[[], None] = lambda: None
+    """Raises if the server is gone, so that the rest is not recorded as its answers."""
+    extract: Callable[[str], Letter | None] = extract
+    """Finds the letter in an answer."""
+    begun: float = field(default_factory=time.monotonic)
+    warmed: int = 0
+    _seen: set[int] = field(default_factory=set)
+    """Samples whose first pass this server has seen."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Ask what is not recorded yet. Raises whatever a worker raised, after all have ended."""
+        for stage in stages(self.protocol, len(self.material.data.cards)):
+            self.stage(stage)
+
+    def _has(self, request: Request) -> bool:
+        return (self.configuration, self.repeat, request.phase, request.number) in self.done
+
+    def stage(self, stage: Sequence[Job]) -> None:
+        """Do what is missing of one stage; workers take jobs in order."""
+        jobs = [job for job in stage if any(not self._has(each) for each in job)]
+        if not jobs:
+            return
+        self._warm_up(jobs)
+        queue = iter(jobs)
+        lock = threading.Lock()
+
+        def work() -> None:
+            for job in self._taken(queue, lock):
+                for request in job:
+                    self._one(request)
+
+        self._in_threads(work)
+
+    def _taken(self, queue: Iterator[Job], lock: threading.Lock) -> Iterator[Job]:
+        while not self._stopped.is_set():
+            with lock:
+                job = next(queue, None)
+            if job is None:
+                return
+            yield job
+
+    def _in_threads(self, work: Callable[[], None]) -> None:
+        """An error, or Ctrl-C, cuts the other workers off."""
+        with ThreadPoolExecutor(self.protocol.concurrency) as pool:
+            waiting: set[Future[None]] = {
+                pool.submit(work) for _ in range(self.protocol.concurrency)
+            }
+            try:
+                while waiting:
+                    ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for each in ended:
+                        each.result()
+            except BaseException:
+                self._stopped.set()
+                self.client.close()
+                raise
+
+    def _warm_up(self, jobs: Sequence[Job]) -> None:
+        """Ask again, unrecorded, what a fresh server lost of an interrupted run.
+
+        A warm or shared pass means nothing after a restart unless its documents are there.
+        """
+        if not self.fresh or self.protocol.order == "samples" or jobs[0][0].phase == "cold":
+            return
+        for number in range(len(self.material.data.cards)):
+            if number not in self._seen and self._has(Request("cold", number)):
+                self._reply(Request("cold", number))
+                self.warmed += 1
+
+    def _one(self, request: Request) -> None:
+        if self._has(request) and not self._needed_again(request):
+            return
+        started = time.monotonic() - self.begun
+        sample, prompt, reply, cut = self._reply(request)
+        if self._has(request):
+            self.warmed += 1
+            return
+        if reply.outcome == "dropped":
+            self.check()
+        self.write(self._record(request, sample, prompt, reply, started, cut=cut))
+
+    def _needed_again(self, request: Request) -> bool:
+        """All passes of a sample belong together; what comes first prepares what follows."""
+        return self.protocol.order == "samples" and request.phase == "cold" and self.fresh
+
+    def _reply(self, request: Request) -> tuple[Sample, str, Reply, bool]:
+        sample = self.material.sample(request)
+        prompt, cut = self.material.prompt(request, sample)
+        reply = self._turns(sample, prompt)
+        self._seen.add(request.number)
+        return sample, prompt, reply, cut
+
+    def _turns(self, sample: Sample, prompt: str) -> Reply:
+        """Ask, and where the prompts are a pair ask for the letter, given the first answer."""
+        prompts = self.material.prompts
+        if not prompts.second:
+            return self.client.ask(prompt)
+        first = self.client.ask(prompt, max_tokens=self.protocol.thought_tokens)
+        if first.outcome != "answered":
+            return first
+        second = self.client.ask(prompts.render_second(sample, first.text))
+        return joined(first, second)
+
+    def _record(
+        self, request: Request, sample: Sample, prompt: str, reply: Reply, at: float, *, cut: bool
+    ) -> SampleRecord:
+        answered = reply.outcome == "answered"
+        return SampleRecord(
+            configuration=self.configuration,
+            phase=request.phase,
+            repeat=self.repeat,
+            number=request.number,
+            id=sample.id,
+            domain=sample.domain,
+            sub_domain=sample.sub_domain,
+            difficulty=sample.difficulty,
+            length=sample.length,
+            expected=sample.answer,
+            outcome=reply.outcome,
+            text=reply.text,
+            answer=self.extract(reply.text) if answered else None,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+            seconds=round(reply.seconds, 6),
+            first_token=None if reply.first_token is None else round(reply.first_token, 6),
+            started=round(at, 6),
+            tries=reply.tries,
+            faults=reply.faults,
+            prompt_sha256=hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest(),
+            cut=cut,
+            logprobs=reply.logprobs,
+            thought=reply.thought,
+        )
+
+
+def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
+    """Return what every request has beside its prompt."""
+    named = {"model": model} if model else {}
+    fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
+    logprobs = {"logprobs": True} if protocol.logprobs else {}
+    return {**named, **fields, **logprobs, **msgspec.to_builtins(protocol.sampling)}

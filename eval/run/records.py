@@ -1,0 +1,250 @@
+"""What a run leaves behind: `run.json` and one line per sample in `samples.jsonl`.
+
+Every line is flushed when its sample is done, so that a killed run loses at most the samples that
+were under way. The same command with the same directory goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kvproof.eval.benchmark.data import DataFacts, Difficulty, Length, Letter
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import (
+    EVALUATION,
+    LineFile,
+    Manifest,
+    read_lines,
+    read_manifest,
+)
+
+Phase = Literal["cold", "warm", "shared"]
+"""Passes A, B and C."""
+
+PHASES: tuple[Phase, ...] = ("cold", "warm", "shared")
+
+Outcome = Literal["answered", "refused", "server_error", "timeout", "dropped", "empty", "malformed"]
+"""What came of a request, after its last try; only an answered one can be right."""
+
+SAMPLES = "samples.jsonl"
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be alike for two runs to be comparable."""
+
+    data: DataFacts
+    shared: str
+    """SHA-256 of the file with other questions, or how choices are turned."""
+    prompt: str
+    prompt_sha256: str
+    truncation: str
+    extraction: str
+    model: str
+    temperature: float
+    max_tokens: int
+    sampling: dict[str, Any]
+    """Further fields of every request."""
+    phases: tuple[Phase, ...]
+    order: str
+    concurrency: int
+    repeats: int
+    thought_tokens: int = 0
+    """Of the first answer, where the prompts are a pair."""
+    runner: str = "kvproof"
+    """What asked: the client of kvproof itself, or OpenCompass with it."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server counted; None for what it does not tell."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    problem: str = ""
+    """Why a count was not believed."""
+
+
+class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="record"):
+    """One sample of one pass against one configuration."""
+
+    configuration: str
+    phase: Phase
+    repeat: int
+    number: int
+    """Of the sample in the file."""
+    id: str
+    domain: str
+    sub_domain: str
+    difficulty: Difficulty
+    length: Length
+    expected: Letter
+    outcome: Outcome
+    text: str
+    answer: Letter | None
+    finish_reason: str
+    usage: Usage
+    seconds: float
+    first_token: float | None
+    """Seconds until the first text arrived; None where the server does not stream."""
+    started: float
+    """Seconds since the configuration's first request of this repeat."""
+    tries: int
+    faults: tuple[str, ...]
+    """What went wrong in every try that failed, the last one included."""
+    prompt_sha256: str
+    cut: bool
+    logprobs: tuple[float, ...] = ()
+    """Of the answer's tokens; empty where the server does not tell."""
+    thought: str = ""
+    """The first answer of a prompt pair. Usage and first token are of that turn, the document's."""
+
+    @property
+    def correct(self) -> bool:
+        """Answered, and with the right letter."""
+        return self.answer == self.expected
+
+    @property
+    def given(self) -> str:
+        """A letter, `invalid`, or what went wrong."""
+        return self.outcome if self.outcome != "answered" else self.answer or "invalid"
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompt's tokens; None if the server does not tell."""
+        cached, total = self.usage.cached_tokens, self.usage.prompt_tokens
+        return None if cached is None or not total else cached / total
+
+
+class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):
+    """A configuration's server was ready: what it says it serves."""
+
+    configuration: str
+    repeat: int
+    url: str
+    models: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    """Empty for a server that was running."""
+    fresh: bool
+    """Started, or its cache emptied, just now."""
+
+
+def asked_as(given: str, server: ServerRecord) -> str:
+    """Return the name that requests have: the one given, else what the server serves."""
+    if not given or (server.command and server.models and given not in server.models):
+        return next(iter(server.models), "")  # a command may take a folder, served by its name
+    return given
+
+
+class ServerDied(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="record"):
+    """A server that we started ended while it was asked, or never got ready."""
+
+    configuration: str
+    message: str
+    log: str
+    """The end of what it wrote."""
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="record"):
+    """All samples of a configuration's repeat are recorded."""
+
+    configuration: str
+    repeat: int
+    seconds: float
+    warmed: int = 0
+    """Prompts that were asked again, unrecorded, because a restart had emptied the cache."""
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field="record"):
+    """What OpenCompass made of one of its data sets, in percent, as its tables show it."""
+
+    configuration: str
+    repeat: int
+    data: str
+    """Its name in the tables of OpenCompass."""
+    metrics: dict[str, float]
+
+
+Record = SampleRecord | ServerRecord | ServerDied | Finished | Scored
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run read back from its directory."""
+
+    directory: Path
+    manifest: Manifest
+    records: list[Record]
+    torn: int = 0
+    """Lines that could not be read: the ones being written when the run was killed."""
+
+    @property
+    def samples(self) -> list[SampleRecord]:
+        """All samples, in the order in which they ended."""
+        return samples_of(self.records)
+
+
+class Writer:
+    """Appends to one run's directory, from any thread. Raises UsageError."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory, self._lock = directory, threading.Lock()
+        self._samples = LineFile(directory, manifest, SAMPLES)
+
+    def write(self, record: Record) -> None:
+        """Append one record and flush it to the operating system."""
+        line = _encode(record) + b"\n"
+        with self._lock:
+            self._samples.append(line)
+
+    def close(self) -> None:
+        """Close the file; the run can still be resumed."""
+        self._samples.close()
+
+
+def read_eval(directory: Path) -> EvalRun:
+    """Read a run directory. Raises UsageError if it holds no LongBench v2 run."""
+    manifest = read_manifest(directory)
+    if manifest.verb != EVALUATION:
+        raise UsageError(
+            f"{str(directory)!r} holds a run of kvproof {manifest.verb}",
+            "give the directory that kvproof eval printed",
+        )
+    records, torn = read_lines(directory / SAMPLES, _decode)
+    return EvalRun(directory=directory, manifest=manifest, records=records, torn=torn)
+
+
+Done = tuple[str, int, Phase, int]
+"""Configuration, repeat, pass, number of the sample."""
+
+
+def samples_of(records: Iterable[Record]) -> list[SampleRecord]:
+    """Return the samples among records, in the order in which they ended."""
+    return [each for each in records if isinstance(each, SampleRecord)]
+
+
+def finished(records: Iterable[Record]) -> set[tuple[str, int]]:
+    """Configuration and repeat of what need not be begun again."""
+    return {(e.configuration, e.repeat) for e in records if isinstance(e, Finished)}
+
+
+def models_of(given: str, records: Sequence[Record]) -> set[str]:
+    """Names of the models that gave the recorded answers."""
+    last = {(e.configuration, e.repeat): e for e in records if isinstance(e, ServerRecord)}
+    asked = {(e.configuration, e.repeat) for e in samples_of(records)} | finished(records)
+    return {asked_as(given, server) for key, server in last.items() if key in asked}
+
+
+def done(records: Iterable[Record]) -> set[Done]:
+    """What need not be asked again."""
+    return {
+        (each.configuration, each.repeat, each.phase, each.number)
+        for each in records
+        if isinstance(each, SampleRecord)
+    }

@@ -1,0 +1,251 @@
+"""A whole run: every configuration on its own server, in order, resumable at any sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kvproof.eval.benchmark.data import DataSet
+from kvproof.eval.benchmark.extract import RULE
+from kvproof.eval.benchmark.prompts import PromptSet, own_prompts
+from kvproof.eval.benchmark.truncate import Truncation
+from kvproof.eval.http.client import Client
+from kvproof.eval.run.config import Configuration, EvalConfig
+from kvproof.eval.run.generator import VERSION, write_generated
+from kvproof.eval.run.protocol import ROTATED, Asking, Material, request_fields
+from kvproof.eval.run.records import (
+    Conditions,
+    Done,
+    Finished,
+    Record,
+    SampleRecord,
+    Scored,
+    ServerDied,
+    ServerRecord,
+    asked_as,
+    done,
+    finished,
+    models_of,
+    samples_of,
+)
+from kvproof.eval.run.server import Died, Serving, key_of, serving
+from kvproof.harness.errors import UsageError
+
+Progress = Callable[[str, int, int], None]
+"""Which configuration is asked, how many of its samples are recorded, of how many."""
+
+
+class Turn(NamedTuple):
+    """One repeat of one configuration, on a server that is ready."""
+
+    config: EvalConfig
+    configuration: Configuration
+    repeat: int
+    server: Serving
+    model: str
+    material: Material
+    done: set[Done]
+    earlier: Sequence[SampleRecord]
+    """Its samples that are done."""
+    write: Callable[[SampleRecord | Scored], None]
+
+
+Runner = Callable[[Turn], int]
+"""Asks everything that is not done and writes a record for each; returns how many prompts it asked
+again without recording them, to warm a cache that a restart has emptied."""
+
+
+class Sources(NamedTuple):
+    """Where the questions come from; own samples and own prompts by default."""
+
+    data: Path | None = None
+    shared: Path | None = None
+    prompts: PromptSet | None = None
+
+
+@contextmanager
+def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Material]:
+    """Open data and prompts; own samples are written to the folder `own`. Raises UsageError."""
+    data, shared, name = sources.data, sources.shared, ""
+    if data is None:
+        if shared is not None:
+            raise UsageError(
+                f"--shared {str(shared)!r} without --data",
+                "its questions are about those documents",
+            )
+        data, shared = write_generated(own)
+        name = f"generator {VERSION}"
+    prompts = sources.prompts or own_prompts()
+    truncation = Truncation(config.protocol.tokenizer, config.protocol.max_prompt_tokens)
+    with DataSet(data, sha256=config.data_sha256, own=name) as first:
+        if shared is None:
+            yield Material(first, prompts, truncation)
+            return
+        with DataSet(shared) as second:
+            _check_shared(first, second)
+            yield Material(first, prompts, truncation, second)
+
+
+def _check_shared(first: DataSet, second: DataSet) -> None:
+    """Pass C asks about the same documents in the same order."""
+    if len(first.cards) != len(second.cards):
+        raise UsageError(
+            f"{len(second.cards)} further questions for {len(first.cards)} samples", _ALIKE
+        )
+    for number in range(len(first.cards)):
+        if first.sample(number).context != second.sample(number).context:
+            raise UsageError(f"row {number} of both files is about two documents", _ALIKE)
+
+
+_ALIKE = "--shared holds one more question for every row of --data, about the same document"
+
+
+def conditions(
+    config: EvalConfig, found: Material, *, runner: str = "kvproof", extraction: str = RULE
+) -> Conditions:
+    """Return what another run must have in common with this one to be compared with it."""
+    protocol = config.protocol
+    return Conditions(
+        data=found.data.facts,
+        shared=found.shared.facts.sha256 if found.shared else ROTATED,
+        prompt=found.prompts.name,
+        prompt_sha256=found.prompts.sha256,
+        truncation=found.truncation.rule,
+        extraction=extraction,
+        model=config.model,
+        temperature=protocol.temperature,
+        max_tokens=protocol.max_tokens,
+        sampling=protocol.sampling,
+        phases=protocol.phases,
+        order=protocol.order,
+        concurrency=protocol.concurrency,
+        repeats=protocol.repeats,
+        thought_tokens=protocol.thought_tokens if found.prompts.second else 0,
+        runner=runner,
+    )
+
+
+class Outlet(NamedTuple):
+    """Where a run leaves what it finds."""
+
+    write: Callable[[Record], None]
+    progress: Progress
+    logs: Path
+    """Folder for what servers print."""
+
+
+def evaluate(
+    config: EvalConfig,
+    found: Material,
+    outlet: Outlet,
+    *,
+    earlier: Sequence[Record] = (),
+    runner: Runner | None = None,
+) -> None:
+    """Ask every configuration. What `earlier` records of the same run hold is not asked again.
+
+    A server that we started and that dies is recorded; the next configuration follows. Raises
+    UsageError if a running server does not answer, or serves another model than the first.
+    """
+    whole, models = finished(earlier), models_of(config.model, earlier)
+    for one in config.configuration:
+        try:
+            for repeat in range(config.protocol.repeats):
+                if (one.name, repeat) not in whole:
+                    plan = _Plan(config, one, repeat, found, earlier, runner or direct)
+                    _turn(plan, outlet, models)
+        except Died as death:
+            outlet.write(ServerDied(configuration=one.name, message=str(death), log=death.log))
+
+
+class _Plan(NamedTuple):
+    config: EvalConfig
+    one: Configuration
+    repeat: int
+    found: Material
+    earlier: Sequence[Record]
+    runner: Runner
+
+
+def _turn(plan: _Plan, outlet: Outlet, models: set[str]) -> None:
+    total = len(plan.found.data.cards) * len(plan.config.protocol.phases)
+    own = (plan.one.name, plan.repeat)
+    have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
+    begun = time.monotonic()
+    outlet.progress(f"{plan.one.name}: waiting for the server", len(have), total)
+    log = outlet.logs / f"{plan.one.name.replace(' ', '_')}-{plan.repeat}.log"
+    with serving(plan.config, plan.one, log) as server:
+        record = _server_record(plan, server)
+        model = _model(plan, record, models)
+        outlet.write(record)
+        counted = _Counted(outlet, plan.one.name, len(have), total)
+        turn = Turn(plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
+                    have, counted.write)  # fmt: skip
+        warmed = plan.runner(turn)
+    seconds = round(time.monotonic() - begun, 3)
+    name, repeat = plan.one.name, plan.repeat
+    outlet.write(Finished(configuration=name, repeat=repeat, seconds=seconds, warmed=warmed))
+
+
+def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
+    return ServerRecord(
+        configuration=plan.one.name,
+        repeat=plan.repeat,
+        url=server.url,
+        models=server.models,
+        command=server.command,
+        fresh=server.fresh,
+    )
+
+
+class _Counted:
+    """Writes samples and shows how many there are."""
+
+    def __init__(self, outlet: Outlet, name: str, have: int, total: int) -> None:
+        self._outlet, self._name, self._have, self._total = outlet, name, have, total
+
+    def write(self, record: SampleRecord | Scored) -> None:
+        self._outlet.write(record)
+        self._have += isinstance(record, SampleRecord)
+        self._outlet.progress(self._name, self._have, self._total)
+
+
+def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
+    """The name to ask for. Answers of different models are not compared, earlier ones included."""
+    model = asked_as(plan.config.model, server)
+    models.add(model)
+    if len(models) > 1:
+        raise UsageError(
+            f"configuration {plan.one.name!r} serves {model!r}, others {models - {model}}",
+            "serve one model under one name, or give its name with --model",
+        )
+    return model
+
+
+def direct(turn: Turn) -> int:
+    """Ask with the client of our own."""
+    protocol = turn.config.protocol
+    client = Client(
+        turn.server.url,
+        key=key_of(turn.config.server_of(turn.configuration)),
+        timeout=protocol.timeout,
+        retries=protocol.retries,
+        stream=protocol.stream,
+        fields=request_fields(protocol, turn.model),
+    )
+    asking = Asking(
+        configuration=turn.configuration.name,
+        repeat=turn.repeat,
+        protocol=protocol,
+        material=turn.material,
+        client=client,
+        done=turn.done,
+        write=turn.write,
+        fresh=turn.server.fresh,
+        check=turn.server.check,
+    )
+    asking.run()
+    return asking.warmed

@@ -1,0 +1,164 @@
+"""Two configurations on the same samples: what flipped, and whether that means anything.
+
+The first configuration is run twice; what differs between its two runs is the engine's own noise.
+Every other configuration is compared with the first, pass by pass, on pairs of the same sample:
+does accuracy fall (exact McNemar test), and do more answers, or texts, flip than in the control
+pair (exact sign test of the samples that flipped in only one of both)? Holm's method keeps the
+chance of one false alarm in the whole table below alpha.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.run.config import Configuration, EvalConfig, Judge
+from kvproof.eval.run.records import Conditions, Phase, SampleRecord
+from kvproof.eval.verdict.pairs import Row, Sides, Verdict, make_row, more_flips, one_each
+from kvproof.eval.verdict.statistics import smallest_loss
+from kvproof.harness.analysis.statistics import holm
+from kvproof.harness.errors import UsageError
+from kvproof.reports.values.text import plural
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole table."""
+
+    rows: tuple[Row, ...]
+    alpha: float
+    tests: int
+    smallest_loss: int
+    """So many answers must be lost, and none won, to be noticed."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst one."""
+        found = {row.verdict for row in self.rows}
+        return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
+
+
+By = dict[tuple[str, Phase], list[SampleRecord]]
+
+
+def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) -> Comparison:
+    """Compare every configuration with the first one; `expected` samples are in every pass."""
+    by: By = {}
+    for each in samples:
+        by.setdefault((each.configuration, each.phase), []).append(each)
+    made = list(_rows(config, by, expected * config.protocol.repeats))
+    judged = [row for row in made if not row.control]
+    tests = len(judged) * (1 if config.judge.rule == "accuracy" else 2)
+    alpha = config.judge.alpha
+    loss = smallest_loss(max(tests, 1), alpha)
+    adjusted = {id(row): new for row, new in zip(judged, _adjusted(judged, config), strict=True)}
+    rows = [adjusted.get(id(row), row) for row in made]
+    final = tuple(_judged(row, config, by, loss) for row in rows)
+    return Comparison(rows=final, alpha=alpha, tests=tests, smallest_loss=loss)
+
+
+def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
+    base = config.baseline.name
+    for one in [config.control, *config.others]:
+        for phase in config.protocol.phases:
+            names = (base, one.name, config.control.name)
+            first, second, again = (by.get((name, phase), []) for name in names)
+            sides = Sides(one_each(first), one_each(second), one_each(again))
+            row = make_row(sides, one, phase, base)
+            p = 1.0 if one.control else more_flips(sides, texts=config.judge.rule == "texts")
+            yield replace(row, p_flips=p, missing=expected - min(len(first), len(second)))
+
+
+def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
+    """Holm over the whole table; flips count as tests only where they can fail a row."""
+    flips = config.judge.rule != "accuracy"
+    values = [row.p_accuracy for row in rows] + [row.p_flips for row in rows if flips]
+    found = holm(values)
+    accuracy, rest = found[: len(rows)], found[len(rows) :] or [row.p_flips for row in rows]
+    return [
+        replace(row, adjusted_accuracy=a, adjusted_flips=f)
+        for row, a, f in zip(rows, accuracy, rest, strict=True)
+    ]
+
+
+def _judged(row: Row, config: EvalConfig, by: By, loss: int) -> Row:
+    failures = () if row.control else tuple(_failures(row, config.judge))
+    doubts = tuple(_doubts(row, config, by, loss))
+    verdict: Verdict = "fail" if failures else "inconclusive" if doubts else "pass"
+    return replace(row, verdict=verdict, reasons=failures + doubts)
+
+
+def _failures(row: Row, judge: Judge) -> Iterator[str]:
+    if row.adjusted_accuracy <= judge.alpha and row.lost > row.won:
+        yield (
+            f"accuracy fell: {row.lost} answers lost, {row.won} won, "
+            f"p = {row.adjusted_accuracy:.2g} over the table"
+        )
+    if judge.rule != "accuracy" and row.adjusted_flips <= judge.alpha:
+        count = row.texts if judge.rule == "texts" else row.answers
+        yield (
+            f"{count} {judge.rule} flipped, more than in the control pair, "
+            f"p = {row.adjusted_flips:.2g} over the table"
+        )
+
+
+def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
+    judge = config.judge
+    if row.missing:
+        yield f"{plural(row.missing, 'sample')} missing on one side"
+    if row.control:
+        if row.p_accuracy <= judge.alpha:
+            yield f"the same configuration twice differs: {row.lost} lost, {row.won} won"
+    elif row.right_before < loss and judge.rule != "texts":
+        yield f"{row.right_before} right answers before, and a loss is noticed from {loss} on"
+    names = {each.name: each for each in config.configuration}
+    for name in (row.before, row.after):
+        side = by.get((name, row.phase), [])
+        if side:
+            yield from side_doubts(names[name], row.phase, side, judge)
+
+
+def side_doubts(
+    one: Configuration, phase: Phase, samples: Sequence[SampleRecord], judge: Judge
+) -> Iterator[str]:
+    """Why the samples of one side do not show what they are meant to."""
+    lost = [each for each in samples if each.outcome != "answered"]
+    if len(lost) > judge.max_errors * len(samples):
+        why = next((f", for example: {each.faults[-1]:.160}" for each in lost if each.faults), "")
+        yield f"{one.name}: {len(lost)} of {len(samples)} samples without an answer{why}"
+    shares = [share for each in samples if (share := each.cached_share) is not None]
+    hits = sum(share >= judge.min_cached for share in shares)
+    if not one.prefix_cache:
+        if hits:
+            yield f"{one.name}: {plural(hits, 'sample')} hit a cache that is said to be off"
+    elif phase == "cold":
+        if hits > (1 - judge.min_hits) * len(samples):
+            yield f"{one.name}: {hits} of {len(samples)} samples hit in the cold pass"
+    elif not shares:
+        yield f"{one.name}: the server does not tell how many tokens were cached"
+    elif hits < judge.min_hits * len(samples):
+        yield f"{one.name}: only {hits} of {len(samples)} samples hit the cache"
+
+
+def check_comparable(first: Conditions, second: Conditions) -> None:
+    """Refuse to compare what was asked differently. Raises UsageError with both values."""
+    one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
+    for name in sorted(one.keys() | other.keys()):
+        if name.startswith(("data.name", "data.notes", "runner")):
+            continue
+        if one.get(name) != other.get(name):
+            raise UsageError(
+                f"the runs differ in {name}: {one.get(name)!r} and {other.get(name)!r}",
+                "only runs with the same data, prompts, sampling and truncation can be compared",
+            )
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
+    return dict(sorted(found.items()))

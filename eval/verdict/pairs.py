@@ -1,0 +1,154 @@
+"""Pairs of the same sample, answered by two configurations: what flipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from kvproof.eval.run.config import Configuration
+from kvproof.eval.run.records import Phase, SampleRecord
+from kvproof.eval.verdict.statistics import at_least, mcnemar, upper_bound
+
+Verdict = Literal["pass", "inconclusive", "fail"]
+
+
+class Flip(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample that two configurations treat differently."""
+
+    id: str
+    before: str
+    """Letter, invalid, or what went wrong."""
+    after: str
+    expected: str
+    kind: Literal["text", "answer", "lost", "won"]
+    """The strongest that applies: only the text, the answer, or whether it is right."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass of two configurations."""
+
+    before: str
+    after: str
+    phase: Phase
+    control: bool
+    """Both are the same configuration."""
+    pairs: int
+    missing: int = 0
+    """Samples, all repeats counted, that one of both lacks."""
+    right_before: int
+    right_after: int
+    texts: int
+    """Pairs whose texts differ, whatever else does."""
+    answers: int
+    """Pairs whose answers differ: letters, invalid ones and errors."""
+    lost: int
+    won: int
+    p_accuracy: float
+    p_flips: float
+    """One-sided: more answers, or texts, flip than in the control pair; 1 for the control."""
+    adjusted_accuracy: float = 1.0
+    adjusted_flips: float = 1.0
+    bound: float = 1.0
+    """With 95 % confidence, a smaller share of right answers is lost."""
+    logprob: float | None = None
+    """Largest difference of a token's log-probability, over pairs with the same text."""
+    verdict: Verdict = "pass"
+    reasons: tuple[str, ...] = ()
+    flips: tuple[Flip, ...] = ()
+
+
+class Sides(NamedTuple):
+    """One pass of the first configuration, of another one, and of the first one's second run."""
+
+    before: dict[str, SampleRecord]
+    after: dict[str, SampleRecord]
+    control: dict[str, SampleRecord]
+
+
+def one_each(samples: Iterable[SampleRecord]) -> dict[str, SampleRecord]:
+    """Return one record for each sample, by its identity: its most frequent answer, else the first.
+
+    Repeats of a sample are not independent of each other, so that a test must not count them.
+    """
+    by: dict[str, list[SampleRecord]] = {}
+    for each in sorted(samples, key=lambda sample: sample.repeat):
+        by.setdefault(each.id, []).append(each)
+    return {identity: _most_frequent(records) for identity, records in by.items()}
+
+
+def _most_frequent(records: Sequence[SampleRecord]) -> SampleRecord:
+    answer = Counter(each.given for each in records).most_common(1)[0][0]
+    return next(each for each in records if each.given == answer)
+
+
+def make_row(sides: Sides, one: Configuration, phase: Phase, base: str) -> Row:
+    """Count flips of one pass."""
+    both = [key for key in sides.before if key in sides.after]
+    pairs = [(sides.before[key], sides.after[key]) for key in both]
+    lost = sum(a.correct and not b.correct for a, b in pairs)
+    won = sum(b.correct and not a.correct for a, b in pairs)
+    right = sum(a.correct for a, _ in pairs)
+    return Row(
+        before=base,
+        after=one.name,
+        phase=phase,
+        control=one.control,
+        pairs=len(pairs),
+        right_before=right,
+        right_after=sum(b.correct for _, b in pairs),
+        texts=sum(_texts_differ(a, b) for a, b in pairs),
+        answers=sum(_answers_differ(a, b) for a, b in pairs),
+        lost=lost,
+        won=won,
+        p_accuracy=mcnemar(lost, won),
+        p_flips=1.0,
+        bound=upper_bound(lost, right) if right else 1.0,
+        logprob=_logprob(pairs),
+        flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
+    )
+
+
+def _logprob(pairs: Sequence[tuple[SampleRecord, SampleRecord]]) -> float | None:
+    """Only equal texts have the same tokens."""
+    found = [
+        abs(x - y)
+        for a, b in pairs
+        if a.text == b.text and len(a.logprobs) == len(b.logprobs)
+        for x, y in zip(a.logprobs, b.logprobs, strict=True)
+    ]
+    return max(found, default=None)
+
+
+def _texts_differ(a: SampleRecord, b: SampleRecord) -> bool:
+    return (a.outcome, a.thought, a.text) != (b.outcome, b.thought, b.text)
+
+
+def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:
+    return a.given != b.given
+
+
+def more_flips(sides: Sides, *, texts: bool) -> float:
+    """Whether more flips than in the control pair, on samples that all three have."""
+    differ = _texts_differ if texts else _answers_differ
+    here = there = 0
+    for key, before in sides.before.items():
+        if key in sides.after and key in sides.control:
+            flipped = differ(before, sides.after[key])
+            noise = differ(before, sides.control[key])
+            here += flipped and not noise
+            there += noise and not flipped
+    return at_least(here, here + there)
+
+
+def _flip(a: SampleRecord, b: SampleRecord) -> Flip | None:
+    kind: Literal["text", "answer", "lost", "won"] = "text"
+    if a.correct != b.correct:
+        kind = "lost" if a.correct else "won"
+    elif _answers_differ(a, b):
+        kind = "answer"
+    elif not _texts_differ(a, b):
+        return None
+    return Flip(id=a.id, before=a.given, after=b.given, expected=a.expected, kind=kind)

@@ -1,0 +1,198 @@
+"""A run as tables: on the terminal, in Markdown, and as one HTML page that opens offline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import jinja2
+import msgspec
+from rich.console import Console
+
+from kvproof import reports
+from kvproof.eval.run.records import EvalRun
+from kvproof.eval.verdict.pairs import Row
+from kvproof.eval.verdict.summary import Summary, summarise
+from kvproof.eval.verdict.tables import Table, brief_comparison, brief_scores, tables
+from kvproof.harness.errors import Exit
+from kvproof.harness.records.run_directory import store
+from kvproof.reports.render.console import TONES, Screen
+from kvproof.reports.values.svg import Table as Figures
+from kvproof.reports.values.text import clean, cut, one_line, percent, plural
+
+_MOST_FLIPS = 12
+"""Of one row on the terminal; files hold them all."""
+
+_MOST_LOG = 2000
+
+
+def render(run: EvalRun) -> Summary:
+    """Write comparison.json, report.md and report.html into the run's directory."""
+    summary = summarise(run)
+    write_reports(summary, run.directory)
+    return summary
+
+
+def write_reports(summary: Summary, directory: Path) -> None:
+    """Write all formats. Raises UsageError."""
+    files: dict[str, bytes] = {
+        "comparison.json": msgspec.json.format(msgspec.json.encode(summary)),
+        "report.md": markdown(summary).encode(errors="replace"),
+        "report.html": html(summary).encode(errors="replace"),
+    }
+    for name, data in files.items():
+        store(directory / name, data)
+
+
+def findings(summary: Summary) -> Iterator[str]:
+    """One line for everything that keeps the run from passing."""
+    for death in summary.deaths:
+        yield f"{death.configuration}: {one_line(clean(death.message))}"
+    lines = (_finding(row, reason) for row in summary.comparison.rows for reason in row.reasons)
+    yield from dict.fromkeys(lines)
+
+
+def _finding(row: Row, reason: str) -> str:
+    """What is about one side alone is said once for all rows of that side."""
+    alone = reason.startswith((f"{row.before}: ", f"{row.after}: "))
+    return clean(f"{row.phase}, {reason}" if alone else f"{row.after}, {row.phase}: {reason}")
+
+
+def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]]:
+    """Title and ids of all flips, a row of the comparison at a time."""
+    for row in summary.comparison.rows:
+        for kind in ("lost", "won", "answer", "text"):
+            found = [each for each in row.flips if each.kind == kind]
+            if not found:
+                continue
+            told = [
+                clean(each.id) + ("" if kind == "text" else f" {each.before}->{each.after}")
+                for each in found[:most]
+            ]
+            if len(told) < len(found):
+                told.append(f"and {len(found) - len(told)} more")
+            title = {"answer": "other wrong answer", "text": "only the text"}.get(kind, kind)
+            yield f"{row.after}, {row.phase}, {title}", ", ".join(told)
+
+
+def sentence(summary: Summary) -> str:
+    """What was asked, in one line."""
+    asked = summary.conditions
+    data = f"{plural(asked.data.samples, 'sample')} of {clean(asked.data.name)}"
+    prompt = f"prompt {clean(asked.prompt)} ({asked.prompt_sha256[:12]})"
+    sampling = f"temperature {asked.temperature:g}, at most {asked.max_tokens} tokens"
+    order = f"order {asked.order}, {asked.concurrency} at once, {plural(asked.repeats, 'repeat')}"
+    cut_by = "" if asked.truncation == "none" else f"; {clean(asked.truncation)}"
+    by = "" if asked.runner == "kvproof" else f"; asked by {clean(asked.runner)}"
+    return f"{data} ({asked.data.sha256[:12]}); {prompt}; {sampling}; {order}{cut_by}{by}"
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Tables, flips and verdict."""
+    screen = Screen(console)
+    screen.line(sentence(summary))
+    for note in summary.conditions.data.notes:
+        screen.line(f"Note: {clean(note)}", "dim")
+    for table in (brief_scores(summary), brief_comparison(summary)):
+        _print_table(table, screen)
+    for title, ids in flips(summary, _MOST_FLIPS):
+        screen.line(f"{title}: {ids}")
+    for death in summary.deaths:
+        screen.line()
+        screen.line(clean(death.log[-_MOST_LOG:]), "dim", indent=2)
+    _print_verdict(summary, screen)
+
+
+def _print_table(table: Table, screen: Screen) -> None:
+    screen.heading(table.title)
+    screen.figures(Figures(table.head, table.rows, table.words))
+    if table.note:
+        screen.line(table.note, "dim")
+
+
+def _print_verdict(summary: Summary, screen: Screen) -> None:
+    screen.line()
+    for finding in findings(summary):
+        screen.line(finding)
+    word = screen.text(f" {summary.verdict.upper()} ", TONES[summary.verdict])
+    screen.write(word.append_text(screen.text(f" {verdict_sentence(summary)}", "bold")))
+    if summary.directory:
+        screen.line(f"Report:  {Path(summary.directory) / 'report.html'}")
+        screen.line(f"Records: {summary.directory}")
+
+
+def verdict_sentence(summary: Summary) -> str:
+    """What the verdict says, and how sure it is."""
+    judged = [row for row in summary.comparison.rows if not row.control]
+    if summary.exit is Exit.PASS:
+        bound = max(row.bound for row in judged)
+        sure = f"; at most {percent(bound)} of right answers lost" if bound < 1 else ""
+        return f"no difference beyond the control pair{sure}"
+    if summary.exit is Exit.INCONCLUSIVE:
+        return "the comparison does not show what it is meant to show"
+    failed = list(dict.fromkeys(row.after for row in judged if row.verdict == "fail"))
+    if not failed:
+        return f"the server of {', '.join(each.configuration for each in summary.deaths)} died"
+    return f"{' and '.join(failed)} {_DOES[len(failed) > 1]} not answer like {judged[0].before}"
+
+
+_DOES = ("does", "do")
+
+
+def markdown(summary: Summary) -> str:
+    """The report as Markdown."""
+    lines = ["# LongBench v2", "", f"**{summary.verdict}**: {verdict_sentence(summary)}", ""]
+    lines += [f"- {_escaped(finding)}" for finding in findings(summary)]
+    lines += ["", _escaped(sentence(summary)), ""]
+    lines += [f"- {_escaped(clean(note))}" for note in summary.conditions.data.notes]
+    for table in tables(summary):
+        lines += ["", f"## {table.title}", "", _line(table.head)]
+        lines.append(_line(["---"] * table.words + ["--:"] * (len(table.head) - table.words)))
+        lines += [_line(row) for row in table.rows]
+        lines += ["", table.note] if table.note else []
+    found = [f"- {_escaped(title)}: {_escaped(ids)}" for title, ids in flips(summary)]
+    return "\n".join([*lines, *(["", "## Flips", "", *found] if found else []), ""])
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}")
+    return one_line(text)
+
+
+def html(summary: Summary) -> str:
+    """The report as one page."""
+    return (
+        _environment()
+        .get_template("eval.html.j2")
+        .render(
+            summary=summary,
+            sentence=sentence(summary),
+            verdict=verdict_sentence(summary),
+            findings=list(findings(summary)),
+            notes=[clean(note) for note in summary.conditions.data.notes],
+            tables=tables(summary),
+            flips=list(flips(summary)),
+            logs=[(each.configuration, clean(each.log)) for each in summary.deaths],
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Templates of this folder, with the style sheet of all reports."""
+    folders = [Path(__file__).parents[1] / "templates", Path(reports.__file__).parent / "templates"]
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["brief"] = lambda value: cut(value, 8000)
+    return made

@@ -1,0 +1,163 @@
+"""All that a report of a run shows, made from its records alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kvproof.eval.benchmark.score import Score, score
+from kvproof.eval.run.config import EvalConfig, check_config
+from kvproof.eval.run.records import (
+    Conditions,
+    EvalRun,
+    Phase,
+    SampleRecord,
+    Scored,
+    ServerDied,
+    models_of,
+)
+from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
+from kvproof.harness.errors import Exit, UsageError, worst
+
+VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it stands, complete or not."""
+
+    directory: str
+    """Where reports are; empty for a comparison of two runs."""
+    conditions: Conditions
+    scores: tuple[Score, ...]
+    comparison: Comparison
+    deaths: tuple[ServerDied, ...]
+    """Servers that ended and whose samples are still missing."""
+    torn: int
+    scored: tuple[Scored, ...] = ()
+    """What OpenCompass says, where it asked."""
+
+    @property
+    def exit(self) -> Exit:
+        """The code that the run ends with."""
+        codes = [VERDICTS[row.verdict] for row in self.comparison.rows]
+        return worst([*codes, *(Exit.FAILURE for _ in self.deaths)])
+
+    @property
+    def verdict(self) -> str:
+        """As a word."""
+        return next(word for word, code in VERDICTS.items() if code == self.exit)
+
+
+def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
+    """Return what a manifest holds of a run, so that it can be read again."""
+    return {
+        "evaluation": msgspec.to_builtins(config),
+        "conditions": msgspec.to_builtins(found),
+    }
+
+
+def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
+    """Return what a run was asked to do. Raises UsageError if its manifest does not say."""
+    try:
+        config = msgspec.convert(run.manifest.config["evaluation"], EvalConfig)
+        found = msgspec.convert(run.manifest.config["conditions"], Conditions)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UsageError(
+            f"{str(run.directory)!r} is no evaluation that this version reads: {error}",
+            "use the kvproof that wrote it",
+        ) from error
+    check_config(str(run.directory), config)
+    return config, found
+
+
+def summarise(run: EvalRun) -> Summary:
+    """Score and compare everything that a run has recorded."""
+    config, found = restored(run)
+    samples = run.samples
+    scores = _scores(config, samples)
+    return Summary(
+        directory=str(run.directory),
+        conditions=found,
+        scores=scores,
+        comparison=compare(config, samples, found.data.samples),
+        deaths=tuple(_deaths(run, config, found, samples)),
+        torn=run.torn,
+        scored=_last([each for each in run.records if isinstance(each, Scored)]),
+    )
+
+
+def _last(found: list[Scored]) -> tuple[Scored, ...]:
+    """A run that was killed while it scored has scored twice."""
+    return tuple({(e.configuration, e.repeat, e.data): e for e in found}.values())
+
+
+def _scores(config: EvalConfig, samples: list[SampleRecord]) -> tuple[Score, ...]:
+    by: dict[tuple[str, Phase], list[SampleRecord]] = {}
+    for each in samples:
+        by.setdefault((each.configuration, each.phase), []).append(each)
+    return tuple(
+        score(
+            by[one.name, phase],
+            min_cached=config.judge.min_cached,
+            concurrency=config.protocol.concurrency,
+        )
+        for one in config.configuration
+        for phase in config.protocol.phases
+        if (one.name, phase) in by
+    )
+
+
+def _deaths(
+    run: EvalRun, config: EvalConfig, found: Conditions, samples: list[SampleRecord]
+) -> list[ServerDied]:
+    """The last one of each configuration that a later part of the run has not made good."""
+    whole = found.data.samples * len(config.protocol.phases) * config.protocol.repeats
+    last = {each.configuration: each for each in run.records if isinstance(each, ServerDied)}
+    return [
+        death
+        for name, death in last.items()
+        if sum(each.configuration == name for each in samples) < whole
+    ]
+
+
+def across(before: EvalRun, after: EvalRun) -> Summary:
+    """Compare all configurations of a run with the first one of an earlier run.
+
+    The earlier run's control pair measures the noise. Raises UsageError, with both values, if the
+    runs asked differently.
+    """
+    config, found = restored(before)
+    other, asked = restored(after)
+    check_comparable(found, asked)
+    if not found.model:
+        _check_models(models_of("", before.records), models_of("", after.records))
+    base = (config.baseline, config.control)
+    kept = {each.name for each in base}
+    renamed = {each.name: f"{after.directory.name} {each.name}" for each in other.configuration}
+    news = [replace(each, name=renamed[each.name], control=False) for each in other.configuration]
+    joined = replace(config, configuration=(*base, *news))
+    samples = [each for each in before.samples if each.configuration in kept]
+    samples += [
+        replace(each, configuration=renamed[each.configuration])
+        for each in after.samples
+        if each.configuration in renamed
+    ]
+    return Summary(
+        directory="",
+        conditions=found,
+        scores=_scores(joined, samples),
+        comparison=compare(joined, samples, found.data.samples),
+        deaths=(),
+        torn=before.torn + after.torn,
+    )
+
+
+def _check_models(before: set[str], after: set[str]) -> None:
+    """Where no model was asked for by its name, it is the one that the servers named."""
+    if before and after and before != after:
+        raise UsageError(
+            f"the runs asked different models: {sorted(before)} and {sorted(after)}",
+            "compare runs of one model, served under one name",
+        )

@@ -1,0 +1,184 @@
+"""Figures of a run as tables of text: accuracy, groups, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kvproof.eval.benchmark.score import Accuracy, Score
+from kvproof.eval.run.records import Scored
+from kvproof.eval.verdict.pairs import Row
+from kvproof.eval.verdict.summary import Summary
+from kvproof.reports.values.text import MARKS, duration, percent, plural, significant
+
+
+class Table(NamedTuple):
+    """A heading, column names, and cells; the first `words` columns are text."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int
+    note: str = ""
+
+
+def tables(summary: Summary) -> list[Table]:
+    """Figures, groups and comparison, the same in every format."""
+    found = [_scores(summary), _groups(summary), _comparison(summary)]
+    return [*found, _opencompass(summary)] if summary.scored else found
+
+
+def _opencompass(summary: Summary) -> Table:
+    head = ("configuration", "data set", *(_said(name) for name in _METRICS))
+    rows = tuple(
+        (each.configuration, each.data, *(_metric(each, name) for name in _METRICS))
+        for each in summary.scored
+    )
+    note = "As in its own tables; its predictions and details are in opencompass/ of the run."
+    return Table("What OpenCompass says, in percent", head, rows, 2, note)
+
+
+_METRICS = (
+    "accuracy", "accuracy_easy", "accuracy_hard", "accuracy_short", "accuracy_medium",
+    "accuracy_long",
+)  # fmt: skip
+
+
+def _said(metric: str) -> str:
+    return metric.removeprefix("accuracy_")
+
+
+def _metric(each: Scored, name: str) -> str:
+    return f"{each.metrics[name]:.1f}" if name in each.metrics else "-"
+
+
+def _scores(summary: Summary) -> Table:
+    head = ("configuration", "pass", "right", "accuracy", "95 % interval", "invalid", "errors",
+            "hits", "cached", "first token", "answer", "prompt tokens/s")  # fmt: skip
+    rows = tuple(_score(each) for each in summary.scores)
+    note = (
+        "Invalid: answered, but by neither official rule. Errors: no answer after the last try. "
+        "Both are wrong and stay in the denominator. Times are medians."
+    )
+    return Table("Accuracy", head, rows, 2, note)
+
+
+def _score(each: Score) -> tuple[str, ...]:
+    hits = f"{each.hits}/{each.told}" if each.told else "not told"
+    return (
+        each.configuration,
+        each.phase,
+        f"{each.overall.right}/{each.overall.total}",
+        percent(each.overall.share),
+        _interval(each.overall),
+        str(each.invalid),
+        ", ".join(f"{count} {kind}" for kind, count in each.errors.items()) or "0",
+        hits,
+        _or_dash(each.cached, percent),
+        _or_dash(each.first_token, duration),
+        _or_dash(each.seconds, duration),
+        _or_dash(each.prompt_rate, significant),
+    )
+
+
+def brief_scores(summary: Summary) -> Table:
+    """What fits on a terminal of 80 columns."""
+    head = ("configuration", "pass", "right", "%", "95 %", "invalid", "errors", "hits", "cached",
+            "first")  # fmt: skip
+    return Table("Accuracy", head, tuple(_brief_score(each) for each in summary.scores), 2)
+
+
+def _brief_score(each: Score) -> tuple[str, ...]:
+    low, high = each.overall.interval
+    return (
+        each.configuration,
+        each.phase,
+        f"{each.overall.right}/{each.overall.total}",
+        f"{100 * each.overall.share:.1f}",
+        f"{100 * low:.0f}-{100 * high:.0f}",
+        str(each.invalid),
+        str(sum(each.errors.values())),
+        str(each.hits) if each.told else "?",
+        _or_dash(each.cached, lambda share: f"{100 * share:.0f} %"),
+        _or_dash(each.first_token, duration),
+    )
+
+
+def brief_comparison(summary: Summary) -> Table:
+    """What fits on a terminal of 80 columns."""
+    found = summary.comparison
+    head = (f"{found.rows[0].before} and", "pass", "texts", "answers", "lost", "won", "p accuracy",
+            "p flips", "verdict")  # fmt: skip
+    rows = tuple(_brief_row(row) for row in found.rows)
+    note = (
+        "Pairs of the same sample: texts and answers that differ, right ones lost and won. p: "
+        "exact McNemar test; whether more flips than in the control pair (-); Holm over "
+        f"{plural(found.tests, 'test')}. A loss is noticed from {found.smallest_loss} answers on."
+    )
+    return Table("Comparison", head, rows, 2, note)
+
+
+def _brief_row(row: Row) -> tuple[str, ...]:
+    cells = _row(row)
+    p = ("-", "-") if row.control else cells[7:9]
+    return (*cells[:2], *cells[3:7], *p, cells[-1])
+
+
+def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
+
+
+def _interval(found: Accuracy) -> str:
+    low, high = found.interval
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def _groups(summary: Summary) -> Table:
+    names = list(dict.fromkeys(name for each in summary.scores for name in each.groups))
+    rows = tuple(
+        (each.configuration, each.phase, *(_group(each, name) for name in names))
+        for each in summary.scores
+    )
+    return Table("By length, difficulty and domain", ("configuration", "pass", *names), rows, 2)
+
+
+def _group(each: Score, name: str) -> str:
+    found = each.groups.get(name)
+    return f"{found.right}/{found.total}" if found else "-"
+
+
+def _comparison(summary: Summary) -> Table:
+    found = summary.comparison
+    before = found.rows[0].before
+    head = (f"{before} and", "pass", "pairs", "texts", "answers", "lost", "won", "p accuracy",
+            "p flips", "lost at most", "log-prob.", "verdict")  # fmt: skip
+    note = (
+        "Pairs of the same sample: texts and answers that differ; right ones lost and won. p of "
+        "the accuracy: exact McNemar test; p of the flips: more flips than in the control pair; "
+        f"Holm over {plural(found.tests, 'test')}, one false alarm below {found.alpha:g}. "
+        "Lost at most: 95 % bound of the share of right answers. Log-prob.: largest difference of "
+        f"a token where texts agree. A loss is noticed from {found.smallest_loss} answers on."
+    )
+    return Table("Comparison", head, tuple(_row(row) for row in found.rows), 2, note)
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    noise = "control" if row.control else ""
+    return (
+        row.after,
+        row.phase,
+        str(row.pairs),
+        str(row.texts),
+        str(row.answers),
+        str(row.lost),
+        str(row.won),
+        noise or _p(row.adjusted_accuracy),
+        noise or _p(row.adjusted_flips),
+        percent(row.bound),
+        _or_dash(row.logprob, lambda value: f"{value:.2g}"),
+        MARKS[row.verdict].word,
+    )
+
+
+def _p(value: float) -> str:
+    return "<0.0001" if value < 0.0001 else f"{value:.2g}"

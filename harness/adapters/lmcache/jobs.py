@@ -1,0 +1,80 @@
+"""Jobs by which the suites reach LMCache: calls of what a part asks for, answers in order.
+
+Imported in the engine's environment only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.harness.adapters.lmcache.api import engine
+from kvproof.harness.adapters.lmcache.pages import Pages
+from kvproof.harness.adapters.lmcache.server import Server
+
+_CURRENT: dict[str, Any] = {}
+"""The subject of each job."""
+_OPTIONS: dict[str, Any] = {}
+"""Of the server that runs: a process has one, since what ends its copies is found by its name."""
+
+
+def server(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out calls on a server; `open` takes its options and leaves it empty."""
+    return _carried_out("server", arguments, opening=_server)
+
+
+def transfer(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out calls on layers and objects; `open` makes them."""
+    return _carried_out("transfer", arguments, opening=Pages)
+
+
+def hits(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out calls on LMCache's algebra of hits."""
+    return _carried_out("hits", arguments, opening=Algebra)
+
+
+def _carried_out(job: str, arguments: dict[str, Any], *, opening: Any) -> dict[str, Any]:
+    answers: list[Any] = []
+    for verb, keywords in arguments["calls"]:
+        if verb == "open":
+            _CURRENT[job] = opening(**keywords)
+            answers.append(None)
+        else:
+            answers.append(getattr(_CURRENT[job], verb)(**keywords))
+    return {"answers": answers}
+
+
+def _server(**options: Any) -> Server:
+    """The server that runs, if it has these options and nothing is stuck in it, or a new one."""
+    running: Server | None = _CURRENT.pop("server", None)
+    if running is not None:
+        if options == _OPTIONS and running.renewed():
+            return running
+        running.close()
+    _OPTIONS.clear()
+    _OPTIONS.update(options)
+    return Server(**options)
+
+
+class Algebra:
+    """`fold` finds the lengths that chunks in memory can serve, `unfold` what a length needs."""
+
+    def __init__(self, *, windows: list[int]) -> None:
+        self._windows = windows
+
+    def hit(self, *, chunks: int, present: list[list[int]]) -> dict[str, Any]:
+        """Return the longest length in chunks, and for each group what is kept for it."""
+        groups = len(self._windows)
+        found = engine().Bitmap(groups * chunks)
+        for group, there in enumerate(present):
+            for chunk in there:
+                found.set(chunk * groups + group)
+        lengths = engine().fold(found, chunks, 1, self._windows)
+        longest = max((at + 1 for at in range(chunks) if lengths.test(at)), default=0)
+        kept = engine().unfold(longest, chunks, 1, self._windows)
+        return {
+            "hit": longest,
+            "kept": [
+                [at for at in range(chunks) if kept.test(at * groups + group)]
+                for group in range(groups)
+            ],
+        }

@@ -1,0 +1,53 @@
+"""LMCache 0.5.6: the multi-process cache server in one process, without sockets, on a CPU.
+
+LMCache manages no blocks of an engine: it stores what they hold under the tokens before, and
+brings it back. So no verb of the block manager's contract is offered; four parts judge it.
+
+`hits` asks `fold` and `unfold`, by which a lookup turns what is in memory into a length. `transfer`
+moves pages of registered tensors into objects and back. `objects` and `prefixes` call the handlers
+of a server: `store_with_chunk_mask`, `lookup`, `retrieve`, `free_lookup_locks`, `end_session`.
+Eviction runs when a suite says so, by the functions that LMCache's thread calls once a second.
+
+The kernels are those of `platform/torch_ops`: the CUDA build is not judged.
+
+Imported in the engine's environment; the engine itself is imported when a target is made.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvproof.harness.adapters.lmcache.api import check_drift, version
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.contract.target import Profile, Target, TargetConfig
+
+_NO_BLOCKS = "blocks belong to the engine: LMCache stores what they hold, it hands none out"
+_JOBS = "kvproof.harness.adapters.lmcache.jobs"
+
+
+@cache
+def profile() -> Profile:
+    """What the installed release is judged by."""
+    return Profile(
+        engine="lmcache",
+        version=version(),
+        block_sizes=(4, 8, 16),
+        blocks=False,
+        parts={
+            "hits": f"{_JOBS}:hits",
+            "transfer": f"{_JOBS}:transfer",
+            "objects": f"{_JOBS}:server",
+            "prefixes": f"{_JOBS}:server",
+        },
+        unsupported={"blocks": _NO_BLOCKS},
+    )
+
+
+def make_target(config: TargetConfig) -> Target:
+    """A target of the installed LMCache; no size of a pool concerns it.
+
+    Raises RuntimeError if LMCache is not the release that this adapter was written for.
+    """
+    del config
+    check_drift()
+    return WithoutBlocks(profile())

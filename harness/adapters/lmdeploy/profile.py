@@ -1,0 +1,105 @@
+"""What each release of LMDeploy claims to the suites.
+
+Imported in the engine's environment only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvproof.harness.adapters.lmdeploy.api import release, version
+from kvproof.harness.adapters.lmdeploy.releases import CHUNKS, PACKAGE, STATES
+from kvproof.harness.contract.target import Profile
+
+UNSUPPORTED = {
+    "salts": "requests have no salt: the trie knows adapters only",
+    "no_read": "requests are kept from reading only through log-probabilities, from a position on",
+    "no_store": "no request is kept from storing",
+    "lookup": "match takes blocks for its request: nothing asks without a trace",
+    "pins": "no verb holds a cached prefix without a request",
+    "statistics": "requests that come back after an eviction are left out, not counted apart",
+    "events": "the trie sends no events",
+    "duplicates": "what a hit that would end inside a span loses is computed into private blocks",
+    "eviction_order": "the access time of a block is kept in whole seconds, ties go by address",
+    "validates": "placeholder ranges come checked from the preprocessor",
+    "in_flight_steps": "one stream orders steps and reuse of blocks",
+    "drafts": "rejected drafts are cut off by the sequence strategy of another engine mode",
+    "require_experts": "every request of a test case asks for rows, so that no block lacks them",
+    "missing_experts": "every request of a test case asks for rows, so that no block lacks them",
+    "several_tables": "layers of a model share one table",
+    "windows": "sliding windows turn prefix caching off",
+    "draft_groups": "a draft model takes the block size of the model it drafts for",
+    "partial_blocks": "nodes of the trie are full blocks",
+    "encode": "the preprocessor encodes before a request is scheduled",
+    "junctions": "checkpoints are saved where steps end, not where prompts part",
+    "prompt_saves": "nor at the last block border that a step passes",
+    "shared state pool": "states lie in rows of their own",
+}
+"""Capability -> why it is off, in every release."""
+
+_BEFORE_PACKAGE = {
+    "partial_states": "checkpoints stand at block borders (until 0.16)",
+}
+
+_FROM_PACKAGE = {
+    "one checkpoint behind a block": (
+        "the next one, also inside the block that follows, takes its place by design"
+    ),
+    "second turns with states": (
+        "they may hit inside a block of their own, for which the contract has no word; see "
+        "suites/findings/lmdeploy_second_turn_shifts_its_table"
+    ),
+    "blocks behind a hit inside a block": (
+        "they are cached when the request next grows by a block, else not at all "
+        "(suites/findings/lmdeploy_hit_inside_a_block_ends_caching)"
+    ),
+}
+
+_BEFORE_STATES = {
+    "groups": "layers of a model share one table",
+    "several_groups": "layers of a model share one table",
+    "states": "prefix caching is off for models with recurrent states (until 0.14)",
+    "experts": "blocks have no expert rows (until 0.14)",
+}
+
+_BEFORE_CHUNKS = {
+    "span_chunks": "nobody runs between the chunks of a prompt (until 0.15): they are one step",
+    "decode_intervals": "tokens that are decoded together are one step, as chunks are (until 0.15)",
+}
+
+
+@cache
+def profile() -> Profile:
+    """The installed release's."""
+    states, chunked, package = (release() >= first for first in (STATES, CHUNKS, PACKAGE))
+    return Profile(
+        engine="lmdeploy",
+        version=version(),
+        block_sizes=(1, 2, 4, 16, 32, 64),
+        max_kernel_ratio=4,
+        salts=False,
+        spans=True,
+        span_clamp=True,
+        chunks=chunked,
+        span_budget="longest",
+        decode_intervals=chunked,
+        prompt_saves="ends",
+        batch=True,
+        holders=True,
+        state=True,
+        reset="idle",
+        sharing="when_scheduled",
+        groups=("full", "state") if states else ("full",),
+        layouts=(("full", "state"),) if states else (),
+        state_pools=("separate",) if states else (),
+        partial_states=package,
+        duplicates="kept",
+        experts=states,
+        eviction_order="undeclared",
+        unsupported={
+            **UNSUPPORTED,
+            **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),
+            **({} if chunked else _BEFORE_CHUNKS),
+            **({} if states else _BEFORE_STATES),
+        },
+    )

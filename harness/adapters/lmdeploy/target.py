@@ -1,0 +1,292 @@
+"""LMDeploy 0.13 to 0.18: scheduler, block manager and block trie of the PyTorch engine.
+
+A request is a session with one sequence. Its first step is chosen by `Scheduler.schedule`, with a
+budget of as many tokens as the step may compute; every later one, decoded tokens too, reserves
+blocks by `reserve_long_context_chunk`, which refuses without taking blocks from anybody. When a
+step has run the sequence stands behind it (`set_step`), as the engine's chunker does. Until 0.14
+the chunks of a prompt follow one another with nobody between: they are one step.
+
+More than one token for a request whose last block is partly filled is the next turn of its
+session: it stops, gets more input and is scheduled like a new one, as `Engine._add_message` does.
+
+Recurrent states (from 0.14): rows are pinned, reserved, published and unpinned in the order of the
+engine's loop. From 0.16 on half of the configurations save them wherever a step of a prompt ends,
+inside a block with a frozen copy of it; a request that asks for expert rows never hits such a
+checkpoint, so nobody asks for them there. In the others, where everybody does, steps end at block
+borders where they can, and only states there are saved.
+
+Tables are those of the worker: `get_block_tables`, padded and expanded to kernel blocks by the
+input maker's own functions.
+
+Imported in the engine's environment; the engine itself is imported when a target is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvproof.harness.adapters.lmdeploy.api import (
+    UNLIMITED,
+    check_drift,
+    engine,
+    expander,
+    new_scheduler,
+)
+from kvproof.harness.adapters.lmdeploy.profile import UNSUPPORTED, profile
+from kvproof.harness.adapters.lmdeploy.releases import (
+    Checkpoints,
+    chunk,
+    path,
+    reserve,
+    stop_of,
+)
+from kvproof.harness.adapters.lmdeploy.requests import add_sequence, record, recorded
+from kvproof.harness.adapters.lmdeploy.states import States
+from kvproof.harness.adapters.lmdeploy.view import View
+from kvproof.harness.adapters.refusals import off
+from kvproof.harness.contract.target import (
+    Batch,
+    Completed,
+    Evicted,
+    Inspection,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Table,
+    Target,
+    TargetConfig,
+)
+from kvproof.harness.errors import UnsupportedVerb
+
+__all__ = ["LmdeployTarget", "make_target"]
+
+
+class _Step(NamedTuple):
+    name: str
+    native: Any
+    stop: int
+
+
+class LmdeployTarget:
+    """One scheduler and the sequences that run."""
+
+    def __init__(self, config: TargetConfig) -> None:
+        self.profile = profile()
+        self._size, self._experts = config.block_size, not config.partial_blocks
+        self._expand = expander(config)
+        self._scheduler = new_scheduler(config)
+        self._manager = self._scheduler.block_manager
+        self._running: dict[str, Any] = {}
+        self._prompts: dict[str, int] = {}
+        self._private: dict[str, set[int]] = {}
+        """Blocks of running requests that are copies of what the trie had."""
+        self._inside: set[str] = set()
+        """Running requests that hit inside a block: the trie may have none of what follows."""
+        self._steps: dict[int, _Step] = {}
+        self._last_step = self._last_session = 0
+        checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
+        self._view = View(self._scheduler, self._running, checkpoints)
+        self._states = States(checkpoints, self._view, config)
+
+    # --- steps ---
+
+    def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
+        """One turn of the prefill scheduler with nobody else waiting."""
+        if problem := self._problem(request):
+            return problem
+        self._last_session += 1
+        native = add_sequence(self._scheduler, self._last_session, request, experts=self._experts)
+        if not self._turn(native, self._states.budget(0, len(request.tokens), compute)):
+            self._scheduler.end_session(native.session_id)
+            return self._no_space(len(request.tokens))
+        self._running[request.id] = native
+        self._prompts[request.id] = len(request.tokens)
+        return self._scheduled(request.id, native, int(native.num_history_ids))
+
+    def _turn(self, native: Any, budget: int | None) -> bool:
+        """Let the scheduler choose with so many tokens; tell whether it chose this one."""
+        limits = self._scheduler.cache_config
+        limits.max_prefill_token_num = UNLIMITED if budget is None else budget
+        chosen = self._scheduler.schedule(is_prefill=True).running
+        limits.max_prefill_token_num = UNLIMITED
+        self._scheduler.activate_seqs(chosen)
+        return native in chosen
+
+    def _problem(self, request: Request) -> Refused | None:
+        """What the engine refuses before its scheduler sees a request."""
+        needed, total = -(-len(request.tokens) // self._size), self._manager.num_gpu_blocks - 1
+        if not request.tokens:
+            return Refused("invalid", detail="the prompt is empty")
+        if request.id in self._running:
+            return Refused("invalid", detail=f"request {request.id!r} is running already")
+        if needed > total:
+            return Refused("never_fits", needed, total, f"{needed} blocks, the pool has {total}")
+        return None
+
+    def _no_space(self, tokens: int) -> Refused:
+        needed, free = -(-tokens // self._size), self._view.free()
+        return Refused("no_space", needed, free, f"{needed} blocks in all, {free} free")
+
+    def _scheduled(self, name: str, native: Any, hit: int) -> Scheduled:
+        start, stop = int(native.num_history_ids), stop_of(native)
+        self._last_step += 1
+        self._steps[self._last_step] = _Step(name, native, stop)
+        blocks, tables = self._tables(native)
+        self._private.setdefault(name, set()).update(self._view.copies(blocks[0], path(native)))
+        if hit % self._size:
+            self._inside.add(name)
+        moves = self._states.moves(native, start, stop, self._prompts[name])
+        return Scheduled(self._last_step, hit, start, stop, blocks, tables, *moves)
+
+    def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
+        """(blocks, pages) of each group, as a batch of one has them."""
+        rows = self._states.rows(native)
+        return (self._view.table(native), *rows), (tuple(self._padded([native])[0]), *rows)
+
+    def _padded(self, rows: list[Any]) -> list[list[int]]:
+        padded = engine().pad_tables(self._scheduler.get_block_tables(rows))
+        return [list(row) for row in self._expand(padded).tolist()]
+
+    def extend(
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
+    ) -> Scheduled | Refused:
+        """The next chunk, decoded tokens, or the next turn; a refusal takes new tokens back."""
+        if drafts:
+            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
+        native = self._running.get(request_id)
+        if native is None:
+            return Refused("invalid", detail=f"no running request {request_id!r}")
+        start, known = int(native.num_history_ids), int(native.num_all_ids)
+        if known + len(tokens) == start:
+            return Refused("invalid", detail="no token is left to compute")
+        stopped = known == start and len(tokens) > 1 and start % self._size
+        if stopped and not self._states:
+            return self._next_turn(request_id, native, tokens, compute)
+        self._append(native, tokens)
+        size, last = chunk(native, self._bounded(request_id, start, known + len(tokens), compute))
+        if reserve(self._scheduler, native, size, last=last):
+            return self._scheduled(request_id, native, 0)
+        self._take_back(native, known - start, known)
+        return self._no_space(start + size)
+
+    def _bounded(self, name: str, start: int, known: int, compute: int | None) -> int | None:
+        if self._states and start >= self._prompts[name]:
+            return self._states.decoded(start, known, compute)
+        return self._states.budget(start, known, compute)
+
+    def _append(self, native: Any, tokens: Table) -> None:
+        """More input of a running sequence: what it has not computed yet stays to be computed."""
+        if tokens:
+            np = engine().np
+            native.update_token_ids(
+                np.array(tokens, dtype=np.int64), mode=engine().UpdateTokenMode.INPUTS
+            )
+
+    def _take_back(self, native: Any, pending: int, known: int) -> None:
+        native.history_cache.resize(known)
+        native._num_token_ids = pending
+
+    def _next_turn(
+        self, name: str, native: Any, tokens: Table, compute: int | None
+    ) -> Scheduled | Refused:
+        """The sequence stops, gets more input and waits for its turn."""
+        known = int(native.num_all_ids)
+        native.state.finish()
+        self._append(native, tokens)
+        native.state.activate()
+        if self._turn(native, compute):
+            return self._scheduled(name, native, 0)
+        if native.num_blocks == 0:  # it was rolled back to nothing
+            del self._running[name], self._private[name]
+            self._scheduler.end_session(native.session_id)
+            return self._no_space(known + len(tokens))
+        self._take_back(native, 0, known)
+        native.state.activate()
+        self._scheduler.activate_seqs([native])
+        return self._no_space(known + len(tokens))
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
+        """The sequence stands behind what the step computed."""
+        if accepted is not None:
+            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
+        name, native, stop = self._steps.pop(step)
+        if name not in self._running or self._running[name] is not native:
+            return Completed(step)
+        self._states.ran(native)
+        native.set_step(stop)
+        if experts:
+            record(self._scheduler.block_trie, native, experts)
+        return Completed(step, *self._tables(native))
+
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """Rows of the running sequence, those of blocks that it hit included."""
+        return recorded(self._running[request_id])
+
+    # --- the end of a request ---
+
+    def finish(self, request_id: str) -> Released:
+        """The session ends; the trie keeps what it has."""
+        native = self._running.pop(request_id, None)
+        if native is None:
+            return Released()
+        blocks, _ = self._tables(native)
+        private = self._private.pop(request_id)
+        self._view.ended(blocks[0] if request_id in self._inside else private)
+        self._inside.discard(request_id)
+        self._scheduler.end_session(native.session_id)
+        return Released(blocks)
+
+    cancel = finish
+    """A cancelled session ends in the same way."""
+
+    preempt = finish
+    """A victim of an eviction gives its blocks back and starts again from its first token."""
+
+    pin = off("pin", UNSUPPORTED["pins"])
+    unpin = off("unpin", UNSUPPORTED["pins"])
+    lookup = off("lookup", UNSUPPORTED["lookup"])
+
+    def batch(self, request_ids: tuple[str, ...]) -> Batch:
+        """Padded and expanded as for a forward pass."""
+        rows = self._padded([self._running[name] for name in request_ids])
+        return Batch((tuple(tuple(row) for row in rows), *self._no_rows()))
+
+    def _no_rows(self) -> tuple[tuple[()], ...]:
+        return ((),) if self._states else ()
+
+    def evict(self, count: int) -> Evicted:
+        """Leaves that only the trie holds."""
+        before = self._view.cached()
+        self._scheduler.block_trie.evict(count)
+        return Evicted((tuple(sorted(before - self._view.cached())), *self._no_rows()))
+
+    def reset(self) -> Released | Refused:
+        """LMDeploy has no such verb: everything is evicted, which needs an idle engine."""
+        if self._running:
+            return Refused("busy", detail=f"{len(self._running)} requests are running")
+        self._scheduler.block_trie.evict(self._manager.num_gpu_blocks)
+        self._view.forget()
+        return Released()
+
+    def inspect(self) -> Inspection:
+        """See `View`."""
+        return self._view.inspect()
+
+    def close(self) -> None:
+        """Nothing is held outside the process's memory."""
+
+
+def make_target(config: TargetConfig) -> Target:
+    """A fresh scheduler. Raises RuntimeError with the differences if the engine has drifted."""
+    check_drift()
+    kinds = tuple(group.kind for group in config.groups)
+    if kinds and kinds not in profile().layouts:
+        raise ValueError(f"groups {', '.join(kinds)}: layers of a model share one table")
+    return LmdeployTarget(config)

@@ -1,0 +1,77 @@
+"""What each release of SGLang claims to the suites.
+
+Imported in the engine's environment only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvproof.harness.adapters.sglang.api import unified, version
+from kvproof.harness.adapters.sglang.host import POLICIES
+from kvproof.harness.adapters.sglang.states import REQUEST_ROWS
+from kvproof.harness.contract.target import Profile
+
+UNSUPPORTED = {
+    "max_kernel_ratio": "a page of the allocator is what attention kernels read",
+    "batch": "padded tables are made by each attention backend, in kernels",
+    "evict": "whole leaves are evicted, of as many pages as were inserted together",
+    "lookup": "match_prefix splits nodes and counts as use: nothing asks without a trace",
+    "pins": "a lock belongs to a request; pins exist for streaming sessions only",
+    "holders": "locks are counted per node, inside the tree core",
+    "statistics": "cached tokens are counted by ScheduleBatch.prepare_for_extend",
+    "events": "hashes of events are compiled with a C++ compiler when the first is sent",
+    "eviction_order": "leaves leave by last match or insert, not by last release",
+    "validates": "placeholder ranges come checked from the multimodal processor",
+    "in_flight_steps": "the scheduler fences frees (free_group), the cache does not",
+    "drafts": "rejected drafts are cut off by the scheduler before anything is cached",
+    "experts": "rows are captured into a buffer per slot by the model runner, on a GPU",
+    "returned_windows": "whole nodes are locked until they cover a window, and a page more is kept",
+    "junctions": "a junction is saved where it lies whole pages behind the start of a step only",
+    "decode_intervals": "the interval of a process is at least the page: it is the page here",
+    "prompt_saves": "a forward pass of less than a page keeps no state (sglang#30850)",
+    "state_blocks": "a state is one slot of a pool of its own",
+    "draft_groups": "drafts of EAGLE turn tokens into pairs, for all groups at once",
+    "partial_blocks": "keys end at whole pages",
+    "storage below the host": "pages are read and written by threads, in an order of their own",
+    "span_clamp": "a match may end inside a span, the encoder runs again for it",
+    "encode": "the encoder's own cache decides which spans it computes",
+}
+"""Capability -> why it is off, in every release."""
+
+_BEFORE_UNIFIED = {
+    "host_policies": "its HiRadixCache, which 0.5.21 removed, is not driven",
+}
+
+
+@cache
+def profile() -> Profile:
+    """The installed release's."""
+    return Profile(
+        engine="sglang",
+        version=version(),
+        block_sizes=(1, 2, 4, 16, 32, 64),
+        spans=True,
+        span_identity=("start", "content"),
+        no_read=True,
+        no_store=True,
+        evict=False,
+        state=True,
+        groups=("full", "window", "state"),
+        layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),
+        state_pools=("separate",),
+        most_state_blocks=1,
+        state_block_sizes=() if unified() else (1, 2),
+        request_rows=REQUEST_ROWS,
+        stores="checkpointed",
+        decode_intervals=False,
+        prompt_saves="whole",
+        pools="divided",
+        least_window=2,
+        behind_windows="freed",
+        reset="idle",
+        eviction_order="undeclared",
+        host_policies=POLICIES if unified() else (),
+        host_groups=("full", "window", "state"),
+        unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
+    )

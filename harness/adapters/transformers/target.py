@@ -1,0 +1,269 @@
+"""transformers' continuous batching: `PagedAttentionCache` of `generate_batch`.
+
+A step follows `Scheduler._process_candidates`: `search_prefix_match` for a request that is new,
+`can_store_request_tokens`, then the forward; after it `mark_complete_blocks`. A request that does
+not fit is deferred; blocks that nobody holds are then evicted, all of them, as at the scheduler's
+safety margin. The caches of one layer on the CPU; no model runs.
+
+Its ids count two sectors that are never handed out; here those are the null block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any, NamedTuple
+
+from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.transformers.api import VERSION, check_drift, new_cache, new_state
+from kvproof.harness.contract.target import (
+    Completed,
+    Inspection,
+    Profile,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Table,
+    TargetConfig,
+    Usage,
+)
+from kvproof.harness.errors import UnsupportedVerb
+
+TRASH = 1
+"""Ids before the first that is handed out, less the null block."""
+
+PROFILE = Profile(
+    engine="transformers",
+    version=VERSION,
+    block_sizes=(1, 2, 4, 16, 64, 256),
+    adapters=False,
+    salts=False,
+    evict=False,
+    lookup=True,
+    holders=True,
+    state=True,
+    reset="idle",
+    eviction_order="undeclared",
+    index="flat",
+    unsupported={
+        "namespaces": "the hash of a block has its tokens and its parent only",
+        "adapters": "the hash of a block has its tokens and its parent only",
+        "salts": "the hash of a block has its tokens and its parent only",
+        "spans": "generate_batch takes token ids, no media",
+        "max_kernel_ratio": "one page size for allocation and attention",
+        "groups": "windows share no prefix; recurrent, chunked and latent layers are refused",
+        "no_read": "sharing is one setting for all requests",
+        "no_store": "sharing is one setting for all requests",
+        "pins": "no verb holds a cached prefix without a request",
+        "evict": "evict_cached_blocks evicts everything that nobody holds",
+        "batch": "rows of the table are written into the step's own tensors",
+        "statistics": "hits are not counted",
+        "events": "no events",
+        "drafts": "no speculative decoding",
+        "experts": "experts are not returned",
+        "in_flight_steps": "the processor fences, not the cache",
+        "validates": "token ids have no identity to check",
+        "eviction_order": "all or nothing",
+        "index": "one flat hash map: an entry may outlive the block before it",
+    },
+)
+
+
+class _Step(NamedTuple):
+    state: Any
+    complete: dict[str, int]
+    """By allocator: blocks that the step fills."""
+
+
+class TransformersTarget:
+    """One `PagedAttentionCache` of one layer of full attention."""
+
+    profile = PROFILE
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._cache = new_cache(config)
+        (self._allocator,) = self._cache.cache_allocators.values()
+        self._pool, self._ledger = self._cache.pool, self._allocator.ledger
+        self._total = config.num_blocks - 1
+        self._size, self._sharing = config.block_size, config.prefix_caching
+        self._running: dict[str, Any] = {}
+        self._steps: dict[int, _Step] = {}
+        self._last_step = 0
+        self._dropped: list[int] = []
+        """Blocks that lost their hash since the last inspection."""
+
+    # --- requests ---
+
+    def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
+        """As for a waiting request."""
+        if not request.tokens or request.id in self._running:
+            return Refused("invalid", detail="no tokens" if not request.tokens else "is running")
+        tokens = list(request.tokens)
+        matched = self._allocator.match_prefix_blocks(tokens) if self._sharing else []
+        hit = len(matched) * self._size
+        count = min(len(tokens) - hit, len(tokens) if compute is None else compute)
+        if count < 1:
+            return Refused("invalid", detail="no token is to be computed")
+        needed = -(-(hit + count) // self._size) - len(matched)
+        if refused := self._make_room(needed, keep=matched):
+            return refused
+        state = new_state(request.id, tokens)
+        if self._cache.search_prefix_match(request.id, tokens) != hit:
+            raise RuntimeError(f"the match of request {request.id} is not {hit} tokens any more")
+        state.position_offset = hit
+        self._running[request.id] = state
+        return self._scheduled(state, count, hit)
+
+    def _make_room(self, needed: int, keep: list[int]) -> Refused | None:
+        """Evict what nobody holds if that helps; what is hit stays."""
+        self._pool.try_to_free_sectors()
+        free = self._pool.num_free_sectors
+        idle = len(self._ledger.cached_blocks.keys() - set(keep))
+        if needed > free + idle:
+            detail = f"{needed} blocks needed, {free + idle} of {self._total} free"
+            reason = "never_fits" if needed + len(keep) > self._total else "no_space"
+            return Refused(reason, needed, free + idle, detail)
+        if needed > free:
+            kept = [block for block in keep if block in self._ledger.cached_blocks]
+            for block in kept:
+                self._ledger.acquire(block)
+            self._evict_all()
+            for block in kept:
+                self._ledger.release(block)
+        return None
+
+    def _evict_all(self) -> None:
+        self._dropped += self._ledger.cached_blocks
+        self._cache.evict_cached_blocks()
+        self._pool.try_to_free_sectors()
+
+    def _scheduled(self, state: Any, count: int, hit: int) -> Scheduled:
+        if not self._cache.can_store_request_tokens(state, count):
+            raise RuntimeError(f"request {state.request_id} does not fit although there is room")
+        start = state.current_len()
+        complete = self._cache.count_new_complete_blocks(state, count)
+        state.position_offset += count
+        self._last_step += 1
+        self._steps[self._last_step] = _Step(state, complete)
+        table = (self._table(state.request_id),)
+        return Scheduled(self._last_step, hit, start, start + count, table, table)
+
+    def _table(self, request_id: str) -> Table:
+        return tuple(block - TRASH for block in self._allocator.block_table.get(request_id, ()))
+
+    def extend(
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
+    ) -> Scheduled | Refused:
+        """As for an active request."""
+        if drafts:
+            raise UnsupportedVerb("extend with drafts", PROFILE.unsupported["drafts"])
+        state = self._running.get(request_id)
+        if state is None:
+            return Refused("invalid", detail=f"no running request {request_id!r}")
+        known = len(state.initial_tokens) + len(state.generated_tokens) + len(tokens)
+        left = known - state.current_len()
+        count = left if compute is None else min(left, compute)
+        if count < 1:
+            return Refused("invalid", detail="no token is left to compute")
+        held = len(self._allocator.block_table[request_id])
+        needed = -(-(state.current_len() + count) // self._size) - held
+        if refused := self._make_room(max(0, needed), keep=[]):
+            return refused
+        state.generated_tokens.extend(tokens)
+        return self._scheduled(state, count, 0)
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
+        """As after a forward: full blocks are indexed, equal ones are given up for those known."""
+        if accepted is not None or experts:
+            raise UnsupportedVerb("complete with drafts", PROFILE.unsupported["drafts"])
+        done = self._steps.pop(step)
+        name = done.state.request_id
+        if self._running.get(name) is not done.state:
+            return Completed(step)
+        self._cache.mark_complete_blocks(done.state, done.complete)
+        table = (self._table(name),)
+        return Completed(step, table, table)
+
+    def finish(self, request_id: str) -> Released:
+        """As `Scheduler.finish_request`."""
+        if self._running.pop(request_id, None) is None:
+            return Released()
+        table = self._table(request_id)
+        self._cache.free_blocks(request_id)
+        return Released((table,))
+
+    cancel = finish
+    """As `clear_cancelled_requests`."""
+
+    def preempt(self, request_id: str) -> Released:
+        """As a soft reset: what only this request holds is not kept."""
+        if self._running.pop(request_id, None) is None:
+            return Released()
+        table, hashed = self._table(request_id), set(self._ledger.block_to_hash)
+        self._cache.free_blocks(request_id, no_cache=True)
+        self._dropped += sorted(hashed - self._ledger.block_to_hash.keys())
+        return Released((table,))
+
+    pin = off("pin", PROFILE.unsupported["pins"])
+    unpin = off("unpin", PROFILE.unsupported["pins"])
+    batch = off("batch", PROFILE.unsupported["batch"])
+    experts = off("experts", PROFILE.unsupported["experts"])
+    evict = off("evict", PROFILE.unsupported["evict"])
+
+    # --- the whole cache ---
+
+    def reset(self) -> Released | Refused:
+        """As between two runs of `generate_batch`: nothing may be running."""
+        if self._running:
+            return Refused("busy", detail=f"{len(self._running)} requests hold blocks")
+        self._evict_all()
+        self._dropped.clear()
+        return Released()
+
+    def lookup(self, request: Request) -> int:
+        """Hit length of a request that is not admitted."""
+        if not self._sharing:
+            return 0
+        return len(self._allocator.match_prefix_blocks(list(request.tokens))) * self._size
+
+    def inspect(self) -> Inspection:
+        """Holders by walking all tables."""
+        tables = self._allocator.block_table.values()
+        held = dict(Counter(block - TRASH for table in tables for block in table))
+        cached = len(self._ledger.cached_blocks)
+        free = self._total - len(held) - cached
+        usage, digest = Usage(self._total, free, len(held), cached), self._digest()
+        dropped, self._dropped = (tuple(block - TRASH for block in self._dropped),), []
+        return Inspection(usage, digest, held, dropped=dropped)
+
+    def _digest(self) -> str:
+        """Everything that decides, but which sectors are free, in which order."""
+        ledger = self._ledger
+        state = (
+            sorted(ledger.hash_to_block.items()),
+            sorted(ledger.shared_ref_counts.items()),
+            sorted(ledger.cached_blocks),
+            sorted((name, list(table)) for name, table in self._allocator.block_table.items()),
+            self._pool.num_free_sectors + self._pool.count_free_blocks(self._allocator.index),
+            sorted(self._steps),
+        )
+        return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+
+    def close(self) -> None:
+        """Nothing is held outside the process's memory."""
+
+
+def make_target(config: TargetConfig) -> TransformersTarget:
+    """A fresh cache. Raises RuntimeError for another release of transformers than this is for."""
+    check_drift()
+    if config.kernel_size != config.block_size:
+        why = PROFILE.unsupported["max_kernel_ratio"]
+        raise ValueError(f"kernel_block_size {config.kernel_size}: {why}")
+    return TransformersTarget(config)

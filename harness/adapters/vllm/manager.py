@@ -1,0 +1,126 @@
+"""One `KVCacheManager` of vLLM, called alike in every release.
+
+Imported in the engine's environment only; the engine itself is imported when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kvproof.harness.adapters.vllm.api import engine, has, new_manager, release
+from kvproof.harness.contract.target import HitStatistics, Table, TargetConfig
+
+
+class Match(NamedTuple):
+    """What a request would hit."""
+
+    blocks: Any
+    hit: int
+    junction: int = 0
+    """Where other requests evidently share more than the hit; 0 where it is not told."""
+
+
+class Manager:
+    """The calls that the scheduler makes, and what it reads; blocks are ids, null is 0."""
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._manager = new_manager(config)
+        self.pool = self._manager.block_pool
+        self._statistics = HitStatistics(0, 0)
+
+    def begin_step(self) -> None:
+        """Say that a new step is scheduled, where recurrent states depend on it."""
+        if has("KVCacheManager.new_step_starts"):
+            self._manager.new_step_starts()
+
+    def match(self, request: Any) -> Match:
+        """Look for the hit of an admission; until 0.23 that counts in the statistics."""
+        return Match(*self._manager.get_computed_blocks(request))
+
+    def peek(self, request: Any) -> int:
+        """Look for the hit alone."""
+        if has("KVCacheManager.record_prefix_cache_stats"):
+            return self.match(request).hit
+        if not self._manager.enable_caching or not _may_read(request):
+            return 0
+        find = self._manager.coordinator.find_longest_cache_hit
+        return int(find(request.block_hashes, request.num_tokens - 1)[1])
+
+    def admit(self, request: Any, count: int, found: Match) -> bool:
+        """Allocate the first step of a request; tell whether there was room."""
+        whole = {"full_sequence_must_fit": True} if release().whole_request else {}
+        blocks, hit, _ = found
+        return self._manager.allocate_slots(request, count, hit, blocks, **whole) is not None
+
+    def extend(self, request: Any, count: int) -> bool:
+        """Allocate a later step; tell whether there was room."""
+        return self._manager.allocate_slots(request, count) is not None
+
+    def copies(self) -> tuple[list[Any], list[Any]]:
+        """Take the copies that the step begins with, and the blocks held until they are done."""
+        if not has("KVCacheManager.take_kv_cache_block_copies"):
+            return [], []
+        copies, endpoints = self._manager.take_kv_cache_block_copies()
+        return copies, endpoints
+
+    def return_skipped(self, request: Any) -> None:
+        """Give back what nothing sees any more, as the request's next step would begin."""
+        owner = self._manager
+        if not has("KVCacheManager.remove_skipped_blocks"):
+            owner = self._manager.coordinator
+        owner.remove_skipped_blocks(request.request_id, request.num_computed_tokens)
+
+    def tables(self, request: Any) -> tuple[Table, ...]:
+        """Return the blocks of each group."""
+        return tuple(map(tuple, self._manager.get_block_ids(request.request_id)))
+
+    def free(self, request: Any) -> None:
+        """Give back everything that a request holds."""
+        self._manager.free(request)
+
+    def evict(self, ids: Iterable[int]) -> None:
+        """Take the identity of blocks."""
+        self._manager.evict_blocks(set(ids))
+
+    def reset(self) -> bool:
+        """Forget everything cached; tell whether that was possible."""
+        return bool(self._manager.reset_prefix_cache())
+
+    def count(self, request: Any, hit: int) -> None:
+        """Record an admission, where matching did not."""
+        if has("KVCacheManager.record_prefix_cache_stats"):
+            self._manager.record_prefix_cache_stats(request, hit)
+
+    def statistics(self) -> HitStatistics:
+        """Return the totals of what the engine counts by step."""
+        new, old = self._manager.make_prefix_cache_stats(), self._statistics
+        self._statistics = HitStatistics(
+            old.queries + new.queries,
+            old.hits + new.hits,
+            old.resumed_queries + getattr(new, "preempted_queries", 0),  # 0.11.0 counts all alike
+            old.resumed_hits + getattr(new, "preempted_hits", 0),
+        )
+        return self._statistics
+
+    def idle(self) -> list[Any]:
+        """Return the free queue, next to go first."""
+        return list(self.pool.free_block_queue.get_all_free_blocks())
+
+    def index(self) -> list[tuple[Any, list[int]]]:
+        """Return the cached hashes with the blocks under each, as a lookup prefers them."""
+        found = self.pool.cached_block_hash_to_block._cache
+        return sorted((key, _block_ids(blocks)) for key, blocks in found.items())
+
+
+def group_of(block_hash: Any) -> int:
+    """Return the group that a block with this hash belongs to."""
+    return int(engine().get_group_id(block_hash))
+
+
+def _may_read(request: Any) -> bool:
+    return not getattr(request, "skip_reading_prefix_cache", False)  # not there in 0.11.0
+
+
+def _block_ids(found: Any) -> list[int]:
+    return list(found) if isinstance(found, dict) else [found.block_id]

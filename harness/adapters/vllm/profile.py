@@ -1,0 +1,83 @@
+"""What the adapter claims of vLLM, by release.
+
+Imported in the engine's environment only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from kvproof.harness.adapters.vllm.api import has, release, version
+from kvproof.harness.contract.target import Profile
+
+NO_KERNEL_BLOCKS = "kernel blocks are made in the worker's BlockTable, a Triton kernel"
+
+UNSUPPORTED = {
+    "max_kernel_ratio": NO_KERNEL_BLOCKS,
+    "batch": "padded tables are made in the worker's BlockTable, a Triton kernel",
+    "no_store": "requests can skip reading (skip_reading_prefix_cache), never storing",
+    "experts": "rows are kept by the aux-output connector, not by the cache manager",
+    "drafts": "rejected drafts are rolled back by the scheduler, not by the cache manager",
+    "pins": "no verb holds a cached prefix without a request",
+    "events": "extra keys are published untagged, so identity cannot be rebuilt from events",
+    "in_flight_steps": "the scheduler fences frees, the cache manager does not",
+    "validates": "placeholder ranges come checked from the input processor",
+    "duplicates": "blocks computed at the same time are kept twice under one hash",
+    "index": "one flat hash map: an entry may outlive the block before it",
+    "span_clamp": "hits and steps may end inside a span: its encoder's output is kept apart",
+    "encode": "encoder inputs are scheduled and cached apart from the cache manager",
+    "partial_blocks": "only beside recurrent groups with larger blocks does a hit end inside one",
+    "state_copies": "a state is kept where it was computed, and the next step goes on elsewhere",
+    "decode_intervals": "a state is kept at every block border, also while decoding",
+}
+"""Capability -> why it is off, in every release."""
+
+_SPANS = ("start", "content")
+
+
+@cache
+def profile() -> Profile:
+    """Return the profile of the installed release."""
+    known = release()
+    states = "state" in known.kinds
+    newest = Profile(
+        engine="vllm",
+        version=version(),
+        block_sizes=(1, 2, 4, 16, 32, 64, 128, 256),
+        spans=True,
+        span_identity=_SPANS,
+        no_read=known.no_read,
+        evict=has("KVCacheManager.evict_blocks"),
+        lookup=True,
+        holders=True,
+        state=True,
+        statistics=True,
+        sharing="when_scheduled",
+        groups=known.kinds,
+        layouts=known.layouts,
+        least_window=2,
+        state_pools=("shared",) if states else (),
+        most_state_blocks=1,
+        checkpoints="running",
+        decode_intervals=False,
+        draft_groups=known.draft_groups,
+        draft_kinds=("full", "window"),
+        draft_reach="cached",
+        duplicates="kept",
+        reset="idle",
+        index="flat",
+        evict_keeps_place=True,
+        unsupported=UNSUPPORTED,
+    )
+    missing = {
+        **({} if newest.evict else _NO_EVICT),
+        **({} if known.draft_groups else _NO_DRAFTS),
+        **({} if known.no_read else _NO_READ),
+    }
+    return replace(newest, unsupported={**UNSUPPORTED, **missing})
+
+
+_NO_DRAFTS = {"draft_groups": "groups are not marked: with a draft model all give up a block"}
+_NO_EVICT = {"evict": "no call takes the identity of given blocks"}
+_NO_READ = {"no_read": "a request reads whatever is cached"}

@@ -1,0 +1,307 @@
+"""vLLM: `KVCacheManager` with groups of one block size, driven as its scheduler does.
+
+A step follows `Scheduler.schedule`: `new_step_starts`, `get_computed_blocks`, `allocate_slots`,
+statistics at admission, then `num_computed_tokens` advances; blocks are registered when scheduled.
+As by default (`scheduler_reserve_full_isl`), admission needs room for the whole request, also if
+only a chunk is computed; releases before 0.23 ask for the chunk alone. The manager has no check at
+arrival, since vLLM sizes the pool for the longest request at start-up: a request that can never
+fit is refused with `no_space`.
+
+What lies behind a window is asked for when a step is done (`remove_skipped_blocks`); the engine
+gives it back when the request is scheduled next. Steps of recurrent models end where the engine's
+own `Scheduler._mamba_block_aligned_split` ends them (`mamba_cache_mode="align"`); the state after
+a step is where the worker puts it, in the block of its last token.
+
+Imported in the engine's environment; the engine itself is imported when a target is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+from kvproof.harness.adapters.refusals import off
+from kvproof.harness.adapters.vllm.api import check_drift, engine, hasher, release, request_needs
+from kvproof.harness.adapters.vllm.cycle import make_cycle
+from kvproof.harness.adapters.vllm.manager import Manager, group_of
+from kvproof.harness.adapters.vllm.profile import NO_KERNEL_BLOCKS, UNSUPPORTED, profile
+from kvproof.harness.adapters.vllm.states import States
+from kvproof.harness.contract.target import (
+    Completed,
+    Evicted,
+    Inspection,
+    Namespace,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Table,
+    Target,
+    TargetConfig,
+    Usage,
+)
+from kvproof.harness.errors import UnsupportedVerb
+
+__all__ = ["VllmTarget", "make_cycle", "make_target"]
+
+
+class _Step(NamedTuple):
+    request: Any
+    tokens: int
+    endpoints: list[Any]
+    """Blocks held until the copies of the step are done."""
+
+
+class VllmTarget:
+    """One `KVCacheManager` and the requests that its scheduler would hold."""
+
+    def __init__(self, config: TargetConfig) -> None:
+        self.profile = profile()
+        self._config = config
+        self._hasher = hasher(config.block_size, "sha256")
+        self._manager = Manager(config)
+        self._states = States(config)
+        self._running: dict[str, Any] = {}
+        self._steps: dict[int, _Step] = {}
+        self._last_step = 0
+        self._adapters: dict[tuple[str, str | None], int] = {}
+        self._hashes: list[Any] = [None] * config.num_blocks
+        """Of each block, when it was last inspected."""
+
+    def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
+        """As the waiting loop of the scheduler."""
+        if problem := self._problem(request):
+            return Refused("invalid", detail=problem)
+        native, manager = self._native(request), self._manager
+        manager.begin_step()
+        found = manager.match(native)
+        native.shared_prefix_boundary = found.junction
+        left = native.num_tokens - found.hit
+        count = self._states.clipped(native, found.hit, left, compute)
+        if count < 1:
+            return Refused("invalid", detail="no token is to be computed")
+        if not manager.admit(native, count, found):
+            return self._no_space(native, native.num_tokens, found.blocks.blocks)
+        manager.count(native, found.hit)
+        native.num_computed_tokens = found.hit
+        native.status = engine().RequestStatus.RUNNING
+        self._running[request.id] = native
+        return self._scheduled(native, found.hit, count)
+
+    def _problem(self, request: Request) -> str:
+        """What vLLM's API and input processor refuse before the manager sees a request."""
+        if not request.tokens:
+            return "the prompt is empty"
+        if request.id in self._running:
+            return f"request {request.id!r} is running already"
+        if request.namespace.salt == "":
+            return "cache_salt must not be empty"
+        if request.namespace.adapter is None and request.namespace.adapter_version is not None:
+            return "an adapter version without an adapter"
+        return ""
+
+    def _native(self, request: Request) -> Any:
+        names = engine()
+        native = names.Request(
+            request.id,
+            list(request.tokens),
+            _sampling(not request.read),
+            None,
+            mm_features=_features(request),
+            lora_request=self._adapter(request.namespace),
+            cache_salt=request.namespace.salt,
+            block_hasher=self._hasher,
+            **request_needs(),
+        )
+        if request.resumed:
+            native.status = names.RequestStatus.PREEMPTED
+            native.num_preemptions = 1
+        return native
+
+    def _adapter(self, namespace: Namespace) -> Any:
+        """Versions of one adapter differ by their path."""
+        name, version = namespace.adapter, namespace.adapter_version
+        if name is None:
+            return None
+        number = self._adapters.setdefault((name, version), len(self._adapters) + 1)
+        return engine().LoRARequest(name, number, f"adapters/{version!r}")
+
+    def _no_space(self, native: Any, stop: int, hits: Iterable[Iterable[Any]] = ()) -> Refused:
+        """Numbers of a refusal; what windows and states give back on the way is not counted."""
+        held = {block for table in self._manager.tables(native) for block in table if block}
+        found = [block for group in hits for block in group if not block.is_null]
+        whole = sum(-(-stop // group.block_size) for group in self._config.layout)
+        needed = whole - len(held) - len(found) + sum(block.ref_cnt == 0 for block in found)
+        pool = self._manager.pool
+        available = pool.get_num_free_blocks()
+        detail = f"{needed} blocks needed, {available} of {pool.num_gpu_blocks - 1} free"
+        return Refused("no_space", needed, available, detail)
+
+    def _scheduled(self, native: Any, hit: int, count: int) -> Scheduled:
+        start = native.num_computed_tokens
+        copies, endpoints = self._manager.copies()
+        native.num_computed_tokens += count
+        self._in_flight(native, count)
+        self._last_step += 1
+        self._steps[self._last_step] = _Step(native, count, endpoints)
+        tables, stop = self._manager.tables(native), start + count
+        moved = tuple((0, copy.src_block_id, copy.dst_block_id) for copy in copies)
+        states = self._states.uses(tables, start, stop)
+        return Scheduled(self._last_step, hit, start, stop, tables, tables, moved, states)
+
+    def _in_flight(self, native: Any, count: int) -> None:
+        """Tokens of steps in flight, where the engine counts them."""
+        if hasattr(native, "num_in_flight_tokens"):
+            native.num_in_flight_tokens += count
+
+    def extend(
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
+    ) -> Scheduled | Refused:
+        """As the running loop; a refusal takes the new tokens back."""
+        if drafts:
+            raise UnsupportedVerb("extend with drafts", UNSUPPORTED["drafts"])
+        native = self._running.get(request_id)
+        if native is None:
+            return Refused("invalid", detail=f"no running request {request_id!r}")
+        known, start = native.num_tokens, native.num_computed_tokens
+        native.append_output_token_ids(list(tokens))
+        count = self._states.clipped(native, 0, native.num_tokens - start, compute)
+        self._manager.begin_step()
+        if count > 0 and self._manager.extend(native, count):
+            return self._scheduled(native, 0, count)
+        self._truncate(native, known)
+        if count <= 0:
+            return Refused("invalid", detail="no token is left to compute")
+        return self._no_space(native, start + count)
+
+    def _truncate(self, native: Any, length: int) -> None:
+        """Forget tokens after `length`, as the scheduler does when a session is edited."""
+        surplus = native.num_tokens - length
+        if surplus:
+            del native._output_token_ids[-surplus:]
+            del native._all_token_ids[-surplus:]
+            del native.block_hashes[length // self._config.block_size :]
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
+        """As `update_from_output`, with the endpoints of copies released."""
+        if accepted is not None or experts:
+            raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
+        native, count, endpoints = self._steps.pop(step)
+        self._in_flight(native, -count)
+        self._manager.pool.free_blocks(endpoints)
+        if self._running.get(native.request_id) is not native:
+            return Completed(step)
+        self._manager.return_skipped(native)
+        tables = self._manager.tables(native)
+        return Completed(step, tables, tables)
+
+    def finish(self, request_id: str) -> Released:
+        """Free the blocks, last one first."""
+        native = self._running.pop(request_id, None)
+        if native is None:
+            return Released()
+        tables = self._manager.tables(native)
+        self._manager.free(native)
+        return Released(tables)
+
+    cancel = finish
+    """vLLM frees an aborted request in the same way."""
+
+    preempt = finish
+    """vLLM frees the blocks and starts again from zero computed tokens."""
+
+    pin = off("pin", UNSUPPORTED["pins"])
+    unpin = off("unpin", UNSUPPORTED["pins"])
+    batch = off("batch", UNSUPPORTED["batch"])
+    experts = off("experts", UNSUPPORTED["experts"])
+
+    def evict(self, count: int) -> Evicted:
+        """Cached-only blocks in the order of the free queue."""
+        victims = [block for block in self._manager.idle() if block.block_hash is not None][:count]
+        taken: list[list[int]] = [[] for _ in self._config.layout]
+        for block in victims:
+            taken[group_of(block.block_hash)].append(block.block_id)
+        self._manager.evict(block.block_id for block in victims)
+        return Evicted(tuple(map(tuple, taken)))
+
+    def reset(self) -> Released | Refused:
+        """Refused while any request holds blocks; cumulative counters go on as in vLLM."""
+        if not self._manager.reset():
+            return Refused("busy", detail=f"{len(self._running)} requests hold blocks")
+        self._hashes = [None] * len(self._hashes)
+        return Released()
+
+    def lookup(self, request: Request) -> int:
+        """Hit length of a request that is not admitted."""
+        return self._manager.peek(self._native(request)) if request.tokens else 0
+
+    def inspect(self) -> Inspection:
+        """Counts by walking the free queue, not by the pool's own counter."""
+        blocks, queue = self._manager.pool.blocks, self._manager.idle()
+        total = len(blocks) - 1
+        cached = sum(block.block_hash is not None for block in queue)
+        held = {b.block_id: b.ref_cnt for b in blocks if b.ref_cnt > 0 and not b.is_null}
+        statistics = self._manager.statistics()
+        state = self._digest([block.block_id for block in queue], held, statistics)
+        usage = Usage(total, len(queue) - cached, total - len(queue), cached)
+        return Inspection(usage, state, held, statistics, dropped=self._dropped(blocks))
+
+    def _dropped(self, blocks: list[Any]) -> tuple[Table, ...]:
+        """Blocks whose hash is gone or another one since the last inspection."""
+        lost: list[list[int]] = [[] for _ in self._config.layout]
+        for block, before in zip(blocks, self._hashes, strict=True):
+            if before is not None and block.block_hash != before:
+                lost[group_of(before)].append(block.block_id)
+        self._hashes = [block.block_hash for block in blocks]
+        return tuple(map(tuple, lost))
+
+    def _digest(self, queue: list[int], held: dict[int, int], statistics: object) -> str:
+        state = (
+            queue,
+            held,
+            self._manager.index(),
+            [(block.block_id, block.block_hash) for block in self._manager.pool.blocks],
+            sorted((name, self._manager.tables(one)) for name, one in self._running.items()),
+            sorted(self._steps),
+            statistics,
+        )
+        return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+
+    def close(self) -> None:
+        """Nothing is held outside the process's memory."""
+
+
+@cache
+def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, never seen by callers
+    skip = {"skip_reading_prefix_cache": skip_reading} if release().no_read else {}
+    return engine().SamplingParams(max_tokens=1 << 20, **skip)
+
+
+def _features(request: Request) -> list[Any] | None:
+    """Media in the order in which vLLM's input processor sorts them."""
+    names = engine()
+    return [
+        names.MultiModalFeatureSpec(
+            data=None,
+            modality=span.kind,
+            identifier=span.content,
+            mm_position=names.PlaceholderRange(span.start, span.length),
+        )
+        for span in sorted(request.spans, key=lambda span: span.start)
+    ]
+
+
+def make_target(config: TargetConfig) -> Target:
+    """A fresh manager. Raises RuntimeError with the differences if the engine has drifted."""
+    check_drift()
+    if config.kernel_size != config.block_size:
+        raise ValueError(f"kernel_block_size {config.kernel_size}: {NO_KERNEL_BLOCKS}")
+    return VllmTarget(config)

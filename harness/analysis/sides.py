@@ -1,0 +1,81 @@
+"""The runs that stand on one side of a comparison, and baselines that are kept for later."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.run_directory import Run, read_run
+
+FILES = ("run.json", "events.jsonl")
+"""What a baseline keeps of a run; reports can be rendered from it again."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def read_side(given: Path, baselines: Path) -> list[Run]:
+    """Runs of a side: a run's directory, a folder of several, or the name of a baseline.
+
+    Raises UsageError if it is none of them.
+    """
+    place = given
+    if not given.exists() and (baselines / given).is_dir():
+        place = baselines / given
+    return [read_run(directory) for directory in run_directories(place)]
+
+
+def run_directories(place: Path) -> list[Path]:
+    """The run directory given, or those below a folder, by name. Raises UsageError for none."""
+    if (place / "run.json").is_file():
+        return [place]
+    found = sorted(
+        path.parent for path in place.glob("*/run.json") if not path.parent.is_symlink()
+    ) if place.is_dir() else []  # fmt: skip
+    if not found:
+        raise UsageError(
+            f"{str(place)!r} is neither a run's directory, nor a folder of such, nor a baseline",
+            "give the directory that a run printed, or first: kvproof baseline save RUN --name N",
+        )
+    return found
+
+
+def save_baseline(
+    runs: Sequence[Path], name: str, baselines: Path, *, replace: bool
+) -> tuple[Path, int]:
+    """Keep runs as the baseline `name`; where it lies, and how many runs it has.
+
+    A run that is given twice, such as by the link runs/latest, counts once.
+    Raises UsageError for a name that is no folder's, or that exists, unless `replace`.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--name {name!r} is no name", "letters, digits, dots and dashes")
+    kept = baselines / name
+    if kept.exists() and not replace:
+        raise UsageError(f"baseline {name!r} exists in {str(baselines)!r}", "add --replace")
+    named = [directory for place in runs for directory in run_directories(place)]
+    directories = list(dict.fromkeys(directory.resolve() for directory in named))
+    for directory in directories:
+        read_run(directory)  # refuses what is no run, before anything is written
+    fresh = baselines / f".{name}.new"
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        for number, directory in enumerate(directories):
+            _copy(directory, fresh / f"{number:03d}-{directory.name}")
+        shutil.rmtree(kept, ignore_errors=True)
+        fresh.replace(kept)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write baseline {str(kept)!r}: {error.strerror}",
+            "set compare.baselines in kvproof.toml to a writable place",
+        ) from error
+    return kept, len(directories)
+
+
+def _copy(directory: Path, to: Path) -> None:
+    to.mkdir(parents=True)
+    for name in FILES:
+        if (directory / name).exists():
+            shutil.copyfile(directory / name, to / name)

@@ -1,0 +1,272 @@
+"""What a benchmark compares: options, pools for a workload, statistics, rows of the optimum.
+
+Pure functions; `bench` runs the jobs between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from kvproof.harness.bench.belady import Depths, References, belady, engine_blocks, hash_blocks
+from kvproof.harness.bench.groups import groups_of, widths
+from kvproof.harness.bench.lookup_job import LOOKUPS, MATCH_TOKENS
+from kvproof.harness.bench.workloads import Workload
+from kvproof.harness.records.events import BenchSample, BenchSummary, Optimum
+
+DEFAULT_CASES = ("no_eviction", "eviction", "lists")
+"""`lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
+CASES = (*DEFAULT_CASES, "match")
+"""`match` is the lookup alone of one long cached prompt, whatever the workload."""
+EVICTION_PROMPTS = 64
+"""Prompts of mean length that the pool of the case `eviction` holds."""
+TRACE_CAPACITIES = (1_000, 10_000, 50_000, 100_000)
+"""Cache sizes, in blocks, at which statistics of traces are published."""
+
+_CURVE = (256, 64, 16, 4)
+"""The optimum's curve has a point at each 1/n of the distinct blocks."""
+_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """How much to measure; the defaults take a few minutes."""
+
+    block_sizes: tuple[int, ...] = (16, 64)
+    groups: str = ""
+    """Groups of layers, for example `full,window:1024,state`; empty: one of full attention."""
+    cases: tuple[str, ...] = DEFAULT_CASES
+    repetitions: int = 5
+    peer: str = ""
+    """Target that ratios are against; empty: the first that is not the reference."""
+    max_blocks: int = 1 << 21
+    """Largest pool; `no_eviction` takes as many leading requests as fit."""
+    memory_tokens: int = 1 << 23
+    """Leading tokens of the workload for memory, which is traced and so several times slower."""
+    checked_tokens: int = 1 << 20
+    """Leading tokens of the workload that run under the shadow memory; 0: none."""
+    growth_sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    """Cached blocks beside which a cycle is timed; empty: not measured."""
+
+
+SMALL_WORKLOAD = "shared-heads:requests=400"
+SMALL = BenchOptions(
+    repetitions=3,
+    memory_tokens=1 << 20,
+    checked_tokens=1 << 18,
+    growth_sizes=(1_000, 10_000, 100_000),
+)
+"""With SMALL_WORKLOAD for CI: less than a minute with one engine beside the reference."""
+
+
+class Case(NamedTuple):
+    """A pool, and how many leading requests of the workload run in it."""
+
+    name: str
+    block_size: int
+    num_blocks: int
+    """With the null block."""
+    requests: int
+    tokens: int
+    note: str = ""
+
+
+class Ratio(NamedTuple):
+    """Median of paired ratios with its 95 % bootstrap interval."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def plan(
+    workload: Workload,
+    block_size: int,
+    *,
+    cases: Sequence[str],
+    max_blocks: int,
+    groups: str = "",
+) -> list[Case]:
+    """The cases that make sense for a workload; `lists` is planned like `no_eviction`."""
+    wide = widths(groups_of(groups, block_size))
+    distinct = engine_blocks(workload, block_size).distinct().tolist()
+    kept = [wide.blocks(units, number) for number, units in enumerate(distinct, 1)]
+    planned = []
+    if roomy := _no_eviction(
+        workload, kept, block_size, wide.blocks(_longest(workload, block_size), 1), max_blocks
+    ):
+        planned = [roomy._replace(name=name) for name in cases if name in _ROOMY]
+    pool = eviction_pool(workload, block_size, groups)
+    if "eviction" in cases and kept[-1] >= pool:
+        planned.append(Case("eviction", block_size, pool, workload.requests, workload.tokens))
+    if "match" in cases:
+        room = 2 * wide.blocks(-(-MATCH_TOKENS // block_size), 1) + 1
+        planned.append(Case("match", block_size, room, LOOKUPS, LOOKUPS * MATCH_TOKENS))
+    return planned
+
+
+_ROOMY = ("no_eviction", "lists")
+
+
+def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:
+    """Blocks for 64 mean prompts, and for the longest one in any case."""
+    wide = widths(groups_of(groups, block_size))
+    mean = workload.tokens / workload.requests
+    several = wide.blocks(int(EVICTION_PROMPTS * mean / block_size), EVICTION_PROMPTS)
+    return max(several, wide.blocks(_longest(workload, block_size), 1)) + 1
+
+
+def roomy_pool(workload: Workload, block_size: int, groups: str = "") -> int:
+    """The smallest pool in which no request of the workload can evict anything."""
+    wide = widths(groups_of(groups, block_size))
+    distinct = int(engine_blocks(workload, block_size).distinct()[-1])
+    spare = wide.blocks(_longest(workload, block_size), 1)
+    return wide.blocks(distinct, workload.requests) + spare + 1
+
+
+def _longest(workload: Workload, block_size: int) -> int:
+    return -(-int(workload.lengths.max()) // block_size)
+
+
+def _no_eviction(
+    workload: Workload, kept: list[int], block_size: int, running: int, max_blocks: int
+) -> Case | None:
+    """As many leading requests as `max_blocks` hold beside the blocks of a running request.
+
+    `kept` are the blocks that the cache holds after each request.
+    """
+    spare = running + 1
+    requests = sum(blocks + spare <= max_blocks for blocks in kept)
+    if not requests:
+        return None
+    note = ""
+    if requests < workload.requests:
+        note = (
+            f"first {requests:,} of {workload.requests:,} requests: more do not fit in "
+            f"{max_blocks:,} blocks without eviction, and some engines need gigabytes for more"
+        )
+    tokens = int(workload.lengths[:requests].sum())
+    return Case("no_eviction", block_size, kept[requests - 1] + spare, requests, tokens, note)
+
+
+def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
+    """By CPU time, one per sample."""
+    return [sample.tokens / sample.cpu_seconds for sample in samples]
+
+
+def paired_ratio(own: Sequence[float], peer: Sequence[float]) -> Ratio:
+    """Ratio of rates measured in turn; repetition i of one side goes with i of the other."""
+    ratios = np.divide(own, peer)
+    rng = np.random.Generator(np.random.PCG64(0))
+    drawn = rng.integers(len(ratios), size=(_RESAMPLES, len(ratios)))
+    low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])
+    return Ratio(float(np.median(ratios)), float(low), float(high))
+
+
+def summarize(
+    samples: Sequence[BenchSample],
+    peers: Sequence[BenchSample],
+    *,
+    note: str = "",
+    bytes_per_block: float | None = None,
+    index_bytes_per_block: float | None = None,
+) -> BenchSummary:
+    """Medians over the repetitions of one target and case; ratios if `peers` is not empty."""
+    first = samples[0]
+    rates = tokens_per_second(samples)
+    low, middle, high = np.percentile(rates, [10, 50, 90]).tolist()
+    ratio = paired_ratio(rates, tokens_per_second(peers)) if peers else None
+    return BenchSummary(
+        target=first.target,
+        workload=first.workload,
+        block_size=first.block_size,
+        num_blocks=first.num_blocks,
+        case=first.case,
+        groups=first.groups,
+        repetitions=len(samples),
+        tokens_per_second=middle,
+        low=low,
+        high=high,
+        p50_us=_median([s.p50_us for s in samples]),
+        p99_us=_median([s.p99_us for s in samples]),
+        hit_rate=first.hit_tokens / first.tokens,
+        harness_share=_median([s.harness_share for s in samples]),
+        bytes_per_block=bytes_per_block,
+        index_bytes_per_block=index_bytes_per_block,
+        peer=peers[0].target if peers else "",
+        ratio=ratio.middle if ratio else None,
+        ratio_low=ratio.low if ratio else None,
+        ratio_high=ratio.high if ratio else None,
+        note=note,
+    )
+
+
+def _median(values: list[float]) -> float:
+    return float(np.median(values))
+
+
+def hash_optimum(workload: Workload) -> Iterator[Optimum]:
+    """The published statistics of a trace, by its own blocks; nothing for other workloads."""
+    if workload.block is None:
+        return
+    references = hash_blocks(workload)
+    root_first = Depths(references, order="root_first")
+    for row in _rows(workload, workload.block, references, TRACE_CAPACITIES):
+        if row.capacity is None:
+            yield msgspec.structs.replace(row, rule="hash_blocks")
+        else:
+            other = root_first.lru(row.capacity).tokens
+            yield msgspec.structs.replace(row, rule="hash_blocks", lru_root_first_tokens=other)
+
+
+def engine_optimum(
+    workload: Workload, block_size: int, pools: Sequence[int], groups: str = ""
+) -> Iterator[Optimum]:
+    """What engines with such blocks could reach: infinite, at these pools, and a curve.
+
+    Of groups, only those of full attention count: a hit needs one block of each for every unit,
+    while of windows, chunks and states a cache need not keep most. Without full attention no
+    capacity bounds the hits.
+    """
+    full = widths(groups_of(groups, block_size)).full
+    references = engine_blocks(workload, block_size)
+    distinct = int(references.distinct()[-1])
+    sizes = {pool - 1 for pool in pools} | {full * distinct // n for n in _CURVE}
+    usable = [size for size in sorted(sizes) if full and size >= full]
+    yield from _rows(workload, block_size, references, usable, full)
+
+
+def _rows(
+    workload: Workload,
+    block_size: int,
+    references: References,
+    capacities: Sequence[int],
+    per_unit: int = 1,
+) -> Iterator[Optimum]:
+    """The infinite cache, then one row for each capacity; `per_unit` blocks fill one reference."""
+    depths = Depths(references)
+    infinite = depths.infinite()
+    everything = Optimum(
+        workload=workload.name,
+        block_size=block_size,
+        capacity=None,
+        references=references.blocks,
+        infinite=infinite.blocks,
+        infinite_tokens=infinite.tokens,
+    )
+    yield everything
+    for capacity in capacities:
+        units = capacity // per_unit
+        lru, best = depths.lru(units), belady(references, units)
+        yield msgspec.structs.replace(
+            everything,
+            capacity=capacity,
+            lru=lru.blocks,
+            lru_tokens=lru.tokens,
+            belady=best.blocks,
+            belady_tokens=best.tokens,
+        )

@@ -1,0 +1,84 @@
+"""Explanations of the reference, behind the contract of targets (V3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from kvproof.harness.adapters.reference.target import ReferenceTarget
+from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.records.events import Explained
+from kvproof.harness.reproduce import oplog
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.observe.explainer import Explainer
+from kvproof.reference.observe.explanation import Explanation
+
+
+class ExplainedTarget(NamedTuple):
+    """A reference, and what explains its hits."""
+
+    target: ReferenceTarget
+    explainer: Explainer
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return every explanation so far, as the fields of `Explained` about the request."""
+        return [_plain(each) for each in self.explainer.explanations]
+
+
+class Story(NamedTuple):
+    """What a record says of its requests."""
+
+    explained: list[Explained]
+    stopped: str = ""
+    """Why it ended early, for example the violation; empty if it came to its end."""
+
+
+def explained_target(config: TargetConfig) -> ExplainedTarget:
+    """Make a reference whose every hit is explained."""
+    made: list[Explainer] = []
+
+    def manager(native: CacheConfig) -> CacheManager:
+        made.append(Explainer(CacheManager(native)))
+        return cast("CacheManager", made[0])  # it answers like one
+
+    target = ReferenceTarget(config, manager)
+    return ExplainedTarget(target, made[0])
+
+
+def explain_log(path: Path) -> Story:
+    """Replay an op log of any target on the reference. Raises UsageError for what is none."""
+    log = oplog.load(path)
+    explained = explained_target(log.config)
+    stopped = ""
+    try:
+        session = Session(explained.target, log.config)
+        oplog.play(session, oplog.making_room(session, oplog.decode(log.operations)))
+    except Violation as violation:
+        stopped = str(violation)
+    where = log.config.block_size, log.config.num_blocks
+    told = [_event(path.name, *where, each) for each in explained.told()]
+    return Story(told, stopped)
+
+
+def _event(workload: str, block_size: int, num_blocks: int, told: dict[str, Any]) -> Explained:
+    return Explained(
+        target="reference",
+        workload=workload,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        **told,
+    )
+
+
+def _plain(explanation: Explanation) -> dict[str, Any]:
+    return {
+        "request": explanation.request,
+        "prompt": explanation.prompt,
+        "hit": explanation.hit,
+        "optimum": explanation.optimum,
+        "lost": dict(explanation.lost),
+        "sentence": explanation.sentence(),
+    }

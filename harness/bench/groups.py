@@ -1,0 +1,68 @@
+"""The groups of a benchmark: `full,window:1024,window:1024,state`, and the blocks they fill.
+
+Every group has the block size of the run. Needs nothing but the standard library of Python 3.10,
+because it is also used inside the workers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvproof.harness.contract.target import Group
+from kvproof.harness.errors import UsageError
+
+EXAMPLE = "full,window:1024,window:1024,state"
+
+_NUMBERS = {"full": (0, 0), "window": (1, 1), "chunk": (1, 1), "state": (0, 1)}
+"""Kind -> fewest and most numbers behind it."""
+
+_STATES = 3
+"""Of one request: the running one, and checkpoints at the junction and at the last border."""
+
+
+def groups_of(spec: str, block_size: int) -> tuple[Group, ...]:
+    """Read `kind[:size of a window or chunk][:blocks of a state]`, ...; nothing for "".
+
+    Raises UsageError for what is no group.
+    """
+    if not spec:
+        return ()
+    return tuple(_group(item.strip(), spec, block_size) for item in spec.split(","))
+
+
+def _group(item: str, spec: str, block_size: int) -> Group:
+    kind, *numbers = item.split(":")
+    fewest, most = _NUMBERS.get(kind, (1, 0))
+    whole = all(number.isdecimal() and int(number) > 0 for number in numbers)
+    if not (whole and fewest <= len(numbers) <= most):
+        raise UsageError(
+            f"groups {spec!r}: {item!r} is no group",
+            "full, window:TOKENS, chunk:TOKENS, state or state:BLOCKS, with commas between them; "
+            f"for example {EXAMPLE}",
+        )
+    number = int(numbers[0]) if numbers else 1
+    if kind == "state":
+        return Group(kind, block_size, state_blocks=number)
+    return Group(kind, block_size, size=number if numbers else 0)
+
+
+class Widths(NamedTuple):
+    """Blocks of one unit (`block_size` tokens) of a request, and of one state."""
+
+    full: int
+    attention: int
+    """With windows and chunks: dense retention keeps each of their blocks too."""
+    state: int
+
+    def blocks(self, units: int, requests: int) -> int:
+        """Blocks that `units` and all states of `requests` fill."""
+        return units * self.attention + requests * _STATES * self.state
+
+
+def widths(groups: tuple[Group, ...]) -> Widths:
+    """Add up the blocks of the groups; no groups are one of full attention."""
+    if not groups:
+        return Widths(1, 1, 0)
+    kinds = [group.kind for group in groups]
+    state = sum(group.state_blocks for group in groups if group.kind == "state")
+    return Widths(kinds.count("full"), len(kinds) - kinds.count("state"), state)

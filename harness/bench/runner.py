@@ -1,0 +1,409 @@
+"""Benchmarks cache managers side by side: speed, memory, hit rate, growth, and a checked pass.
+
+Every number comes from a job inside the target's worker (`bench_job`), so all sides are measured
+alike. Repetitions are interleaved (A B A B ...), so that what disturbs the machine for a while
+disturbs all sides; ratios are paired by repetition. Raw samples are events, summaries too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvproof.harness.bench.cases import (
+    CASES,
+    BenchOptions,
+    Case,
+    engine_optimum,
+    eviction_pool,
+    hash_optimum,
+    plan,
+    roomy_pool,
+    summarize,
+)
+from kvproof.harness.bench.groups import groups_of
+from kvproof.harness.bench.lookup_job import MATCHED
+from kvproof.harness.bench.workloads import Workload, load_workload
+from kvproof.harness.contract.target import Profile
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import Isolation, WorkerHandle
+from kvproof.harness.records.events import (
+    AnyEvent,
+    BenchSample,
+    Checked,
+    Explained,
+    GrowthPoint,
+    Skipped,
+    TargetFailed,
+)
+
+REFERENCE = "reference"
+"""The engine that takes lists as well as buffers, and keeps the token ids themselves."""
+
+EXPLAINED = {
+    "kvproof.harness.adapters.reference.target:make_target": (
+        "kvproof.harness.bench.explain_job:explained_target"
+    )
+}
+"""Factory -> what makes the same target, each hit explained."""
+
+_OWN = "kvproof."
+_MATCH = "bench_match:run"
+_TOKEN_BYTES = 4
+_START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
+"""Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
+_VARIANTS = {"lists": "lists", "match": "buffer"}
+"""Case -> prompt type of the reference, where it is not its native one."""
+_TRACED = 20
+"""Memory and checked passes may take that many times as long per token."""
+_SAMPLE_FIELDS = (
+    "requests", "tokens", "hit_tokens", "cpu_seconds", "wall_seconds", "p50_us", "p99_us",
+    "harness_share", "cached_blocks",
+)  # fmt: skip  # one list of names
+_CHECKED_FIELDS = ("requests", "tokens", "slots_compared", "verdict", "message")
+
+
+class Runner(Protocol):
+    """The part of a handle that benchmarks use."""
+
+    @property
+    def name(self) -> str:
+        """The target's name in records."""
+
+    @property
+    def factory(self) -> str:
+        """`pkg.module:make_target`; the module offers `make_cycle` too."""
+
+    @property
+    def isolation(self) -> Isolation:
+        """Whether jobs run in this process."""
+
+    @property
+    def profile(self) -> Profile:
+        """Raises TargetDied if the target does not start."""
+
+    def run_job(self, job: str, arguments: dict[str, Any], *, timeout: float) -> dict[str, Any]:
+        """Run a job where the engine lives. Raises TargetDied."""
+
+
+def run_bench(
+    runners: Sequence[Runner],
+    workload_spec: str,
+    *,
+    options: BenchOptions,
+    write: Callable[[AnyEvent], None],
+    progress: Callable[[str], None],
+    earlier: Sequence[BenchSample] = (),
+) -> None:
+    """Measure all targets on a workload and write the events.
+
+    `earlier` are samples of the same bench, interrupted: they are not measured again.
+    A target that dies or answers nonsense is written as failed and left out from then on.
+    Raises UsageError for a workload, case or peer that does not exist.
+    """
+    _check(options, [runner.name for runner in runners])
+    progress(f"bench: loading {workload_spec}")
+    workload = load_workload(workload_spec)
+    for note in workload.notes:
+        progress(f"bench: {note}")
+    done = {_turn(sample): sample for sample in earlier}
+    bench = _Bench(workload, options, write, progress, done)
+    with _isolated(runners) as separate:
+        bench.start(separate)
+        for row in hash_optimum(workload):
+            write(row)
+        for block_size in options.block_sizes:
+            bench.measure(block_size)
+        for block_size in options.block_sizes:
+            bench.growth(block_size)
+
+
+@contextmanager
+def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
+    """Puts kvproof's own in-process targets into workers too: all sides are measured alike.
+
+    A user's factory stays here, because only this process knows its import path.
+    """
+    with ExitStack() as stack:
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvproof-bench-")))
+        separate: list[Runner] = []
+        for runner in runners:
+            if runner.isolation == "in_process" and runner.factory.startswith(_OWN):
+                worker = WorkerHandle(
+                    runner.name, Path(sys.executable), runner.factory, logs / f"{len(separate)}.log"
+                )
+                separate.append(stack.enter_context(worker))
+            else:
+                separate.append(runner)
+        yield separate
+
+
+def _check(options: BenchOptions, names: list[str]) -> None:
+    groups_of(options.groups, 1)
+    for case in options.cases:
+        _known("case", case, CASES)
+    if options.peer:
+        _known("peer", options.peer, names)
+    for what, value in [
+        ("repetitions", options.repetitions),
+        *(("block size", size) for size in options.block_sizes),
+    ]:
+        if value < 1:
+            raise UsageError(f"{what} {value} is not at least 1")
+
+
+def _known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown {what} {name!r}{meant}", f"choose one of {', '.join(known)}")
+
+
+@dataclass
+class _Bench:
+    """One benchmark in progress."""
+
+    workload: Workload
+    options: BenchOptions
+    write: Callable[[AnyEvent], None]
+    progress: Callable[[str], None]
+    done: dict[tuple[str, int, str, int], BenchSample]
+    """Samples measured before an interruption, by `_turn`."""
+    runners: list[Runner] = field(default_factory=list)
+    """Those that are alive and can be measured."""
+    reference: str = ""
+    peer: str = ""
+
+    def start(self, runners: Sequence[Runner]) -> None:
+        """Ask every target for its profile, which starts it."""
+        for runner in runners:
+            self.progress(f"bench: starting {runner.name}")
+            try:
+                engine = runner.profile.engine
+            except TargetDied as error:
+                self._lost(runner, error)
+                continue
+            self.runners.append(runner)
+            if engine == REFERENCE:
+                self.reference = runner.name
+        others = [r.name for r in self.runners if r.name != self.reference]
+        self.peer = self.options.peer or next(iter(others), "")
+
+    def measure(self, block_size: int) -> None:
+        """Everything at one block size."""
+        self.progress(f"bench: block {block_size}, optimum")
+        workload, options = self.workload, self.options
+        cases = plan(
+            workload,
+            block_size,
+            cases=options.cases,
+            max_blocks=options.max_blocks,
+            groups=options.groups,
+        )
+        for name in set(options.cases) - {case.name for case in cases}:
+            self._skip_case(name, block_size)
+        pools = [case.num_blocks for case in cases if case.name != "match"]
+        for row in engine_optimum(workload, block_size, pools, options.groups):
+            self.write(row)
+        samples = self._repeat(cases)
+        memory = self._memory(block_size) if "no_eviction" in options.cases else {}
+        for case in cases:
+            self._summarize(case, samples, memory if case.name == "no_eviction" else {})
+        self._checked(block_size)
+
+    def growth(self, block_size: int) -> None:
+        """Cost per token beside more and more cached blocks."""
+        sizes = list(self.options.growth_sizes)
+        for runner in list(self.runners) if sizes else []:
+            self.progress(f"bench: block {block_size}, growth to {max(sizes):,}: {runner.name}")
+            work = {"tokens": 4 * max(sizes) * block_size, "blocks": 4 * max(sizes)}
+            result = self._ask(
+                runner,
+                "bench_job:growth",
+                work,
+                block_size=block_size,
+                sizes=sizes,
+                groups=self.options.groups,
+            )
+            for point in result["points"] if result else []:
+                self.write(GrowthPoint(target=runner.name, block_size=block_size, **point))
+
+    def _skip_case(self, name: str, block_size: int) -> None:
+        pool = eviction_pool(self.workload, block_size, self.options.groups)
+        reason = f"a pool of {pool:,} blocks holds all blocks of the workload"
+        if name != "eviction":
+            reason = f"not one request fits in {self.options.max_blocks:,} blocks"
+        self.write(Skipped(part=f"bench case {name} at block size {block_size}", reason=reason))
+
+    def _repeat(self, cases: list[Case]) -> list[BenchSample]:
+        """All cases and targets once per repetition."""
+        samples = []
+        for repetition in range(self.options.repetitions):
+            for case in cases:
+                for runner in list(self.runners):
+                    if case.name == "lists" and runner.name != self.reference:
+                        continue
+                    turn = (runner.name, case.block_size, case.name, repetition)
+                    if turn in self.done:
+                        samples.append(self.done[turn])
+                    elif sample := self._sample(runner, case, repetition):
+                        self.write(sample)
+                        samples.append(sample)
+        return samples
+
+    def _sample(self, runner: Runner, case: Case, repetition: int) -> BenchSample | None:
+        turn = f"{repetition + 1} of {self.options.repetitions}"
+        self.progress(f"bench: block {case.block_size}, {case.name} {turn}: {runner.name}")
+        result = self._ask(
+            runner,
+            _MATCH if case.name == "match" else "bench_job:run",
+            {"tokens": case.tokens, "blocks": case.num_blocks},
+            workload=self.workload.spec,
+            block_size=case.block_size,
+            num_blocks=case.num_blocks,
+            requests=case.requests,
+            groups=self.options.groups,
+            variant=_VARIANTS.get(case.name, "") if runner.name == self.reference else "",
+        )
+        if result is None:
+            return None
+        return BenchSample(
+            target=runner.name,
+            workload=MATCHED if case.name == "match" else self.workload.name,
+            block_size=case.block_size,
+            num_blocks=case.num_blocks,
+            case=case.name,
+            groups=self.options.groups,
+            repetition=repetition,
+            **{name: result[name] for name in _SAMPLE_FIELDS},
+        )
+
+    def _memory(self, block_size: int) -> dict[str, float]:
+        """Target -> bytes per cached block, in a pool of just the size that is needed."""
+        requests = max(1, int((self.workload.lengths.cumsum() <= self.options.memory_tokens).sum()))
+        head = self.workload.head(requests)
+        pool = roomy_pool(head, block_size, self.options.groups)
+        found = {}
+        for runner in list(self.runners):
+            self.progress(f"bench: block {block_size}, memory: {runner.name}")
+            result = self._ask(
+                runner,
+                "bench_job:memory",
+                {"tokens": _TRACED * head.tokens, "blocks": _TRACED * pool},
+                workload=head.spec,
+                block_size=block_size,
+                num_blocks=pool,
+                requests=requests,
+                groups=self.options.groups,
+            )
+            if result:
+                found[runner.name] = result["bytes_per_block"]
+        return found
+
+    def _summarize(self, case: Case, samples: list[BenchSample], memory: dict[str, float]) -> None:
+        """Ratios of `lists` are against the peer's `no_eviction`, which has its native type."""
+        alive = [runner.name for runner in self.runners]
+        peer_case = "no_eviction" if case.name == "lists" else case.name
+        peers = _of(samples, self.peer, peer_case) if self.peer in alive else []
+        for name in alive:
+            if not (own := _of(samples, name, case.name)):
+                continue
+            size = memory.get(name)
+            plain = size and not self.options.groups
+            index = size - _TOKEN_BYTES * case.block_size if size and plain else None
+            summary = summarize(
+                own,
+                [] if name == self.peer else peers,
+                note=case.note,
+                bytes_per_block=size,
+                index_bytes_per_block=index if name == self.reference else None,
+            )
+            self.write(summary)
+
+    def _checked(self, block_size: int) -> None:
+        """The workload once more, under the shadow memory, in the pool that evicts."""
+        if not self.options.checked_tokens:
+            return
+        if self.options.groups:
+            reason = "it runs with one group only; suites judge groups (kvproof run --level full)"
+            self.write(Skipped(part=f"checked pass at block size {block_size}", reason=reason))
+            return
+        pool = eviction_pool(self.workload, block_size)
+        for runner in list(self.runners):
+            self.progress(f"bench: block {block_size}, checked pass: {runner.name}")
+            result = self._ask(
+                runner,
+                "checked_job:run",
+                {"tokens": _TRACED * self.options.checked_tokens, "blocks": pool},
+                workload=self.workload.spec,
+                block_size=block_size,
+                num_blocks=pool,
+                max_tokens=self.options.checked_tokens,
+                explained=EXPLAINED.get(runner.factory, ""),
+            )
+            if result:
+                checked = Checked(
+                    target=runner.name,
+                    workload=self.workload.name,
+                    block_size=block_size,
+                    num_blocks=pool,
+                    **{name: result[name] for name in _CHECKED_FIELDS},
+                )
+                self.write(checked)
+                self._explained(checked, result.get("explained", ()))
+
+    def _explained(self, checked: Checked, told: Sequence[dict[str, Any]]) -> None:
+        """Why each request of a checked pass hit what it hit, of targets that say so."""
+        for explanation in told:
+            self.write(
+                Explained(
+                    target=checked.target,
+                    workload=checked.workload,
+                    block_size=checked.block_size,
+                    num_blocks=checked.num_blocks,
+                    **explanation,
+                )
+            )
+
+    def _ask(
+        self, runner: Runner, job: str, work: dict[str, int], **arguments: Any
+    ) -> dict[str, Any] | None:
+        """The result of a job; None if the target is out from now on."""
+        timeout = _START + work["tokens"] * _PER_TOKEN + work["blocks"] * _PER_BLOCK
+        arguments["factory"] = runner.factory
+        try:
+            result = runner.run_job(f"kvproof.harness.{job}", arguments, timeout=timeout)
+        except TargetDied as error:
+            self._lost(runner, error)
+            return None
+        if why := result.get("unsupported"):
+            if job != _MATCH:
+                self.runners.remove(runner)
+            case = "match " if job == _MATCH else ""
+            self.write(Skipped(part=f"bench {case}of {runner.name}", reason=why))
+            return None
+        if why := result.get("problem"):
+            self._lost(runner, TargetDied("garbage", why))
+            return None
+        return result
+
+    def _lost(self, runner: Runner, error: TargetDied) -> None:
+        if runner in self.runners:
+            self.runners.remove(runner)
+        self.write(
+            TargetFailed(target=runner.name, kind=error.kind, message=str(error), log=error.log)
+        )
+
+
+def _turn(sample: BenchSample) -> tuple[str, int, str, int]:
+    return sample.target, sample.block_size, sample.case, sample.repetition
+
+
+def _of(samples: list[BenchSample], target: str, case: str) -> list[BenchSample]:
+    return [s for s in samples if (s.target, s.case) == (target, case)]

@@ -1,0 +1,174 @@
+"""The operations of a history: what is drawn, logged, replayed and printed."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from typing import Any, Union
+
+from kvproof.harness.contract.target import Request
+
+
+@dataclass(frozen=True)
+class Admit:
+    """`Target.admit`."""
+
+    request: Request
+    compute: int | None = None
+
+
+@dataclass(frozen=True)
+class Extend:
+    """`Target.extend`."""
+
+    id: str
+    tokens: tuple[int, ...] = ()
+    compute: int | None = None
+    drafts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Complete:
+    """`Target.complete` of the oldest step in flight."""
+
+    accepted: int | None = None
+    """Drafts that stay; all: None."""
+    routed: bool = True
+    """False: no expert rows come with it, although the target would take them (R3)."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """`Target.experts`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Finish:
+    """`Target.finish`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """`Target.cancel`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Preempt:
+    """`Target.preempt`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Pin:
+    """`Target.pin`."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class Unpin:
+    """`Target.unpin`."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Evict:
+    """`Target.evict`."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Reset:
+    """`Target.reset`."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """`Target.lookup`."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class ReadBatch:
+    """`Target.batch`."""
+
+    ids: tuple[str, ...]
+
+
+Operation = Union[  # noqa: UP007 - read at run time by Python 3.10's dataclass tools
+    Admit,
+    Extend,
+    Complete,
+    Experts,
+    Finish,
+    Cancel,
+    Preempt,
+    Pin,
+    Unpin,
+    Evict,
+    Reset,
+    Lookup,
+    ReadBatch,
+]
+
+OPERATIONS: dict[str, type[Any]] = {
+    "admit": Admit,
+    "extend": Extend,
+    "complete": Complete,
+    "experts": Experts,
+    "finish": Finish,
+    "cancel": Cancel,
+    "preempt": Preempt,
+    "pin": Pin,
+    "unpin": Unpin,
+    "evict": Evict,
+    "reset": Reset,
+    "lookup": Lookup,
+    "batch": ReadBatch,
+}
+"""Name in op logs -> operation."""
+
+_NAMES = {kind: name for name, kind in OPERATIONS.items()}
+
+
+def name(operation: Operation) -> str:
+    """Return the name of the verb."""
+    return _NAMES[type(operation)]
+
+
+def to_json(operation: Operation) -> dict[str, Any]:
+    """Return a JSON object; fields that have their default are left out."""
+    return {"op": name(operation), **compact(operation)}
+
+
+def compact(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults, nested ones likewise."""
+    kept = {}
+    for item in fields(value):
+        content = getattr(value, item.name)
+        if item.default is not MISSING and content == item.default:
+            continue
+        kept[item.name] = _plain(content)
+    return kept
+
+
+def _plain(content: Any) -> Any:
+    if is_dataclass(content) and not isinstance(content, type):
+        return compact(content)
+    if isinstance(content, tuple):
+        return [_plain(item) for item in content]
+    return content
+
+
+def arguments(operation: Operation) -> dict[str, Any]:
+    """Return all fields, nested records as dictionaries."""
+    return asdict(operation)

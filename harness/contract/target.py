@@ -1,0 +1,495 @@
+"""The contract between kvproof and a cache manager under test.
+
+A target is an engine's cache manager behind a dozen verbs of the domain. Every answer is a
+frozen record of what the engine's *worker* would see: tables, computed ranges, copies, frees.
+The module needs nothing but the standard library of Python 3.10, because it is imported inside
+the environment of the engine under test.
+
+Life of a step: `admit` and `extend` each schedule one step and return its number; `complete`
+says that the step has run. A target with `Profile.in_flight_steps == 0` sees `complete` right
+after the call; others must cope with that many steps scheduled and not complete, oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+CONTRACT_VERSION = 2
+"""Raised when a verb or a record changes meaning; host and worker must agree on it."""
+
+Table = tuple[int, ...]
+"""Ids in position order: entry i covers tokens [i * size, (i + 1) * size)."""
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Everything that separates equal tokens of different tenants (H1, H2)."""
+
+    adapter: str | None = None
+    adapter_version: str | None = None
+    salt: str | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A run of placeholder tokens [start, start + length) of one image, video or audio (H1)."""
+
+    kind: str
+    start: int
+    length: int
+    content: str
+    """Content hash as supplied by the caller."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What arrives at admission: all tokens known so far (prompt, and output when resuming)."""
+
+    id: str
+    tokens: tuple[int, ...]
+    namespace: Namespace = Namespace()
+    spans: tuple[Span, ...] = ()
+    read: bool = True
+    """False: may not reuse cached blocks (A2)."""
+    store: bool = True
+    """False: its blocks never become reusable (A2)."""
+    resumed: bool = False
+    """True when the request was admitted before and then preempted (V1)."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one block table and one rule for what must still be readable (X1)."""
+
+    kind: str
+    """`full`, `window`, `chunk` (local attention), or `state` (recurrent)."""
+    block_size: int
+    """Tokens per block; for `state` the checkpoints stand at multiples of it."""
+    size: int = 0
+    """Tokens of the window, the own position included, or of the chunk."""
+    kernel_block_size: int = 0
+    """0: equal to `block_size`."""
+    draft: bool = False
+    """Its layers belong to a draft model: it needs one unit more than is returned (X3)."""
+    state_blocks: int = 1
+    """Blocks that one state fills in the shared pool (S9)."""
+
+    @property
+    def kernel_size(self) -> int:
+        """Tokens per kernel block."""
+        return self.kernel_block_size or self.block_size
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """The pool a test case asks for. Sizes in tokens; `num_blocks` includes the null block."""
+
+    num_blocks: int
+    block_size: int
+    """Of the only group if `groups` is empty; else the unit in which hits are returned."""
+    kernel_block_size: int = 0
+    """0: equal to `block_size`."""
+    prefix_caching: bool = True
+    groups: tuple[Group, ...] = ()
+    """Empty: one group of full attention."""
+    state_rows: int = 0
+    """Rows of a separate state pool, row 0 never used; 0: states live in the shared pool (S9)."""
+    decode_interval: int = 0
+    """A state checkpoint every so many tokens while decoding; 0: none (S6)."""
+    require_experts: bool = False
+    """A hit ends before the first block without expert rows (R3)."""
+    partial_blocks: bool = False
+    """A hit may end inside a block: what a request leaves in its last block is kept, until one
+    begins like it and is longer. It is copied before it is written (T6).
+
+    With states, a step of a prompt that ends inside a block saves its state with a frozen copy of
+    that block (`Scheduled.saves`), and nobody asks for expert rows: the copy would have none.
+    """
+    host_blocks: int = 0
+    """Blocks of a host tier below the pool, with the ids behind it: from `num_blocks` on."""
+    host_rows: int = 0
+    """Rows of states in the host tier, with the ids from `state_rows` on; if it has blocks too."""
+    host_policy: str = ""
+    """When blocks are copied to the host tier, one of `Profile.host_policies`."""
+
+    @property
+    def kernel_size(self) -> int:
+        """Tokens per kernel block."""
+        return self.kernel_block_size or self.block_size
+
+    @property
+    def layout(self) -> tuple[Group, ...]:
+        """The groups, also where there is only one."""
+        one = Group("full", self.block_size, kernel_block_size=self.kernel_block_size)
+        return self.groups or (one,)
+
+
+@dataclass(frozen=True)
+class StateUse:
+    """What a step does to the recurrent state of its request in one `state` group."""
+
+    group: int
+    read: Table
+    """Blocks (or the row) with the state after exactly `start` tokens; empty: the zero state."""
+    writes: tuple[tuple[int, Table], ...]
+    """(tokens, blocks): the state after exactly so many tokens lies there once the step ran.
+
+    One after `stop` tokens, and one after each token before a draft; any earlier one is a
+    checkpoint, which the step writes as it passes.
+    """
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A step was scheduled: positions [start, stop) are computed, the visible of [0, start) read.
+
+    `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
+    A checkpoint after `stop` tokens is a copy in `saves`; earlier ones are in `states`.
+    """
+
+    step: int
+    hit: int
+    """Positions [0, hit) come from the cache; 0 for `extend`."""
+    start: int
+    stop: int
+    blocks: tuple[Table, ...]
+    """Per group: block ids of the request, null where nothing is visible any more (X4)."""
+    tables: tuple[Table, ...]
+    """Per group: the kernel-block ids that the worker reads for the request."""
+    copies: tuple[tuple[int, int, int], ...] = ()
+    """(group, source block, destination block), done before the step computes."""
+    states: tuple[StateUse, ...] = ()
+    """One for each `state` group."""
+    saves: tuple[tuple[int, int, int], ...] = ()
+    """(group, source block, destination block): checkpoints, copied after the step computed.
+
+    In a group with a table over positions: the frozen copy of the block in which one stands.
+    """
+    encode: tuple[int, ...] | None = None
+    """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
+    moves: tuple[tuple[int, int, int], ...] = ()
+    """(group, source, destination): copies of blocks and rows between the pools and the host tier,
+    made since they were last told and before this step reads its hit, in order."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nothing was done, and nothing changed (B4)."""
+
+    reason: str
+    """`no_space` now, `never_fits` (B8), `busy` (reset), or `invalid` (H8)."""
+    needed: int = 0
+    available: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A step is done. `blocks`/`tables` are those of its request now, empty if it is gone."""
+
+    step: int
+    blocks: tuple[Table, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Released:
+    """The request (or pin) no longer holds `blocks` (per group)."""
+
+    blocks: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """These blocks lost their identity on request (per group)."""
+
+    blocks: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded kernel tables of one batch, rows in the order asked for."""
+
+    tables: tuple[tuple[Table, ...], ...]
+    """Per group: rows of equal width."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Blocks by owner; the null block is in none of them and not in `total` (B7)."""
+
+    total: int
+    free: int
+    held: int
+    cached: int
+
+
+@dataclass(frozen=True)
+class HitStatistics:
+    """Cumulative tokens of requests that may read; resumed ones are counted apart (V1)."""
+
+    queries: int
+    hits: int
+    resumed_queries: int = 0
+    resumed_hits: int = 0
+
+
+@dataclass(frozen=True)
+class CacheEvent:
+    """One change of the index (V4). `kind` is `stored`, `removed` or `cleared`."""
+
+    kind: str
+    key: str = ""
+    parent: str = ""
+    """Key of the block before, empty for the first block of a chain."""
+    group: int = 0
+    tokens: tuple[int, ...] = ()
+    namespace: Namespace = Namespace()
+    spans: tuple[Span, ...] = ()
+    """Spans that begin inside the block, with positions in the request."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What the engine says about itself; the harness only ever compares it with what it saw."""
+
+    usage: Usage
+    state: str = ""
+    """Opaque digest of references, free order, index, statistics and pending copies (B4, T1)."""
+    holders: dict[int, int] = field(default_factory=dict)
+    """Block -> holders, held blocks only; empty when the profile does not report holders (B2)."""
+    statistics: HitStatistics | None = None
+    events: tuple[CacheEvent, ...] = ()
+    """Events since the last inspection, oldest first."""
+    dropped: tuple[Table, ...] | None = None
+    """Per group: blocks (or rows) that lost their identity since the last inspection, for any
+    reason but a reset; None: not reported, and inferred from what is handed out again. Blocks and
+    rows of the host tier that hold nothing any more are among them."""
+    moves: tuple[tuple[int, int, int], ...] = ()
+    """As in `Scheduled`; they were made before anything was dropped."""
+    backing_up: int = 0
+    """Blocks and rows whose copy to the host tier is asked for and not made."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a target supports, and the documented choices in which engines differ."""
+
+    engine: str
+    version: str
+    block_sizes: tuple[int, ...]
+    """Sizes drawn for test cases, tokens."""
+    max_kernel_ratio: int = 1
+    """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
+    adapters: bool = True
+    salts: bool = True
+    spans: bool = False
+    span_identity: tuple[str, ...] = ("kind", "start", "length", "content")
+    """Fields of a span that are part of a block's identity (H1)."""
+    validates: bool = False
+    """The cache manager itself refuses malformed identity input (H8)."""
+    no_read: bool = False
+    no_store: bool = False
+    pins: bool = False
+    evict: bool = True
+    lookup: bool = False
+    batch: bool = False
+    """`batch` returns the padded tables that the worker gets (K3)."""
+    holders: bool = False
+    state: bool = False
+    statistics: bool = False
+    events: bool = False
+    in_flight_steps: int = 0
+    """How many steps may be scheduled and not complete (B6); 0: the engine fences elsewhere."""
+    sharing: str = "after_step"
+    """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
+    groups: tuple[str, ...] = ("full",)
+    """Kinds of group that a configuration may mix (X1)."""
+    layouts: tuple[tuple[str, ...], ...] = ()
+    """Kinds of the groups that a configuration may have together; empty: any mix of `groups`."""
+    pools: str = "shared"
+    """`shared`: groups with tables take blocks from one pool; `divided`: each has an equal share
+    of it to itself, the first what is left over."""
+    least_window: int = 1
+    """Tokens of the smallest window, the own position included."""
+    behind_windows: str = "cached"
+    """Blocks that nothing sees any more are given back and stay `cached`, or may be `freed`,
+    sooner or later; then `Inspection.dropped` is of what is not there any more."""
+    mixed_block_sizes: bool = False
+    """Groups of one configuration may have unequal block sizes (K6)."""
+    state_pools: tuple[str, ...] = ()
+    """`shared`, `separate`: where recurrent states may live (S5, S9)."""
+    most_state_blocks: int = 2
+    """Most blocks of the shared pool that one state fills (S9)."""
+    state_block_sizes: tuple[int, ...] = ()
+    """Sizes of blocks in configurations with states; empty: `block_sizes`."""
+    request_rows: int = 1
+    """Rows of the separate pool that must be there for each request that may run (S5)."""
+    stores: str = "computed"
+    """Whole units are reusable once they are `computed`, or, in a configuration with states, up
+    to the last one that was `checkpointed` only (S1)."""
+    checkpoints: str = "copied"
+    """`copied`: saved from a running state; `running`: the state that a step leaves at the end of
+    a unit is the checkpoint itself, and the next step goes on from it in another block (S2)."""
+    prompt_saves: str = "always"
+    """Which steps save a state where a prompt ends (S6): `always` those that compute it; `whole`:
+    if they compute a block or more; `ends`: if they end there."""
+    decode_intervals: bool = True
+    """`TargetConfig.decode_interval` is obeyed (S6)."""
+    junctions: bool = False
+    """A state is also saved where a prompt leaves one that was seen before (S8)."""
+    drafts: bool = False
+    """`extend` takes draft tokens, `complete` says how many were accepted (X5)."""
+    draft_groups: bool = False
+    """Groups may belong to a draft model (X3)."""
+    draft_kinds: tuple[str, ...] = ("full", "window", "chunk")
+    """Kinds of groups that may belong to a draft model."""
+    draft_reach: str = "matched"
+    """How far the unit beyond a hit may lie: in what full attention `matched`, the last token left
+    out, or in what is `cached` of the whole prompt (X3)."""
+    span_clamp: bool = False
+    """Hits never end inside a span, and steps never split one (M2, M3)."""
+    chunks: bool = True
+    """Others may run between the chunks of a prompt; False: all of them are one step."""
+    span_budget: str = "met"
+    """What a step may compute grows to the end of a span that is `met` at its end, or to the
+    length of the `longest` span of the prompt (M3)."""
+    encode: bool = False
+    """`Scheduled.encode` is reported (M5)."""
+    experts: bool = False
+    """Expert rows are taken by `complete` and returned by `experts` (R1, R2)."""
+    require_experts: bool = False
+    """`TargetConfig.require_experts` may be set (R3)."""
+    partial_blocks: bool = False
+    """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
+    Such blocks are evicted before full ones, and no event tells of them."""
+    partial_states: bool = False
+    """`TargetConfig.partial_blocks` may be set where states lie in a pool of their own (T6, S1).
+    Of the checkpoints behind one block, inside the next one included, the last one stays."""
+    duplicates: str = "shared"
+    """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
+    reset: str = "always"
+    """`always`, or `idle`: refused with `busy` while a request holds blocks."""
+    eviction_order: str = "lru_tail_first"
+    """Declared policy (B3), or `undeclared`."""
+    index: str = "tree"
+    """`tree`: no block outlives the block before it (T3); `flat`: entries come and go alone."""
+    evict_keeps_place: bool = False
+    """Blocks that `evict` strips stay where they were in the free order."""
+    maximal: bool = True
+    """The hit equals the longest that the rules allow; False: only never longer."""
+    blocks: bool = True
+    """It manages blocks of an engine; False: no verb is offered, only `parts` judge it."""
+    host_policies: tuple[str, ...] = ()
+    """Of a host tier that blocks are copied to: `write_through` once they are cached,
+    `write_through_selective` when they are used again, `write_back` when they are evicted."""
+    host_groups: tuple[str, ...] = ("full",)
+    """Kinds of groups that a configuration with a host tier may have."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Part of the suites -> `pkg.module:function`, a job that carries out the part's calls on the
+    target's own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
+    unsupported: dict[str, str] = field(default_factory=dict)
+    """Capability above that is off -> why, in the engine's own terms."""
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A cache manager under test, created by a factory `make_target(TargetConfig) -> Target`.
+
+    Every verb returns a record; an exception out of a verb is a crash of the target. `Refused`
+    is an answer. Verbs that the profile switches off are never called.
+    """
+
+    @property
+    def profile(self) -> Profile:
+        """Constant for the life of the target."""
+
+    def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
+        """Match, allocate and schedule the first `compute` tokens after the hit (all: None)."""
+
+    def extend(
+        self,
+        request_id: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
+    ) -> Scheduled | Refused:
+        """Append `tokens` and schedule `compute` of the tokens not yet computed (all: None).
+
+        `drafts` come after `tokens`, are computed whole by the same step, and are known to be
+        accepted or not when it completes; until then nothing else of the request is scheduled.
+        """
+
+    def complete(
+        self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
+    ) -> Completed:
+        """The step has run. Steps complete in the order in which they were scheduled.
+
+        Of its drafts the first `accepted` stay (all: None), the request ends after them (X5).
+        `experts` holds one row for each position that the step computed, drafts included.
+        """
+
+    def experts(self, request_id: str) -> tuple[int | None, ...]:
+        """Return the expert row of every position but the last; None where it is missing (R2)."""
+
+    def finish(self, request_id: str) -> Released:
+        """The request is done. Idempotent (B2): an unknown id releases nothing."""
+
+    def cancel(self, request_id: str) -> Released:
+        """The client is gone; safe from every status and idempotent (C6)."""
+
+    def preempt(self, request_id: str) -> Released:
+        """Take every block; the request comes back by `admit` with `resumed=True`."""
+
+    def pin(self, request: Request) -> int:
+        """Hold the cached prefix of `request` under its id; returns the tokens held (B2)."""
+
+    def unpin(self, request_id: str) -> Released:
+        """Drop a pin. Idempotent."""
+
+    def evict(self, count: int) -> Evicted:
+        """Take the identity of up to `count` cached-only blocks, in eviction order."""
+
+    def reset(self) -> Released | Refused:
+        """Forget everything cached: a new epoch (H6)."""
+
+    def lookup(self, request: Request) -> int:
+        """Tokens that `request` would hit now; changes nothing (T1)."""
+
+    def batch(self, request_ids: tuple[str, ...]) -> Batch:
+        """The padded tables of these requests as the worker gets them (K3)."""
+
+    def inspect(self) -> Inspection:
+        """Counts and digests; changes nothing but draining events."""
+
+    def close(self) -> None:
+        """Give back what the target holds outside the process's memory."""
+
+
+class Cycle(Protocol):
+    """A cache manager's native life of one request, for benchmarks.
+
+    An adapter module offers it as `make_cycle(TargetConfig, variant) -> Cycle` beside
+    `make_target`. `prepare` runs outside the clock, `run` inside it; `run` is the whole of
+    identity, match, allocate, register and free, with the engine's own calls only.
+
+    A cycle made for a configuration with groups has `serves_groups = True`; `make_cycle` raises
+    UnsupportedVerb for groups that it cannot serve. `lookup(prompt) -> int`, where a cycle has
+    it, only returns the tokens that `prompt` would hit; the case `match` is skipped without it.
+    """
+
+    def prepare(self, tokens: memoryview) -> object:
+        """Turn int32 token ids into the prompt type native to the engine."""
+
+    def run(self, index: int, prompt: object) -> tuple[int, Sequence[Any], Sequence[int]]:
+        """Serve one request alone; returns (hit tokens, block ids in order, freed ids).
+
+        With groups, the second is one table for each group, and freed ids are those of full
+        attention. A table has an entry for each block of the prompt, null where nothing is seen;
+        that of a state has its blocks.
+        """
+
+    def cached_blocks(self) -> int:
+        """Blocks that are cached now."""

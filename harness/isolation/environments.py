@@ -1,0 +1,281 @@
+"""Environments of the engines under test, each with its own Python packages.
+
+`<home>/targets/vllm-0.33.0` is a virtual environment built from a lock file of this package and
+the Python files of the engine's wheel; home is `$KVPROOF_HOME` or `~/.cache/kvproof`. A marker
+with the lock's hash makes a second install a matter of milliseconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from kvproof.harness.contract.target import TargetConfig
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import WorkerHandle
+
+_LOCKS = Path(__file__).parents[1] / "locks"
+
+_MARKER = "kvproof.json"
+
+_KEPT = {
+    "lmcache": ("lmcache/lmcache_native*.so",),
+    "sglang": (
+        "sglang/kernels/jit/*",
+        "sglang/jit_kernel/*",
+        "sglang/srt/mem_cache/rust_tree_core/*.so",
+    ),
+}
+"""Engine -> patterns of what it needs of its wheel beside Python files."""
+
+_FREE_BYTES = 3 << 30
+"""Free disk space that a build needs: packages of about 1.5 GB and the wheels beside them."""
+
+_INDEX_HINT = (
+    "pip uses your own configuration; the CPU build of torch is on an index of its own, chosen by "
+    "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
+)
+
+
+class Place(Protocol):
+    """An environment, and in words what it is for."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is, or will be."""
+
+
+class EngineVersion(NamedTuple):
+    """One engine in one version, written `vllm==0.33.0`."""
+
+    engine: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}=={self.version}"
+
+    @property
+    def lock(self) -> Path:
+        """Its lock file; may be missing."""
+        return _LOCKS / f"{self.engine}-{self.version}.txt"
+
+    @property
+    def directory(self) -> Path:
+        """Its environment; may be missing."""
+        return home() / "targets" / f"{self.engine}-{self.version}"
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        return self.directory / "bin" / "python"
+
+    @property
+    def factory(self) -> str:
+        """The adapter's factory, imported in the worker."""
+        return f"kvproof.harness.adapters.{self.engine}.target:make_target"
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    lock: str
+    python: str
+
+
+def home() -> Path:
+    """The folder of everything that kvproof keeps between runs."""
+    chosen = os.environ.get("KVPROOF_HOME") or Path.home() / ".cache" / "kvproof"
+    return Path(chosen).expanduser().absolute()
+
+
+def known() -> list[EngineVersion]:
+    """Engine versions with a lock file."""
+    stems = sorted(lock.stem for lock in _LOCKS.glob("*.txt"))
+    return [EngineVersion(*stem.rsplit("-", 1)) for stem in stems]
+
+
+def parse(spec: str) -> EngineVersion:
+    """Read `engine==version`. Raises UsageError unless there is a lock for it."""
+    engine, _, version = spec.partition("==")
+    wanted = EngineVersion(engine, version)
+    if wanted not in known():
+        choices = ", ".join(map(str, known()))
+        raise UsageError(
+            f"no environment is known for target {spec!r}", f"known environments: {choices}"
+        )
+    return wanted
+
+
+def state(wanted: EngineVersion) -> str:
+    """`installed`, `outdated` (its lock has changed since), or `missing`."""
+    if not wanted.directory.exists():
+        return "missing"
+    try:
+        marker = msgspec.json.decode((wanted.directory / _MARKER).read_bytes(), type=_Marker)
+    except (OSError, msgspec.MsgspecError):
+        return "outdated"
+    current = marker.lock == _lock_hash(wanted) and wanted.python.exists()
+    return "installed" if current else "outdated"
+
+
+def _lock_hash(wanted: EngineVersion) -> str:
+    return hashlib.sha256(wanted.lock.read_bytes()).hexdigest()
+
+
+def install(spec: str, *, progress: Callable[[str], None]) -> Path:
+    """Build the environment of `engine==version` unless it is there; returns its directory.
+
+    `progress` gets one line per stage. Raises UsageError with the reason if it cannot be built;
+    nothing half-made is left behind.
+    """
+    wanted = parse(spec)
+    with exclusive(wanted):
+        if state(wanted) == "installed":
+            progress(f"{wanted} is installed in {wanted.directory}")
+            return wanted.directory
+        with building(wanted) as scratch:
+            _build(wanted, scratch, progress)
+            put_in_place(wanted.directory, scratch)
+    progress(f"{wanted} is ready in {wanted.directory}")
+    return wanted.directory
+
+
+def remove(spec: str) -> bool:
+    """Delete the environment of `engine==version`; False if there was none."""
+    wanted = parse(spec)
+    with exclusive(wanted):
+        if not wanted.directory.exists():
+            return False
+        shutil.rmtree(wanted.directory)
+        return True
+
+
+@contextmanager
+def exclusive(wanted: Place) -> Iterator[None]:
+    """One build or removal at a time, between processes too."""
+    folder = wanted.directory.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f".{wanted.directory.name}.lock").open("w")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {str(folder)!r}: {error.strerror}",
+            "choose a writable folder with KVPROOF_HOME",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def building(wanted: Place) -> Iterator[Path]:
+    """A sibling of the environment to build in, gone afterwards; also removes a killed build's."""
+    scratch = wanted.directory.with_name(f".{wanted.directory.name}.building")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        yield scratch
+    except OSError as error:
+        raise UsageError(
+            f"cannot build the environment of {wanted}: {error.strerror or error}",
+            _space_hint() if error.errno == errno.ENOSPC else "",
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _space_hint() -> str:
+    return f"free {_FREE_BYTES >> 30} GiB or choose another disk with KVPROOF_HOME"
+
+
+def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]) -> None:
+    free = shutil.disk_usage(wanted.directory.parent).free
+    if free < _FREE_BYTES:
+        place = str(wanted.directory.parent)
+        raise UsageError(f"{free / 2**30:.1f} GiB are free at {place!r}", _space_hint())
+    progress(f"building {wanted} in {wanted.directory} (1 to 5 minutes)")
+    run_quietly([sys.executable, "-m", "venv", str(scratch)], "the virtual environment", hint="")
+    python = scratch / "bin" / "python"
+    pip = [str(python), "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
+    progress(f"installing {sum(1 for _ in _requirements(wanted))} locked packages")
+    run_quietly([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
+    progress(f"fetching the wheel of {wanted}, for its Python files")
+    downloads = scratch / "downloads"
+    run_quietly(
+        [*pip, "download", *_EXACT, "--dest", str(downloads), str(wanted)], "the engine's wheel"
+    )
+    kept = _KEPT.get(wanted.engine, ())
+    _unpack(next(downloads.glob("*.whl")), _site_packages(scratch), kept)
+    shutil.rmtree(downloads)
+    progress("starting the engine and comparing its signatures with the adapter's")
+    _verify(wanted, python)
+    marker = _Marker(_lock_hash(wanted), platform.python_version())
+    (scratch / _MARKER).write_bytes(msgspec.json.encode(marker))
+
+
+_EXACT = ("--no-deps", "--only-binary=:all:")
+"""What the lock says and nothing else; nothing is compiled."""
+
+
+def _requirements(wanted: EngineVersion) -> Iterator[str]:
+    lines = wanted.lock.read_text(encoding="utf-8").splitlines()
+    return (line for line in lines if line and not line.startswith("#"))
+
+
+def _site_packages(environment: Path) -> Path:
+    return next(environment.glob("lib/python*/site-packages"))
+
+
+def run_quietly(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -> None:
+    """Run a command quietly. Raises UsageError with the last lines that it wrote."""
+    done = subprocess.run(  # noqa: S603 - arguments are a lock file and names checked against it
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    full = "No space left" in done.stderr
+    message = "\n".join([f"cannot install {what}:", *lines[-6:]])
+    raise UsageError(message, _space_hint() if full else hint)
+
+
+def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:
+    """Only `*.py`, the metadata, and what the cache manager needs beside them."""
+    patterns = ("*.py", "*.dist-info/*", *kept)
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if any(fnmatch(name, p) for p in patterns)]
+        archive.extractall(destination, names)
+
+
+def _verify(wanted: EngineVersion, python: Path) -> None:
+    log = python.parent.parent / "verify.log"
+    try:
+        with WorkerHandle(str(wanted), python, wanted.factory, log) as handle:
+            handle.create(TargetConfig(num_blocks=8, block_size=handle.profile.block_sizes[0]))
+    except TargetDied as death:
+        tail = death.log.strip().splitlines()[-12:]
+        raise UsageError(
+            "\n".join([f"{wanted} was installed but does not start: {death}", *tail]),
+            "its lock file does not fit this machine; please report this with the lines above",
+        ) from death
+
+
+def put_in_place(directory: Path, scratch: Path) -> None:
+    """Put a finished build in place, also of an outdated one."""
+    old = directory.with_name(f".{directory.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        directory.rename(old)
+    scratch.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,198 @@
+"""From what a user writes (`reference`, `vllm==0.33.0`, `my_pkg.cache:make_target`) to a handle."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from kvproof.harness.contract.target import Target, TargetConfig
+from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation import environments
+from kvproof.harness.isolation.environments import EngineVersion
+from kvproof.harness.isolation.handles import Handle, InProcessHandle, WorkerHandle
+
+GROUP = "kvproof.targets"
+"""Entry-point group through which packages offer targets."""
+
+
+class TargetRow(NamedTuple):
+    """One line of `kvproof targets`."""
+
+    name: str
+    """What to write after `--target`."""
+    isolation: str
+    """`in_process` or `worker`."""
+    state: str
+    """`ready`, `installed`, `outdated` or `missing`."""
+    command: str
+    """What makes it ready; empty if it is."""
+
+
+def list_targets() -> list[TargetRow]:
+    """Everything that `open_handle` accepts by name, environments for each known version."""
+    engines = {each.engine for each in environments.known()}
+    inside = [
+        TargetRow(point.name, "in_process", "ready", "")
+        for point in _entry_points()
+        if point.name not in engines
+    ]
+    return inside + [_row(each) for each in environments.known()]
+
+
+def _row(each: EngineVersion) -> TargetRow:
+    state = environments.state(each)
+    command = "" if state == "installed" else _install_command(each)
+    return TargetRow(str(each), "worker", state, command)
+
+
+def _install_command(each: EngineVersion) -> str:
+    return f"kvproof targets install {each}"
+
+
+def _entry_points() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+ALL = "all"
+"""Stands for every target that is ready: those of this process, and installed environments."""
+
+
+def expand(specs: Sequence[str]) -> list[str]:
+    """Put every target that is ready in place of `all`; each target once."""
+    ready = [row.name for row in list_targets() if row.state in ("ready", "installed")]
+    named = [name for spec in specs for name in (ready if spec == ALL else [spec])]
+    return list(dict.fromkeys(named))
+
+
+def open_handle(spec: str, *, log_directory: Path | None = None) -> Handle:
+    """A handle for `spec`; workers log to `<log_directory>/<spec>.log`.
+
+    Raises UsageError, with the closest name or the command to run, if there is no such target.
+    """
+    engine = spec.partition("==")[0]
+    if "==" in spec or engine in {each.engine for each in environments.known()}:
+        return _worker(_installed(spec), log_directory)
+    if ":" in spec:
+        return InProcessHandle(spec, _user_factory(spec))
+    for point in _entry_points():
+        if point.name == spec:
+            return InProcessHandle(spec, _loaded(spec, point.load))
+    raise _unknown(spec)
+
+
+def open_target(spec: str, config: TargetConfig) -> Target:
+    """One target for a script; its `close` also ends the worker. Raises as `open_handle`."""
+    handle = open_handle(spec)
+    try:
+        target = handle.create(config)
+    except BaseException:
+        handle.close()
+        raise
+    cast("Any", target).close = partial(_close_both, target.close, handle)
+    return target
+
+
+def _close_both(close_target: Callable[[], None], handle: Handle) -> None:
+    try:
+        close_target()
+    finally:
+        handle.close()
+
+
+def _installed(spec: str) -> EngineVersion:
+    """The environment meant by `engine==version`, or by the engine's name if only one is there."""
+    engine, _, version = spec.partition("==")
+    versions = [each for each in environments.known() if each.engine == engine]
+    if not versions:
+        raise _unknown(engine)
+    if version and EngineVersion(engine, version) not in versions:
+        choices = ", ".join(map(str, versions))
+        raise UsageError(f"no adapter for {spec!r}", f"{engine} is supported as: {choices}")
+    wanted = [each for each in versions if not version or each.version == version]
+    ready = [each for each in wanted if environments.state(each) == "installed"]
+    if len(ready) == 1:
+        return ready[0]
+    if ready:
+        choices = ", ".join(map(str, ready))
+        raise UsageError(f"target {spec!r} is installed in several versions", f"say one: {choices}")
+    raise UsageError(
+        f"the environment of target {wanted[-1]} is {environments.state(wanted[-1])}",
+        _install_command(wanted[-1]),
+    )
+
+
+def _worker(wanted: EngineVersion, log_directory: Path | None) -> WorkerHandle:
+    folder = log_directory or _scratch()
+    log = folder / f"{wanted.engine}-{wanted.version}.log"
+    return WorkerHandle(str(wanted), wanted.python, wanted.factory, log)
+
+
+def _scratch() -> Path:
+    """A folder for logs that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="kvproof-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _user_factory(spec: str) -> Callable[[TargetConfig], Target]:
+    """Import the user's own factory, also from the working directory."""
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as above
+    module, _, attribute = spec.partition(":")
+    if not all(name.isidentifier() for name in [*module.split("."), attribute]):
+        raise UsageError(f"target {spec!r} is not of the form package.module:function", _OWN)
+    return _loaded(spec, lambda: getattr(importlib.import_module(module), attribute))
+
+
+_OWN = (
+    "write it as package.module:function; the module must be on the Python path or in the "
+    "working directory, and what it imports must be installed"
+)
+
+
+def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Target]:
+    """Carry out an import. Raises UsageError for whatever goes wrong."""
+    try:
+        factory = load()
+    except ImportError as error:
+        raise UsageError(f"target {spec!r} cannot be imported: {error}", _OWN) from error
+    except AttributeError as error:
+        raise UsageError(
+            f"target {spec!r} cannot be imported: {error}",
+            "the part after the colon must be a function make_target(TargetConfig) -> Target",
+        ) from error
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = error if isinstance(error, SyntaxError) else frame
+        raise UsageError(
+            f"target {spec!r} cannot be imported: {type(error).__name__}: {error}",
+            f"raised at {place.filename}:{place.lineno}; importing the module must work",
+        ) from error
+    if not callable(factory):
+        raise UsageError(
+            f"target {spec!r} is a {type(factory).__name__}, not a function",
+            "it must be callable as make_target(TargetConfig) -> Target",
+        )
+    return cast("Callable[[TargetConfig], Target]", factory)
+
+
+def _unknown(name: str) -> UsageError:
+    names = [row.name for row in list_targets()]
+    engines = {row.partition("==")[0]: row for row in names}
+    close = get_close_matches(name, engines, n=1, cutoff=0.5)
+    guess = f"did you mean {engines[close[0]]!r}? " if close else ""
+    return UsageError(
+        f"unknown target {name!r}",
+        f"{guess}known targets: {', '.join(names)}; your own: package.module:function",
+    )

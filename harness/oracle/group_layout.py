@@ -1,0 +1,139 @@
+"""The groups of a configuration in numbers: what a step sees, and which slots are whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
+
+import numpy as np
+
+from kvproof.harness.contract.target import Group, Table, TargetConfig
+from kvproof.harness.oracle.shadow_memory import Paging, digest
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Groups by kind; indices are positions in the configuration."""
+
+    groups: tuple[Group, ...]
+    separate: bool
+    """States live in rows of a pool of their own (S5)."""
+
+    @classmethod
+    def of(cls, config: TargetConfig) -> Layout:
+        """Return the layout of a configuration."""
+        return cls(config.layout, config.state_rows > 0)
+
+    @cached_property
+    def unit(self) -> int:
+        """Tokens of the grain in which hits are returned."""
+        return lcm(*(group.block_size for group in self.groups))
+
+    @cached_property
+    def stride(self) -> int:
+        """Slots of a block in the shared pool: those of the largest group."""
+        return max(group.block_size for group in self.groups)
+
+    @cached_property
+    def attention(self) -> tuple[int, ...]:
+        """Groups with a table over positions."""
+        return tuple(g for g, group in enumerate(self.groups) if group.kind != "state")
+
+    @cached_property
+    def states(self) -> tuple[int, ...]:
+        """Groups with recurrent state."""
+        return tuple(g for g, group in enumerate(self.groups) if group.kind == "state")
+
+    @cached_property
+    def full(self) -> tuple[int, ...]:
+        """Groups of full attention."""
+        return tuple(g for g, group in enumerate(self.groups) if group.kind == "full")
+
+    @cached_property
+    def pooled(self) -> tuple[int, ...]:
+        """Groups whose ids are blocks of the shared pool."""
+        return self.attention if self.separate else tuple(range(len(self.groups)))
+
+    @cached_property
+    def single(self) -> bool:
+        """Tell whether there is one group of full attention and nothing else."""
+        return len(self.groups) == 1 and self.groups[0].kind == "full" and not self.groups[0].draft
+
+    @cached_property
+    def pagings(self) -> tuple[Paging, ...]:
+        """How each group's table addresses its blocks."""
+        return tuple(Paging(group.block_size, group.kernel_size) for group in self.groups)
+
+    @cached_property
+    def salts(self) -> tuple[np.uint64, ...]:
+        """What is mixed into the fingerprints of each group: nothing for the first."""
+        return (np.uint64(0), *(digest("group", g) for g in range(1, len(self.groups))))
+
+    @cached_property
+    def state_salts(self) -> dict[tuple[int, int], np.uint64]:
+        """(group, part) -> what is mixed into the fingerprint of a state there."""
+        return {
+            (g, part): digest("state", g, part)
+            for g in self.states
+            for part in range(self.parts(g))
+        }
+
+    def flat(self, blocks: tuple[Table, ...]) -> Table:
+        """Return the blocks of the shared pool of all groups, in order, without nulls."""
+        if self.single:
+            return blocks[0] if blocks else ()
+        groups = (blocks[g] for g in self.pooled if g < len(blocks))
+        return tuple(block for ids in groups for block in ids if block)
+
+    def parts(self, group: int) -> int:
+        """Blocks, or slots of the row, that one state of a group fills."""
+        return 1 if self.separate else self.groups[group].state_blocks
+
+    @cached_property
+    def state_blocks(self) -> int:
+        """Blocks of the shared pool that one state of all groups fills."""
+        return 0 if self.separate else sum(self.groups[g].state_blocks for g in self.states)
+
+    @cached_property
+    def unit_blocks(self) -> int:
+        """Most blocks of the shared pool that carry one unit, with a checkpoint at its end."""
+        blocks = sum(self.unit // self.groups[g].block_size for g in self.attention)
+        return blocks + self.state_blocks
+
+    def visible(self, group: int, position: int) -> int:
+        """Return the first position that computing `position` sees in a group."""
+        layers = self.groups[group]
+        if layers.kind == "window":
+            return max(0, position - layers.size + 1)
+        return position // layers.size * layers.size if layers.kind == "chunk" else 0
+
+    def first_block(self, group: int, position: int) -> int:
+        """Return the first entry of a table that computing `position` sees."""
+        return self.visible(group, position) // self.groups[group].block_size
+
+    def released(self, group: int, position: int) -> int:
+        """Return how many entries hold whole units behind what computing `position` sees."""
+        units = self.visible(group, position) // self.unit
+        return units * self.unit // self.groups[group].block_size
+
+    def blocks_for(self, group: int, tokens: int) -> int:
+        """Return the entries that a table needs for so many tokens."""
+        return -(-tokens // self.groups[group].block_size)
+
+    def least(self, tokens: int) -> int:
+        """Return the blocks without which the last of so many tokens cannot be computed."""
+        seen = sum(
+            self.blocks_for(g, tokens) - self.first_block(g, tokens - 1) for g in self.attention
+        )
+        return seen + self.state_blocks
+
+    def most(self, tokens: int, drafts: int = 0) -> int:
+        """Return the blocks that are enough for a request, however it is served.
+
+        Beside its running state a request may hold the state that it restores from and the one
+        that it saves to, and one more for each draft token.
+        """
+        whole = -(-tokens // self.unit) * self.unit
+        blocks = sum(self.blocks_for(g, whole) for g in self.attention)
+        return blocks + self.state_blocks * (3 + drafts)

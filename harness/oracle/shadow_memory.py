@@ -1,0 +1,230 @@
+"""Shadow memory: what every physical slot holds, known without asking the engine.
+
+A *fingerprint* stands for everything that determines the content at a position: all tokens up
+to it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random
+64-bit number per (position, token), so the fingerprints of a whole prompt are one cumulative sum
+over an array; two different histories agree with a chance of 2**-64. A slot is addressed by the
+kernel-block table that the engine's worker would read; all groups share the slots of one pool, and
+the number of the group is mixed into what it keeps there (H7). A recurrent state fills its blocks
+with the fingerprint of exactly the tokens that it has read.
+
+Needs numpy only: whole workloads are checked inside the environment of the engine under test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.harness.contract.target import Namespace, Request, Span
+
+Fingerprints = npt.NDArray[np.uint64]
+Slots = npt.NDArray[np.int64]
+
+POISON = np.uint64(0)
+"""Content of a slot that was never written."""
+
+SLOT_BYTES = 16
+"""What the shadow of a slot takes: its content, who wrote it, and as which position."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(values: Fingerprints) -> Fingerprints:
+    """Apply the finaliser of splitmix64: a bijection that spreads every bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def digest(*fields: object) -> np.uint64:
+    """Return 64 bits that stand for these fields."""
+    data = hashlib.blake2b(repr(fields).encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(data, "little"))
+
+
+def terms(tokens: npt.NDArray[np.int64], first: int = 0) -> Fingerprints:
+    """Return the number that each token adds; `first` is the position of tokens[0]."""
+    positions = np.arange(first + 1, first + 1 + len(tokens), dtype=np.uint64)
+    return _mix(_mix(tokens.astype(np.uint64) + _GOLDEN) ^ (positions * _GOLDEN))
+
+
+def root(namespace: Namespace, epoch: int) -> np.uint64:
+    """Return the fingerprint of the empty history."""
+    fields = (namespace.adapter, namespace.adapter_version, namespace.salt)
+    return digest("root", *fields, epoch)
+
+
+def mark(span: Span) -> np.uint64:
+    """Return the number that a span adds from its first position on."""
+    return digest("span", span.kind, span.start, span.length, span.content)
+
+
+def fingerprints(
+    tokens: Sequence[int] | npt.NDArray[np.int64],
+    *,
+    namespace: Namespace,
+    spans: Sequence[Span],
+    epoch: int,
+) -> Fingerprints:
+    """Return one fingerprint per position of a request."""
+    # sums wrap around on purpose: numpy is silent about that for arrays, not for scalars
+    added = terms(np.asarray(tokens, dtype=np.int64))
+    for span in spans:
+        if 0 <= span.start < len(added):  # malformed spans are judged elsewhere
+            added[span.start : span.start + 1] += mark(span)
+    added[:1] += root(namespace, epoch)
+    return np.cumsum(added, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who computed a slot: the request as it was then."""
+
+    request: Request
+    epoch: int
+    step: int
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first position of a read whose slot holds something else."""
+
+    position: int
+    slot: int
+    block: int
+    writer: Writer | None
+    """None: never written."""
+    written_as: int
+    """The position that the writer put there."""
+
+
+class BadTableError(Exception):
+    """A table is too short or names pages outside the pool."""
+
+
+class Paging(NamedTuple):
+    """Tokens per block and per entry of the table that the worker reads."""
+
+    block_size: int
+    page_size: int
+
+    @property
+    def ratio(self) -> int:
+        """Pages per block."""
+        return self.block_size // self.page_size
+
+
+class ShadowMemory:
+    """Slots of one pool: [num_blocks * block_size] fingerprints with their origin."""
+
+    def __init__(
+        self, *, num_blocks: int, block_size: int, page_size: int = 0, host_blocks: int = 0
+    ) -> None:
+        """`block_size` is that of the group with the largest blocks; no table names the host's."""
+        slots = (num_blocks + host_blocks) * block_size
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._paging = Paging(block_size, page_size or block_size)
+        self.content = np.full(slots, POISON, np.uint64)
+        self._origin = np.full(slots, -1, np.int32)
+        self._position = np.full(slots, -1, np.int32)
+        self._writers: list[Writer] = []
+        self._patience = self._most = 1_024 + slots // 64
+        """Writers more after which to look who is left: looking takes time for each slot."""
+        self.compared = 0
+        """Slots compared so far."""
+
+    def slots(
+        self, table: Sequence[int], start: int, stop: int, paging: Paging | None = None
+    ) -> Slots:
+        """Return the slots of positions [start, stop). Raises BadTableError."""
+        block_size, size = paging = paging or self._paging
+        pages = np.asarray(table, dtype=np.int64)
+        if stop > len(pages) * size:
+            raise BadTableError(f"{len(pages)} pages of {size} tokens cannot hold {stop} tokens")
+        positions = np.arange(start, stop, dtype=np.int64)
+        used = pages[positions // size]
+        most = self.num_blocks * paging.ratio
+        if len(used) and not 0 <= used.min() <= used.max() < most:
+            raise BadTableError(f"page ids {used.min()}..{used.max()} of {most} pages")
+        if block_size == self.block_size:
+            return used * size + positions % size
+        first = used // paging.ratio * self.block_size + used % paging.ratio * size
+        return first + positions % size
+
+    def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:
+        """Record that `writer` computed positions from `start` on into `slots`."""
+        self.content[slots] = content
+        self._origin[slots] = self._enter(writer)
+        self._position[slots] = np.arange(start, start + len(slots), dtype=np.int32)
+
+    def _enter(self, writer: Writer) -> int:
+        """Return the number of a writer."""
+        if len(self._writers) >= self._most:
+            self._forget()
+        self._writers.append(writer)
+        return len(self._writers) - 1
+
+    def _forget(self) -> None:
+        """Let go those of whom no slot is left: each keeps all tokens of a request."""
+        written = self._origin >= 0
+        left = np.zeros(len(self._writers), np.bool_)
+        left[self._origin[written]] = True
+        self._origin[written] = (np.cumsum(left, dtype=np.int32) - 1)[self._origin[written]]
+        self._writers = [self._writers[number] for number in left.nonzero()[0]]
+        self._most = len(self._writers) + self._patience
+
+    def holds(self, slots: slice, content: np.uint64) -> bool:
+        """Tell whether all these slots hold `content`."""
+        self.compared += slots.stop - slots.start
+        return bool((self.content[slots] == content).all())
+
+    def fill(self, slots: slice, position: int, content: np.uint64, writer: Writer) -> None:
+        """Record that `writer` keeps there the state after position `position`."""
+        self.content[slots] = content
+        self._origin[slots] = self._enter(writer)
+        self._position[slots] = position
+
+    def block(self, block: int) -> slice:
+        """Return all slots of a block."""
+        return slice(block * self.block_size, (block + 1) * self.block_size)
+
+    def copy(self, source: int, destination: int) -> None:
+        """Copy a whole block with its origin."""
+        self.copy_slots(self.block(source), self.block(destination))
+
+    def copy_slots(self, source: slice, destination: slice) -> None:
+        """Copy slots with their origin."""
+        for column in (self.content, self._origin, self._position):
+            column[destination] = column[source]
+
+    def mismatch(self, slots: Slots, expected: Fingerprints, start: int = 0) -> Mismatch | None:
+        """Return the first slot that does not hold what is expected at its position."""
+        self.compared += len(slots)
+        differs = self.content[slots] != expected
+        if not differs.any():
+            return None
+        index = int(differs.argmax())
+        return self.describe(int(slots[index]), start + index)
+
+    def describe(self, slot: int, position: int) -> Mismatch:
+        """Tell who wrote a slot that was read as `position`."""
+        origin = int(self._origin[slot])
+        writer = self._writers[origin] if origin >= 0 else None
+        return Mismatch(position, slot, slot // self.block_size, writer, int(self._position[slot]))
+
+    def writer_of_block(self, block: int) -> tuple[Writer, int, int] | None:
+        """Return the last writer of a block's first slot and its positions there, if any."""
+        here = slice(block * self.block_size, (block + 1) * self.block_size)
+        origin = int(self._origin[here.start])
+        if origin < 0:
+            return None
+        mine = self._position[here][self._origin[here] == origin]
+        return self._writers[origin], int(mine.min()), int(mine.max())

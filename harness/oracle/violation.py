@@ -1,0 +1,89 @@
+"""A property that failed, with everything that a person needs to see why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvproof.harness.contract.target import Request
+from kvproof.harness.oracle.shadow_memory import Mismatch, Writer
+
+if TYPE_CHECKING:
+    from kvproof.harness.oracle.session import Session
+
+SHADOW = "shadow memory"
+INVARIANT = "invariant"
+BRUTE_FORCE = "brute force"
+METAMORPHIC = "metamorphic pair"
+
+
+class Violation(AssertionError):
+    """`property` failed; `assertion` is a Python expression over the script's variables.
+
+    The expression is true for a correct target and false here. It may use the last answer of
+    each request by the request's id, `target`, `slot(answer, position)` and `before`.
+    """
+
+    def __init__(
+        self,
+        prop: str,
+        oracle: str,
+        sentence: str,
+        *,
+        detail: str = "",
+        assertion: str = "",
+        suspects: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(f"{prop}: {sentence}" + (f" ({detail})" if detail else ""))
+        self.property = prop
+        self.oracle = oracle
+        self.sentence = sentence
+        self.detail = detail
+        self.assertion = assertion
+        self.suspects = suspects
+        self.session: Session | None = None
+        """The history that broke the property, as it stood then."""
+
+
+def describe_request(request: Request, stop: int) -> str:
+    """Spell out what determines a request's content before position `stop`."""
+    tokens = ", ".join(map(str, request.tokens[:stop][:12])) + (", ..." if stop > 12 else "")
+    parts = [f"tokens 0..{stop - 1} [{tokens}] of request {request.id}"]
+    space = request.namespace
+    parts += [
+        f"{kind} {value!r}"
+        for kind, value in (
+            ("adapter", space.adapter),
+            ("adapter version", space.adapter_version),
+            ("salt", space.salt),
+        )
+        if value is not None
+    ]
+    parts += [f"{s.kind} {s.content!r} at {s.start}" for s in request.spans if s.start < stop]
+    return ", ".join(parts)
+
+
+def describe_writer(writer: Writer | None, position: int) -> str:
+    """Spell out what a slot holds."""
+    if writer is None:
+        return "nothing: it was never written"
+    return f"{describe_request(writer.request, position + 1)}, epoch {writer.epoch}"
+
+
+def cause(mismatch: Mismatch, reader: Request, epoch: int, group: int = 0) -> str:
+    """Name the property that a wrong read breaks, by how reader and writer differ."""
+    writer, stop = mismatch.writer, mismatch.position + 1
+    if writer is None:
+        return "nothing_is_read_before_it_is_written"
+    if writer.group != group:
+        return "groups_never_share_blocks"
+    same_tokens = (
+        mismatch.written_as == mismatch.position
+        and writer.request.tokens[:stop] == reader.tokens[:stop]
+    )
+    if not same_tokens:
+        return "reads_return_own_content"
+    if writer.epoch != epoch:
+        return "no_hit_across_epochs"
+    if writer.request.namespace != reader.namespace:
+        return "namespaces_are_separate"
+    return "spans_are_separate"

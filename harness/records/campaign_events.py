@@ -1,0 +1,65 @@
+"""What a campaign records of each work unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvproof.harness.records.base import Event
+
+
+class UnitDone(Event, tag="unit_done", frozen=True, kw_only=True):
+    """One work unit, recorded once; a campaign that is resumed does not run it again."""
+
+    unit: str
+    target: str
+    suite: str
+    seed: int
+    attempt: int
+    """1 for the first; more after a worker was lost."""
+    where: str
+    """Node and process that did it."""
+    began: float = 0.0
+    """Unix time at which this attempt began, by the clock of its node."""
+    seconds: float
+    cpu_seconds: float
+    """Of the process that explored, and of its target's worker unless it died."""
+    test_cases: int = 0
+    operations: dict[str, int] = {}
+    situations: dict[str, int] = {}
+    checks: dict[str, int] = {}
+    hits: dict[str, int] = {}
+    tolerated: dict[str, int] = {}
+    """Known failures: property -> histories."""
+    unshrunk: dict[str, int] = {}
+    """Failures that were only counted, not shrunk: property -> histories."""
+    failed: list[str] = []
+    """Properties that failed here, shrunk here or elsewhere."""
+    shrunk: list[str] = []
+    """Those whose smallest history was looked for here."""
+    database: dict[str, int] = {}
+    """Operations on the example database, and `unreachable`: those that failed."""
+    died: dict[str, str] = {}
+    """Kind and message of the target's death in it, if it died."""
+    gave_up: str = ""
+    """Why it has no result: every attempt lost its worker."""
+
+
+class UnitLost(Event, tag="unit_lost", frozen=True, kw_only=True):
+    """A worker went away with a unit, which is tried again."""
+
+    unit: str
+    attempt: int
+    reason: str
+
+
+def clock(events: Sequence[Event]) -> Iterator[float]:
+    """When each event was recorded, in seconds of work since the run began.
+
+    Every part of a run that was resumed counts from 0; the time between parts is left out.
+    """
+    before = last = 0.0
+    for event in events:
+        if event.at < last:
+            before += last
+        last = event.at
+        yield before + last

@@ -1,0 +1,355 @@
+"""What happens in a run: the events of `events.jsonl`, and the exit codes they call for.
+
+One file, although a long one, because it is the format of the records.
+Unknown fields are ignored when events are read back, so that newer code reads older runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from kvproof.harness.errors import Exit, FailureKind
+from kvproof.harness.records.base import Event
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost
+from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
+from kvproof.harness.records.sweep_events import (
+    Ceilings,
+    Cell,
+    Slower,
+    SweepConcluded,
+    SweepStarted,
+)
+
+Verdict: TypeAlias = Literal["pass", "inconclusive", "fail", "unsupported", "expected_failure"]
+RunVerdict: TypeAlias = Literal[
+    "pass", "fail", "inconclusive", "regression", "harness", "usage", "interrupted"
+]
+
+
+class TargetStarted(Event, tag="target_started", frozen=True, kw_only=True):
+    """A target answered its first call."""
+
+    target: str
+    engine: str
+    version: str
+    profile: dict[str, Any]
+    isolation: Literal["in_process", "worker", "server"]
+    python: str = ""
+
+
+class PropertyVerdict(Event, tag="property", frozen=True, kw_only=True):
+    """The outcome of one property on one target."""
+
+    target: str
+    suite: str = "cache"
+    property: str
+    section: str
+    """Letter of the rule section: B, K, H, ..."""
+    rules: list[str]
+    sentence: str
+    verdict: Verdict
+    reason: str = ""
+    oracle: str = ""
+    checks: int = 0
+    """How often the property was evaluated."""
+    situations: dict[str, int] = {}
+    """Situations the property needs -> how often they occurred."""
+    fingerprint: str = ""
+    """Of the failure, if any."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation of a shrunk history."""
+
+    op: str
+    arguments: str
+    answer: str
+    note: str = ""
+    """What was expected, on the step that failed."""
+
+
+class BlockView(msgspec.Struct, frozen=True, kw_only=True):
+    """One block at the moment of the failure."""
+
+    block: int
+    owners: list[str]
+    writer: str
+    """Request and positions that wrote it last, in words; empty if never written."""
+    state: Literal["null", "free", "cached", "held"]
+    suspect: bool = False
+
+
+class Failure(Event, tag="failure", frozen=True, kw_only=True):
+    """A property failed; the history is already minimal."""
+
+    target: str
+    property: str
+    rules: list[str]
+    oracle: str
+    sentence: str
+    """What went wrong, in the words of the field."""
+    detail: str = ""
+    """The slot and both fingerprints spelled out."""
+    fingerprint: str
+    op_log: str
+    """Path relative to the run directory."""
+    script: str
+    """Source of the plain reproducer."""
+    script_path: str
+    history: list[Step]
+    blocks: list[BlockView] = []
+    tables: dict[str, list[int]] = {}
+    """Request -> its block table at that moment."""
+    seed: int | None = None
+    related: list[str] = []
+
+
+class TargetFailed(Event, tag="target_failed", frozen=True, kw_only=True):
+    """The target itself died, hung or talked nonsense: a verdict about the target."""
+
+    target: str
+    kind: FailureKind
+    message: str
+    log: str = ""
+    """Tail of the worker's log."""
+    history: list[Step] = []
+
+
+class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
+    """What a suite did to a target."""
+
+    target: str
+    suite: str
+    test_cases: int
+    operations: dict[str, int]
+    situations: dict[str, int]
+    hit_blocks: dict[str, int] = {}
+    """Histogram of hit lengths in blocks: bucket label -> admissions."""
+    seconds: float
+    missing: list[str] = []
+    """Required situations that never occurred."""
+
+
+class TargetConcluded(Event, tag="target_concluded", frozen=True, kw_only=True):
+    """Every suite of a target ran to its end: a run that is resumed does not repeat them."""
+
+    target: str
+
+
+class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
+    """One repetition of one target on one workload."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    case: str
+    """`no_eviction`, `eviction`, `lists`, ..."""
+    groups: str = ""
+    """Groups of layers as given to `bench`; empty: one of full attention."""
+    repetition: int
+    requests: int
+    tokens: int
+    hit_tokens: int
+    cpu_seconds: float
+    wall_seconds: float
+    p50_us: float
+    p99_us: float
+    harness_share: float
+    """Share of the CPU seconds that is the harness's own loop, measured with an empty cycle."""
+    bytes_per_block: float | None = None
+    cached_blocks: int | None = None
+
+
+class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
+    """Medians over the repetitions of one target and case, and the ratio to the named peer."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    case: str
+    groups: str = ""
+    """As in the samples."""
+    repetitions: int
+    tokens_per_second: float
+    low: float
+    """10th percentile of tokens per second."""
+    high: float
+    p50_us: float
+    p99_us: float
+    hit_rate: float
+    harness_share: float
+    bytes_per_block: float | None = None
+    index_bytes_per_block: float | None = None
+    """`bytes_per_block` less the token ids themselves (4 bytes each)."""
+    peer: str = ""
+    ratio: float | None = None
+    """tokens_per_second over the peer's, median of the paired repetitions."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    note: str = ""
+    """What the case leaves out, and why."""
+
+
+class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
+    """Hit rate in blocks that any cache of `capacity` blocks could reach on the workload."""
+
+    workload: str
+    block_size: int
+    capacity: int | None
+    """Blocks; None: infinite."""
+    references: int
+    infinite: float
+    lru: float | None = None
+    belady: float | None = None
+    infinite_tokens: float | None = None
+    lru_tokens: float | None = None
+    belady_tokens: float | None = None
+    rule: Literal["engine_blocks", "hash_blocks"] = "engine_blocks"
+    """What counts as a block and as a hit: see `harness.optimum`."""
+    lru_root_first_tokens: float | None = None
+    """LRU that touches the blocks of a prompt from the first to the last; `hash_blocks` only."""
+
+
+class GrowthPoint(Event, tag="growth", frozen=True, kw_only=True):
+    """Cost of one cycle at a given number of cached blocks."""
+
+    target: str
+    block_size: int
+    cached_blocks: int
+    nanoseconds_per_token: float
+    low: float
+    high: float
+
+
+class Checked(Event, tag="checked", frozen=True, kw_only=True):
+    """A workload ran once more, or a recording was judged, under the shadow memory."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    requests: int
+    tokens: int
+    slots_compared: int
+    verdict: Literal["pass", "fail", "inconclusive"]
+    message: str = ""
+    """What is wrong, or why it proves little."""
+
+
+class Explained(Event, tag="explained", frozen=True, kw_only=True):
+    """Why one request of a checked workload hit what it hit; tokens."""
+
+    target: str
+    workload: str
+    block_size: int
+    num_blocks: int
+    request: str
+    prompt: int
+    hit: int
+    optimum: int
+    """Longest prefix that an earlier request computed and stored."""
+    lost: dict[str, int]
+    """Limit -> what it took; adds up to `optimum` less `hit`."""
+    sentence: str
+
+
+class Threshold(Event, tag="threshold", frozen=True, kw_only=True):
+    """One line of the gate's thresholds."""
+
+    name: str
+    measured: float | None
+    limit: float
+    baseline: float | None = None
+    verdict: Literal["pass", "fail", "inconclusive"]
+    reason: str = ""
+
+
+class Replayed(Event, tag="replayed", frozen=True, kw_only=True):
+    """One op log of the corpus or of a recorded failure was run again."""
+
+    target: str
+    path: str
+    outcome: Literal["FIXED", "FAILED", "ERROR"]
+    message: str = ""
+    expected: str = ""
+
+
+class Skipped(Event, tag="skipped", frozen=True, kw_only=True):
+    """A part did not run; `command` installs what it needs."""
+
+    part: str
+    reason: str
+    command: str = ""
+
+
+class HarnessFault(Event, tag="harness_fault", frozen=True, kw_only=True):
+    """kvproof itself failed; never a verdict about the target."""
+
+    where: str
+    message: str
+    traceback: str = ""
+
+
+class Ended(Event, tag="ended", frozen=True, kw_only=True):
+    """The run closed. A run without this event was killed."""
+
+    verdict: RunVerdict
+    exit_code: int
+    sentence: str
+    seconds: float
+
+
+AnyEvent: TypeAlias = (
+    TargetStarted
+    | PropertyVerdict
+    | Failure
+    | TargetFailed
+    | Exercised
+    | TargetConcluded
+    | BenchSample
+    | BenchSummary
+    | Optimum
+    | GrowthPoint
+    | Checked
+    | Explained
+    | Threshold
+    | Replayed
+    | Skipped
+    | HarnessFault
+    | Ended
+    | SweepStarted
+    | Ceilings
+    | Cell
+    | Slower
+    | SweepConcluded
+    | FaultsStarted
+    | FaultJudged
+    | FaultsConcluded
+    | UnitDone
+    | UnitLost
+)
+
+_VERDICT_CODES = {
+    "fail": Exit.FAILURE,
+    "FAILED": Exit.FAILURE,
+    "inconclusive": Exit.INCONCLUSIVE,
+    "ERROR": Exit.HARNESS,
+}
+
+
+def exit_code(event: AnyEvent) -> Exit:
+    """Return the code that an event calls for; a run ends with the worst of them."""
+    if isinstance(event, TargetFailed):
+        return Exit.FAILURE
+    if isinstance(event, HarnessFault):
+        return Exit.HARNESS
+    if isinstance(event, Slower):
+        return Exit.REGRESSION
+    if isinstance(event, Threshold) and event.verdict == "fail":
+        return Exit.REGRESSION
+    told = event.outcome if isinstance(event, Replayed) else getattr(event, "verdict", "")
+    return Exit.PASS if isinstance(event, Ended) else _VERDICT_CODES.get(told, Exit.PASS)

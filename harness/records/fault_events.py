@@ -1,0 +1,79 @@
+"""What a run over planted faults records: its plan, every fault, and the verdict."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kvproof.harness.records.base import Event
+
+FaultOutcome: TypeAlias = Literal["killed", "survived", "equivalent"]
+
+
+class Kill(msgspec.Struct, frozen=True, kw_only=True):
+    """How a fault was found."""
+
+    suite: str
+    property: str
+    oracle: str
+    sentence: str
+    cases: int
+    """Test cases until the first that failed, those of suites that ran before included."""
+    seconds: float
+    """Until then, without shrinking."""
+    size: int
+    """Operations of the shrunk history."""
+    fingerprint: str = ""
+    op_log: str = ""
+    """Path relative to the run directory."""
+    script_path: str = ""
+
+
+class FaultsStarted(Event, tag="faults_started", frozen=True, kw_only=True):
+    """Which faults a run is about to plant; written again when it is resumed."""
+
+    budget: str
+    planned: int
+    allowed: int
+    """Faults that may survive this budget."""
+
+
+class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
+    """One fault, after the suites have run against it."""
+
+    fault: str
+    mechanism: str
+    kind: str
+    """`soundness`, `hits` or `accounting`."""
+    bugs: list[str]
+    """Ids of the known bugs that it is modelled on."""
+    story: str
+    module: str
+    expected: str
+    """The property that the catalogue names."""
+    outcome: FaultOutcome
+    kill: Kill | None = None
+    shadow: Kill | None = None
+    """Of a soundness fault: how a shadow memory found it, all other judges aside."""
+    unshadowed: str = ""
+    """Of a soundness fault: why no shadow memory can see it."""
+    reason: str = ""
+    """Why it is equivalent; what ran against a survivor."""
+    cases: int = 0
+    seconds: float = 0.0
+    """Everything, shrinking included."""
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a shadow memory should have found it and did not."""
+        wanted = self.kind == "soundness" and not self.unshadowed
+        return wanted and self.outcome == "killed" and self.shadow is None
+
+
+class FaultsConcluded(Event, tag="faults_concluded", frozen=True, kw_only=True):
+    """The verdict on the suites."""
+
+    verdict: Literal["pass", "fail", "inconclusive"]
+    reason: str
+    outcomes: dict[str, int]

@@ -1,0 +1,264 @@
+"""Run records: `run.json` and the append-only `events.jsonl` of one run directory.
+
+Everything a report shows comes from these two files. The writer flushes each event as one line,
+so a killed run loses at most the event being written; the reader skips a torn last line and
+nothing else. Unknown fields are ignored, so that newer code reads older runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.events import AnyEvent, Ended
+
+SCHEMA_VERSION = 1
+
+EVALUATION = "eval"
+"""The verb whose runs hold samples instead of events."""
+
+EVENTS = "events.jsonl"
+
+T = TypeVar("T")
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`run.json`: what was asked for and where it ran."""
+
+    schema: int = SCHEMA_VERSION
+    id: str
+    verb: str
+    command: list[str]
+    started: str
+    """ISO 8601, UTC."""
+    config: dict[str, Any]
+    """The resolved configuration."""
+    seed: int | None = None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+    commit: str | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are not JSON, not the record, nested too deep, or no text."""
+
+
+def _line(event: AnyEvent) -> bytes:
+    try:
+        return _encode(event) + b"\n"
+    except UnicodeEncodeError:  # a target's message may hold what is no text, say a file name
+        text = json.dumps(msgspec.to_builtins(event), ensure_ascii=False)
+        return text.encode(errors="replace") + b"\n"
+
+
+class LineFile:
+    """The records of one run directory: lines of the file `name`, beside `run.json`.
+
+    Opening an existing one appends to it (resume). Raises UsageError if it cannot be written.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, name: str) -> None:
+        self.path = directory / name
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if not (directory / "run.json").exists():
+                write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
+            self._file = self.path.open("ab+")
+            self._end_torn_line()
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the run directory {str(directory)!r}: {error.strerror}",
+                "choose another place with --output",
+            ) from error
+
+    def _end_torn_line(self) -> None:
+        """A killed run may end inside a line; the next one must not be glued to it."""
+        if self.is_empty:
+            return
+        self._file.seek(-1, os.SEEK_END)
+        if self._file.read(1) != b"\n":
+            self._file.write(b"\n")
+
+    @property
+    def is_empty(self) -> bool:
+        """No run has written a line yet."""
+        return self._file.seek(0, os.SEEK_END) == 0
+
+    def append(self, line: bytes) -> None:
+        """Write one line and flush it to the operating system."""
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise UsageError(
+                f"cannot append to {str(self.path)!r}: {error.strerror}",
+                "free some space or choose another place with --output, then repeat the command",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; the run can still be resumed."""
+        self._file.close()
+
+
+class RunWriter:
+    """Writes one run directory. Opening an existing one appends to its events (resume).
+
+    Raises UsageError if the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self._start = time.monotonic()
+        self._events = LineFile(directory, manifest, EVENTS)
+
+    def write(self, event: AnyEvent) -> None:
+        """Append one event and flush it to the operating system."""
+        stamped = msgspec.structs.replace(event, at=round(time.monotonic() - self._start, 3))
+        self._events.append(_line(stamped))
+
+    def write_file(self, name: str, data: bytes) -> Path:
+        """Store a file beside the events; returns its path."""
+        return store(self.directory / name, data)
+
+    def close(self) -> None:
+        """Close the event file; the run can still be resumed."""
+        self._events.close()
+
+    def discard_if_empty(self) -> bool:
+        """Take a run without events back, as far as the file system lets it; tell if it was."""
+        empty = self._events.is_empty
+        if empty:
+            self.close()
+            with suppress(OSError):
+                self._events.path.unlink()
+                (self.directory / "run.json").unlink()
+                self.directory.rmdir()
+        return empty
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def store(path: Path, data: bytes) -> Path:
+    """Write a file and the directories above it. Raises UsageError if that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {str(path)!r}: {error.strerror}", "choose another place with --output"
+        ) from error
+    return path
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run read back from its directory."""
+
+    directory: Path
+    manifest: Manifest
+    events: list[AnyEvent]
+    torn: int = 0
+    """Lines that could not be read: the one being written when the run was killed."""
+
+    @property
+    def ended(self) -> Ended | None:
+        """The last closing event; None for a run that was killed."""
+        return next((e for e in reversed(self.events) if isinstance(e, Ended)), None)
+
+
+def read_run(directory: Path) -> Run:
+    """Read a run directory. Raises UsageError if it is not one, or one of kvproof eval."""
+    manifest = read_manifest(directory)
+    if manifest.verb == EVALUATION:
+        raise UsageError(
+            f"{str(directory)!r} holds an evaluation, which has no events",
+            "kvproof eval compare compares two of them; kvproof report renders one",
+        )
+    events, torn = read_lines(directory / EVENTS, _decode)
+    return Run(directory=directory, manifest=manifest, events=events, torn=torn)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read `run.json` of a run directory. Raises UsageError if it is not one."""
+    try:
+        text = (directory / "run.json").read_bytes()
+        _check_schema(directory, msgspec.json.decode(text, type=_Schema))
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except OSError as error:
+        raise UsageError(
+            f"{str(directory)!r} is not a run directory: {error.strerror} (run.json)",
+            "give the directory that a run printed, for example runs/latest",
+        ) from error
+    except UNREADABLE as error:
+        raise UsageError(
+            f"{str(directory / 'run.json')!r} is not a run manifest: {error}",
+            "give the directory that a run printed, for example runs/latest",
+        ) from error
+    return _with_zone(directory, manifest)
+
+
+def _with_zone(directory: Path, manifest: Manifest) -> Manifest:
+    """Time without a zone is UTC: runs are put in order by when they began."""
+    try:
+        began = datetime.fromisoformat(manifest.started)
+    except ValueError as error:
+        raise UsageError(
+            f"{str(directory / 'run.json')!r} is not a run manifest: started is "
+            f"{manifest.started!r}, no time",
+            "for example 2026-11-20T10:00:00+00:00",
+        ) from error
+    if began.tzinfo is not None:
+        return manifest
+    return msgspec.structs.replace(manifest, started=began.replace(tzinfo=timezone.utc).isoformat())
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    """What a manifest of any version has."""
+
+    schema: int = SCHEMA_VERSION
+
+
+def _check_schema(directory: Path, found: _Schema) -> None:
+    """Say so first if a manifest is newer: it may look like nothing known here."""
+    if found.schema > SCHEMA_VERSION:
+        raise UsageError(
+            f"run {str(directory)!r} has schema {found.schema}, newer than {SCHEMA_VERSION}",
+            "install a newer kvproof",
+        )
+
+
+def read_lines(path: Path, decode: Callable[[bytes], T]) -> tuple[list[T], int]:
+    """Return what stands in a file line by line, none if there is no file, and the torn lines."""
+    records, torn = list[T](), 0
+    for line in _lines(path):
+        try:
+            records.append(decode(line))
+        except UNREADABLE:
+            torn += 1
+    return records, torn
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    yield from (line for line in data.split(b"\n") if line.strip())

@@ -1,0 +1,173 @@
+"""A plain script that shows a failure with the adapter alone: no Hypothesis, no op log.
+
+Where the property is about one answer, the script asserts it directly; where it is about the
+whole history (events, orphans), the script asks a `Session` to judge the same operations.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import MISSING, fields, is_dataclass
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Completed, Scheduled
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.violation import Violation
+
+_HELPERS = {
+    "slot(": [
+        "def slot(answer, position):",
+        "    return answer.tables[0][position // {page}] * {page} + position % {page}",
+        "",
+    ],
+    "blocks_of(": [
+        "def blocks_of(records):",
+        "    return {{block for record in records for block in record.blocks[0]}}",
+        "",
+    ],
+}
+
+
+def render(target: str, violation: Violation) -> str:
+    """Return the source of a script that fails where the target is wrong and passes when fixed."""
+    session = violation.session
+    assert session is not None
+    lines = [docstring(violation), ""]
+    body = _direct(violation, session) if violation.assertion else _judged(session)
+    body.insert(0, f"target = open_target({target!r}, {code(session.config)})")
+    used = "\n".join(body)
+    names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
+    lines += [f"from kvproof.harness.contract.target import {', '.join(names)}"]
+    if not violation.assertion:
+        verbs = sorted({type(operation).__name__ for operation, _ in session.history})
+        lines.insert(2, f"from kvproof.harness.contract.operations import {', '.join(verbs)}")
+        lines.insert(3, "from kvproof.harness.oracle.session import Session")
+    lines += ["from kvproof.harness.isolation.registry import open_target", ""]
+    for call, helper in _HELPERS.items():
+        if call in used:
+            lines += [line.format(page=session.config.kernel_size) for line in helper]
+    return "\n".join([*lines, *body]) + "\n"
+
+
+_IMPORTABLE = (
+    "Group",
+    "HitStatistics",
+    "Namespace",
+    "Refused",
+    "Released",
+    "Request",
+    "Scheduled",
+    "Span",
+    "TargetConfig",
+)
+
+RESERVED = frozenset(
+    [
+        *("target", "last", "done", "before", "usage", "batch", "records", "slot", "blocks_of"),
+        *("session", "Session", "open_target"),
+        *_IMPORTABLE,
+        *(kind.__name__ for kind in ops.OPERATIONS.values()),
+        *dir(builtins),
+    ]
+)
+"""Names that a script may use for something else than a request."""
+
+
+def docstring(violation: Violation) -> str:
+    """Return what went wrong as the docstring of a script."""
+    text = f"{violation.property}: {violation.sentence}."
+    if violation.detail:
+        text += f"\n\n{violation.detail[:1].upper()}{violation.detail[1:]}.\n"
+    text = text.replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{text}"""'
+
+
+def _direct(violation: Violation, session: Session) -> list[str]:
+    """Write each operation as a call of the contract, then the assertion."""
+    lines: list[str] = []
+    assertion = violation.assertion
+    last = len(session.history) - 1
+    if "records" in assertion:
+        lines.append("records = []")
+    for index, (operation, answer) in enumerate(session.history):
+        if index == last and "before" in assertion:
+            lines.append("before = target.inspect()")
+        lines += _call(session, operation, answer, final=index == last)
+        if "records" in assertion and isinstance(answer, (Scheduled, Completed)):
+            lines.append("records.append(last)")
+    if "usage" in assertion:
+        lines.append("usage = target.inspect().usage")
+    sentence = violation.sentence
+    return [*lines, f"assert {_or_refused(assertion, session)}, {sentence!r}"]
+
+
+def _or_refused(assertion: str, session: Session) -> str:
+    """Let a right target refuse what a wrong one found room for."""
+    operation, answer = session.history[-1]
+    asked = isinstance(operation, (ops.Admit, ops.Extend)) and isinstance(answer, Scheduled)
+    parts = (f"{_variable(operation)}.", "slot(", "last.", "done.")
+    if asked and any(part in assertion for part in parts):
+        return f"isinstance(last, Refused) or {assertion}"
+    return assertion
+
+
+def _variable(operation: ops.Operation) -> str:
+    """Return the id of the request that an operation is about."""
+    return str(getattr(getattr(operation, "request", operation), "id", ""))
+
+
+def _call(session: Session, operation: ops.Operation, answer: object, *, final: bool) -> list[str]:
+    """Write one operation; a target without steps in flight completes each step at once."""
+    verb = ops.name(operation)
+    if isinstance(operation, ops.Complete):
+        assert isinstance(answer, Completed)
+        given = _arguments(operation)
+        rows = session.given.get(answer.step)
+        given = [item for item in given if not item.startswith("routed=")]
+        given += [f"experts={code(rows)}"] if rows else []
+        return [f"done = last = target.complete({', '.join((str(answer.step), *given))})"]
+    arguments = ", ".join(_arguments(operation))
+    names = {"batch": "batch = last"}
+    variable = _variable(operation)
+    if isinstance(operation, (ops.Admit, ops.Extend)):
+        names[verb] = f"{variable} = last"
+    lines = [f"{names.get(verb, 'last')} = target.{verb}({arguments})"]
+    drafts = getattr(operation, "drafts", ())
+    if isinstance(answer, Scheduled) and not session.profile.in_flight_steps and not drafts:
+        guard = f"if isinstance({variable}, Scheduled): " if final else ""
+        rows = session.given.get(answer.step)
+        told = f", experts={code(rows)}" if rows else ""
+        lines.append(f"{guard}done = target.complete({answer.step}{told})")
+    return lines
+
+
+def _arguments(operation: ops.Operation) -> list[str]:
+    return [
+        code(getattr(operation, item.name))
+        if item.default is MISSING
+        else f"{item.name}={code(getattr(operation, item.name))}"
+        for item in fields(operation)
+        if item.default is MISSING or getattr(operation, item.name) != item.default
+    ]
+
+
+def _judged(session: Session) -> list[str]:
+    lines = [f"session = Session(target, {code(session.config)})"]
+    return lines + [f"session.apply({code(operation)})" for operation, _ in session.history]
+
+
+def code(value: object) -> str:
+    """Return Python source for a record; fields that have their default are left out."""
+    if isinstance(value, tuple):
+        inner = ", ".join(map(code, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if not is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    parts = []
+    for item in fields(value):
+        content = getattr(value, item.name)
+        if item.default is MISSING:
+            parts.append(code(content))
+        elif content != item.default:
+            parts.append(f"{item.name}={code(content)}")
+    return f"{type(value).__name__}({', '.join(parts)})"

@@ -1,0 +1,46 @@
+"""Which cells of a sweep are wanted: `page=16,32 head_dim=128`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TypeAlias
+
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.sweep_events import CaseValue
+
+Where: TypeAlias = Mapping[str, Sequence[str]]
+"""Axis -> the values that are wanted, as text."""
+
+
+def parse_where(text: str) -> dict[str, list[str]]:
+    """Read conditions separated by spaces. Raises UsageError."""
+    found: dict[str, list[str]] = {}
+    for part in text.split():
+        axis, equals, values = part.partition("=")
+        wanted = [value for value in values.split(",") if value]
+        if not (axis and equals and wanted):
+            raise UsageError(
+                f"--where {part!r} is not AXIS=VALUE",
+                'for example --where "page=16,32 head_dim=128"',
+            )
+        found[axis] = [*found.get(axis, []), *wanted]
+    return found
+
+
+def matches(case: Mapping[str, CaseValue], where: Where) -> bool:
+    """Whether a case has one of the values of every axis asked for."""
+    return all(axis in case and _text(case[axis]) in values for axis, values in where.items())
+
+
+def _text(value: CaseValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_axes(where: Where, known: Sequence[str]) -> None:
+    """Raise UsageError for an axis that no cell has."""
+    for axis in where:
+        if axis not in known:
+            close = get_close_matches(axis, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+            raise UsageError(f"--where {axis!r} is not an axis of these kernels", hint)

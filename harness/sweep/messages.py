@@ -1,0 +1,133 @@
+"""What a sweep and its workers say to each other: one JSON object per line, each way.
+
+Without torch: the sweep itself runs where neither torch nor Triton is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from kvproof.harness.records.sweep_events import CaseValue, Ceiling, Cell
+
+DeviceKind: TypeAlias = Literal["cpu", "cuda"]
+
+
+class Greet(msgspec.Struct, frozen=True, kw_only=True, tag="greet"):
+    """The first request: ask what runs there."""
+
+
+class Describe(msgspec.Struct, frozen=True, kw_only=True, tag="describe"):
+    """Ask for kernels and providers by their names; no kernels: all there are."""
+
+    kernels: list[str]
+    providers: list[str]
+
+
+class ListCells(msgspec.Struct, frozen=True, kw_only=True, tag="list_cells"):
+    """Ask for the cases of a kernel in some of its sets."""
+
+    kernel: str
+    sets: list[str]
+
+
+class MeasureCeilings(msgspec.Struct, frozen=True, kw_only=True, tag="measure_ceilings"):
+    """Ask for the limits of the device."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """Judge one provider on one case."""
+
+    kernel: str
+    provider: str
+    case: dict[str, CaseValue]
+    seeds: list[int]
+    again: bool
+    """Launch twice on the inputs of the first seed."""
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True, tag="measure"):
+    """Time one provider on one case that was found right, and compare its results again."""
+
+    kernel: str
+    provider: str
+    case: dict[str, CaseValue]
+    seed: int
+
+
+Request: TypeAlias = Greet | Describe | ListCells | MeasureCeilings | Check | Measure
+
+
+class KernelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel as it describes itself, or why it cannot be loaded."""
+
+    name: str
+    sentence: str = ""
+    ceiling: str = ""
+    axes: dict[str, list[CaseValue]] = {}
+    sets: dict[str, int] = {}
+    """Set of cells -> how many; of `random` as many as asked for."""
+    problem: str = ""
+
+
+class ProviderFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as it describes itself, or why it cannot be loaded."""
+
+    spec: str
+    """As it was asked for: an entry point, or `module:function`."""
+    name: str = ""
+    version: str = ""
+    kernels: list[str] = []
+    problem: str = ""
+
+
+class Greeted(msgspec.Struct, frozen=True, kw_only=True, tag="greeted"):
+    """Answer to `Greet`."""
+
+    device: DeviceKind
+    facts: dict[str, CaseValue]
+    """Of the device, with the versions that a result may depend on."""
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True, tag="described"):
+    """Answer to `Describe`."""
+
+    kernels: list[KernelFacts]
+    providers: list[ProviderFacts]
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, tag="listed"):
+    """Answer to `ListCells`."""
+
+    cases: list[dict[str, CaseValue]]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, tag="limits"):
+    """Answer to `MeasureCeilings`."""
+
+    values: dict[str, Ceiling]
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+    """Answer to `Check` and `Measure`."""
+
+    cell: Cell
+    crowded: bool = False
+    """The memory of the device did not suffice; alone it might."""
+    broken: bool = False
+    """The process can launch nothing any more and must be replaced."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, tag="fault"):
+    """The inputs or the reference could not be made: nobody's kernel is to blame."""
+
+    message: str
+    traceback: str
+
+
+Answer: TypeAlias = Greeted | Described | Listed | Limits | Judged | Fault
+
+encode = msgspec.json.Encoder().encode
+read_request = msgspec.json.Decoder(Request).decode
+read_answer = msgspec.json.Decoder(Answer).decode

@@ -1,0 +1,347 @@
+"""Sweeps kernels over their cells: first whether every provider is right, then how fast.
+
+Every cell runs in a worker process, which may crash or hang without taking the sweep along. Cells
+are checked side by side and timed one after the other. Neither torch nor Triton is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kvproof.harness.records.events import AnyEvent, HarnessFault
+from kvproof.harness.records.sweep_events import Ceilings, Cell, SweepDevice, SweepStarted
+from kvproof.harness.records.sweep_results import CellKey, case_key, ceilings, latest
+from kvproof.harness.sweep.messages import (
+    Answer,
+    Check,
+    Fault,
+    Judged,
+    Limits,
+    Measure,
+    MeasureCeilings,
+)
+from kvproof.harness.sweep.plan import Plan, SweepOptions, make_plan
+from kvproof.harness.sweep.verdict import Planned, conclude
+from kvproof.harness.sweep.worker_pool import Seat, SweepProcess, WorkerLost, spread
+
+_CEILINGS = 180.0
+"""Seconds that the limits of a device may take."""
+
+_MOST = {"cpu": 4, "cuda": 8}
+"""Processes per device that check side by side; beyond that they wait for each other."""
+
+_AFFINITY = hasattr(os, "sched_getaffinity")
+"""Not everywhere; it knows of the cores that this process may use."""
+
+MakeProcess = Callable[[Seat, Path], SweepProcess]
+"""A worker for a seat, and the file that it logs to."""
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many cells are done, of how many."""
+
+
+class _Task(NamedTuple):
+    """A cell, and what was found when it was checked, if it is to be timed."""
+
+    planned: Planned
+    checked: Cell | None = None
+    again: bool = False
+
+    @property
+    def case(self) -> tuple[str, str]:
+        """What it shares its inputs with."""
+        return self.planned.kernel, case_key(self.planned.case)
+
+
+class _Found(NamedTuple):
+    """What came of a task."""
+
+    task: _Task
+    result: Cell | Fault
+    crowded: bool = False
+    """The memory was shared with others and did not suffice."""
+
+
+def run_sweep(
+    options: SweepOptions,
+    *,
+    write: Callable[[AnyEvent], None],
+    progress: Progress,
+    logs: Path,
+    earlier: Sequence[AnyEvent] = (),
+    make: MakeProcess = SweepProcess,
+) -> dict[CellKey, Cell]:
+    """Run all cells and write the events; the cells as they ended.
+
+    `earlier` are events of the same sweep, interrupted: its cells do not run again. `logs` is a
+    folder for what the workers write. Raises UsageError if the options fit no cell, or no worker
+    starts.
+    """
+    lead = make(Seat(options.device, options.devices[0]), logs / "lead-0.log")
+    try:
+        progress("starting", 0, 0)
+        plan = make_plan(lead, options)
+        return _Sweep(plan, lead, logs, write, progress, earlier, make).run()
+    finally:
+        lead.end()
+
+
+class _Sweep:
+    """One sweep under way."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lead: SweepProcess,
+        logs: Path,
+        write: Callable[[AnyEvent], None],
+        progress: Progress,
+        earlier: Sequence[AnyEvent],
+        make: MakeProcess,
+    ) -> None:
+        self.make = make
+        self.plan, self.options = plan, plan.options
+        self.lead, self.logs = lead, logs
+        self.write, self.progress = write, progress
+        self.cells = latest(earlier)
+        self.limits = ceilings(earlier)
+        self.timing = self.options.timing and plan.device == "cuda"
+        self.faults: set[tuple[str, str]] = set()
+
+    def run(self) -> dict[CellKey, Cell]:
+        """Check and time, conclude; a worker that does not start any more ends the sweep early."""
+        leads = [self.lead]
+        try:
+            leads += self._other_leads()
+            self._begin(leads)
+            for part in self._parts():
+                self._check(leads, part)
+                if self.timing:
+                    self._time(leads, part)
+        except WorkerLost as lost:
+            self._fault("starting a worker", str(lost), lost.log)
+        finally:
+            for process in leads:
+                process.end()
+        self.write(conclude(self.plan.planned, self.cells, self.plan.providers, timed=self.timing))
+        return self.cells
+
+    def _other_leads(self) -> list[SweepProcess]:
+        """One process on each further device, started for what it says about it."""
+        rest = self.options.devices[1:] if self.plan.device == "cuda" else ()
+        found = []
+        for index in rest:
+            process = self.make(Seat("cuda", index), self.logs / f"lead-{index}.log")
+            found.append(process)
+            process.start()
+        return found
+
+    def _begin(self, leads: Sequence[SweepProcess]) -> None:
+        plan = self.plan
+        self.write(
+            SweepStarted(
+                device=plan.device,
+                devices=[_device(process) for process in leads],
+                versions=plan.versions,
+                kernels=plan.kernels,
+                providers=plan.providers,
+                cells=list(plan.sets),
+                seeds=list(self.plan.seeds),
+                timing=self.timing,
+            )
+        )
+        for event in plan.skipped:
+            self.write(event)
+
+    def _parts(self) -> list[list[Planned]]:
+        """One kernel after the other if there is timing, so that a sweep cut short has times."""
+        if not self.timing:
+            return [self.plan.planned]
+        return [list(same) for _, same in groupby(self.plan.planned, lambda each: each.kernel)]
+
+    def _check(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
+        tasks = [task for task in self._tasks(planned) if task.planned.key not in self.cells]
+        crowded = self._run("checking", self._crew(leads), tasks, self._checked)
+        self._run("checking alone", leads, crowded, self._checked, alone=True)
+
+    def _tasks(self, planned: Sequence[Planned]) -> Iterator[_Task]:
+        numbers: Counter[tuple[str, str]] = Counter()
+        for each in planned:
+            place = (each.kernel, each.provider)
+            yield _Task(each, again=numbers[place] % self.plan.again == 0)
+            numbers[place] += 1
+
+    def _time(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
+        for process in leads:
+            if process.seat.index not in self.limits:
+                self._limits(process)
+        checked = ((each, self.cells.get(each.key)) for each in planned)
+        tasks = [
+            _Task(each, cell)
+            for each, cell in checked
+            if cell is not None and cell.outcome == "ok" and not cell.samples
+        ]
+        self._run("timing", leads, tasks, self._timed, alone=True)
+
+    def _crew(self, leads: Sequence[SweepProcess]) -> list[SweepProcess]:
+        """Several processes on each device, side by side; those that plan and time among them."""
+        cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
+        usual = min(_MOST[self.plan.device], cores // len(leads))
+        each = self.options.workers or max(1, usual)
+        more = [
+            self.make(
+                Seat(self.plan.device, process.seat.index),
+                self.logs / f"check-{process.seat.index}-{number}.log",
+            )
+            for process in leads
+            for number in range(1, each)
+        ]
+        return [*leads, *more]
+
+    def _run(
+        self,
+        doing: str,
+        crew: Sequence[SweepProcess],
+        tasks: Sequence[_Task],
+        work: Callable[[SweepProcess, _Task], _Found],
+        *,
+        alone: bool = False,
+    ) -> list[_Task]:
+        """Do the tasks and record what comes of them; those that had no room are left.
+
+        All providers of a case come to one process, which makes its inputs only once.
+        """
+        crowded = []
+        cases = [list(same) for _, same in groupby(tasks, lambda task: task.case)]
+
+        def each(process: SweepProcess, same: list[_Task]) -> Iterator[_Found]:
+            return (work(process, task) for task in same)
+
+        with closing(spread(crew[: len(cases)], cases, each)) as results:
+            for done, found in enumerate(results, 1):
+                self.progress(f"{doing} {found.task.planned.kernel}", done, len(tasks))
+                if found.crowded and not alone:
+                    crowded.append(found.task)
+                else:
+                    self._record(found.task.planned, found.result)
+        return crowded
+
+    def _record(self, planned: Planned, result: Cell | Fault) -> None:
+        if isinstance(result, Fault):
+            self._fault(planned.name, result.message, result.traceback)
+        else:
+            self.cells[planned.key] = result
+            self.write(result)
+
+    def _checked(self, process: SweepProcess, task: _Task) -> _Found:
+        kernel, provider, case = task.planned
+        request = Check(
+            kernel=self.plan.kernel_specs[kernel],
+            provider=self.plan.provider_specs[provider],
+            case=dict(case),
+            seeds=list(self.plan.seeds),
+            again=task.again,
+        )
+        return self._judged(process, task, request)
+
+    def _timed(self, process: SweepProcess, task: _Task) -> _Found:
+        kernel, provider, case = task.planned
+        request = Measure(
+            kernel=self.plan.kernel_specs[kernel],
+            provider=self.plan.provider_specs[provider],
+            case=dict(case),
+            seed=max(self.plan.seeds) + 1,
+        )
+        found = self._judged(process, task, request)
+        if isinstance(found.result, Fault) or task.checked is None:
+            return found
+        return found._replace(result=_merged(task.checked, found.result))
+
+    def _judged(self, process: SweepProcess, task: _Task, request: Check | Measure) -> _Found:
+        """Ask for a cell; whatever happens to the process is an outcome of the cell."""
+        try:
+            answer = process.ask(request, self.options.timeout)
+        except WorkerLost as lost:
+            if lost.kind == "start":
+                raise
+            return _Found(task, self._lost(process, task, lost))
+        if isinstance(answer, Fault):
+            return _Found(task, answer)
+        assert isinstance(answer, Judged)
+        if answer.broken:
+            process.end()
+        return _Found(task, self._owned(process, task, answer.cell), answer.crowded)
+
+    def _lost(self, process: SweepProcess, task: _Task, lost: WorkerLost) -> Cell:
+        cell = Cell(
+            kernel=task.planned.kernel,
+            provider=task.planned.provider,
+            case=dict(task.planned.case),
+            outcome="timeout" if lost.kind == "timeout" else "crash",
+            reason=str(lost),
+            log=lost.log,
+            seconds=self.options.timeout if lost.kind == "timeout" else 0.0,
+        )
+        return self._owned(process, task, cell)
+
+    def _owned(self, process: SweepProcess, task: _Task, cell: Cell) -> Cell:
+        """What the worker does not know: who asked, and where it runs."""
+        provider = self.plan.provider(task.planned.provider)
+        return replace(
+            cell,
+            provider=provider.name,
+            provider_version=provider.version,
+            peer=provider.peer,
+            device=process.seat.index,
+        )
+
+    def _limits(self, process: SweepProcess) -> None:
+        index = process.seat.index
+        self.progress(f"measuring the ceilings of device {index}", 0, 0)
+        try:
+            answer: Answer = process.ask(MeasureCeilings(), _CEILINGS)
+        except WorkerLost as lost:
+            answer = Fault(message=str(lost), traceback=lost.log)
+        if isinstance(answer, Limits):
+            self.limits[index] = answer.values
+            self.write(Ceilings(device=index, values=answer.values))
+        elif isinstance(answer, Fault):
+            self._fault("measuring the ceilings", answer.message, answer.traceback)
+
+    def _fault(self, where: str, message: str, traceback: str) -> None:
+        """Record a fault of kvproof, or of a kernel's description, once and not for every cell."""
+        kind = (where.partition(" ")[0], message.partition(":")[0])
+        if kind not in self.faults:
+            self.faults.add(kind)
+            self.write(HarnessFault(where=f"sweep: {where}", message=message, traceback=traceback))
+
+
+def _device(process: SweepProcess) -> SweepDevice:
+    facts = {name: str(value) for name, value in process.facts.items()}
+    return SweepDevice(index=process.seat.index, name=facts.pop("name", ""), facts=facts)
+
+
+def _merged(checked: Cell, timed: Cell) -> Cell:
+    """One cell of what was found when it was checked and when it was timed."""
+    seconds = round(checked.seconds + timed.seconds, 3)
+    if timed.outcome != "ok":
+        reason = f"when it was timed: {timed.reason}"
+        return replace(timed, reason=reason, seconds=seconds, errors=checked.errors)
+    return replace(
+        checked,
+        samples=timed.samples,
+        sets=timed.sets,
+        clocks=timed.clocks,
+        why_eager=timed.why_eager,
+        cost=timed.cost,
+        device=timed.device,
+        seconds=seconds,
+    )

@@ -1,0 +1,152 @@
+"""What the cells of a sweep come to: whether all is there and right, and what is slower."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kvproof.harness.analysis.compare import Row, judge
+from kvproof.harness.analysis.series import Series, cell_key, clock_of, one_run
+from kvproof.harness.records.sweep_events import (
+    CaseValue,
+    Cell,
+    Slower,
+    SweepConcluded,
+    SweepProvider,
+)
+from kvproof.harness.records.sweep_results import CellKey, case_key, case_name
+
+BAD = ("wrong", "crash", "timeout", "out_of_resources")
+"""Outcomes that a provider under judgement must not have."""
+
+ALPHA = 0.05
+"""Probability that any cell of an equal sweep is called slower."""
+
+
+def slower(
+    now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], *, tolerated: float
+) -> list[Slower]:
+    """Timed cells of both runs that are slower by the rule of `compare`, the worst first."""
+    cells, rows = _against(now, before, tolerated)
+    found = [_slower(*each) for each in zip(cells, rows, strict=True) if each[1].change == "slower"]
+    return sorted(found, key=lambda event: -event.ratio)
+
+
+def undecided(
+    now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], *, tolerated: float
+) -> list[str]:
+    """Cells that may be slower by more than is tolerated, or not, with the reason."""
+    cells, rows = _against(now, before, tolerated)
+    return [
+        f"{cell.kernel} {cell.provider} {case_name(cell.case)}: {row.reason}"
+        for cell, row in zip(cells, rows, strict=True)
+        if row.change == "inconclusive" and row.found and row.found.high > 1 + tolerated
+    ]
+
+
+def _against(
+    now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], tolerated: float
+) -> tuple[list[Cell], list[Row]]:
+    """Judged cells that were timed in both runs, and how they compare."""
+    both = [
+        (before[key], cell)
+        for key, cell in now.items()
+        if not cell.peer and cell.samples and key in before and before[key].samples
+    ]
+    pairs = [(_series(old), _series(new)) for old, new in both]
+    return [cell for _, cell in both], judge(pairs, [tolerated] * len(pairs), alpha=ALPHA)
+
+
+def _series(cell: Cell) -> Series:
+    return one_run(cell_key(cell), cell.samples, clock=clock_of(cell))
+
+
+def _slower(cell: Cell, row: Row) -> Slower:
+    assert row.found is not None
+    return Slower(
+        kernel=cell.kernel,
+        provider=cell.provider,
+        case=cell.case,
+        seconds=row.head,
+        baseline=row.base,
+        ratio=row.ratio,
+        low=row.found.low,
+        high=row.found.high,
+    )
+
+
+class Planned(NamedTuple):
+    """A cell that a sweep has to run."""
+
+    kernel: str
+    provider: str
+    case: Mapping[str, CaseValue]
+
+    @property
+    def key(self) -> CellKey:
+        """As of the event that it ends in."""
+        return self.kernel, self.provider, case_key(self.case)
+
+    @property
+    def name(self) -> str:
+        """In one line."""
+        return f"{self.kernel} {self.provider} {case_name(self.case)}"
+
+
+def conclude(
+    planned: Sequence[Planned],
+    cells: Mapping[CellKey, Cell],
+    providers: Sequence[SweepProvider],
+    *,
+    timed: bool,
+) -> SweepConcluded:
+    """The verdict: every planned cell has run, and those of judged providers are right."""
+    ran = {each.key: cells[each.key] for each in planned if each.key in cells}
+    judged = [cell for cell in ran.values() if not cell.peer]
+    bad = [cell for cell in judged if cell.outcome in BAD]
+    missing = [each.name for each in planned if not _complete(cells.get(each.key), timed=timed)]
+    why = [*_bad(bad, judged), *_missing(missing, planned), *_vacuous(judged, providers)]
+    return SweepConcluded(
+        verdict="fail" if bad else "inconclusive" if why or not planned else "pass",
+        reason="; ".join(why) or ("" if planned else "no cell was planned"),
+        planned=len(planned),
+        outcomes=_outcomes(ran.values(), providers),
+        missing=missing,
+    )
+
+
+def _complete(cell: Cell | None, *, timed: bool) -> bool:
+    return cell is not None and (cell.outcome != "ok" or bool(cell.samples) or not timed)
+
+
+def _bad(bad: Sequence[Cell], judged: Sequence[Cell]) -> Iterator[str]:
+    if bad:
+        first = bad[0]
+        words = first.outcome.replace("_", " ")
+        place = f"{first.kernel} {first.provider} {case_name(first.case)}"
+        count = f"{len(bad):,} of {len(judged):,} cells are not right"
+        yield f"{count}, such as {place}: {words}: {first.reason}"
+
+
+def _missing(missing: Sequence[str], planned: Sequence[Planned]) -> Iterator[str]:
+    if missing:
+        yield f"{len(missing):,} of {len(planned):,} cells did not run, such as {missing[0]}"
+
+
+def _vacuous(judged: Sequence[Cell], providers: Sequence[SweepProvider]) -> Iterator[str]:
+    """A kernel of which a provider could run no cell at all has not been judged."""
+    for provider in providers:
+        for kernel in () if provider.peer else provider.kernels:
+            own = [c for c in judged if (c.provider, c.kernel) == (provider.name, kernel)]
+            if own and all(cell.outcome == "unsupported" for cell in own):
+                yield f"{provider.name} supports no cell of {kernel}: {own[0].reason}"
+
+
+def _outcomes(
+    cells: Iterable[Cell], providers: Sequence[SweepProvider]
+) -> dict[str, dict[str, int]]:
+    counts: dict[str, Counter[str]] = {provider.name: Counter() for provider in providers}
+    for cell in cells:
+        counts.setdefault(cell.provider, Counter())[cell.outcome] += 1
+    return {name: dict(found) for name, found in counts.items()}

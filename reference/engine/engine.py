@@ -1,0 +1,164 @@
+"""An engine: requests in, tokens out, one step at a time. Which model runs is not its business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.cache.request_state import Refusal
+from kvproof.reference.core.cache_policy import decide
+from kvproof.reference.core.identity import (
+    DEFAULT_NAMESPACE,
+    IdentityError,
+    Namespace,
+    Span,
+    check_spans,
+    token_bytes,
+)
+from kvproof.reference.core.validation import require
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.engine.request_queue import Prompt
+from kvproof.reference.engine.scheduler import Decision, Scheduler
+from kvproof.reference.model.interface import Model
+from kvproof.reference.stores.object_store import ObjectStore
+from kvproof.reference.tiers.config import read_size
+from kvproof.reference.tiers.tiered import TieredManager
+
+
+class Output(NamedTuple):
+    """What a request has got so far."""
+
+    request_id: str
+    tokens: tuple[int, ...]
+    """The whole answer up to now."""
+    done: bool
+    experts: Recorded | None = None
+    """Of a finished request: the experts of all its tokens but the last (R2)."""
+
+
+class Stuck(RuntimeError):
+    """Requests wait and nothing can run, because blocks are held from outside, by pins."""
+
+
+def _tiered(config: EngineConfig, model: Model, remote: ObjectStore | None) -> TieredManager | None:
+    """Return a manager with the tiers of a configuration, if it has any."""
+    if read_size(config.host_tier):
+        return TieredManager(config, model, remote=remote)
+    rule = "above 0 if there is a remote store: what it has comes through host memory"
+    require(remote is None, "host_tier", config.host_tier, rule, "4GiB")
+    return None
+
+
+class Engine:
+    """Continuous batching over one cache manager and one model. Single-threaded.
+
+    `remote` keeps what host memory and disk evict, also for other engines of equal weights; it
+    needs `host_tier` and `weights`. Raises ConfigError if they are missing.
+    """
+
+    def __init__(
+        self, config: EngineConfig, model: Model, *, remote: ObjectStore | None = None
+    ) -> None:
+        self.config = config
+        self.model = model
+        tiered = _tiered(config, model, remote)
+        self.cache = tiered or CacheManager(config.cache)
+        self.tiers = tiered.tiers if tiered else None
+        self.scheduler = Scheduler(self.cache, config)
+        self.stuck = False
+        """Whether requests are left, and yet the last step found nothing to do."""
+
+    def add_request(
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        *,
+        max_new_tokens: int,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        spans: Sequence[Span] = (),
+        read: bool = True,
+        store: bool = True,
+    ) -> Refusal | None:
+        """Accept a request, or refuse one that can never fit (B8).
+
+        Raises IdentityError for malformed input and for an id that is being served (H8).
+        """
+        if not tokens or max_new_tokens < 1 or request_id in self.scheduler.requests:
+            raise IdentityError(
+                f"request {request_id!r} with {len(tokens)} tokens and max_new_tokens "
+                f"{max_new_tokens}: needs an id of its own and at least one token of each"
+            )
+        token_bytes(known := tuple(tokens))
+        check_spans(spans, len(tokens))
+        access = decide(enabled=self.config.cache.enable_prefix_caching, read=read, store=store)
+        return self.scheduler.add(
+            Prompt(request_id, known, max_new_tokens, namespace, tuple(spans), access)
+        )
+
+    def step(self) -> list[Output]:
+        """Launch a step if one more may be in flight, then wait for the oldest if it must."""
+        scheduler, most = self.scheduler, self.config.steps_in_flight
+        planned = scheduler.schedule() if len(scheduler.steps) < most else None
+        if planned:
+            self.model.launch(*planned)
+        self.stuck = self.busy and not scheduler.steps and not self._loading
+        if not scheduler.steps or (planned and len(scheduler.steps) < most):
+            return []
+        return self._complete()
+
+    @property
+    def _loading(self) -> bool:
+        return self.tiers is not None and self.tiers.num_loading > 0
+
+    def _complete(self) -> list[Output]:
+        step = next(iter(self.scheduler.steps))
+        answered = self.scheduler.complete(step, self.model.finish(step))
+        if self.config.poison_freed:
+            self.model.forget(self.cache.pool.free_ids())
+        return [
+            Output(request.id, request.answer, request.done, request.experts)
+            for request in answered
+        ]
+
+    def cancel(self, request_id: str) -> bool:
+        """Forget a request; safe at any time and idempotent (C6)."""
+        if self.tiers is not None:
+            self.tiers.forget(request_id)
+        return self.scheduler.cancel(request_id)
+
+    def reset(self) -> None:
+        """The weights have changed: nothing computed so far is reused from now on (H6)."""
+        self.scheduler.weights += 1
+        self.cache.reset()
+
+    def close(self) -> None:
+        """Leave what is cached to the disk, and the folder to other processes; idempotent (G7)."""
+        if self.tiers is not None:
+            self.cache.evict(self.cache.pool.num_blocks)
+            self.tiers.close()
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether requests or steps are left."""
+        return bool(self.scheduler.requests or self.scheduler.steps)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], *, max_new_tokens: int
+    ) -> list[tuple[int, ...]]:
+        """Answer prompts; raises Stuck if nothing can run, IdentityError if one never fits."""
+        for index, tokens in enumerate(prompts):
+            refusal = self.add_request(str(index), tokens, max_new_tokens=max_new_tokens)
+            if refusal:
+                raise IdentityError(f"prompt {index} never fits: {refusal}")
+        answers: dict[str, tuple[int, ...]] = {}
+        while self.busy:
+            answers |= {output.request_id: output.tokens for output in self.step() if output.done}
+            if self.stuck:
+                raise Stuck(f"{len(self.scheduler.requests)} requests wait and nothing can run")
+        return [answers[str(index)] for index in range(len(prompts))]
+
+    def decisions(self) -> list[Decision]:
+        """Return what the scheduler decided since the start; equal for equal input (C7)."""
+        return self.scheduler.decisions

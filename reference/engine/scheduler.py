@@ -1,0 +1,300 @@
+"""Which requests a step computes, and how far (C1-C3, C6, C7, X5).
+
+    schedule   running requests grow, oldest first; then the line is admitted, oldest first
+    complete   tokens are appended, drafts judged, answers finished
+
+*Fairness.* Requests are admitted in order of arrival; nobody overtakes. The tokens of a step are
+shared as `shares` says, so neither long nor short prompts wait for the end of the others.
+
+*Bound.* A request that cannot grow takes the blocks of younger ones, the youngest first, and
+never those of older ones. The oldest computes a token in every step in which it is ready, so with
+d steps in flight a request is done after at most 2 (d + 1) steps for each token of its own and
+of the older requests; what comes after it does not matter.
+
+Nothing depends on a clock, on hashes or on addresses (C7): `decisions` is equal for equal input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from numpy.typing import ArrayLike
+
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import LOADING, Admission, Refusal
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.engine.request_queue import RUNNING, Prompt, Served, WaitingLine
+from kvproof.reference.engine.routed_experts import routed
+from kvproof.reference.engine.token_budget import by_arrival, share_budget
+from kvproof.reference.model.interface import Sample, Work
+
+
+class Decision(NamedTuple):
+    """What the scheduler did after so many steps; `detail` holds the numbers."""
+
+    step: int
+    verb: str
+    request_id: str
+    detail: tuple[int | str, ...] = ()
+
+
+class Scheduled(NamedTuple):
+    """What one step computes for one request, in which of its admissions."""
+
+    work: Work
+    request: Served
+    admission: int
+
+    @property
+    def current(self) -> bool:
+        """Tell whether anybody still waits for the result."""
+        return self.request.status == RUNNING and self.request.admissions == self.admission
+
+
+class Scheduler:
+    """Owns the requests of one cache manager. Single-threaded."""
+
+    def __init__(self, cache: CacheManager, config: EngineConfig) -> None:
+        self.cache = cache
+        self.config = config
+        self.requests: dict[str, Served] = {}
+        """Waiting, running and preempted ones."""
+        self.running: dict[str, Served] = {}
+        self.line = WaitingLine()
+        self.steps: dict[int, list[Scheduled]] = {}
+        """Steps in flight, oldest first."""
+        self.decisions: list[Decision] = []
+        self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
+        self._step = self._arrived = 0
+        self.weights = 0
+        """Version of the weights: resets so far (H6)."""
+        self._starved = False
+        """Whether the head of the line found no room when it last asked."""
+        self._short = ""
+        """A running request that found no room when it last asked: nobody new may take it."""
+
+    # --- arrival and departure ---
+
+    def add(self, prompt: Prompt) -> Refusal | None:
+        """Put a request in the line; one that can never fit is refused with the numbers (B8)."""
+        request = Served(prompt, self.next_rank())
+        refusal = self.cache.needs.fits(prompt.most_tokens - 1, prompt.spans)
+        if refusal:
+            request.move("refuse")
+            self._note("refuse", prompt.id, *refusal)
+            return refusal
+        self.wait(request)
+        return None
+
+    def next_rank(self) -> int:
+        """Number the requests in order of arrival."""
+        self._arrived += 1
+        return self._arrived
+
+    def wait(self, request: Served) -> None:
+        """Put a request that holds nothing in the line."""
+        self.requests[request.id] = request
+        self.line.push(request)
+
+    def join(self, request: Served, step: int, rows: ArrayLike | None) -> None:
+        """Let a request run whose content is moved in by `step`, which ends in its turn (C5).
+
+        `rows` are the experts of the tokens that are moved in, if all of them are known.
+        """
+        self.requests[request.id] = self.running[request.id] = request
+        self.steps[step] = []
+        if rows is not None:
+            self._moved_rows[step] = {request.id: rows}
+        self._note("move_in", request.id, request.computed)
+
+    def cancel(self, request_id: str) -> bool:
+        """Forget a request, whatever its status; idempotent (C6). Tells whether it was there."""
+        request = self.requests.get(request_id)
+        if request is not None:
+            self.leave(request, "cancel")
+        return request is not None
+
+    def leave(self, request: Served, event: str) -> None:
+        """Let a request go for good: `cancel`, `finish` or `move`."""
+        running = request.status == RUNNING
+        request.move(event)
+        del self.requests[request.id]
+        self._note(event, request.id)
+        if running:
+            self._release(request)
+
+    def preempt(self, request: Served, *, reason: str = "asked") -> None:
+        """Take every block of a request; it waits again, where it stood by arrival (C3)."""
+        request.move("preempt")
+        self._note("preempt", request.id, reason, request.computed, request.in_flight)
+        self._release(request)
+        self.line.push(request)
+
+    def _release(self, request: Served) -> None:
+        del self.running[request.id]
+        self.cache.release(request.id)
+        request.stop_running()
+        self._starved = False
+        self._short = "" if self._short == request.id else self._short
+
+    def _note(self, verb: str, request_id: str, *detail: int | str) -> None:
+        self.decisions.append(Decision(self._step, verb, request_id, detail))
+
+    # --- one step ---
+
+    def schedule(self) -> tuple[int, list[Work]] | None:
+        """Decide a step; None if nothing can be computed now."""
+        step = self._step = self.cache.begin_step()
+        scheduled = self.steps[step] = []
+        self._make_way()
+        before = len(self.decisions)
+        left = self._grow()
+        short = self._short in self.running
+        if not short and all(decision.verb != "preempt" for decision in self.decisions[before:]):
+            self._admit(left)
+        if scheduled:
+            self.steps[step] = self._with_tables(scheduled)
+            return step, [each.work for each in self.steps[step]]
+        del self.steps[step]
+        self.cache.end_step(step)
+        return None
+
+    def _with_tables(self, scheduled: Sequence[Scheduled]) -> list[Scheduled]:
+        """Let the step read the tables as they are now: later ones may already differ."""
+        batch = self.cache.batch([each.request.id for each in scheduled])
+        return [
+            each._replace(work=each.work._replace(tables=tuple(table[row] for table in batch)))
+            for row, each in enumerate(scheduled)
+        ]
+
+    def _make_way(self) -> None:
+        """Preempt the youngest if somebody older waits for its room or its place.
+
+        Only requests that were preempted from outside or moved in stand in such an order.
+        """
+        head = self.line.head()
+        full = len(self.running) >= self.cache.config.max_requests
+        victim = self._victim(head) if head and self.running else None
+        if victim and (full or self._starved):
+            self.preempt(victim, reason="older")
+
+    def _grow(self) -> int:
+        """Let running requests compute on, oldest first; returns the tokens left."""
+        ready = [r for r in sorted(self.running.values(), key=by_arrival) if r.wanted]
+        left = self.config.max_batch_tokens
+        waits = self._starved or self._short in self.running or not self._has_room()
+        head = None if waits else self.line.head()
+        shares = share_budget(left, ready, head)
+        for request in ready:
+            if request.status == RUNNING and shares[request.id]:
+                left -= self._extend(request, shares[request.id])
+        return left
+
+    def _has_room(self) -> bool:
+        """Tell whether somebody waits, and one more may run."""
+        return len(self.running) < self.cache.config.max_requests and self.line.head() is not None
+
+    def _extend(self, request: Served, share: int) -> int:
+        """Compute up to `share` more tokens; returns how many, 0 if it has to wait for room."""
+        answer = self._try_to_extend(request, share)
+        while isinstance(answer, Refusal) and (victim := self._victim(request)):
+            in_flight = victim.in_flight
+            self.preempt(victim, reason="room")
+            if in_flight:
+                break  # what it held comes back when its steps have ended
+            answer = self._try_to_extend(request, share)
+        while isinstance(answer, Refusal) and share > 1 and not self._victim(request):
+            share //= 2  # a shorter step needs less at once, and lets windows move on
+            answer = self._try_to_extend(request, share)
+        if isinstance(answer, Refusal):
+            self._note("wait", request.id, *answer)
+        if self._short in ("", request.id):
+            self._short = request.id if isinstance(answer, Refusal) else ""
+        return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
+
+    def _victim(self, request: Served) -> Served | None:
+        """Return the youngest running request, if it is younger."""
+        youngest = max(self.running.values(), key=by_arrival)
+        return youngest if youngest.rank > request.rank else None
+
+    def _try_to_extend(self, request: Served, share: int) -> Admission | Refusal:
+        drafts = request.drafts[: max(0, share - request.left)]
+        new = request.tokens[request.known :]
+        compute = None if drafts else share
+        answer = self.cache.extend(request.id, new, compute=compute, drafts=drafts)
+        if isinstance(answer, Refusal) and drafts:
+            drafts = ()
+            answer = self.cache.extend(request.id, new, compute=share)
+        if isinstance(answer, Admission):
+            self._start(request, answer, drafts)
+        return answer
+
+    def _start(self, request: Served, answer: Admission, drafts: tuple[int, ...]) -> None:
+        self._note("compute", request.id, answer.start, answer.stop, len(drafts))
+        propose = self.config.num_drafts
+        work = request.work(answer, drafts, propose)
+        request.start(work, self._step)
+        self.steps[self._step].append(Scheduled(work, request, request.admissions))
+
+    def _admit(self, left: int) -> None:
+        """Let those who wait run, in order of arrival, as far as tokens and room go."""
+        while left > 0 and self._has_room():
+            request = self.line.head()
+            assert request is not None
+            answer = self._try_to_admit(request, left)
+            self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
+            if isinstance(answer, Refusal):
+                self._note("wait", request.id, *answer)
+                if not self._starved or not self._takes_a_place(request):
+                    return
+                continue
+            self.line.pop()
+            request.admit(self.weights)
+            self.running[request.id] = request
+            self._note("admit", request.id, answer.hit)
+            self._start(request, answer, ())
+            left -= answer.stop - answer.start
+
+    def _takes_a_place(self, request: Served) -> bool:
+        """Preempt a younger request at once, if no step would go on with what it held."""
+        victim = self._victim(request) if self.running else None
+        if victim is None or victim.in_flight or victim.last_step == self._step:
+            return False
+        self.preempt(victim, reason="older")
+        return True
+
+    def _try_to_admit(self, request: Served, left: int) -> Admission | Refusal:
+        """Admit; if nobody else holds anything, the shortest step will do (C3)."""
+        answer = self._ask(request, left)
+        alone = not self.running and len(self.steps) == 1
+        return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
+
+    def _ask(self, request: Served, compute: int) -> Admission | Refusal:
+        return self.cache.admit(
+            request.id,
+            request.tokens,
+            namespace=request.prompt.namespace,
+            spans=request.prompt.spans,
+            compute=compute,
+            access=request.prompt.access,
+            resumed=request.admissions > 0,
+        )
+
+    def complete(self, step: int, samples: Mapping[str, Sample]) -> list[Served]:
+        """Take what the oldest step says; returns the requests that got tokens."""
+        current = [each for each in self.steps.pop(step) if each.current]
+        judged = {each.request.id: samples[each.request.id].accepted for each in current}
+        rows = self._moved_rows.pop(step, {})
+        if self.cache.experts:
+            rows |= {each.request.id: samples[each.request.id].experts for each in current}
+        self.cache.end_step(step, accepted=judged, experts=rows)
+        for each in current:
+            each.request.take(each.work, samples[each.request.id])
+            if each.work.drafts:
+                accepted = judged[each.request.id]
+                self._note("judge", each.request.id, accepted, each.work.drafts, each.work.stop)
+            if each.request.done:
+                each.request.experts = routed(self.cache, each.request)
+                self.leave(each.request, "finish")
+        return [each.request for each in current if each.work.samples]

@@ -1,0 +1,235 @@
+"""A model without mathematics: every mistake with memory changes what it says.
+
+A layer is a group. For position p a layer of attention sums the entries of all visible positions
+*as it reads them through its table*, and writes an entry that depends on this sum and on the
+layers below; a recurrent layer folds its state. The next token is a hash of what the last layer
+saw. So an entry stands for everything before it, and a wrong table, a stale block, a lost copy or
+an old state changes the entry, and with it all that follows.
+
+A step runs at once, and once more when it ends: it reads its slots again, which must not have
+changed, and writes its entries again. Whatever was handed out too early while the step was in
+flight (B6) is destroyed by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.identity import Span
+from kvproof.reference.model.interface import Place, Sample, Stored, Work
+from kvproof.reference.model.symbolic_layers import (
+    Attention,
+    Recurrence,
+    digest,
+    first_visible,
+    mix,
+)
+from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
+
+BROKEN = -1
+"""The token of a step whose memory changed while it was in flight."""
+SAYS, GUESSES, ROUTES = 1, 2, 3
+"""What a hidden word is hashed with, so that the answers are independent."""
+Experts: TypeAlias = npt.NDArray[np.int64]
+
+
+def next_token(hidden: int, vocabulary: int) -> int:
+    """Sample what comes after the position with this hidden word."""
+    return mix(hidden, SAYS) % vocabulary
+
+
+def expert_rows(hidden: Sequence[int], form: tuple[int, int, int]) -> Experts:
+    """Route positions by their hidden words; [positions, layers, ranks] (R1).
+
+    `form`: experts to choose from, layers, ranks.
+    """
+    experts, *shape = form
+    places = range(shape[0] * shape[1])
+    rows = [mix(word + place, ROUTES) % experts for word in hidden for place in places]
+    return np.array(rows, np.int64).reshape(len(hidden), *shape)
+
+
+def guesses(hidden: int, count: int, vocabulary: int) -> tuple[int, ...]:
+    """Draft the tokens after those that the draft layers have read."""
+    return tuple(mix(hidden + index, GUESSES) % vocabulary for index in range(count))
+
+
+def embed(root: int, token: int, position: int) -> int:
+    """Return what goes into the first layer; `root` stands for namespace and weights."""
+    return mix(mix(root, token), position)
+
+
+class Pass:
+    """One request in one step: runs at once, and ends when the step ends."""
+
+    def __init__(self, memory: SymbolicMemory, config: CacheConfig, work: Work) -> None:
+        self._work, layout = work, config.layout
+        self.request_id = work.request_id
+        self._memory = memory
+        self._copied = [memory.block(source) for source, _ in work.copies]
+        memory.copy(work.copies)
+        self._main: list[Attention | Recurrence] = []
+        self._draft: list[Attention] = []
+        for index, group in enumerate(layout.groups):
+            if group.kind == "state":
+                if index == layout.states[0]:
+                    self._main.append(Recurrence(memory, layout.state_blocks, work))
+            elif group.draft:
+                self._draft.append(Attention(memory, index, group, work))
+            else:
+                self._main.append(Attention(memory, index, group, work))
+        root = digest(*work.namespace, work.weights)
+        media = media_words(work.spans, work.encode, work.start, work.stop)
+        self._hidden = [self._at(p, root, media) for p in range(work.start, work.stop)]
+
+    def _at(self, position: int, root: int, media: Mapping[int, int]) -> int:
+        hidden = embed(root, self._work.tokens[position], position)
+        if position in media:
+            hidden = mix(hidden, media[position])
+        for layer in self._main:
+            hidden = layer.at(position, hidden)
+        return hidden
+
+    def run(self, vocabulary: int, experts: tuple[int, int, int]) -> Sample:
+        """Judge the drafts, sample, let the draft layers follow, write everything."""
+        work = self._work
+        token, accepted = self._sample(vocabulary) if work.samples else (None, 0)
+        seen = self._follow(work.stop - work.drafts + accepted)
+        self._store()
+        proposed = guesses(mix(seen, token), work.propose, vocabulary) if token is not None else ()
+        return Sample(token, accepted, proposed, expert_rows(self._hidden, experts))
+
+    def _sample(self, vocabulary: int) -> tuple[int, int]:
+        """Return the next token and how many drafts before it are right."""
+        work, accepted = self._work, 0
+        said = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
+        drafts = work.tokens[len(work.tokens) - work.drafts :]
+        while accepted < work.drafts and drafts[accepted] == said[accepted]:
+            accepted += 1
+        return said[accepted], accepted
+
+    def _follow(self, stop: int) -> int:
+        """Let the draft layers read what the last layer passes on, up to what was accepted."""
+        seen = 0
+        for position in range(self._work.start, stop):
+            seen = self._hidden[position - self._work.start]
+            for layer in self._draft:
+                seen = layer.at(position, seen)
+        return seen
+
+    def _store(self) -> None:
+        for layer in (*self._main, *self._draft):
+            layer.store()
+
+    def end(self) -> bool:
+        """Read and write again; tells whether nothing that was read has changed."""
+        layers: list[Attention | Recurrence] = [*self._main, *self._draft]
+        sources = [self._memory.block(source) for source, _ in self._work.copies]
+        intact = sources == self._copied and not any(layer.changed() for layer in layers)
+        for layer in layers:
+            layer.store_again(intact=intact)
+        return intact
+
+
+def media_words(
+    spans: Sequence[Span], encoded: Sequence[int], start: int, stop: int
+) -> dict[int, int]:
+    """Return what the placeholders among [start, stop) hold: poison where no encoder ran."""
+    words: dict[int, int] = {}
+    for index, span in enumerate(spans):
+        word = digest(span.kind, span.content) if index in encoded else POISON
+        inside = range(max(start, span.start), min(stop, span.start + span.length))
+        words |= {position: mix(word, position - span.start) for position in inside}
+    return words
+
+
+class Content(NamedTuple):
+    """A whole request: what is visible of each group of attention, and the state."""
+
+    entries: list[list[int]]
+    state: list[int]
+
+
+class SymbolicModel:
+    """Runs on a memory of its own; `vocabulary` is small so that prompts fork and repeat."""
+
+    def __init__(self, config: CacheConfig, *, vocabulary: int = 4) -> None:
+        self.memory = SymbolicMemory(config)
+        self._config, self._vocabulary = config, vocabulary
+        self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
+        self._running: dict[int, list[tuple[Pass, Sample]]] = {}
+        self.computed = 0
+        """Positions computed so far."""
+
+    def launch(self, step: int, works: Sequence[Work]) -> None:
+        """Run a step at once; see `Model`."""
+        self._running[step] = [self._run(work) for work in works]
+
+    def _run(self, work: Work) -> tuple[Pass, Sample]:
+        self.computed += work.stop - work.start
+        running = Pass(self.memory, self._config, work)
+        return running, running.run(self._vocabulary, self._experts)
+
+    def finish(self, step: int) -> Mapping[str, Sample]:
+        """End a step: its memory must be as it was, and it may still write."""
+        samples = {}
+        for running, sample in self._running.pop(step):
+            broken = not running.end() and sample.token is not None
+            samples[running.request_id] = sample._replace(token=BROKEN) if broken else sample
+        return samples
+
+    def take(self, place: Place) -> Content:
+        """Read a whole request through its tables (C5)."""
+        entries = []
+        for index, group in self._attention():
+            first = first_visible(group, place.stop)
+            slots = self.memory.slots(index, place.tables[index], first, place.stop)
+            entries.append(self.memory.read(slots))
+        return Content(entries, self.memory.state(place.state) if place.state else [])
+
+    def put(self, content: object, place: Place) -> None:
+        """Write a request that `take` has read."""
+        assert isinstance(content, Content)
+        for (index, group), words in zip(self._attention(), content.entries, strict=True):
+            visible = first_visible(group, place.stop)
+            first = max(place.start, visible)
+            slots = self.memory.slots(index, place.tables[index], first, place.stop)
+            self.memory.write(slots, words[first - visible :])
+        if place.state:
+            self.memory.write_state(place.state, content.state)
+
+    def _attention(self) -> list[tuple[int, GroupConfig]]:
+        groups = enumerate(self._config.layout.groups)
+        return [(index, group) for index, group in groups if group.kind != "state"]
+
+    @property
+    def geometry(self) -> str:
+        """See `Mover`: one word for each token, the same for all groups."""
+        return "symbolic words"
+
+    def object_bytes(self, part: str) -> int:
+        """See `Mover`."""
+        layout = self._config.layout
+        if part == "state":
+            return self.memory.state_bytes
+        rule = layout.full if part == "full" else layout.local[int(part.removeprefix("local"))]
+        return self.memory.block_bytes * rule.width
+
+    def save(self, places: Sequence[Stored]) -> list[bytes]:
+        """See `Mover`."""
+        return [self.memory.take(place.ids, row=place.part == "state") for place in places]
+
+    def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
+        """See `Mover`."""
+        for place, words in zip(places, objects, strict=True):
+            self.memory.put(place.ids, words, row=place.part == "state")
+
+    def forget(self, blocks: Sequence[int]) -> None:
+        """Destroy the content of blocks that nobody may read any more."""
+        self.memory.poison(blocks)

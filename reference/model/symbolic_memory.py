@@ -1,0 +1,132 @@
+"""Memory of the symbolic model: one 64-bit word per token of a block, and rows of state.
+
+All groups lie in one array, as they do in one pool of a device: block b is words [b * unit,
+(b + 1) * unit), whichever group holds it, so two owners of one id destroy each other's content.
+Slots are addressed through the kernel tables that a worker reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.block_pool import NULL_BLOCK
+from kvproof.reference.core.cache_config import CacheConfig
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+Slots: TypeAlias = npt.NDArray[np.int64]
+Table: TypeAlias = npt.NDArray[np.int32]
+
+POISON = 0xDEAD_BEEF_DEAD_BEEF
+"""Content of what was never written, and of what was freed."""
+
+
+class WrongAddress(RuntimeError):
+    """A step addresses what no step may touch: the null block, or memory outside the pool."""
+
+
+class SymbolicMemory:
+    """Pages of all groups and, in a separate pool, rows of state."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self._unit, self._groups = config.layout.unit, config.layout.groups
+        words = config.num_blocks * self._unit
+        self._words = np.full(words, POISON, np.uint64)
+        self._blocks = self._words.reshape(-1, self._unit)
+        self._separate = config.state_pool == "separate"
+        rows = 1 + config.max_requests + config.prefix_cache_state_budget
+        width = config.layout.state_blocks
+        self._rows = np.full((rows if self._separate else 0, width), POISON, np.uint64)
+        self._state_words = width if self._separate else width * self._unit
+
+    # --- entries of attention ---
+
+    def slots(self, group: int, table: Table, start: int, stop: int) -> Slots:
+        """Return the words of positions [start, stop); `table` holds kernel-block ids (K2)."""
+        size = self._groups[group].kernel_size
+        positions = np.arange(start, stop, dtype=np.int64)
+        index = positions // size
+        if start < stop and index[-1] >= len(table):
+            raise WrongAddress(f"a table of {len(table)} pages of {size} cannot hold {stop} tokens")
+        return table[index] * self._page_words(self._groups[group]) + positions % size
+
+    def _page_words(self, group: GroupConfig) -> int:
+        return self._unit // group.kernel_ratio
+
+    def read(self, slots: Slots) -> list[int]:
+        """Return the words in `slots`."""
+        words: list[int] = self._words[slots].tolist()
+        return words
+
+    def write(self, slots: Slots, words: Sequence[int]) -> None:
+        """Write one word to each slot. Raises WrongAddress for the null block (B1)."""
+        if len(slots) and slots.min() < (NULL_BLOCK + 1) * self._unit:
+            raise WrongAddress("a step writes to the null block")
+        self._words[slots] = np.array(words, np.uint64)
+
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks, (source, destination) each. Raises WrongAddress for block 0."""
+        for source, target in pairs:
+            if target == NULL_BLOCK:
+                raise WrongAddress("a step copies into the null block")
+            self._blocks[target] = self._blocks[source]
+
+    def block(self, block: int) -> list[int]:
+        """Return all words of a block."""
+        words: list[int] = self._blocks[block].tolist()
+        return words
+
+    # --- recurrent state ---
+
+    def state(self, ids: Sequence[int]) -> list[int]:
+        """Return one word for each part of a state; a block that is not all one's own is poison."""
+        if self._separate:
+            row: list[int] = self._rows[ids[0]].tolist()
+            return row
+        blocks = self._blocks[np.asarray(ids)]
+        whole = (blocks == blocks[:, :1]).all(axis=1)
+        words: list[int] = np.where(whole, blocks[:, 0], np.uint64(POISON)).tolist()
+        return words
+
+    def write_state(self, ids: Sequence[int], words: Sequence[int]) -> None:
+        """Write a state to one row, or over its blocks. Raises WrongAddress for id 0."""
+        if min(ids) <= 0:
+            raise WrongAddress(f"a step writes a state to {list(ids)}: 0 is never used")
+        if self._separate:
+            self._rows[ids[0]] = np.array(words, np.uint64)
+        else:
+            self._blocks[np.asarray(ids)] = np.array(words, np.uint64)[:, None]
+
+    # --- whole blocks, to other tiers and back ---
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return self._unit * self._words.itemsize
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of a whole state as `take` gives it."""
+        return self._state_words * self._words.itemsize
+
+    def take(self, ids: Sequence[int], *, row: bool) -> bytes:
+        """Return the bytes of blocks, or of a state that may lie in a `row`."""
+        words = self._rows if row and self._separate else self._blocks
+        return words[np.asarray(ids, np.int64)].tobytes()
+
+    def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
+        """Write what `take` returned. Raises WrongAddress for id 0."""
+        if len(ids) and min(ids) <= 0:
+            raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
+        words = self._rows if row and self._separate else self._blocks
+        words[np.asarray(ids, np.int64)] = np.frombuffer(content, np.uint64).reshape(len(ids), -1)
+
+    # --- debugging ---
+
+    def poison(self, blocks: Sequence[int]) -> None:
+        """Destroy the content of blocks that nobody may read any more."""
+        self._blocks[np.asarray(blocks, np.int64)] = POISON

@@ -1,0 +1,132 @@
+"""Fields of a `config.json`, read with a message for each that is missing or makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvproof.reference.planner.layer_spec import DTYPES, Part, PlanError
+
+_ALIASES = {"float8_e4m3fn": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "float16"}
+
+KV_DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "fp8_ds_mla")
+"""`fp8_ds_mla`: 512 fp8 values, 4 scales and 64 bfloat16 values of a DeepSeek latent."""
+
+_DS_MLA_BYTES = 656
+_SCALE_BYTES = 4
+
+
+class Fields:
+    """One text model's configuration. Numbers must be whole and not negative."""
+
+    def __init__(self, family: str, config: Mapping[str, Any], kv_dtype: str = "auto") -> None:
+        self.family = family
+        self._config = config
+        self.dtype = self._model_dtype()
+        self.notes: list[str] = []
+        if kv_dtype not in KV_DTYPES:
+            raise PlanError(f"kv dtype {kv_dtype!r} is not known", f"one of {', '.join(KV_DTYPES)}")
+        self.kv_dtype = self.dtype if kv_dtype == "auto" else kv_dtype
+
+    def _model_dtype(self) -> str:
+        """Return the dtype of the weights, which is that of the cache unless said otherwise."""
+        name = self._config.get("dtype") or self._config.get("torch_dtype") or "bfloat16"
+        dtype = _ALIASES.get(str(name), str(name)).removeprefix("torch.")
+        return self._known(dtype)
+
+    def _known(self, dtype: str) -> str:
+        if dtype not in DTYPES:
+            raise PlanError(f"dtype {dtype!r} is not known", f"one of {', '.join(DTYPES)}")
+        return dtype
+
+    def whole(self, name: str, default: int | None = None, *, least: int = 0) -> int:
+        """Return a whole number; `default` where the field is missing or null."""
+        value = self._config.get(name)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(name, value, f"a whole number, at least {least}")
+        return value
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """Return a whole number of at least 1."""
+        return self.whole(name, default, least=1)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a string."""
+        value = self._config.get(name)
+        return value if isinstance(value, str) else default
+
+    def given(self, name: str) -> bool:
+        """Tell whether a field is there and true."""
+        return bool(self._config.get(name))
+
+    def names(self, name: str) -> list[str] | None:
+        """Return a list of strings, None where it is missing."""
+        value = self._config.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(name, value, "a list of names")
+        return value
+
+    def numbers(self, name: str) -> list[int] | None:
+        """Return a list of whole numbers, None where it is missing."""
+        value = self._config.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+            raise self.wrong(name, value, "a list of whole numbers")
+        return value
+
+    def inner(self, name: str) -> Fields:
+        """Return the fields of an object inside; empty where it is missing."""
+        value = self._config.get(name)
+        return Fields(self.family, value if isinstance(value, dict) else {}, self.kv_dtype)
+
+    def wrong(self, name: str, value: object, rule: str) -> PlanError:
+        """Return the error for one field."""
+        if value is None:
+            return PlanError(f"config of {self.family!r} has no {name!r}", f"{name} must be {rule}")
+        return PlanError(f"{name} {value!r} of {self.family!r} must be {rule}", "correct the file")
+
+    # --- parts ---
+
+    def heads(self) -> tuple[int, int]:
+        """Return key-value heads and the elements of one head."""
+        query = self.count("num_attention_heads")
+        width = self.count("head_dim", 0) if self.given("head_dim") else 0
+        return (
+            self.count("num_key_value_heads", query),
+            width or self.count("hidden_size") // query,
+        )
+
+    def keys_and_values(self, heads: int, width: int, values: int = 0) -> tuple[Part, ...]:
+        """Return the parts of ordinary attention; `values`: elements of a value head."""
+        dtype = self._attention_dtype()
+        return (Part("k", heads, width, dtype), Part("v", heads, values or width, dtype))
+
+    def latent(self) -> Part:
+        """Return the part of latent attention, the same on every rank."""
+        rank, rope = self.count("kv_lora_rank"), self.count("qk_rope_head_dim")
+        if self.kv_dtype == "fp8_ds_mla":
+            if (rank, rope) != (512, 64):
+                raise PlanError(
+                    f"fp8_ds_mla holds a latent of 512 + 64 values, not {rank} + {rope}",
+                    "choose --kv-dtype fp8 or bfloat16",
+                )
+            return Part("latent", 1, _DS_MLA_BYTES, "uint8", replicated=True)
+        return Part("latent", 1, rank + rope, self.kv_dtype, replicated=True)
+
+    def indexer(self) -> Part:
+        """Return the side cache of the indexer: fp8 keys with one scale."""
+        width = self.count("index_head_dim", 128) + _SCALE_BYTES
+        return Part("indexer", 1, width, "uint8", replicated=True)
+
+    def _attention_dtype(self) -> str:
+        if self.kv_dtype == "fp8_ds_mla":
+            raise PlanError(
+                f"fp8_ds_mla is for latent attention, {self.family!r} has key and value heads",
+                "choose --kv-dtype fp8 or bfloat16",
+            )
+        return self.kv_dtype

@@ -1,0 +1,62 @@
+"""The next token from logits: greedy, or drawn so that a seed gives the same answer again."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import NamedTuple
+
+import torch
+
+from kvproof.reference.server.language.language import Score, Wishes
+
+
+class NoNumbers(RuntimeError):
+    """Logits hold NaN: something was read that nobody has written, or that was freed."""
+
+
+class Chosen(NamedTuple):
+    """A token, and what was wished to be known about it."""
+
+    token: int
+    score: Score | None
+
+
+def choose(wishes: Wishes, position: int, logits: torch.Tensor) -> Chosen:
+    """Choose the token at `position` from logits [vocabulary]. Raises NoNumbers.
+
+    A drawn token depends on seed, position and logits alone, not on what else runs.
+    """
+    logits = logits.float().cpu()
+    if torch.isnan(logits).any():
+        raise NoNumbers(f"the logits before position {position} hold NaN")
+    token = _draw(wishes, position, logits) if wishes.temperature else int(logits.argmax())
+    if wishes.top_logprobs is None:
+        return Chosen(token, None)
+    return Chosen(token, score(logits, token, wishes.top_logprobs))
+
+
+def score(logits: torch.Tensor, token: int, top: int) -> Score:
+    """Return the log-probabilities of a token and of the `top` likeliest."""
+    logprobs = logits.float().cpu().log_softmax(-1)
+    best = logprobs.topk(min(top, len(logprobs)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return Score(token, float(logprobs[token]), tuple(pairs))
+
+
+def seeded(wishes: Wishes) -> Wishes:
+    """Give a request that samples a seed, if it has none."""
+    if wishes.temperature and wishes.seed is None:
+        return wishes._replace(seed=secrets.randbits(63))
+    return wishes
+
+
+def _draw(wishes: Wishes, position: int, logits: torch.Tensor) -> int:
+    """Draw from the smallest set of tokens that has `top_p` of the probability."""
+    chances, tokens = (logits.double() / wishes.temperature).softmax(-1).sort(descending=True)
+    before = chances.cumsum(-1) - chances
+    chances = chances.where(before < wishes.top_p, 0)
+    reached = chances.cumsum(-1)
+    dice = random.Random(f"{wishes.seed} {position}").random()  # noqa: S311 - reproducible by wish
+    index = int(torch.searchsorted(reached, dice * float(reached[-1]), right=True))
+    return int(tokens[min(index, int((chances > 0).sum()) - 1)])

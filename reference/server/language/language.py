@@ -1,0 +1,136 @@
+"""What the server asks of a model beside its steps: text, chat, images, samples, scores.
+
+A `Language` turns text into tokens and back, and stands in front of a `Model` of the engine. Only
+`prepare_*` and `encode` run outside of the engine's thread, one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from kvproof.reference.core.identity import Span
+from kvproof.reference.model.interface import Model
+
+
+class PromptError(ValueError):
+    """A prompt that no request can be made of; the message says why, for the client."""
+
+
+class Abilities(NamedTuple):
+    """What requests may ask for; the rest is refused with these words."""
+
+    sampling: bool = False
+    """Temperatures above 0, with a seed; top_p."""
+    top_logprobs: int | None = None
+    """Most alternatives per generated token; None: no log-probabilities at all."""
+    prompt_logprobs: bool = False
+    """Log-probabilities of the prompt's own tokens (`echo` with `logprobs`)."""
+    images: bool = False
+    chat: bool = True
+    experts: bool = False
+    """Routed experts are recorded (R1)."""
+
+
+class Wishes(NamedTuple):
+    """How the tokens of one request are chosen, and what is to be told about them."""
+
+    temperature: float = 0.0
+    """0: always the likeliest token."""
+    top_p: float = 1.0
+    seed: int | None = None
+    """None: the language draws one."""
+    top_logprobs: int | None = None
+    """Alternatives per generated token; None: no log-probabilities."""
+    prompt_logprobs: bool = False
+
+
+class Score(NamedTuple):
+    """Log-probability of one token where it stands, natural logarithm, before temperature."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, log-probability), the likeliest first."""
+
+
+class Image(NamedTuple):
+    """The bytes of an image file, as the client sent them."""
+
+    data: bytes
+    media_type: str
+
+
+class Part(NamedTuple):
+    """A piece of a chat message: text or, in its place, an image."""
+
+    text: str = ""
+    image: Image | None = None
+
+
+class Message(NamedTuple):
+    """One turn of a chat."""
+
+    role: str
+    parts: tuple[Part, ...]
+
+
+class Prepared(NamedTuple):
+    """A prompt as the engine takes it."""
+
+    tokens: tuple[int, ...]
+    spans: tuple[Span, ...] = ()
+    media: object = None
+    """What the language needs to encode the spans; the server only hands it back to `begin`."""
+
+
+class Detokenizer(Protocol):
+    """Text of one answer; what `add` returns is final and never taken back."""
+
+    def add(self, token: int) -> str:
+        """Return the text that is certain since the last call; empty inside a character."""
+
+    def end(self) -> str:
+        """Return what is left when no token follows."""
+
+
+class Language(Protocol):
+    """A model with its tokenizer. Raises PromptError from `prepare_text` and `prepare_chat`."""
+
+    name: str
+    """Default id in `/v1/models`."""
+    abilities: Abilities
+    vocabulary: int
+    """Token ids are below."""
+    max_len: int
+    """Tokens of the longest prompt with its answer."""
+    ends: frozenset[int]
+    """Tokens that end an answer."""
+
+    @property
+    def model(self) -> Model:
+        """What the engine steps."""
+
+    def prepare_text(self, text: str) -> Prepared:
+        """Tokenize a prompt of `/v1/completions`."""
+
+    def prepare_chat(self, messages: Sequence[Message]) -> Prepared:
+        """Apply the chat template, and place the images."""
+
+    def detokenizer(self) -> Detokenizer:
+        """Return a new one."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return what one token stands for by itself."""
+
+    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
+        """Hear of a request before its first step; engine's thread. Raises PromptError."""
+
+    def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
+        """Return one score for each of `tokens`, the ones generated since the last call."""
+
+    def prompt_scores(self, request_id: str) -> Sequence[Score]:
+        """Return the scores of the prompt's tokens but the first, once all are computed."""
+
+    def end(self, request_id: str) -> None:
+        """Forget a request that has ended, however it did; engine's thread."""

@@ -1,0 +1,118 @@
+"""What hits were lost to, summed over a run (V3)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvproof.harness.records.events import Explained
+from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.model.report import Report, grouped
+from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Scale, Shape, Table
+from kvproof.reports.values.text import percent, plural
+
+CAUSES = {
+    "alignment": "alignment to whole units",
+    "span": "media spans",
+    "draft": "draft layers",
+    "eviction": "eviction",
+    "window": "windows",
+    "chunk": "chunks",
+    "no_checkpoint": "no state saved there",
+    "no_row": "no room to save a state",
+    "checkpoint_evicted": "evicted checkpoints",
+    "experts": "missing expert rows",
+    "own_pins": "pins of the hit itself",
+    "access": "requests that may not read",
+}
+"""Limit -> its name in a table, in the order in which limits are applied."""
+
+_LABEL, _FIGURE, _ROW = 190, 120, 22
+
+
+class Sums(NamedTuple):
+    """Hits of one target on one workload; tokens."""
+
+    title: str
+    requests: int
+    prompt: int
+    optimum: int
+    hit: int
+    lost: dict[str, int]
+    """Cause, in words -> tokens; adds up to `optimum` less `hit`."""
+
+    @property
+    def sentence(self) -> str:
+        """What was reused, and what cost most."""
+        reused = f"{self.hit:,} of {plural(self.optimum, 'reusable token')} hit"
+        loss = sum(self.lost.values())
+        if loss <= 0:
+            return reused
+        worst = max(self.lost, key=lambda cause: self.lost[cause])
+        share = _share(self.lost[worst], loss)
+        return f"{reused} ({_share(self.hit, self.optimum)}); {share} of the loss: {worst}"
+
+
+def sums(explained: Sequence[Explained]) -> list[Sums]:
+    """Add up by target, workload, block size and pool, in order of appearance."""
+    groups = grouped(explained, lambda e: (e.target, e.workload, e.block_size, e.num_blocks))
+    return [_summed(events) for events in groups.values()]
+
+
+def _summed(events: Sequence[Explained]) -> Sums:
+    first = events[0]
+    lost: Counter[str] = Counter()
+    for event in events:
+        lost.update(event.lost)
+    order = [*CAUSES, *sorted(set(lost) - set(CAUSES))]  # newer code may know more limits
+    return Sums(
+        title=f"{first.target} on {first.workload}, block {first.block_size}, "
+        f"{plural(first.num_blocks, 'block')}",
+        requests=len(events),
+        prompt=sum(event.prompt for event in events),
+        optimum=sum(event.optimum for event in events),
+        hit=sum(event.hit for event in events),
+        lost={CAUSES.get(name, name): lost[name] for name in order if lost[name]},
+    )
+
+
+def cause_table(found: Sums) -> Table:
+    """Return hit and causes with tokens and share of the optimum."""
+    rows = [("hit", found.hit), *found.lost.items()]
+    return Table(
+        ("reusable tokens", "tokens", "share"),
+        tuple((name, f"{count:,}", _share(count, found.optimum)) for name, count in rows),
+        words=1,
+    )
+
+
+def _share(count: int, whole: int) -> str:
+    return percent(count / whole if whole else 0)
+
+
+def cause_chart(found: Sums) -> Chart:
+    """Draw what was hit, and what each cause took, as bars of one scale."""
+    scale = Scale(0, max(found.optimum, 1), 0, WIDTH - _LABEL - _FIGURE)
+    shapes: list[Shape] = []
+    for index, (name, shown, share) in enumerate(cause_table(found).rows):
+        y = index * _ROW
+        count = [found.hit, *found.lost.values()][index]
+        end = _LABEL + max(1.0, scale(count))
+        shapes += [
+            Label(_LABEL - 8, y + 15, name, "axis", "end"),
+            Box(_LABEL, y + 3, end - _LABEL, 15, "s1" if index else "s0"),
+            Label(end + 6, y + 15, f"{shown}  ({share})"),
+        ]
+    return Chart(
+        title=found.sentence,
+        subtitle=f"{found.title}; {plural(found.requests, 'request')} of {found.prompt:,} tokens "
+        "in all, under the shadow memory",
+        drawing=Drawing(WIDTH, _ROW * (1 + len(found.lost)), found.sentence, tuple(shapes)),
+        table=cause_table(found),
+    )
+
+
+def cause_charts(report: Report) -> list[Chart]:
+    """Return one chart for each target, workload and size that was explained."""
+    return [cause_chart(found) for found in sums(report.of(Explained))]

@@ -1,0 +1,140 @@
+"""Pictures of a plan: one block, one request, the whole pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvproof.reports.charts.axes import WIDTH
+from kvproof.reports.values.plan_text import nbytes, numbers, sees
+from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Shape, Table, fit
+from kvproof.reports.values.text import percent, plural
+
+if TYPE_CHECKING:
+    from kvproof.reference.planner.summary import Alike, Summary
+
+_HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 150, 130
+_MOST = 60
+"""Requests drawn one by one in the pool."""
+
+
+class Bar(NamedTuple):
+    """One line of a bar chart."""
+
+    name: str
+    parts: list[tuple[int, str, str]]
+    """Bytes, style and tip."""
+    whole: int
+    """Bytes of the whole width."""
+    end: str
+
+
+def block_chart(told: Summary) -> Chart:
+    """Show how far the layers of each group fill a block."""
+    lost = max((1 - run.filled / run.room for run in told.groups if run.room), default=0.0)
+    title = f"At most {percent(lost)} of a block is lost"
+    if lost < 5e-4:
+        title = "Every group fills its blocks"
+    bars = [_filled(run, style) for run, style in zip(told.groups, _styles(), strict=False)]
+    rows = [(run.filled, run.room) for run in told.groups]
+    return Chart(
+        title,
+        "one block of each group; for states the blocks of one state",
+        _drawn(bars, title),
+        _table(("group", "filled, bytes", "there, bytes"), told.groups, rows),
+    )
+
+
+def _filled(run: Alike, style: str) -> Bar:
+    lost = run.room - run.filled
+    parts = [
+        (run.filled, style, f"{nbytes(run.filled)} filled"),
+        (lost, "block free", f"{nbytes(lost)} lost"),
+    ]
+    share = percent(run.filled / run.room if run.room else 0.0)
+    return Bar(_name(run), parts, run.room, f"{share} of {nbytes(run.room)}")
+
+
+def request_chart(told: Summary) -> Chart:
+    """Show where the bytes of one request are, and which of them are lost to what."""
+    needed = told.request
+    title = f"A request of {needed.length:,} tokens takes {nbytes(needed.bytes)}"
+    rows = [(run.needed, run.rounding, run.padding) for run in told.groups]
+    whole = max(map(sum, rows), default=0)
+    bars = [
+        Bar(_name(run), _spent(row, style), whole, nbytes(sum(row)))
+        for run, row, style in zip(told.groups, rows, _styles(), strict=False)
+    ]
+    return Chart(
+        title,
+        "bytes of all workers; pale: blocks beyond the tokens needed, dashed: padding",
+        _drawn(bars, title),
+        _table(("group", "needed, bytes", "rounding, bytes", "padding, bytes"), told.groups, rows),
+    )
+
+
+def _spent(row: tuple[int, ...], style: str) -> list[tuple[int, str, str]]:
+    styles, words = (style, "quiet", "block free"), ("needed", "rounding", "padding")
+    return [
+        (size, how, f"{nbytes(size)} {word}")
+        for size, how, word in zip(row, styles, words, strict=True)
+    ]
+
+
+def pool_chart(told: Summary) -> Chart:
+    """Show the requests that fit the pool, and what is left beside them."""
+    plan, requests = told.plan, told.capacity.requests
+    each = sum(told.request.blocks)
+    rest = plan.usable - each * requests
+    title = f"{plural(requests, 'request')} of {told.request.length:,} tokens run at once"
+    subtitle = f"the pool of {plural(plan.num_blocks, 'block')}"
+    if requests > _MOST:
+        subtitle += f"; each of {_MOST} boxes stands for {requests / _MOST:.1f} requests"
+    caption = f"{requests:,} x {each:,} blocks, {rest:,} left, 1 null"
+    shapes = (*_requests(plan.num_blocks, requests, each), Label(0, 44, caption, "axis"))
+    head = ("blocks", "per request", "requests", "left", "tokens in all")
+    row = (plan.num_blocks, each, requests, rest, told.capacity.tokens)
+    table = Table(head, (tuple(f"{n:,}" for n in row),))
+    return Chart(title, subtitle, Drawing(WIDTH, 50, title, shapes), table)
+
+
+def _requests(blocks: int, requests: int, each: int) -> list[Shape]:
+    """Draw at most `_MOST` boxes of requests, and a dashed one for what is left."""
+    shown = min(requests, _MOST)
+    wide = WIDTH / max(1, blocks) * each * requests / max(1, shown)
+    shapes: list[Shape] = [
+        Box(wide * n, 2, max(0.5, wide - 1), 24, f"s{n % 2 * 2}", "requests") for n in range(shown)
+    ]
+    start = wide * shown
+    return [*shapes, Box(start, 2, max(0.0, WIDTH - start), 24, "block free", "free")]
+
+
+def _name(run: Alike) -> str:
+    return f"{numbers(run)}: {sees(run.group)}"
+
+
+def _styles() -> Iterator[str]:
+    """Colours in turn, without end."""
+    return cycle(("s0", "s1", "s2", "s3", "s4"))
+
+
+def _table(head: tuple[str, ...], runs: Sequence[Alike], rows: Sequence[tuple[int, ...]]) -> Table:
+    cells = [(numbers(run), *(f"{n:,}" for n in row)) for run, row in zip(runs, rows, strict=True)]
+    return Table(head, tuple(cells), words=1)
+
+
+def _drawn(bars: Sequence[Bar], label: str) -> Drawing:
+    shapes: list[Shape] = []
+    room = WIDTH - _LEFT - _RIGHT
+    for index, bar in enumerate(bars):
+        y, x = index * _HEIGHT, float(_LEFT)
+        shapes.append(Label(_LEFT - 8, y + 14, fit(bar.name, _LEFT - 8), "axis", "end"))
+        for size, style, tip in bar.parts:
+            width = room * size / bar.whole if bar.whole else 0.0
+            if width > 0.2:
+                shapes.append(Box(x, y + 2, width, _BAR, style, tip))
+            x += width
+        shapes.append(Label(x + 6, y + 14, bar.end))
+    shapes.append(Line(((_LEFT, 0), (_LEFT, _HEIGHT * len(bars))), "rule"))
+    return Drawing(WIDTH, max(_HEIGHT, _HEIGHT * len(bars)), label, tuple(shapes))

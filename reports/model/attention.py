@@ -1,0 +1,152 @@
+"""What a reader must look at first: everything that is not simply a pass, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from kvproof.harness.records.events import Replayed, Threshold
+from kvproof.harness.records.sweep_results import case_name
+from kvproof.reports.model.report import Report, grouped
+from kvproof.reports.model.sweep import sweep_of
+from kvproof.reports.values.text import listed, plural, significant, trimmed
+from kvproof.reports.values.types import evidence_anchor
+
+
+class Note(NamedTuple):
+    """One line about one thing; `anchor` is the fragment of its evidence, empty without one."""
+
+    verdict: str
+    """A key of `text.MARKS`."""
+    subject: str
+    text: str
+    anchor: str = ""
+
+
+def notes(report: Report) -> list[Note]:
+    """All notes: failures, then what is inconclusive."""
+    found = list(chain.from_iterable(source(report) for source in _SOURCES))
+    return sorted(found, key=lambda note: note.verdict != "fail")
+
+
+def replay_verdict(event: Replayed) -> str:
+    """FIXED passes; ERROR says nothing about the target."""
+    return {"FIXED": "pass", "FAILED": "fail"}.get(event.outcome, "inconclusive")
+
+
+def threshold_text(event: Threshold) -> str:
+    """Measured, limit and baseline of a threshold."""
+    measured = "not measured" if event.measured is None else f"measured {number(event.measured)}"
+    baseline = "" if event.baseline is None else f", baseline {number(event.baseline)}"
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{measured}, limit {number(event.limit)}{baseline}{reason}"
+
+
+def number(value: float | None) -> str:
+    """A threshold's figure: four digits are enough to see on which side of the limit it is."""
+    if value is None:
+        return "not measured"
+    return trimmed(significant(value, max(4, len(f"{abs(value):.0f}"))))
+
+
+def _failures(report: Report) -> Iterator[Note]:
+    for found in report.failures:
+        failure = found.failure
+        subject = f"{failure.property} on {failure.target}"
+        yield Note("fail", subject, failure.sentence, found.anchor)
+    for verdict in report.verdicts("fail"):
+        if not report.finding(verdict.target, verdict.property):  # nothing to shrink, or cut short
+            anchor = evidence_anchor(verdict.target, verdict.property)
+            subject = f"{verdict.property} on {verdict.target}"
+            yield Note("fail", subject, verdict.reason or verdict.sentence, anchor)
+
+
+def _deaths(report: Report) -> Iterator[Note]:
+    for place, event in enumerate(report.deaths, 1):
+        yield Note("fail", f"{event.target} ({event.kind})", event.message, f"death-{place}")
+
+
+def _faults(report: Report) -> Iterator[Note]:
+    for place, event in enumerate(report.faults, 1):
+        subject = f"kvproof itself failed in {event.where}"
+        yield Note("inconclusive", subject, event.message, f"fault-{place}")
+
+
+def _checked(report: Report) -> Iterator[Note]:
+    for event in report.checked:
+        if event.verdict != "pass":
+            subject = f"{event.target} on {event.workload}, block {event.block_size}"
+            yield Note(event.verdict, subject, event.message, "bench")
+
+
+def _replayed(report: Report) -> Iterator[Note]:
+    for event in report.replayed:
+        verdict = replay_verdict(event)
+        if verdict in ("fail", "inconclusive"):
+            text = f"replay {event.outcome}: {event.message}"
+            yield Note(verdict, f"{event.path} on {event.target}", text, "replay")
+
+
+def _thresholds(report: Report) -> Iterator[Note]:
+    for event in report.thresholds:
+        if event.verdict != "pass":
+            yield Note(event.verdict, event.name, threshold_text(event), "thresholds")
+
+
+def _inconclusive(report: Report) -> Iterator[Note]:
+    for verdict in report.verdicts("inconclusive"):
+        never = [name for name, times in verdict.situations.items() if not times]
+        text = verdict.reason or f"never occurred: {listed(never)}"
+        anchor = evidence_anchor(verdict.target, verdict.property)
+        yield Note("inconclusive", f"{verdict.property} on {verdict.target}", text, anchor)
+
+
+def _missing(report: Report) -> Iterator[Note]:
+    for coverage in report.coverage:
+        if coverage.missing:
+            text = f"required situations never occurred: {listed(list(coverage.missing))}"
+            yield Note("inconclusive", coverage.target, text, "situations")
+
+
+def _sweep(report: Report) -> Iterator[Note]:
+    """Judged cells that ended badly, by kernel and outcome; what got slower; what is missing."""
+    sweep = sweep_of(report.run.events)
+    if sweep is None:
+        return
+    judged = [cell for cell in sweep.bad if not cell.peer]
+    kinds = grouped(judged, lambda cell: (cell.kernel, cell.provider, cell.outcome))
+    for (kernel, provider, outcome), cells in kinds.items():
+        subject = f"{kernel} by {provider}: {plural(len(cells), 'cell')} {outcome}"
+        first = f"{case_name(cells[0].case)}: {cells[0].reason}"
+        yield Note("fail", subject.replace("_", " "), first, "bad-cells")
+    for event in sweep.slower:
+        text = f"{event.ratio:.2f} times the time of the baseline in {case_name(event.case)}"
+        yield Note("fail", f"{event.kernel} by {event.provider}", text, "slower")
+    if sweep.concluded and sweep.concluded.missing:
+        missing = sweep.concluded.missing
+        subject = f"{plural(len(missing), 'cell')} of the sweep never ran"
+        yield Note("inconclusive", subject, listed(missing), "kernels")
+
+
+def _torn(report: Report) -> Iterator[Note]:
+    if report.run.torn:
+        subject = f"{report.run.torn} unreadable lines in events.jsonl"
+        yield Note("inconclusive", subject, "what a killed run was writing is not in this report")
+    if report.unsummarised:
+        text = f"{report.unsummarised} repetitions were recorded and not summed up"
+        yield Note("inconclusive", "bench cut short", text, "bench")
+
+
+_SOURCES = (
+    _failures,
+    _deaths,
+    _faults,
+    _checked,
+    _replayed,
+    _thresholds,
+    _inconclusive,
+    _missing,
+    _sweep,
+    _torn,
+)

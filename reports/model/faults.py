@@ -1,0 +1,158 @@
+"""The kill matrix: which property and oracle found each planted fault, how soon, how small."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvproof.harness.records.events import AnyEvent
+from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted, Kill
+from kvproof.reports.model.report import grouped
+from kvproof.reports.values.svg import Table
+from kvproof.reports.values.text import duration, percent, plural
+
+SHADOW = "shadow memory"
+"""The oracle of the harness that needs neither the engine's word nor another engine."""
+
+
+@dataclass(frozen=True)
+class FaultMatrix:
+    """A run over planted faults, sorted for reading."""
+
+    started: FaultsStarted
+    judged: tuple[FaultJudged, ...]
+    """The last word on each fault: survivors first, then by mechanism."""
+    concluded: FaultsConcluded | None
+
+    @cached_property
+    def survivors(self) -> list[FaultJudged]:
+        """Faults that nothing found."""
+        return [each for each in self.judged if each.outcome == "survived"]
+
+    @cached_property
+    def unseen(self) -> list[FaultJudged]:
+        """Soundness faults that other judges found, and no shadow memory."""
+        return [each for each in self.judged if each.unseen]
+
+    @property
+    def sentence(self) -> str:
+        """The finding in one sentence."""
+        killed = [each for each in self.judged if each.outcome == "killed"]
+        told = len(killed) + len(self.survivors)
+        share = percent(len(killed) / told) if told else "none"
+        mechanisms = len({each.mechanism for each in self.judged})
+        return (
+            f"{len(killed)} of {plural(told, 'fault')} found ({share}) by the budget "
+            f"{self.started.budget}, over {plural(mechanisms, 'mechanism')}; {self._seen}"
+        )
+
+    @property
+    def _seen(self) -> str:
+        wanted = [
+            each
+            for each in self.judged
+            if each.kind == "soundness" and not each.unshadowed and each.outcome == "killed"
+        ]
+        seen = sum(each.shadow is not None for each in wanted)
+        return f"a shadow memory alone found {seen} of {len(wanted)} that it has to"
+
+
+def matrix_of(events: Sequence[AnyEvent]) -> FaultMatrix | None:
+    """Return the kill matrix of a run; None if the run has none."""
+    started = [event for event in events if isinstance(event, FaultsStarted)]
+    if not started:
+        return None
+    latest = {event.fault: event for event in events if isinstance(event, FaultJudged)}
+    order = sorted(
+        latest.values(), key=lambda each: (each.outcome != "survived", each.mechanism, each.fault)
+    )
+    concluded = [event for event in events if isinstance(event, FaultsConcluded)]
+    return FaultMatrix(started[-1], tuple(order), concluded[-1] if concluded else None)
+
+
+def mechanisms_table(matrix: FaultMatrix) -> Table:
+    """Mechanism -> faults, how many were found, and by whom."""
+    rows = []
+    for name, found in sorted(grouped(matrix.judged, lambda each: each.mechanism).items()):
+        kills = [each.kill for each in found if each.outcome == "killed" and each.kill]
+        oracles = Counter(kill.oracle for kill in kills)
+        by = ", ".join(f"{oracle} {count}" for oracle, count in oracles.most_common())
+        cases = sorted(kill.cases for kill in kills)
+        middle = f"{cases[len(cases) // 2]:,}" if cases else ""
+        counts = (str(len(found)), str(len(kills)), middle, f"{cases[-1]:,}" if cases else "")
+        rows.append((name, by, *counts))
+    head = ("mechanism", "first found by", "faults", "found", "median cases", "most")
+    return Table(head, tuple(rows), words=2)
+
+
+def kills_table(matrix: FaultMatrix) -> Table:
+    """Fault -> what found it, after how many cases and seconds, in how many operations."""
+    head = ("fault", "what is wrong", "modelled on", "found by", "oracle", "shadow memory alone")
+    rows = tuple(
+        (
+            f"{each.mechanism}: {each.fault}",
+            f"{each.story} ({each.kind}, {each.module})",
+            " ".join(each.bugs),
+            _found_by(each),
+            each.kill.oracle if each.kill else "",
+            _shadow(each),
+            *_figures(each.kill),
+        )
+        for each in matrix.judged
+    )
+    return Table((*head, "cases", "seconds", "operations"), rows, words=6)
+
+
+def narrow_kills(matrix: FaultMatrix) -> Table:
+    """The same for a terminal of 80 columns."""
+    rows = tuple(
+        (each.fault, _found_by(each), each.kill.oracle if each.kill else "", *_figures(each.kill))
+        for each in matrix.judged
+    )
+    return Table(("fault", "found by", "oracle", "cases", "s", "ops"), rows, words=3)
+
+
+def _found_by(each: FaultJudged) -> str:
+    if each.outcome != "killed" or each.kill is None:
+        return "equivalent" if each.outcome == "equivalent" else "SURVIVED"
+    return f"{each.kill.suite}: {each.kill.property}"
+
+
+def _figures(kill: Kill | None) -> tuple[str, str, str]:
+    if kill is None:
+        return ("", "", "")
+    return (f"{kill.cases:,}", f"{kill.seconds:.1f}", str(kill.size) if kill.size else "")
+
+
+def _shadow(each: FaultJudged) -> str:
+    if each.outcome != "killed" or each.kind != "soundness":
+        return each.reason
+    if each.unshadowed:
+        return f"not its business: {each.unshadowed}"
+    if each.shadow is None:
+        return "NOT SEEN"
+    if each.kill and each.kill.oracle == SHADOW:
+        return "it was first"
+    return f"{each.shadow.property}, case {each.shadow.cases:,}, {plural(each.shadow.size, 'step')}"
+
+
+def describe(event: AnyEvent) -> tuple[str, str]:
+    """Return the verdict that a line about the event has, and the line."""
+    match event:
+        case FaultsStarted():
+            return "", f"{plural(event.planned, 'fault')}, budget {event.budget}"
+        case FaultJudged(outcome="killed") if event.kill:
+            kill = event.kill
+            return "", (
+                f"{event.fault}: {_found_by(event)} [{kill.oracle}] after {kill.cases:,} cases, "
+                f"{duration(kill.seconds)}; shrunk to {plural(kill.size, 'operation')}"
+            )
+        case FaultJudged(outcome="survived"):
+            return "fail", f"{event.fault} survived {event.cases:,} cases: {event.story}"
+        case FaultJudged():
+            return "", f"{event.fault} is equivalent: {event.reason}"
+        case FaultsConcluded():
+            return event.verdict, event.reason or "every fault was found"
+    return "", type(event).__name__

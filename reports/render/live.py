@@ -1,0 +1,257 @@
+"""What a run shows while it goes on: one live line per target, or plain lines in a pipe."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost
+from kvproof.harness.records.events import (
+    AnyEvent,
+    BenchSample,
+    BenchSummary,
+    Checked,
+    Ended,
+    Exercised,
+    Explained,
+    Failure,
+    GrowthPoint,
+    HarnessFault,
+    Optimum,
+    PropertyVerdict,
+    Replayed,
+    Skipped,
+    TargetConcluded,
+    TargetFailed,
+    TargetStarted,
+    Threshold,
+)
+from kvproof.harness.records.sweep_events import (
+    Ceilings,
+    Cell,
+    Slower,
+    SweepConcluded,
+    SweepStarted,
+)
+from kvproof.harness.records.sweep_results import case_name
+from kvproof.reports.charts.bench import ratio_text
+from kvproof.reports.model import faults
+from kvproof.reports.model.attention import replay_verdict, threshold_text
+from kvproof.reports.render.console import STYLES, Screen
+from kvproof.reports.values.text import (
+    MARKS,
+    clean,
+    duration,
+    listed,
+    one_line,
+    percent,
+    plural,
+    scaled,
+)
+
+QUIET_SECONDS = 10.0
+"""Without a terminal, a status whose words did not change is repeated that seldom."""
+
+_SPOKEN = frozenset({"fail", "inconclusive"})
+
+_EXPECTED = frozenset({"ok", "unsupported"})
+
+
+@dataclass
+class _Status:
+    text: str = ""
+    done: int = 0
+    total: int = 0
+    told: float = field(default=float("-inf"))
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+
+class LiveProgress:
+    """Shows events and status as they come. A context manager; safe to call from any thread."""
+
+    def __init__(self, console: Console) -> None:
+        self._screen = Screen(console)
+        self._statuses: dict[str, _Status] = {}
+        self._lock = threading.RLock()
+        self._live = (
+            Live(console=console, transient=True, refresh_per_second=8, get_renderable=self._table)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> LiveProgress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def event(self, event: AnyEvent) -> None:
+        """Show one event: all of them as lines in a pipe, the notable ones above a live table.
+
+        Explanations, units and good cells are left out: there is one for each request (`kvproof
+        explain` has them), one for each unit of a campaign and each cell of a sweep.
+        """
+        if isinstance(event, (Explained, UnitDone)):
+            return
+        if isinstance(event, Cell) and event.outcome in _EXPECTED:
+            return
+        with self._lock:
+            if isinstance(event, PropertyVerdict):
+                self._of(event.target).verdicts[event.verdict] += 1
+            verdict, line = describe(event)
+            if not self._live or verdict in _SPOKEN:
+                self._say(verdict, line)
+
+    def status(self, target: str, text: str, done: int, total: int) -> None:
+        """What a target is doing, `done` of `total` (0: unknown)."""
+        with self._lock:
+            status = self._of(target)
+            changed, status.text = status.text != text, text
+            status.done, status.total = done, total
+            if not self._live:
+                self._tell(target, status, changed=changed)
+
+    def _of(self, target: str) -> _Status:
+        return self._statuses.setdefault(target, _Status())
+
+    def _tell(self, target: str, status: _Status, *, changed: bool) -> None:
+        now = time.monotonic()
+        if changed or now - status.told >= QUIET_SECONDS:
+            status.told = now
+            progress = f" ({status.done:,} of {status.total:,})" if status.total else ""
+            self._say("", f"{target}: {status.text}{progress}")
+
+    def _say(self, verdict: str, line: str) -> None:
+        mark = self._screen.mark(verdict).append(" ") if verdict in MARKS else Text()
+        whole = mark.append_text(self._screen.text(clean(one_line(line))))
+        self._screen.console.print(whole, soft_wrap=True, highlight=False, markup=False)
+
+    def _table(self) -> Table:
+        with self._lock:
+            table = Table.grid(padding=(0, 2))
+            table.add_column(no_wrap=True, overflow="ellipsis")
+            table.add_column(no_wrap=True, width=16)
+            table.add_column(no_wrap=True)
+            table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+            for target, status in self._statuses.items():
+                table.add_row(*self._row(target, status))
+            return table
+
+    def _row(self, target: str, status: _Status) -> tuple[Text, ProgressBar | Text, Text, Text]:
+        bar: ProgressBar | Text = Text()
+        if status.total:
+            bar = ProgressBar(
+                total=status.total, completed=min(status.done, status.total), width=16
+            )
+        counts = Text()
+        for name in MARKS:
+            if status.verdicts[name]:
+                counts.append(f"{self._screen.symbol(name)} {status.verdicts[name]} ", STYLES[name])
+        shown = self._screen.text(clean(one_line(status.text)))
+        return self._screen.text(clean(target), "bold"), bar, counts, shown
+
+
+def describe(event: AnyEvent) -> tuple[str, str]:
+    """(verdict, or empty for mere news; one line) for any event."""
+    match event:
+        case TargetStarted():
+            return "", f"{event.target}: {event.engine} {event.version} started ({event.isolation})"
+        case PropertyVerdict():
+            reason = f": {event.reason}" if event.reason else ""
+            return event.verdict, f"{event.target} {event.property}{reason}"
+        case Failure():
+            return "", f"{event.target} {event.property}: {event.sentence} ({event.script_path})"
+        case TargetFailed():
+            return "fail", f"{event.target}: {event.kind}: {event.message}"
+        case TargetConcluded():
+            return "", f"{event.target}: every suite is concluded"
+        case HarnessFault():
+            return "inconclusive", f"kvproof itself failed in {event.where}: {event.message}"
+        case Skipped():
+            hint = f"; to have it: {event.command}" if event.command else ""
+            return "", f"skipped {event.part}: {event.reason}{hint}"
+        case UnitLost():
+            return "", f"{event.unit}: attempt {event.attempt} lost: {event.reason}"
+        case Ended():
+            return "", f"ended after {duration(event.seconds)}: {event.sentence}"
+        case _:
+            return _describe_measure(event)
+
+
+def _describe_measure(event: AnyEvent) -> tuple[str, str]:
+    match event:
+        case Exercised():
+            cases = plural(event.test_cases, "test case")
+            return "", f"{event.target} {event.suite}: {cases} in {duration(event.seconds)}"
+        case BenchSample():
+            work = f"{event.workload}, block {event.block_size}, {event.case}"
+            return "", f"{event.target} {work}: repetition {event.repetition}"
+        case BenchSummary():
+            work = f"{event.workload}, block {event.block_size}, {event.case}"
+            rate = f"{scaled(event.tokens_per_second)} tokens/s {ratio_text(event)}"
+            return "", f"{event.target} {work}: {rate}"
+        case Optimum():
+            size = "infinite" if event.capacity is None else plural(event.capacity, "block")
+            work = f"{event.workload}, block {event.block_size}, {size}"
+            rates = {"infinite": event.infinite, "LRU": event.lru, "Belady": event.belady}
+            told = [f"{name} {percent(r, 2)}" for name, r in rates.items() if r is not None]
+            return "", f"optimum of {work}: {', '.join(told)}"
+        case GrowthPoint():
+            cost = f"{event.nanoseconds_per_token:.3g} ns/token"
+            return "", f"{event.target} with {plural(event.cached_blocks, 'cached block')}: {cost}"
+        case Checked():
+            work = f"{event.workload}, block {event.block_size}, under the shadow memory"
+            return event.verdict, f"{event.target} {work} {event.message}"
+        case Threshold():
+            return event.verdict, f"{event.name}: {threshold_text(event)}"
+        case Replayed():
+            return replay_verdict(event), f"{event.target} {event.path}: {event.outcome}"
+        case Explained():
+            return "", f"{event.target} {event.request}: {event.sentence}"
+        case _:
+            return _describe_sweep(event)
+
+
+def _describe_sweep(event: AnyEvent) -> tuple[str, str]:
+    match event:
+        case SweepStarted():
+            kernels = listed([kernel.name for kernel in event.kernels], 8)
+            providers = listed([provider.name for provider in event.providers], 8)
+            return "", f"sweep of {kernels} by {providers} on {event.device}"
+        case Ceilings():
+            told = [
+                f"{name} {scaled(limit.value)}{limit.unit}"
+                for name, limit in event.values.items()
+                if limit.unit != "s"
+            ]
+            return "", f"device {event.device}: {', '.join(told)}"
+        case Cell():
+            verdict = "" if event.peer or event.outcome in _EXPECTED else "fail"
+            outcome = event.outcome.replace("_", " ")
+            where = f"{event.kernel} {event.provider} {case_name(event.case)}"
+            return verdict, f"{where}: {outcome} {event.reason}"
+        case Slower():
+            where = f"{event.kernel} {event.provider} {case_name(event.case)}"
+            return "fail", f"{where}: {event.ratio:.2f} times the time of the baseline"
+        case SweepConcluded():
+            missing = f", {len(event.missing)} never ran" if event.missing else ""
+            return "", f"{plural(event.planned, 'cell')} planned{missing}"
+        case _:
+            return faults.describe(event)

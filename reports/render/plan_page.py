@@ -1,0 +1,130 @@
+"""A memory plan as text and as a page: bytes per group, what is lost, what fits (P9)."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from kvproof.reports.charts.chunk import chunk_chart
+from kvproof.reports.charts.plan import block_chart, pool_chart, request_chart
+from kvproof.reports.render.console import Screen
+from kvproof.reports.render.html import environment
+from kvproof.reports.values.plan_text import nbytes, numbers, sees
+from kvproof.reports.values.svg import Table
+from kvproof.reports.values.text import clean, percent, plural
+
+if TYPE_CHECKING:
+    from kvproof.reference.planner.plan import PlannedGroup
+    from kvproof.reference.planner.summary import Alike, Summary
+
+
+def headline(told: Summary) -> str:
+    """Say what fits, in one sentence."""
+    stated = told.capacity
+    exact = floor(100 * stated.requests_exact) / 100
+    return (
+        f"{plural(stated.requests, 'request')} of {told.request.length:,} tokens at once "
+        f"({exact:,.2f}), {stated.tokens:,} tokens in all"
+    )
+
+
+def facts(told: Summary) -> list[tuple[str, str]]:
+    """Return names and values of the plan's head."""
+    plan, needed = told.plan, told.request
+    longest = told.capacity.longest
+    rows = " and ".join(nbytes(worker.block_bytes) for worker in plan.workers)
+    stages = plural(len(plan.workers), "pipeline stage")
+    return [
+        ("model", clean(plan.model)),
+        ("memory", " and ".join(nbytes(size) for size in plan.settings.memory)),
+        ("workers", f"{stages}, {plural(plan.tensor_parallel, 'tensor-parallel rank')}"),
+        ("blocks", f"{plan.num_blocks:,}, the null block included, of {rows}"),
+        ("hits align to", plural(plan.unit, "token")),
+        ("longest", "any length" if longest is None else plural(longest, "token")),
+        (
+            "one request",
+            f"{nbytes(needed.bytes)}, of which {_share(needed.padding, needed.bytes)} padding "
+            f"and {_share(needed.rounding, needed.bytes)} rounding",
+        ),
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return percent(part / whole if whole else 0.0)
+
+
+def group_table(told: Summary) -> Table:
+    """Return one line for each run of groups alike; blocks in tokens, and per request."""
+    head = ("group", "sees", "layers", "block", "kernel", "per request", "fills", "lost")
+    return Table(head, tuple(_row(run) for run in told.groups), words=2)
+
+
+def _row(run: Alike) -> tuple[str, ...]:
+    group = run.group
+    readers = f" + {len(group.readers)}" if group.readers else ""
+    tokens = (f"{group.block_size:,}", f"{group.config.kernel_size:,}")
+    return (
+        numbers(run),
+        sees(group),
+        f"{len(group.layers)}{readers}",
+        *(("", "") if group.kind == "state" else tokens),
+        f"{run.blocks:,}",
+        nbytes(run.filled),
+        _share(run.room - run.filled, run.room),
+    )
+
+
+def choice_table(told: Summary) -> Table:
+    """Return what more groups would gain."""
+    rows = [
+        (f"{choice.groups}", " and ".join(map(str, choice.block_sizes)), f"{choice.requests:,.2f}")
+        for choice in told.plan.choices
+    ]
+    return Table(("groups", "blocks, tokens", "requests at once"), tuple(rows))
+
+
+def print_plan(told: Summary, console: Console) -> None:
+    """Write the plan to a terminal, a pipe or a file."""
+    screen = Screen(console)
+    screen.line(headline(told), "bold")
+    width = max(len(name) for name, _ in facts(told))
+    for name, value in facts(told):
+        screen.line(f"{name.ljust(width)}  {value}")
+    screen.line()
+    screen.figures(group_table(told), wrap=False)
+    if len(told.plan.choices) > 1:
+        screen.heading("What another group would gain")
+        screen.figures(choice_table(told), wrap=False)
+    if told.plan.notes:
+        screen.line()
+    for note in told.plan.notes:
+        screen.line(clean(note))
+
+
+def render_plan(told: Summary) -> str:
+    """Return the plan as one page that opens offline."""
+    page = environment().get_template("plan.html.j2")
+    groups = enumerate(told.plan.groups)
+    charts = [block_chart(told), request_chart(told), pool_chart(told)]
+    if told.chunk is not None:
+        charts.append(chunk_chart(told.chunk))
+    return page.render(
+        model=clean(told.plan.model),
+        notes=[clean(note) for note in told.plan.notes],
+        schema=told.plan.schema,
+        length=told.request.length,
+        headline=headline(told),
+        facts=facts(told),
+        groups=group_table(told),
+        choices=choice_table(told),
+        charts=charts,
+        layers=[(index, sees(group), _listed(group)) for index, group in groups],
+    )
+
+
+def _listed(group: PlannedGroup) -> str:
+    names = [name.removeprefix("layers.") for name in group.layers]
+    read = [name.removeprefix("layers.") for name in group.readers]
+    return clean(", ".join(names) + (f"; read by {', '.join(read)}" if read else ""))

@@ -1,0 +1,304 @@
+"""A finished run in the terminal: the same content as the HTML, at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kvproof.harness.records.events import BenchSummary, Optimum, Step
+from kvproof.harness.records.run_directory import Run
+from kvproof.reports.charts.bench import case_words
+from kvproof.reports.charts.block_table import describe
+from kvproof.reports.model.attention import Note, notes, number
+from kvproof.reports.model.build import build
+from kvproof.reports.model.faults import matrix_of, mechanisms_table, narrow_kills
+from kvproof.reports.model.report import Report, grouped
+from kvproof.reports.model.sweep import sweep_of
+from kvproof.reports.model.sweep_names import names_of
+from kvproof.reports.model.sweep_tables import narrow_standings
+from kvproof.reports.render.console import STYLES, TONES, Screen
+from kvproof.reports.render.live import LiveProgress
+from kvproof.reports.values.text import (
+    MARKS,
+    duration,
+    listed,
+    microseconds,
+    one_line,
+    percent,
+    plural,
+    scaled_range,
+    significant,
+)
+from kvproof.reports.values.types import Finding, Section
+
+__all__ = ["LiveProgress", "print_run"]
+
+MOST_FAILURES = 10
+"""Failures shown with their history; the HTML has the rest."""
+
+_MOST_STEPS, _MOST_BLOCKS, _MOST_NOTES = 40, 16, 30
+
+
+def print_run(run: Run, console: Console) -> None:
+    """The final table for people; the verdict comes last, where the eye is."""
+    report, screen = build(run), Screen(console)
+    _matrix(report, screen)
+    _notes(notes(report), screen)
+    for finding in report.findings[:MOST_FAILURES]:
+        _finding(report, finding, screen)
+    if len(report.findings) > MOST_FAILURES:
+        screen.line(f"{len(report.findings) - MOST_FAILURES} more failures are in the HTML report")
+    _deaths(report, screen)
+    _coverage(report, screen)
+    _bench(report, screen)
+    _optimum(report, screen)
+    _sweep(report, screen)
+    _faults(report, screen)
+    _thresholds(report, screen)
+    _skipped(report, screen)
+    _verdict(report, screen)
+
+
+def _matrix(report: Report, screen: Screen) -> None:
+    if not report.sections:
+        return
+    head = f"{plural(len(report.rows), 'property')} on {plural(len(report.judged), 'target')}"
+    screen.heading(head)
+    table = screen.table("section", *report.judged)
+    for section in report.sections:
+        cells = (_counts(section, target, screen) for target in report.judged)
+        table.add_row(screen.text(f"{section.letter}  {section.title}"), *cells)
+    screen.show(table)
+    used = {v for s in report.sections for t in report.judged for v in s.counts(t)}
+    legend = (f"{screen.symbol(name)} {MARKS[name].word}" for name in MARKS if name in used)
+    screen.line("   ".join(legend), "dim")
+
+
+def _counts(section: Section, target: str, screen: Screen) -> Text:
+    counts = section.counts(target)
+    cell = Text()
+    for name in MARKS:
+        if counts[name]:
+            cell.append(f"{screen.symbol(name)}{counts[name]:>3} ", STYLES[name])
+    return cell
+
+
+def _notes(found: Sequence[Note], screen: Screen) -> None:
+    if not found:
+        return
+    screen.heading("What is not a pass")
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for note in found[:_MOST_NOTES]:
+        line = screen.text(f"{note.subject}: ", "bold")
+        table.add_row(screen.mark(note.verdict), line.append_text(screen.text(one_line(note.text))))
+    screen.show(table)
+    if len(found) > _MOST_NOTES:
+        screen.line(f"and {len(found) - _MOST_NOTES} more in the HTML report")
+
+
+def _finding(report: Report, finding: Finding, screen: Screen) -> None:
+    failure = finding.failure
+    screen.line()
+    title = screen.text(f"{finding.number}. ", "bold")
+    title.append_text(screen.mark("expected_failure" if finding.expected else "fail"))
+    screen.write(title.append_text(screen.text(f"  {one_line(failure.sentence)}", "bold")))
+    screen.line(_context(finding), "dim", indent=3)
+    for line in filter(None, [finding.expected, *failure.detail.splitlines()]):
+        screen.line(line, indent=3)
+    _history(failure.history, screen)
+    suspects = [view for view in failure.blocks if view.suspect] or failure.blocks
+    for view in suspects[:_MOST_BLOCKS]:
+        screen.line(one_line(describe(view)), indent=3)
+    _reproduce(report, finding, screen)
+
+
+def _context(finding: Finding) -> str:
+    failure = finding.failure
+    parts = (
+        f"{failure.property} on {failure.target}",
+        f"rules {' '.join(failure.rules)}",
+        f"caught by {failure.oracle or 'an unnamed oracle'}",
+        f"fingerprint {failure.fingerprint}",
+        f"found {finding.times} times" if finding.times > 1 else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _history(history: Sequence[Step], screen: Screen) -> None:
+    if not history:
+        return
+    table = screen.table("#", "operation", "arguments", "the target answered")
+    table.columns[0].justify = "right"
+    for place, step in enumerate(history[:_MOST_STEPS], 1):
+        answer = screen.text(one_line(step.answer), "bold" if step.note else "")
+        if step.note:
+            note = f"\n{screen.symbol('fail')} {one_line(step.note)}"
+            answer.append_text(screen.text(note, STYLES["fail"]))
+        arguments = screen.text(one_line(step.arguments))
+        table.add_row(str(place), screen.text(step.op), arguments, answer)
+    screen.show(table, indent=3)
+    if len(history) > _MOST_STEPS:
+        screen.line(f"{len(history) - _MOST_STEPS} more steps are in the op log", indent=3)
+
+
+def _reproduce(report: Report, finding: Finding, screen: Screen) -> None:
+    failure = finding.failure
+    screen.line("Reproduce with:", "bold", indent=3)
+    screen.command(f"python {report.run.directory / failure.script_path}", indent=5)
+    if failure.related:
+        screen.line(f"Related: {', '.join(failure.related)}", "dim", indent=3)
+
+
+def _deaths(report: Report, screen: Screen) -> None:
+    for event in report.deaths[:MOST_FAILURES]:
+        screen.line()
+        title = screen.text(f"  {event.target}: {event.kind}", "bold")
+        screen.write(screen.mark("fail").append_text(title))
+        screen.line(one_line(event.message), indent=3)
+        _history(event.history[-5:], screen)
+        for line in event.log.splitlines()[-8:]:
+            screen.line(f"| {line}", "dim", indent=3)
+
+
+def _coverage(report: Report, screen: Screen) -> None:
+    if report.coverage:
+        screen.heading("What was exercised")
+    for entry in report.exercised:
+        total = sum(entry.hit_blocks.values())
+        reused = (total - entry.hit_blocks.get("0", 0)) / total if total else None
+        done = [f"{name} {times:,}" for name, times in entry.operations.most_common()]
+        hits = "" if reused is None else f"; {percent(reused)} of admissions reused blocks"
+        screen.line(
+            f"{entry.label}: {plural(entry.test_cases, 'test case')} in "
+            f"{duration(entry.seconds)}; {listed(done, 8)}{hits}"
+        )
+
+
+def _bench(report: Report, screen: Screen) -> None:
+    for title, groups in grouped(report.bench, lambda group: group.title).items():
+        screen.heading(f"Bench on {title}, tokens/s by CPU time")
+        peers = sorted({e.peer for group in groups for e in group.entries if e.peer})
+        over = f"over {peers[0]}" if len(peers) == 1 else "beside the peer"
+        table = screen.table("block, case", "target", "tokens/s", over, "p50", "p99", "hits")
+        for column in table.columns[2:]:
+            column.justify = "right"
+        for group in groups:
+            work = f"{group.block_size}, {case_words(group.case)}"
+            for place, entry in enumerate(group.entries):
+                cells = _bench_cells(entry, named=len(peers) > 1)
+                table.add_row(*(screen.text(cell) for cell in ("" if place else work, *cells)))
+        screen.show(table)
+
+
+_RULES = {
+    "engine_blocks": "any cache, as the engines hit (whole blocks, last token computed)",
+    "hash_blocks": "any cache, as traces are published (every block counts)",
+}
+
+
+def _optimum(report: Report, screen: Screen) -> None:
+    """What the hit rates of the bench stand beside."""
+    for points in report.optimum:
+        first = points[0]
+        screen.heading(
+            f"Hit rate of {_RULES[first.rule]}: {first.workload}, block {first.block_size}"
+        )
+        table = screen.table("blocks", "LRU", "Belady", "LRU, tokens", "Belady, tokens")
+        for column in table.columns:
+            column.justify = "right"
+        for point in points:
+            table.add_row(*(screen.text(cell) for cell in _optimum_cells(point)))
+        screen.show(table)
+
+
+def _optimum_cells(point: Optimum) -> tuple[str, ...]:
+    """An infinite cache is the first row: there LRU and Belady are the same."""
+    rates = [point.lru, point.belady, point.lru_tokens, point.belady_tokens]
+    if point.capacity is None:
+        rates = [point.infinite, point.infinite, point.infinite_tokens, point.infinite_tokens]
+    size = "infinite" if point.capacity is None else f"{point.capacity:,}"
+    return (size, *("" if rate is None else percent(rate, 2) for rate in rates))
+
+
+def _bench_cells(entry: BenchSummary, *, named: bool) -> tuple[str, ...]:
+    shown, *_ = scaled_range(entry.tokens_per_second, entry.low, entry.high)
+    ratio = "" if entry.ratio is None else significant(entry.ratio)
+    ratio = f"{ratio} over {entry.peer}" if ratio and named else ratio
+    latencies = (microseconds(entry.p50_us), microseconds(entry.p99_us))
+    return (entry.target, shown, ratio, *latencies, percent(entry.hit_rate))
+
+
+def _sweep(report: Report, screen: Screen) -> None:
+    sweep = sweep_of(report.run.events)
+    if sweep is None:
+        return
+    screen.heading(f"Kernels, {sweep.where}")
+    screen.figures(narrow_standings(sweep))
+    told = [(kernel, each) for kernel in sweep.kernels for each in kernel.speedups]
+    for kernel, each in told:
+        screen.line(
+            f"{kernel.kernel.name}: {kernel.first} is {each.mean:.2f} times as fast as "
+            f"{each.other} ({plural(len(each.ratios), 'cell')}: ahead in {each.ahead}, "
+            f"behind in {each.behind})"
+        )
+    if sweep.neighbours:
+        pair = sweep.neighbours[0]
+        cell = names_of(sweep, pair.slow.cell.kernel)(pair.slow.cell.case)
+        screen.line(
+            f"widest gap between neighbours: {pair.ratio:.2f} along {pair.axis}, "
+            f"{pair.slow.cell.kernel} {cell}"
+        )
+
+
+def _faults(report: Report, screen: Screen) -> None:
+    matrix = matrix_of(report.run.events)
+    if matrix is None:
+        return
+    screen.heading("Planted faults")
+    screen.figures(narrow_kills(matrix))
+    screen.figures(mechanisms_table(matrix))
+    screen.line(matrix.sentence)
+
+
+def _thresholds(report: Report, screen: Screen) -> None:
+    if not report.thresholds:
+        return
+    screen.heading("Thresholds")
+    table = screen.table("threshold", "measured", "limit", "baseline", "verdict")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for event in report.thresholds:
+        figures = (number(event.measured), number(event.limit))
+        baseline = "" if event.baseline is None else number(event.baseline)
+        cells = (screen.text(cell) for cell in (event.name, *figures, baseline))
+        table.add_row(*cells, screen.mark(event.verdict))
+    screen.show(table)
+
+
+def _skipped(report: Report, screen: Screen) -> None:
+    if report.skipped:
+        screen.heading("Skipped")
+    for event in report.skipped:
+        screen.line(f"{event.part}: {one_line(event.reason)}")
+        if event.command:
+            screen.command(event.command, indent=2)
+
+
+def _verdict(report: Report, screen: Screen) -> None:
+    outcome = report.outcome
+    screen.line()
+    word = screen.text(f" {outcome.word} ", TONES[outcome.tone])
+    screen.write(word.append_text(screen.text(f" {one_line(outcome.sentence)}", "bold")))
+    if not outcome.closed:
+        torn = f"; {plural(report.run.torn, 'line')} could not be read" if report.run.torn else ""
+        screen.line(f"The run has no closing event: it was killed{torn}.")
+    screen.line(f"{duration(report.seconds)}, repeat with: {report.command}", "dim")
+    page = report.run.directory / "report.html"
+    if page.exists():
+        screen.line(f"Report:  {page}")
+    screen.line(f"Records: {report.run.directory}")

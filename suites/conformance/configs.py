@@ -1,0 +1,237 @@
+"""Configurations in small pools: one group, or any mix that a target's profile allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import lcm
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from kvproof.harness.contract.target import Group, Profile, TargetConfig
+from kvproof.harness.oracle.group_layout import Layout
+
+MAX_BLOCKS = 9
+"""Blocks of the largest pool of one group, beside the null block."""
+MOST_GROUPS = 4
+LARGEST_UNIT = 8
+"""Tokens; so that a few units still make a short prompt."""
+MOST_BLOCKS = 48
+
+
+class Wish(NamedTuple):
+    """What a theme wants of a configuration; by default nothing."""
+
+    kind: str = ""
+    """At least one group is of this kind."""
+    draft: bool = False
+    """At least one group belongs to a draft model."""
+    pool: str = ""
+    """Where states live, if there are any; empty: it is drawn."""
+    strict_often: bool = False
+    """Expert rows are required more often than not."""
+    most_units: int = 6
+    """Units of the largest pool."""
+    least_size: int = 1
+    """Tokens of the smallest block, if the target takes larger ones."""
+    across: bool = False
+    """Half of the time chunks of local attention begin inside blocks, beside full attention."""
+    host: bool = False
+    """There is a host tier."""
+    inside: bool = False
+    """Partial blocks are kept, also with states, and blocks have several tokens."""
+
+
+ANYTHING = Wish()
+
+
+def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
+    """Pools of 2 to 9 blocks, mostly of the smallest sizes that the target takes."""
+    return one_group(profile)
+
+
+@st.composite
+def one_group(
+    draw: st.DrawFn,
+    profile: Profile,
+    *,
+    least_size: int = 1,
+    most_units: int = MAX_BLOCKS,
+    partial_blocks: bool = False,
+    host: bool = False,
+) -> TargetConfig:
+    """Draw a pool of 2 to `most_units` blocks, of `least_size` tokens if the target takes it.
+
+    Below it there may be a `host` tier, larger or smaller than the pool.
+    """
+    sizes = sorted(profile.block_sizes)
+    sizes = [size for size in sizes if size >= least_size] or sizes
+    size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
+    ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+    ratio = draw(st.sampled_from(ratios))
+    return TargetConfig(
+        num_blocks=draw(st.integers(2, most_units)) + 1,  # and the null block
+        block_size=size,
+        kernel_block_size=size // ratio if ratio > 1 else 0,
+        prefix_caching=host or draw(st.integers(0, 15)) != 15,
+        partial_blocks=partial_blocks,
+        host_blocks=draw(st.integers(1, 2 * most_units)) if host else 0,
+        host_policy=draw(st.sampled_from(profile.host_policies)) if host else "",
+    )
+
+
+@st.composite
+def any_layout(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
+    """Draw one group, half of the time and where no others are known, or several."""
+    if len(profile.groups) > 1 and draw(st.booleans()):
+        return draw(several(profile, wish=wish))
+    config = draw(one_group(profile, most_units=min(MAX_BLOCKS, wish.most_units)))
+    return replace(config, require_experts=_strict(draw, profile, wish))
+
+
+@st.composite
+def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
+    """Draw a pool with a host tier below it, and groups with tables that may be there."""
+    kinds = tuple(kind for kind in profile.host_groups if kind != "state")
+    layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
+    if "window" in kinds and draw(st.booleans()):
+        able = replace(profile, groups=kinds, layouts=layouts)
+        return draw(several(able, wish=Wish(kind="window", host=True)))
+    return draw(one_group(profile, most_units=7, host=True))
+
+
+@st.composite
+def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
+    """Draw one to four groups and a pool that holds a few units of each."""
+    groups = _groups(draw, profile, wish)
+    layout = Layout(groups, separate=False)
+    states = bool(layout.states)
+    pools = (wish.pool,) if wish.pool else profile.state_pools
+    separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
+    rows = _rows(draw, profile) if separate else 0
+    roomy = wish.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
+    units = rows + 1 if roomy else draw(st.integers(2, wish.most_units))
+    blocks = units * Layout(groups, separate=separate).unit_blocks
+    strict = bool(layout.full) and _strict(draw, profile, wish)
+    return TargetConfig(
+        num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
+        block_size=layout.unit,
+        prefix_caching=wish.host or draw(st.integers(0, 15)) != 15,
+        groups=groups,
+        state_rows=rows,
+        decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
+        require_experts=strict,
+        partial_blocks=(
+            _may_be_partial(profile, groups) and not strict and (wish.inside or draw(st.booleans()))
+        ),
+        host_blocks=draw(st.integers(len(groups), 2 * blocks)) if wish.host else 0,
+        host_rows=draw(st.integers(1, rows)) if wish.host and separate else 0,
+        host_policy=draw(st.sampled_from(profile.host_policies)) if wish.host else "",
+    )
+
+
+def _rows(draw: st.DrawFn, profile: Profile) -> int:
+    """A few rows; or what one to three requests must have, and the row that is never used."""
+    rows = profile.request_rows
+    return draw(st.integers(2, 6) if rows == 1 else st.integers(rows + 1, 3 * rows + 1))
+
+
+def _strict(draw: st.DrawFn, profile: Profile, wish: Wish) -> bool:
+    chances = (False, True, True) if wish.strict_often else (False, False, False, True)
+    return profile.require_experts and draw(st.sampled_from(chances))
+
+
+def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
+    if any(group.kind == "state" for group in groups):
+        return profile.partial_states
+    whole = any(group.kind != "full" or group.draft for group in groups)
+    return profile.partial_blocks and not whole
+
+
+def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
+    """Full attention more often than the others, and what is wished for at any place."""
+    anything = not profile.layouts
+    if wish.across and draw(st.booleans()) and _beside_full(profile):
+        return _across(draw, profile)
+    if wish.draft and anything and "full" in profile.groups and draw(st.booleans()):
+        size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
+        return Group("full", size), Group("full", size, draft=True)
+    kinds = _kinds(draw, profile, wish)
+    if profile.layouts:
+        fitting = [kinds for kinds in profile.layouts if wish.kind in (*kinds, "")]
+        kinds = list(draw(st.sampled_from(fitting)))
+    if "state" in kinds and profile.state_block_sizes:
+        profile = replace(profile, block_sizes=profile.state_block_sizes)
+    if wish.inside:
+        large = tuple(size for size in profile.block_sizes if size > 1)
+        profile = replace(profile, block_sizes=large or profile.block_sizes)
+    larger = tuple(size for size in profile.block_sizes if size >= wish.least_size)
+    profile = replace(profile, block_sizes=larger or profile.block_sizes)
+    sizes = _sizes(draw, profile, len(kinds))
+    unit = lcm(*sizes)
+    groups = [
+        _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
+    ]
+    if wish.draft and not any(group.draft for group in groups):
+        _make_draft(draw, profile, groups)
+    if all(group.draft for group in groups):
+        groups[0] = replace(groups[0], draft=False)
+    return tuple(groups)
+
+
+def _beside_full(profile: Profile) -> bool:
+    return not profile.layouts or ("full", "chunk") in profile.layouts
+
+
+def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
+    """Draw local attention whose chunks begin inside blocks, beside full attention."""
+    small = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
+    size = draw(st.sampled_from(small[:2] or [min(profile.block_sizes)]))
+    lengths = range(profile.least_window, 3 * size)
+    uneven = [length for length in lengths if length % size and size % length] or [size]
+    return Group("full", size), Group("chunk", size, draw(st.sampled_from(uneven)))
+
+
+def _kinds(draw: st.DrawFn, profile: Profile, wish: Wish) -> list[str]:
+    """Draw the kinds of one to four groups."""
+    count = draw(st.integers(2 if wish.draft else 1, MOST_GROUPS))
+    first = wish.kind or draw(st.sampled_from(("full", *profile.groups)))
+    usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
+    kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
+    return kinds if draw(st.booleans()) else kinds[::-1]
+
+
+def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
+    """Let one group that has a table over positions belong to a draft model."""
+    able = [index for index, group in enumerate(groups) if group.kind in profile.draft_kinds]
+    if able:
+        index = draw(st.sampled_from(able))
+        groups[index] = replace(groups[index], draft=True)
+
+
+def _sizes(draw: st.DrawFn, profile: Profile, count: int) -> list[int]:
+    """Equal block sizes, or unequal ones with a small common multiple."""
+    small = [size for size in sorted(profile.block_sizes) if size <= 4] or [
+        min(profile.block_sizes)
+    ]
+    sizes = [draw(st.sampled_from(small))] * count
+    if profile.mixed_block_sizes and draw(st.booleans()):
+        for index in range(1, count):
+            other = draw(st.sampled_from(small))
+            if lcm(other, *sizes[:index]) <= LARGEST_UNIT:
+                sizes[index] = other
+            else:
+                sizes[index] = sizes[0]
+    return sizes
+
+
+def _group(draw: st.DrawFn, profile: Profile, kind: str, size: int, unit: int) -> Group:
+    if kind == "state":
+        return Group(kind, size, state_blocks=draw(st.integers(1, profile.most_state_blocks)))
+    least = profile.least_window
+    length = 0 if kind == "full" else draw(st.integers(least, max(least, 3 * unit)))
+    ratios = [r for r in range(1, profile.max_kernel_ratio + 1) if size % r == 0]
+    ratio = draw(st.sampled_from(ratios))
+    may = profile.draft_groups and kind in profile.draft_kinds
+    draft = may and draw(st.integers(0, 7)) == 7
+    return Group(kind, size, length, size // ratio if ratio > 1 else 0, draft)

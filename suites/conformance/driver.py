@@ -1,0 +1,138 @@
+"""What rules and habits are made of: requests that are admitted, computed, extended and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Request
+from kvproof.harness.oracle.session import Session
+from kvproof.suites.conformance.profiles import EIGHTHS, Theme
+from kvproof.suites.conformance.prompts import Prompts
+from kvproof.suites.framework.model_test import Draw
+
+
+class Driver:
+    """Applies operations to one session; `apply` judges each."""
+
+    def __init__(
+        self,
+        session: Session,
+        theme: Theme,
+        prompts: Prompts,
+        *,
+        draw: Draw,
+        apply: Callable[[ops.Operation], None],
+    ) -> None:
+        self.session = session
+        self.profile = session.profile
+        self.config = session.config
+        self.unit = session.layout.unit
+        self.prompts = prompts
+        self.draw = draw
+        self.apply = apply
+        self._theme = theme
+
+    def admit(self, request: Request, compute: int | None = None) -> bool:
+        """Admit a request and complete steps that it may not overtake; tell whether it got in."""
+        self.make_room_in_flight()
+        self.apply(ops.Admit(request, compute))
+        if request.id in self.session.live:
+            self.prompts.seen.append(request)
+        return request.id in self.session.live
+
+    def make_room_in_flight(self) -> None:
+        """Complete the oldest step if no more may be in flight."""
+        if len(self.session.steps) >= max(1, self.profile.in_flight_steps):
+            self.complete()
+
+    def complete(self, *, accepted: int | None = None, routed: bool | None = None) -> None:
+        """Finish the oldest step; it is drawn how many drafts stay and whether rows are missing."""
+        drafts = next(iter(self.session.steps.values())).drafts
+        if drafts and accepted is None:
+            accepted = self.draw(st.integers(0, drafts))
+        kept = min(accepted, drafts) if drafts and accepted is not None else None
+        self.apply(ops.Complete(kept, self._routed() if routed is None else routed))
+
+    def _routed(self) -> bool:
+        """Draw whether a step completes with expert rows; where they do not matter, it does."""
+        if not (self._theme.unrouted and self.profile.experts):
+            return True
+        often: bool = self.draw(st.integers(0, EIGHTHS - 1)) >= self._theme.unrouted
+        return often
+
+    def drain(self, *, routed: bool | None = None) -> None:
+        """Complete every step."""
+        while self.session.steps:
+            self.complete(routed=routed)
+
+    def compute_rest(self, name: str, *, routed: bool | None = None) -> bool:
+        """Go on where a step was cut short, at a checkpoint or before a span; tell if it got on."""
+        self.drain(routed=routed)
+        while pending := self.pending(name):
+            self.apply(ops.Extend(name))
+            if self.pending(name) == pending:
+                return False  # it was refused
+            self.drain(routed=routed)
+        return name in self.session.live
+
+    def pending(self, name: str) -> int:
+        """Tokens of a request that no step computes yet; 0 if it is gone."""
+        live = self.session.live.get(name)
+        return len(live.request.tokens) - live.computed if live else 0
+
+    def run(
+        self, request: Request, compute: int | None = None, *, routed: bool | None = None
+    ) -> bool:
+        """Admit a request and compute all of its tokens; tell whether that came to an end."""
+        return self.admit(request, compute) and self.compute_rest(request.id, routed=routed)
+
+    def run_again(self, request: Request, *, routed: bool | None = None) -> str:
+        """Run the same request under a new id, which is returned."""
+        name = self.prompts.name()
+        self.run(replace(request, id=name), routed=routed)
+        return name
+
+    def finish(self, name: str) -> None:
+        """Let a request go that is still there."""
+        if name in self.session.live:
+            if self.config.partial_blocks:  # whose end others may hit
+                self.prompts.seen.append(self.session.live[name].request)
+            self.apply(ops.Finish(name))
+
+    def serve(self, request: Request, compute: int | None = None) -> None:
+        """Run a request and let it go."""
+        self.run(request, compute)
+        self.finish(request.id)
+
+    def serve_again(self, request: Request) -> None:
+        """Serve the same request under a new id."""
+        self.finish(self.run_again(request))
+
+    def extend(
+        self,
+        name: str,
+        tokens: tuple[int, ...] = (),
+        compute: int | None = None,
+        drafts: tuple[int, ...] = (),
+    ) -> None:
+        """Extend a request; what its drafts would become is a prompt like any other."""
+        self.make_room_in_flight()
+        self.apply(ops.Extend(name, tokens, compute, drafts))
+        if drafts and self.session.live[name].drafts:
+            self.prompts.seen.append(self.session.live[name].request)
+
+    def decode(self, name: str) -> None:
+        """Now and then generate some tokens, with drafts or without, and ask for expert rows."""
+        for _ in range(self.draw(st.sampled_from((0, 0, 1, 3)))):
+            if name not in self.session.live:
+                return
+            count = self.draw(st.integers(1, self.config.block_size))
+            self.extend(name, self.prompts.tokens(count), None, self.prompts.drafts())
+            self.compute_rest(name)
+        routed = self.profile.experts and name in self.session.live
+        if routed and self.draw(st.booleans()):
+            self.apply(ops.Experts(name))

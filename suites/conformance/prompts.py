@@ -1,0 +1,248 @@
+"""Prompts that share prefixes by accident: fresh ones, forks and variants of earlier ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from kvproof.harness.contract.target import Namespace, Profile, Request, Span, TargetConfig
+from kvproof.harness.oracle.group_layout import Layout
+from kvproof.suites.conformance.profiles import EIGHTHS, Theme
+from kvproof.suites.framework.model_test import Draw
+
+TINY_ALPHABET = 2
+LARGE_ALPHABET = 50_000
+CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
+"""Of spans: whoever keeps only the beginning or the end of a hash takes them for equal."""
+SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
+"""Of spans of one token, also where the content says how long a span is."""
+
+
+class Prompts:
+    """Draws the requests of one history."""
+
+    def __init__(
+        self, profile: Profile, config: TargetConfig, alphabet: int, *, theme: Theme, draw: Draw
+    ) -> None:
+        layout = Layout.of(config)
+        self._profile = profile
+        self._theme = theme
+        self._draw = draw
+        self._unit = layout.unit
+        self._room = config.num_blocks
+        """Most units of a prompt, and one more."""
+        if not layout.single:
+            self._room = config.num_blocks // max(1, layout.unit_blocks) + 1
+        self._alphabet = st.integers(0, alphabet - 1)
+        self._count = 0
+        self.seen: list[Request] = []
+        """Admitted so far."""
+
+    def _tokens_of(self) -> tuple[int, ...]:
+        """Draw a fresh prompt, or one that begins like an earlier one; now and then a huge one."""
+        size = self._unit
+        most = (self._room + 1) * size
+        head: tuple[int, ...] = ()
+        if self.seen and self._draw(st.integers(0, 7)):
+            head = self.old().tokens
+            if self._draw(st.booleans()):
+                head = head[: self._draw(st.integers(0, len(head)))]
+        huge = self._draw(st.integers(0, 15)) == 15
+        blocks = self._draw(st.integers(0, self._room if huge else 2))
+        length = blocks * size + self._draw(st.integers(0, size))
+        return (head + self.tokens(length))[:most] or (0,)
+
+    def tokens(self, length: int) -> tuple[int, ...]:
+        """Draw a few tokens and repeat them: long prompts from little entropy."""
+        if not length:
+            return ()
+        period = self._draw(st.lists(self._alphabet, min_size=1, max_size=min(length, 6)))
+        return tuple(period[i % len(period)] for i in range(length))
+
+    def old(self) -> Request:
+        """Return an earlier request, more often a recent one, which may still be cached."""
+        recent = self.seen[-1 : -1 - self._draw(st.sampled_from((1, 2, 4, 12))) : -1]
+        index: int = self._draw(st.integers(0, len(recent) - 1))
+        return recent[index]
+
+    @property
+    def spaces(self) -> list[Namespace]:
+        """Namespaces that a target tells apart, the empty one first."""
+        spaces = [Namespace()]
+        if self._profile.adapters:
+            spaces += [Namespace(adapter="x", adapter_version="1")]
+            spaces += [Namespace(adapter="x")]  # called like the salt
+        if self._profile.salts:
+            spaces += [Namespace(salt="x")]
+        return spaces
+
+    def _namespace(self) -> Namespace:
+        kind, spaces = self._draw(st.integers(0, 11)), self.spaces
+        return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
+
+    def _spans(self, tokens: tuple[int, ...]) -> tuple[Span, ...]:
+        if self._profile.spans and self._often(self._theme.runs_of_spans):
+            return self._run_of_spans(len(tokens))
+        if not self._profile.spans or self._draw(st.integers(0, 3)) != 3:
+            return ()
+        count, position, spans = self._draw(st.integers(1, 2)), 0, []
+        for _ in range(count):
+            start = position + self._draw(st.integers(0, self._unit))
+            content = self._draw(st.sampled_from(CONTENTS))
+            length = 1 + self._draw(st.integers(0, 2 * self._unit))
+            if "length" not in self._profile.span_identity:
+                length = 1 + int(content, 16) % (2 * self._unit)
+            if start + length > len(tokens):
+                break
+            kind = "image"
+            if "kind" in self._profile.span_identity:
+                kind = self._draw(st.sampled_from(("image", "audio")))
+            spans.append(Span(kind, start, length, content))
+            position = start + length
+        return tuple(spans)
+
+    def _run_of_spans(self, count: int) -> tuple[Span, ...]:
+        """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
+        unit, identity = self._unit, self._profile.span_identity
+        position, spans = self._draw(st.integers(0, unit)), []
+        for _ in range(self._draw(st.integers(1, 5))):
+            content = self._draw(st.sampled_from(CONTENTS))
+            border = -position % unit
+            lengths = (1, unit, border, border + 1, border + 1, border + 1 + unit, 3 * unit + 1)
+            long = self._draw(st.sampled_from(lengths))
+            if "length" not in identity:
+                long = 1 + int(content, 16) % (2 * unit)
+            if long < 1 or position + long > count:
+                break
+            kinds = ("image", "audio") if "kind" in identity else ("image",)
+            kind = self._draw(st.sampled_from(kinds))
+            spans.append(Span(kind, position, long, content))
+            position += long + self._draw(st.sampled_from((0, 0, 0, 1, unit)))
+        return tuple(spans)
+
+    def _bridge(self) -> Request:
+        """Draw two spans: a cut in the second moves to a block border inside the first (M2)."""
+        unit, (one, other) = self._unit, CONTENTS
+        length = 4 * unit + self._draw(st.integers(1, 2))
+        spans = (
+            Span("image", unit - 1, unit + 2, one),
+            Span("image", 2 * unit + 1, 2 * unit, other),
+        )
+        return Request(self.name(), self.tokens(length), spans=spans)
+
+    def _often(self, eighths: int) -> bool:
+        """Draw true so many times out of eight; never draws where the answer is clear."""
+        return eighths > 0 and bool(self._draw(st.integers(0, EIGHTHS - 1)) >= EIGHTHS - eighths)
+
+    def plain(self, most: int, *, beyond: int = 1) -> Request:
+        """Draw a prompt of at most so many units and `beyond` tokens, without anything else."""
+        length = self._draw(st.integers(1, most)) * self._unit + beyond
+        return Request(self.name(), self.tokens(length))
+
+    def unlike(self, units: int) -> Request:
+        """Return a prompt of so many units that begins like no other one."""
+        name = self.name()
+        return Request(name, (LARGE_ALPHABET + self._count,) * (units * self._unit))
+
+    def with_spans(self) -> Request:
+        """Draw a prompt with spans, of which two rounds of the clamp may be needed."""
+        if self._may_bridge() and self._draw(st.booleans()):
+            return self._bridge()
+        tokens = self.tokens(self._draw(st.integers(2, 4)) * self._unit + 1)
+        return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
+
+    def crowded(self) -> Request:
+        """Draw a prompt that ends in a block with two spans and room; units have three tokens."""
+        before = self._draw(st.integers(0, 2)) * self._unit
+        start = before + self._draw(st.integers(0, self._unit - 3))
+        spans = tuple(
+            Span("image", position, 1, self._draw(st.sampled_from(SHORT_CONTENTS)))
+            for position in (start, start + 1)
+        )
+        return Request(self.name(), self.tokens(start + 2), spans=spans)
+
+    def other_span(self, old: Request) -> Request:
+        """Return a request that differs from an earlier one in the content of its first span."""
+        if not old.spans or "length" not in self._profile.span_identity:
+            return replace(old, spans=())
+        first = old.spans[0]
+        other = CONTENTS[first.content == CONTENTS[0]]
+        return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
+
+    def _may_bridge(self) -> bool:
+        profile = self._profile
+        return profile.span_clamp and "length" in profile.span_identity and self._unit > 1
+
+    def fork(self, old: Request) -> Request:
+        """Draw a prompt that leaves an earlier one somewhere, also inside one of its spans."""
+        if old.spans and self._draw(st.booleans()):
+            span = old.spans[self._draw(st.integers(0, len(old.spans) - 1))]
+            inside = (1, span.length // 2 + 1, span.length, span.length)
+            cut = span.start + min(span.length, self._draw(st.sampled_from(inside)))
+            more = self.tokens(span.start + span.length - cut)
+            more += self.tokens(self._draw(st.sampled_from((0, 0, 1))))
+        else:
+            whole = self._draw(st.booleans())
+            cut = len(old.tokens) if whole else self._draw(st.integers(1, len(old.tokens)))
+            more = self.tokens(self._draw(st.integers(0, 2 * self._unit)))
+        tokens = old.tokens[:cut] + more
+        spans = tuple(s for s in old.spans if s.start + s.length <= len(tokens))
+        return Request(self.name(), tokens, old.namespace, spans)
+
+    def request(self) -> Request:
+        """Draw a fresh request, a fork or a variant."""
+        profile = self._profile
+        if self.seen and self._often(self._theme.forks):
+            return self.fork(self.old())
+        if self._may_bridge() and self._often(self._theme.bridges):
+            return self._bridge()
+        if self.seen and self._draw(st.integers(0, 5)) == 5:
+            return replace(self.variant(), id=self.name(), resumed=False)
+        tokens = self._tokens_of()
+        special = self._draw(st.integers(0, 11))
+        return Request(
+            id=self.name(),
+            tokens=tokens,
+            namespace=self._namespace(),
+            spans=self._spans(tokens),
+            read=not (profile.no_read and special == 11),
+            store=not (profile.no_store and special == 10),
+        )
+
+    def variant(self) -> Request:
+        """Return an earlier request that differs in at most one identity field (H1, H2)."""
+        old = replace(self.old(), read=True, store=True)
+        choice = self._draw(st.integers(0, 3))
+        if choice == 1:
+            return replace(old, namespace=self._namespace())
+        if choice == 2 and old.spans:
+            return self.other_span(old)
+        if choice == 3 and old.spans:
+            return replace(old, spans=())
+        return old
+
+    def name(self) -> str:
+        """Return an id that was not used before."""
+        self._count += 1
+        return f"r{self._count - 1}"
+
+    def malformed(self) -> Request:
+        """Draw spans that no prompt can have."""
+        spans = self._draw(
+            st.sampled_from(
+                (
+                    (Span("image", 2, 2, "7f3c"), Span("image", 0, 1, "a91e")),
+                    (Span("image", 0, 3, "7f3c"), Span("image", 2, 1, "a91e")),
+                    (Span("image", 2, 9, "7f3c"),),
+                    (Span("image", 1, 2, ""),),
+                )
+            )
+        )
+        return Request(self.name(), self.tokens(4), spans=spans)
+
+    def drafts(self) -> tuple[int, ...]:
+        """Draw some draft tokens, or none."""
+        if not (self._profile.drafts and self._often(self._theme.drafts)):
+            return ()
+        return self.tokens(self._draw(st.integers(1, self._unit + 1)))

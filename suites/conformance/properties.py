@@ -1,0 +1,368 @@
+"""What the suite `cache` demands of a cache manager: one row per property."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvproof.harness.contract.target import Profile
+from kvproof.harness.errors import ANSWERS
+from kvproof.harness.oracle.violation import BRUTE_FORCE, METAMORPHIC, SHADOW
+from kvproof.suites.conformance.group_properties import FULL
+from kvproof.suites.framework.property import Property
+
+_HIT = ("a hit of one block", "a hit of several blocks")
+
+CORE = (
+    Property(
+        ANSWERS,
+        ("B4", "C6"),
+        "every call comes back with a record of the contract: none raises, hangs or talks nonsense",
+    ),
+    Property(
+        "null_block_is_never_used",
+        ("B1",),
+        "the null block is never in a request's table",
+    ),
+    Property(
+        "written_blocks_have_one_owner",
+        ("B1", "B2"),
+        "a block that a request computes into is in nobody else's table",
+        ("a hit of one block", "cached blocks are evicted to make room"),
+    ),
+    Property(
+        "holders_equal_tables_and_pins",
+        ("B2",),
+        "reference counts equal the tables and pins that hold a block",
+        _HIT,
+        needs="holders",
+    ),
+    Property(
+        "release_returns_what_was_held",
+        ("B2",),
+        "finish, cancel and preempt give back exactly what the request held",
+        ("a preempted request comes back",),
+    ),
+    Property(
+        "release_is_idempotent",
+        ("B2", "C6"),
+        "releasing an unknown request changes nothing",
+        ("an unknown request is released",),
+    ),
+    Property(
+        "pins_hold_the_cached_prefix",
+        ("B2",),
+        "a pin holds the longest cached prefix, and dropping it gives that back once",
+        ("a pin is dropped",),
+        needs="pins",
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "scratch_goes_before_cached",
+        ("B3",),
+        "no cached block is evicted while a block without identity is free",
+        ("cached blocks are evicted to make room",),
+        needs="eviction_order",
+    ),
+    Property(
+        "least_recent_goes_first",
+        ("B3", "T3"),
+        "cached blocks leave least recently used first, ends of chains first",
+        ("cached blocks are evicted to make room",),
+        needs="eviction_order",
+    ),
+    Property(
+        "eviction_takes_idle_cached_blocks",
+        ("B3",),
+        "eviction on request takes cached blocks that nobody holds, as many as asked",
+        needs="evict",
+    ),
+    Property(
+        "refusal_changes_nothing",
+        ("B4",),
+        "a refusal leaves references, order, index and statistics as they were",
+        ("a refusal: no_space",),
+        needs="state",
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "a_hit_block_survives_its_own_admission",
+        ("B5",),
+        "a block that a request hits is not evicted to make room for that request",
+        ("a hit of one block", "cached blocks are evicted to make room"),
+    ),
+    Property(
+        "a_running_step_keeps_its_blocks",
+        ("B6",),
+        "blocks that a step in flight may touch are not handed out before it is done",
+        (
+            "several steps are in flight",
+            "a request is released while its step is in flight",
+        ),
+        needs="in_flight_steps",
+    ),
+    Property(
+        "usage_adds_up",
+        ("B7",),
+        "free, held and cached blocks add up to the pool, also while busy",
+    ),
+    Property(
+        "held_blocks_are_those_in_tables",
+        ("B7", "B1"),
+        "as many blocks count as held as there are in tables and pins",
+    ),
+    Property(
+        "cached_blocks_are_those_stored",
+        ("B7", "T2"),
+        "as many blocks count as cached as are stored and held by nobody",
+    ),
+    Property(
+        "what_fits_is_admitted",
+        ("B8", "B4"),
+        "a request is refused only if its blocks are not there",
+        ("a refusal: no_space",),
+    ),
+    Property(
+        "what_can_never_fit_is_refused_at_arrival",
+        ("B8",),
+        "a request larger than the pool, and no other, is refused for good when it arrives",
+    ),
+    Property(
+        "kernel_tables_address_their_blocks",
+        ("K2", "K3"),
+        "the pages in a kernel table are those of the request's blocks, in order",
+    ),
+    Property(
+        "batch_rows_are_the_tables",
+        ("K3",),
+        "the rows of a padded batch have one width and begin with the requests' own pages",
+        ("a batch with rows of unequal length",),
+        needs="batch",
+    ),
+    Property(
+        "padding_is_the_null_block",
+        ("K3", "B1"),
+        "padding expands to the null block's own pages",
+        ("a batch with rows of unequal length",),
+        needs="batch",
+    ),
+    Property(
+        "reads_return_own_content",
+        ("H3", "T1"),
+        "every position that a request reads holds what that very request would have computed",
+        _HIT,
+        oracle=SHADOW,
+    ),
+    Property(
+        "namespaces_are_separate",
+        ("H1", "H2"),
+        "equal tokens under another adapter or salt never share a block",
+        ("a cached prompt comes back in another namespace",),
+        needs="namespaces",
+        oracle=SHADOW,
+    ),
+    Property(
+        "spans_are_separate",
+        ("H1",),
+        "equal placeholder tokens with other media never share a block the span has begun in",
+        (
+            "a cached prompt comes back with another span",
+            "a cached prompt comes back with the same spans",
+        ),
+        needs="spans",
+        oracle=SHADOW,
+    ),
+    Property(
+        "no_hit_across_epochs",
+        ("H6",),
+        "nothing computed before a reset is reused after it",
+        ("a reset of a filled cache", "a prompt of an earlier epoch comes back"),
+        oracle=SHADOW,
+    ),
+    Property(
+        "reset_does_what_it_says",
+        ("H6",),
+        "a reset is refused only where that is declared, and then changes nothing",
+        ("a reset while requests hold blocks",),
+    ),
+    Property(
+        "malformed_identity_is_refused",
+        ("H8",),
+        "overlapping, out of order, unhashed spans or spans past the prompt are refused",
+        ("a refusal: invalid",),
+        needs="validates",
+    ),
+    Property(
+        "requests_that_may_not_read_hit_nothing",
+        ("A2",),
+        "a request that may not read hits nothing",
+        ("a cached prefix meets a request that may not read",),
+        needs="no_read",
+    ),
+    Property(
+        "requests_that_may_not_store_leave_nothing",
+        ("A2",),
+        "blocks of a request that may not store are never reused",
+        ("a prompt comes back that was not stored",),
+        needs="no_store",
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "last_token_is_computed",
+        ("T1",),
+        "the last prompt token is always computed",
+        ("a hit stops before the last token",),
+    ),
+    Property(
+        "hits_are_maximal",
+        ("T1", "H1"),
+        "the hit is the longest cached prefix: equal prompts share, no hit is lost",
+        _HIT,
+        needs="maximal",
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "hits_come_from_the_cache",
+        ("T1", "T2"),
+        "a hit reuses only what is complete, stored and still cached",
+        _HIT,
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "lookup_changes_nothing",
+        ("T1",),
+        "a lookup leaves no trace, also not in recency or statistics",
+        ("a lookup finds something",),
+        needs="lookup",
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "lookup_finds_the_longest_prefix",
+        ("T1",),
+        "a lookup finds what an admission would hit",
+        ("a lookup finds something",),
+        needs="lookup",
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "equal_blocks_are_shared",
+        ("T2",),
+        "a block that exists already is shared instead of kept twice",
+        ("a completed step shares an equal block",),
+        needs="duplicates",
+    ),
+    Property(
+        "nothing_is_read_before_it_is_written",
+        ("T2", "C4"),
+        "no request reads a slot that nobody wrote, or that a step will only write later",
+        _HIT,
+        oracle=SHADOW,
+    ),
+    Property(
+        "no_block_outlives_its_parent",
+        ("T3",),
+        "no cached block remains whose predecessor is gone",
+        ("cached blocks are evicted to make room",),
+        needs="index",
+    ),
+    Property(
+        "table_covers_its_tokens",
+        ("T7", "K2"),
+        "a table has room for every token that its request has computed",
+    ),
+    Property(
+        "table_never_shifts",
+        ("T7",),
+        "an extension keeps the table and goes on in the partial last block",
+        ("a partial last block is extended", "an extension crosses a block border"),
+    ),
+    Property(
+        "hits_are_counted_once",
+        ("V1",),
+        "hits and queries are counted once per request, at admission, in tokens",
+        (
+            "a hit of one block",
+            "a preempted request comes back",
+            "a preempted request resumes on its own blocks",
+        ),
+        needs="statistics",
+    ),
+    Property(
+        "events_replay_to_the_index",
+        ("V4",),
+        "replaying the cache events gives exactly the stored blocks",
+        ("cached blocks are evicted to make room",),
+        needs="events",
+    ),
+)
+"""The core level, in the order of the rules."""
+
+PROPERTIES = (*CORE, *FULL)
+
+BY_NAME = {prop.name: prop for prop in PROPERTIES}
+
+_DECLARED: dict[str, Callable[[Profile], bool]] = {
+    "eviction_order": lambda profile: profile.eviction_order != "undeclared",
+    "duplicates": lambda profile: profile.duplicates == "shared",
+    "index": lambda profile: profile.index == "tree",
+    "namespaces": lambda profile: profile.adapters or profile.salts,
+    "several_groups": lambda profile: len(profile.groups) > 1,
+    "several_tables": lambda profile: (
+        len(profile.groups) > 1
+        and (
+            not profile.layouts
+            or "shared" in profile.state_pools
+            or any(len(kinds) - kinds.count("state") > 1 for kinds in profile.layouts)
+        )
+    ),
+    "partial_blocks": lambda profile: profile.partial_blocks or profile.partial_states,
+    "span_chunks": lambda profile: profile.span_clamp and profile.chunks,
+    "missing_experts": lambda profile: profile.experts and profile.in_flight_steps > 0,
+    "windows": lambda profile: bool({"window", "chunk"} & set(profile.groups)),
+    "returned_windows": lambda profile: (
+        bool({"window", "chunk"} & set(profile.groups)) and profile.behind_windows == "cached"
+    ),
+    "decode_intervals": lambda profile: (
+        profile.decode_intervals and bool(profile.state_pools) and "state" in profile.groups
+    ),
+    "state_copies": lambda profile: (
+        profile.checkpoints == "copied" and bool(profile.state_pools) and "state" in profile.groups
+    ),
+    "states": lambda profile: bool(profile.state_pools) and "state" in profile.groups,
+}
+
+
+def supported(prop: Property, profile: Profile) -> bool:
+    """Tell whether a target's profile claims what the property is about."""
+    if not prop.needs or not profile.blocks:
+        return profile.blocks
+    declared = _DECLARED.get(prop.needs)
+    return bool(declared(profile) if declared else getattr(profile, prop.needs))
+
+
+_POSSIBLE: dict[str, Callable[[Profile], bool]] = {
+    "a hit is limited by a window": lambda profile: "window" in profile.groups,
+    "a window hit with holes": lambda profile: "window" in profile.groups,
+    "a hit is limited by a chunk": lambda profile: "chunk" in profile.groups,
+    "a window moves on while a later step is in flight": lambda profile: (
+        profile.in_flight_steps > 1
+    ),
+    "a rejected draft leaves states behind": lambda profile: profile.drafts,
+    "a state is backed up to the host": lambda profile: "state" in profile.host_groups,
+    "a hit goes on from a state of the host": lambda profile: "state" in profile.host_groups,
+}
+"""Situations that cannot occur on a target without what its profile says."""
+
+
+def on(prop: Property, profile: Profile) -> Property:
+    """Return a property with the situations that can occur on a target."""
+    possible = tuple(
+        name for name in prop.situations if name not in _POSSIBLE or _POSSIBLE[name](profile)
+    )
+    return prop._replace(situations=possible)
+
+
+def why_unsupported(prop: Property, profile: Profile) -> str:
+    """Give the profile's reason for not supporting a property."""
+    if not profile.blocks:
+        return profile.unsupported.get("blocks", "the target manages no blocks")
+    return profile.unsupported.get(prop.needs, f"the profile declares no {prop.needs!r}")

@@ -1,0 +1,291 @@
+"""Habits: short sequences that bring about what single rules rarely do.
+
+A habit leaves out what the target's profile does not claim. Whatever it does is judged like the
+operations of any rule; that something was refused on the way ends it early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from hypothesis import strategies as st
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import Request
+
+if TYPE_CHECKING:
+    from kvproof.suites.conformance.driver import Driver
+
+Habit: TypeAlias = Callable[["Driver"], None]
+
+
+def repeat(driver: Driver) -> None:
+    """Serve a prompt of whole units, look it up, and serve it again: its last token is computed."""
+    request = driver.prompts.plain(2, beyond=0)
+    driver.serve(request)
+    if driver.profile.lookup:
+        driver.apply(ops.Lookup(request))
+    driver.serve_again(request)
+
+
+def resume(driver: Driver) -> None:
+    """Preempt a request and bring it back while its own blocks are still there."""
+    request = driver.prompts.plain(2)
+    if driver.run(request):
+        driver.apply(ops.Preempt(request.id))
+        driver.serve(replace(request, resumed=True))
+
+
+def change_tenant(driver: Driver) -> None:
+    """Serve equal tokens in two namespaces."""
+    request = driver.prompts.plain(2)
+    for _ in range(2):
+        space = driver.draw(st.sampled_from(driver.prompts.spaces))
+        driver.serve_again(replace(request, namespace=space))
+
+
+def hold(driver: Driver) -> None:
+    """Pin what a prompt left, try to evict it, and give it back."""
+    if not driver.profile.pins:
+        return
+    request = driver.prompts.plain(2)
+    driver.serve(request)
+    pin = driver.prompts.name()
+    driver.apply(ops.Pin(replace(request, id=pin)))
+    if driver.profile.evict:
+        driver.apply(ops.Evict(driver.draw(st.integers(1, 3))))
+    driver.apply(ops.Unpin(pin))
+
+
+def begin_anew(driver: Driver) -> None:
+    """Reset, which a target may refuse, and ask again for what was there before."""
+    request = driver.prompts.plain(2)
+    driver.serve(request)
+    driver.apply(ops.Reset())
+    driver.serve_again(request)
+
+
+def read_batch(driver: Driver) -> None:
+    """Read the tables of prompts of different lengths together."""
+    if not driver.profile.batch:
+        return
+    for most in (1, 3):
+        driver.admit(driver.prompts.plain(most))
+    if driver.session.live:
+        driver.apply(ops.ReadBatch(tuple(sorted(driver.session.live)[-3:])))
+
+
+def fill(driver: Driver) -> None:
+    """Compute a prompt without expert rows, hit it, compute it again with them, ask for all."""
+    if not driver.profile.experts:
+        return
+    request = driver.prompts.plain(2)
+    again = not driver.profile.no_read
+    for read, routed in ((True, False), (True, False), (again, True), (True, True)):
+        driver.drain()
+        name = driver.run_again(replace(request, read=read), routed=routed)
+        if name in driver.session.live:
+            driver.apply(ops.Experts(name))
+            driver.finish(name)
+
+
+def slide(driver: Driver) -> None:
+    """Let windows move over a prompt, evict what they have left behind, and ask again."""
+    request = driver.prompts.plain(4)
+    driver.serve(request, driver.unit)
+    if driver.profile.evict and driver.draw(st.booleans()):
+        driver.apply(ops.Evict(driver.draw(st.integers(1, 4))))
+    driver.serve(replace(request, id=driver.prompts.name()), driver.unit)
+
+
+def cut_back(driver: Driver) -> None:
+    """Serve a prompt, evict what it left behind first, and serve some of its beginnings."""
+    request = driver.prompts.plain(4)
+    driver.serve(request)
+    if driver.profile.evict:
+        driver.apply(ops.Evict(driver.draw(st.integers(1, 4))))
+    for _ in range(3):
+        end = driver.draw(st.integers(min(driver.unit, len(request.tokens)), len(request.tokens)))
+        driver.serve(Request(driver.prompts.name(), request.tokens[:end]))
+
+
+def come_back(driver: Driver) -> None:
+    """Serve prompts that together need more than the pool, then go on from the first.
+
+    Once from all of it, where a state was saved, and once from anywhere in it.
+    """
+    first = driver.prompts.plain(3)
+    driver.serve(first)
+    for _ in range(driver.draw(st.integers(1, 3))):
+        driver.serve(driver.prompts.plain(3))
+    for end in (len(first.tokens), driver.draw(st.integers(1, len(first.tokens)))):
+        rest = driver.prompts.tokens(driver.draw(st.integers(1, driver.unit)))
+        driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
+
+
+def crowd(driver: Driver) -> None:
+    """Fill the rows with states of short prompts, let one run, and ask for all blocks behind one.
+
+    That hits, and cannot be served beside what runs.
+    """
+    driver.drain()
+    for name in tuple(driver.session.live):
+        driver.finish(name)
+    known = [driver.prompts.unlike(1) for _ in range(max(2, driver.config.state_rows - 1))]
+    for request in known:
+        driver.serve(request)
+    driver.run(driver.prompts.unlike(driver.draw(st.integers(1, 2))))
+    units = (driver.config.num_blocks - 1) // max(1, driver.session.layout.unit_blocks)
+    rest = driver.prompts.tokens((units - 1) * driver.unit)
+    driver.admit(Request(driver.prompts.name(), known[-1].tokens + rest))
+
+
+def overlap(driver: Driver) -> None:
+    """Schedule step after step of a prompt before the first of them has run."""
+    request = driver.prompts.plain(4)
+    driver.drain()
+    driver.admit(request, driver.unit)
+    while driver.pending(request.id):
+        before = driver.pending(request.id)
+        driver.extend(request.id, compute=driver.unit)
+        if driver.pending(request.id) == before:
+            break  # it was refused
+    driver.compute_rest(request.id)
+    driver.finish(request.id)
+
+
+def chop(driver: Driver) -> None:
+    """Compute a prompt in steps that end anywhere, and go on from it in another request."""
+    request = driver.prompts.plain(4, beyond=driver.draw(st.integers(1, driver.unit)))
+    driver.drain()
+    driver.admit(request, driver.unit)
+    while pending := driver.pending(request.id):
+        driver.drain()
+        driver.extend(request.id, compute=driver.draw(st.integers(1, 2 * driver.unit)))
+        if driver.pending(request.id) == pending:
+            break  # it was refused
+    driver.drain()
+    driver.finish(request.id)
+    longer = request.tokens + driver.prompts.tokens(1)
+    driver.serve(Request(driver.prompts.name(), longer))
+
+
+def leave(driver: Driver) -> None:
+    """Serve a prompt, one that leaves it where no state was saved, and one like that."""
+    first = driver.prompts.plain(4)
+    half = first.tokens[: len(first.tokens) // 2 + 1]
+    driver.serve(first)
+    for _ in range(2):
+        rest = driver.prompts.tokens(len(first.tokens))
+        driver.serve(Request(driver.prompts.name(), half + rest))
+
+
+def generate(driver: Driver) -> None:
+    """Generate tokens over several block borders, and go on from them in another request."""
+    request = driver.prompts.plain(1)
+    if not driver.run(request):
+        return
+    for _ in range(3):
+        if request.id in driver.session.live:
+            tokens = driver.prompts.tokens(driver.unit)
+            driver.extend(request.id, tokens, None, driver.prompts.drafts())
+            driver.compute_rest(request.id)
+    if request.id in driver.session.live:
+        longer = driver.session.live[request.id].request
+        driver.finish(request.id)
+        driver.serve_again(longer)
+
+
+def converse(driver: Driver) -> None:
+    """Serve what a running request is about to say, then let it say so in its partial block."""
+    request, rest = driver.prompts.plain(1), driver.prompts.tokens(driver.unit + 1)
+    if not driver.run(request):
+        return
+    driver.serve(Request(driver.prompts.name(), request.tokens + rest))
+    driver.extend(request.id, rest)
+    driver.compute_rest(request.id)
+    driver.finish(request.id)
+
+
+def reject(driver: Driver) -> None:
+    """Reject drafts across a block border, and serve what they would have become."""
+    request = driver.prompts.plain(2)
+    if not (driver.profile.drafts and driver.run(request)):
+        return
+    drafts = driver.prompts.tokens(driver.unit + 1)
+    driver.extend(request.id, driver.prompts.tokens(1), None, drafts)
+    as_if = driver.session.live[request.id].request
+    while driver.session.steps:
+        driver.complete(accepted=driver.draw(st.sampled_from((0, 0, 1))))
+    driver.finish(request.id)
+    driver.serve_again(as_if)
+
+
+def show(driver: Driver) -> None:
+    """Serve a prompt with spans, the same again, and with another one first."""
+    if not driver.profile.spans:
+        return
+    request = driver.prompts.with_spans()
+    driver.serve(request)
+    driver.serve_again(request)
+    driver.serve_again(driver.prompts.other_span(request))
+
+
+def cut_spans(driver: Driver) -> None:
+    """Leave a prompt inside its spans, also where two rounds of the clamp are needed."""
+    if not driver.profile.spans:
+        return
+    request = driver.prompts.with_spans()
+    driver.serve(request)
+    for _ in range(2):
+        driver.serve(driver.prompts.fork(request))
+
+
+def narrate(driver: Driver) -> None:
+    """Generate over the end of a block with spans; serve that again, and with the spans moved."""
+    if not driver.profile.spans or driver.unit < 3:
+        return
+    request = driver.prompts.crowded()
+    if not driver.run(request):
+        return
+    driver.extend(request.id, driver.prompts.tokens(driver.unit))
+    driver.compute_rest(request.id)
+    longer = driver.session.live[request.id].request
+    driver.finish(request.id)
+    driver.serve_again(longer)
+    moved = tuple(replace(span, start=span.start + 1) for span in longer.spans)
+    if len(longer.tokens) > len(request.tokens):
+        driver.serve_again(replace(longer, spans=moved))
+
+
+def continue_inside(driver: Driver) -> None:
+    """Leave a partial last block behind, go on inside it, and once more from its copy."""
+    size = driver.config.block_size
+    request = driver.prompts.plain(2, beyond=driver.draw(st.integers(1, max(1, size - 1))))
+    driver.serve(request)
+    for _ in range(2):
+        rest = driver.prompts.tokens(driver.draw(st.integers(1, size)))
+        driver.serve(Request(driver.prompts.name(), request.tokens + rest))
+
+
+ALL: tuple[Habit, ...] = (
+    repeat,
+    resume,
+    change_tenant,
+    hold,
+    begin_anew,
+    read_batch,
+    fill,
+    slide,
+    overlap,
+    leave,
+    generate,
+    converse,
+    reject,
+    show,
+    cut_spans,
+    continue_inside,
+)
+"""In the order above."""

@@ -1,0 +1,32 @@
+"""The life cycles of the reference as pictures and tables, from the tables that decide them."""
+
+from __future__ import annotations
+
+from kvproof.reference.core.checkpoint import CHECKPOINT_LIFE
+from kvproof.reference.core.lifecycle import Transitions
+from kvproof.reference.engine.request_queue import REQUEST_LIFE
+
+LIVES = (REQUEST_LIFE, CHECKPOINT_LIFE)
+
+
+def life_cycles() -> str:
+    """One section per life: a Mermaid state diagram and a table; ends with a newline."""
+    return "\n".join(map(_section, LIVES))
+
+
+def _section(life: Transitions) -> str:
+    arrows = "".join(f"    {a} --> {b}: {event}\n" for (a, event), b in life.table.items())
+    ends = [state for state in life.states() if not life.events(state)] or [life.start]
+    edges = f"    [*] --> {life.start}\n{arrows}" + "".join(f"    {e} --> [*]\n" for e in ends)
+    columns = list(dict.fromkeys(event for _, event in life.table))
+    head = f"| in state | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}\n"
+    rows = "".join(_row(life, state, columns) for state in life.states())
+    return (
+        f"## {life.name}\n\n```mermaid\nstateDiagram-v2\n{edges}```\n\n"
+        f"What leads where; an empty cell raises `IllegalMove` and changes nothing.\n\n{head}{rows}"
+    )
+
+
+def _row(life: Transitions, state: str, events: list[str]) -> str:
+    cells = [life.table.get((state, event), "") for event in events]
+    return f"| {state} | {' | '.join(cells)} |\n"

@@ -1,0 +1,44 @@
+"""Write the generated ends of the documents: `python -m kvproof.suites.docs.write docs`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from kvproof.suites import known_bugs
+from kvproof.suites.docs.life_cycles import life_cycles
+from kvproof.suites.docs.properties_table import properties_table
+from kvproof.suites.docs.rules_table import rules_table
+from kvproof.suites.faults.markdown import table as faults_table
+
+MARK = "<!-- written by `make docs`, from here to the end -->\n"
+GENERATED: dict[str, Callable[[], str]] = {
+    "faults.md": faults_table,
+    "known-bugs.md": known_bugs.table,
+    "life-cycles.md": life_cycles,
+    "properties.md": properties_table,
+    "rules.md": rules_table,
+}
+"""File in `docs/` -> what stands below the mark."""
+
+
+def is_fresh(path: Path) -> bool:
+    """Tell whether a document ends as it would be written now."""
+    return path.read_text(encoding="utf-8") == _written(path)
+
+
+def _written(path: Path) -> str:
+    head, mark, _ = path.read_text(encoding="utf-8").partition(MARK)
+    assert mark, f"{path} lacks the line {MARK!r}"
+    return f"{head}{mark}\n{GENERATED[path.name]()}"
+
+
+def write(folder: Path) -> None:
+    """Write all generated documents of a folder again."""
+    for name in GENERATED:
+        (folder / name).write_text(_written(folder / name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

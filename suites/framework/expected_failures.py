@@ -1,0 +1,93 @@
+"""Known failures of one engine version: strict, with a reason and an upstream link.
+
+One that is confined to a situation excuses only histories in which that has occurred, so that the
+property keeps its power everywhere else; what is that special is not drawn in every run, and a
+run without it says what it would say without the entry. Its history, kept beside the finding,
+has to fail on: the project's tests replay it where the engine is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import msgspec
+import tomllib
+
+from kvproof.harness.contract.target import Profile
+from kvproof.harness.errors import UsageError
+from kvproof.suites.framework.property import LEVELS, Level
+
+FOLDER = Path(__file__).parents[1] / "expected"
+
+
+class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry: this property fails on this version, and why."""
+
+    property: str
+    reason: str
+    upstream: str
+    """Link to the issue or pull request."""
+    where: str = ""
+    """The situation that it is confined to; empty: it is seen in every run of its level."""
+    level: Level = "core"
+    """The least level at which every run sees it."""
+    rare: bool = False
+    """No level's runs all see it, and no situation tells where it is."""
+
+    def is_seen(self, level: Level) -> bool:
+        """Tell whether every run of a level sees it: one that does not is then a failure."""
+        return not (self.where or self.rare) and LEVELS.index(level) >= LEVELS.index(self.level)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    expected: list[Expected] = []
+
+
+def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expected]:
+    """Return property -> entry for `<folder>/<engine>-<version>.toml`; no file, no entries.
+
+    Raises UsageError for a file that is none, for an entry that names no property, which could
+    never be missed, and for a second one for a property, which would take the place of the first.
+    """
+    from kvproof.suites.runner.levels import (
+        property_names,  # whose suites ask here what is confined
+    )
+
+    path = folder / f"{engine}-{version}.toml"
+    if not path.exists():
+        return {}
+    try:
+        entries = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).expected
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
+    found: dict[str, Expected] = {}
+    names = property_names()
+    for entry in entries:
+        if entry.property not in names:
+            close = get_close_matches(entry.property, names, 1)
+            raise UsageError(
+                f"{str(path)!r} names the property {entry.property!r}, which does not exist",
+                f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",
+            )
+        if entry.property in found:
+            raise UsageError(
+                f"{str(path)!r} has two entries for the property {entry.property!r}",
+                "keep one: a property is excused in one situation, or wherever it fails",
+            )
+        found[entry.property] = entry
+    return found
+
+
+def everywhere(entries: Mapping[str, Expected]) -> set[str]:
+    """Return the properties that may fail in any history."""
+    return {name for name, entry in entries.items() if not entry.where}
+
+
+def confined(profile: Profile) -> dict[str, str]:
+    """Return property -> situation of the entries of a target that are confined to one."""
+    entries = load(profile.engine, profile.version)
+    return {name: entry.where for name, entry in entries.items() if entry.where}

@@ -1,0 +1,36 @@
+"""One demand on a cache manager: what all suites are made of.
+
+A property passes on a target only if it was evaluated and every situation it needs occurred;
+otherwise it is inconclusive. `needs` names a capability of the profile: without it the property
+is unsupported, for the reason that the profile gives.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from kvproof.harness.oracle.violation import INVARIANT
+
+Level: TypeAlias = Literal["core", "full"]
+"""`core`: one group of full attention. `full`: everything, and the parts of the reference."""
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+class Property(NamedTuple):
+    """One demand, in a sentence; `name` is what a check reports."""
+
+    name: str
+    rules: tuple[str, ...]
+    sentence: str
+    situations: tuple[str, ...] = ()
+    """Must have occurred at least once; an optional one starts with a capability and a colon."""
+    needs: str = ""
+    oracle: str = INVARIANT
+    """What judges it."""
+    level: Level = "core"
+    """Lowest level of the suites that judges it."""
+
+    @property
+    def section(self) -> str:
+        """Letter of the rule section under which reports list the property."""
+        return self.rules[0][0]

@@ -1,0 +1,151 @@
+"""The part `access`: what a request may do with the cache, and why (A1, A2).
+
+The subject is a cache manager with room for everything; the model is the longest prefix stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import Admission
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.cache_policy import Access, decide
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.property import Property
+
+HELD_BACK = "a request that may not read meets its own prefix"
+NOT_STORED = "a prompt comes back that nobody stored"
+SEVERAL = "several wishes at once"
+OFF = "prefix caching is off"
+BLOCK = 4
+BLOCKS = 4_000
+"""So many that nothing is ever evicted: 60 requests of at most 60 tokens."""
+
+PROPERTIES = (
+    Property(
+        "a_decision_names_every_reason",
+        ("A1",),
+        "who may read and store is `allowed`, or refused with every reason there is",
+        (SEVERAL, OFF),
+    ),
+    Property(
+        "a_decision_is_what_happens",
+        ("A1", "A2"),
+        "a request hits what was stored before if it may read, and nothing else",
+        (HELD_BACK, NOT_STORED),
+        oracle=BRUTE_FORCE,
+    ),
+)
+
+WISHES = {
+    "read": (True, "asked not to read"),
+    "store": (True, "asked not to store"),
+    "needs_every_token": (False, "needs every prompt token"),
+}
+"""Keyword of a decision -> its usual value, and what the other one is called."""
+
+
+class AccessWorld:
+    """Requests come one after the other, run whole and go."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self._enabled: bool = config["enabled"]
+        self._manager = CacheManager(
+            CacheConfig(BLOCKS, BLOCK, enable_prefix_caching=self._enabled)
+        )
+        self._recorder = recorder
+        self._count = 0
+        self.prompts: dict[tuple[int, ...], bool] = {}
+        """Prompt -> whether some request has stored it."""
+
+    def apply(self, verb: str, *, tokens: Sequence[int], wishes: Sequence[str]) -> object:
+        """Serve a request that differs from the usual in `wishes`."""
+        assert verb == "serve", verb
+        decision = decide(
+            enabled=self._enabled,
+            **{name: (name in wishes) != usual for name, (usual, _) in WISHES.items()},
+        )
+        self._judge_decision(decision, wishes)
+        admission = self._serve(tuple(tokens), decision)
+        self._judge_hit(tuple(tokens), admission, wishes)
+        return f"{decision.reason}: hit {admission.hit}"
+
+    def _judge_decision(self, decision: Access, wishes: Sequence[str]) -> None:
+        expected = self._expected(wishes)
+        self._recorder.saw(OFF, not self._enabled)
+        self._recorder.saw(SEVERAL, self._enabled and len(wishes) > 1)
+        self._recorder.check(
+            "a_decision_names_every_reason",
+            (decision.read, decision.write) == (expected.read, expected.write)
+            and set(decision.reason.split(", ")) == set(expected.reason.split(", ")),
+            lambda: f"the decision is {decision}, expected {expected}",
+        )
+
+    def _expected(self, wishes: Sequence[str]) -> Access:
+        if not self._enabled:
+            return Access(read=False, write=False, reason=OFF)
+        reasons = ", ".join(WISHES[name][1] for name in wishes) or "allowed"
+        return Access(self._may_read(wishes), "store" not in wishes, reasons)
+
+    def _may_read(self, wishes: Sequence[str]) -> bool:
+        return not {"read", "needs_every_token"} & set(wishes)
+
+    def _serve(self, tokens: tuple[int, ...], decision: Access) -> Admission:
+        name, self._count = f"r{self._count}", self._count + 1
+        step = self._manager.begin_step()
+        admission = self._manager.admit(name, tokens, access=decision)
+        assert isinstance(admission, Admission), "there is room for everything"
+        self._manager.end_step(step)
+        self._manager.release(name)
+        return admission
+
+    def _judge_hit(
+        self, tokens: tuple[int, ...], admission: Admission, wishes: Sequence[str]
+    ) -> None:
+        stored = [old for old, kept in self.prompts.items() if kept]
+        longest = max((_shared(tokens, old) for old in stored), default=0)
+        reads = self._enabled and self._may_read(wishes)
+        self._recorder.saw(HELD_BACK, longest and not reads)
+        self._recorder.saw(NOT_STORED, reads and self.prompts.get(tokens) is False)
+        self._recorder.check(
+            "a_decision_is_what_happens",
+            admission.hit == (longest if reads else 0),
+            lambda: f"the hit is {admission.hit} tokens, {longest} are stored, may read: {reads}",
+        )
+        stores = self._enabled and "store" not in wishes
+        self.prompts[tokens] = self.prompts.get(tokens, False) or stores
+
+
+def _shared(tokens: tuple[int, ...], stored: tuple[int, ...]) -> int:
+    """Tokens of a prompt that a stored one lends it: whole blocks, the last token never (T1)."""
+    blocks = min((len(tokens) - 1) // BLOCK, len(stored) // BLOCK)
+    differ = (i for i in range(blocks) if _block(tokens, i) != _block(stored, i))
+    return BLOCK * next(differ, blocks)
+
+
+def _block(tokens: tuple[int, ...], index: int) -> tuple[int, ...]:
+    return tokens[index * BLOCK : (index + 1) * BLOCK]
+
+
+def draw_config(draw: Draw) -> Config:
+    """Draw whether prefix caching is on: mostly."""
+    return {"enabled": draw(st.integers(0, 7)) < 7}
+
+
+def propose(world: AccessWorld, draw: Draw) -> tuple[str, Arguments]:
+    """Draw a request: a new prompt, or one that was there before, with some wishes."""
+    known = sorted(world.prompts)
+    if known and draw(st.booleans()):
+        tokens = list(draw(st.sampled_from(known)))
+    else:
+        blocks = draw(st.lists(st.integers(0, 2), min_size=1, max_size=4))
+        tokens = [token for token in blocks for _ in range(BLOCK)][draw(st.integers(0, 2)) :]
+    wishes = [name for name in WISHES if draw(st.integers(0, 3)) == 3]
+    return "serve", {"tokens": tokens, "wishes": wishes}
+
+
+PART = Part("access", PROPERTIES, draw_config, AccessWorld, propose)

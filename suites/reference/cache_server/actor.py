@@ -1,0 +1,69 @@
+"""The clients of a world: what each of them holds, and how it can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.client import CacheClient
+from kvproof.suites.reference.cache_server.local import LocalLink
+from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Room
+
+
+class Watched:
+    """A witness of processes that end when the world says so; `provable` is for the next hello."""
+
+    def __init__(self) -> None:
+        self.provable = True
+        self.sessions: list[bytes] = []
+        """Of the last hello at the end."""
+
+    def watch(self, session: bytes, process: m.Process, peer: object) -> tuple[int, bool]:
+        """See Witness."""
+        del peer
+        self.sessions.append(session)
+        return process.pid, self.provable
+
+    def forget(self, session: bytes) -> None:
+        """See Witness."""
+        self.sessions.remove(session)
+
+
+@dataclass(eq=False)
+class Actor:
+    """One client and its process."""
+
+    client: CacheClient
+    link: LocalLink
+    space: str
+    provable: bool
+    session: bytes = b""
+    """As the server knows it."""
+    stopped: bool = False
+    """It sends nothing; what it copies, it may go on copying."""
+    gone: bool = False
+    """It does nothing at all any more."""
+    rooms: list[Room] = field(default_factory=list)
+    holdings: list[Holding] = field(default_factory=list)
+
+    @property
+    def acts(self) -> bool:
+        """It can make a call."""
+        return not (self.stopped or self.gone)
+
+    @property
+    def held(self) -> list[Life]:
+        """Lives that it keeps from being evicted, each as often as it does."""
+        leased = [
+            life
+            for holding in self.holdings
+            if not holding.void
+            for life in dict.fromkeys(holding.lives)
+        ]
+        kept = [life for room in self.rooms if not room.void for life in room.present.values()]
+        return [life for life in (*kept, *leased) if life is not None]
+
+    @property
+    def copies(self) -> list[Copy]:
+        """What it has reserved of the server that runs."""
+        return [copy for room in self.rooms if not room.void for copy in room.copies]

@@ -1,0 +1,126 @@
+"""What every object store has to keep (G7, H6), judged on any implementation.
+
+How a provider is made
+----------------------
+A provider is a class with a name, traits, and one method that is called at the start of each
+random history:
+
+    class Redis:
+        name = "redis"
+        traits = Traits(largest=4096)          # never evicts what the suite stores
+
+        def fresh(self, clients: int) -> Sequence[ObjectStore]:
+            '''That many clients of one store that is empty, whatever happened before.'''
+            for client in self._clients:
+                client.close()                 # also ends the leases of an earlier history
+            self._clients = [RedisStore(self._url, namespace="contract") for _ in range(clients)]
+            self._clients[0].clear()
+            return self._clients
+
+and the test is two lines:
+
+    seen = explore(contract_part(Redis(url)), UNSHRUNK)      # suites.part_machine
+    judge(provider, seen)                                     # no violation, nothing left unseen
+
+All clients are called from one thread. What is stored under a key is a function of the key, so
+nobody has to remember the bytes that are read back. `Traits` says what a store promises beside:
+
+- `capacity`: bytes of payload that are certainly kept whatever was stored before (fragmentation
+  and headers taken off); above it objects may be evicted or refused. 0: nothing ever is.
+- `largest`: bytes of the largest object that is drawn; a third of `capacity` or less, so that
+  several fit and some are evicted.
+- `leases_hold`: what is under a lease is not evicted. Without it a lease is a private copy.
+- `counts`: `status` is exact; without it, it is only called.
+- `least_recent_first`: what is evicted is what nobody stored, acquired or released for longest;
+  of the objects of one call the first is the oldest.
+- `restart`: optional; loses the process behind the store and gets a new one. Afterwards objects
+  may be gone; clients and leases of before go on working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from hypothesis import strategies as st
+
+from kvproof.reference.stores.object_store import ObjectStore
+from kvproof.suites.framework.explore import Exploration
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
+from kvproof.suites.reference.cache_server import contract_properties as seen
+from kvproof.suites.reference.cache_server.contract_world import World
+
+KEYS = 12
+VERBS = ("store", "store", "store", "acquire", "acquire", "release", "release", "lookup", "rare")
+RARE = ("drop", "drop", "clear", "restart")
+
+
+class Traits(NamedTuple):
+    """What a store promises beside the protocol; the module's text explains each."""
+
+    largest: int
+    capacity: int = 0
+    leases_hold: bool = True
+    counts: bool = True
+    least_recent_first: bool = False
+    restart: Callable[[], None] | None = None
+
+
+class Provider(Protocol):
+    """An implementation under test."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    @property
+    def traits(self) -> Traits:
+        """What it promises."""
+
+    def fresh(self, clients: int) -> Sequence[ObjectStore]:
+        """Return clients of one empty store; those returned before are not used any more."""
+
+
+def contract_part(provider: Provider) -> Part:
+    """Return the contract as a part whose subject is the provider's store."""
+    traits = provider.traits
+
+    def draw_config(draw: Draw) -> Config:
+        sizes = st.integers(1, traits.largest) | st.sampled_from((1, traits.largest))
+        return {
+            "clients": draw(st.integers(1, 3)),
+            "sizes": draw(st.lists(sizes, min_size=KEYS, max_size=KEYS)),
+        }
+
+    return Part(
+        name="store_contract",
+        properties=seen.PROPERTIES,
+        draw_config=draw_config,
+        world=lambda config, recorder: World(provider, config, recorder),
+        propose=_propose,
+    )
+
+
+def _propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw an operation of one client over a few keys."""
+    verb = draw(st.sampled_from(VERBS))
+    verb = draw(st.sampled_from(RARE)) if verb == "rare" else verb
+    client = {"client": draw(st.integers(0, world.clients - 1))}
+    if verb == "restart":
+        return verb, {}
+    if verb == "clear":
+        return verb, client
+    if verb == "release":
+        return verb, {"lease": draw(st.integers(0, 5))}
+    keys = draw(st.lists(st.integers(0, KEYS - 1), min_size=1, max_size=6))
+    return verb, {**client, "keys": keys}
+
+
+def judge(provider: Provider, explored: Exploration) -> None:
+    """Raise AssertionError if a property failed, or a situation that it needs did not occur."""
+    assert explored.violation is None, f"{provider.name}: {explored.violation}"
+    assert explored.died is None, f"{provider.name}: {explored.died}"
+    missing = seen.needed(
+        bounded=bool(provider.traits.capacity), restarts=provider.traits.restart is not None
+    ) - set(explored.situations)
+    assert not missing, f"{provider.name}: never seen: {sorted(missing)}"

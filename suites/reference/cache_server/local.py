@@ -1,0 +1,110 @@
+"""A cache server in this process: the core, its arena, and links without sockets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.arena import ArenaLost
+from kvproof.reference.cache_server.client import CacheClient
+from kvproof.reference.cache_server.connection import as_mapped
+from kvproof.reference.cache_server.core import CacheServer, Settings, Witness
+from kvproof.reference.cache_server.process import this_process
+from kvproof.suites.reference.cache_server.contract import Traits
+
+
+class LocalServer:
+    """One core after the other: `restart` loses everything, as a kill does."""
+
+    def __init__(self, settings: Settings, *, witness: Callable[[], Witness] | None = None) -> None:
+        self.settings = settings
+        self.time = 0.0
+        """Seconds; the only clock of the core."""
+        self._witness = witness
+        self._random = itertools.count(1)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew with an empty arena; the memory of before is with those who mapped it."""
+        self.arena = bytearray(self.settings.size)
+        self.core = CacheServer(
+            self.settings,
+            generation=next(self._random),
+            place=(this_process(), -1),
+            witness=self._witness() if self._witness else None,
+            now=lambda: self.time,
+            random=lambda size: next(self._random).to_bytes(size, "little"),
+        )
+
+    def client(
+        self,
+        *,
+        namespace: str = "",
+        layout: bytes = b"",
+        token: str = "",
+        verify: bool = False,
+        on_map: Callable[[memoryview], object] = as_mapped,
+    ) -> CacheClient:
+        """Return one more client."""
+        return CacheClient(
+            LocalLink(self), namespace=namespace, layout=layout, token=token, verify=verify,
+            on_map=on_map,
+        )  # fmt: skip
+
+
+class LocalLink:
+    """A message is answered at once; `lose` answers are lost on their way."""
+
+    address = "this process"
+
+    def __init__(self, server: LocalServer) -> None:
+        self._server = server
+        self._waiting: list[bytes] = []
+        self.lose = 0
+
+    def send(self, frame: bytes) -> None:
+        """See Link."""
+        self._waiting.append(self._server.core.handle(frame))
+
+    def receive(self, seconds: float) -> bytes | None:
+        """See Link."""
+        del seconds
+        answer = self._waiting.pop(0) if self._waiting else None
+        if self.lose and answer is not None:
+            self.lose -= 1
+            return None
+        return answer
+
+    def reconnect(self) -> None:
+        """See Link."""
+        self._waiting.clear()
+
+    def attach(self, welcome: m.Welcome, generation: int) -> memoryview:
+        """See Link."""
+        if generation != self._server.core.generation:
+            raise ArenaLost("the cache server was restarted")
+        return memoryview(self._server.arena)[: welcome.size]
+
+    def close(self) -> None:
+        """See Link."""
+
+
+class LocalProvider:
+    """The cache server and its client under the contract of all stores."""
+
+    name = "cache server, in one process"
+
+    def __init__(self) -> None:
+        self.server = LocalServer(Settings(8192))
+        self.traits = Traits(
+            largest=800,
+            capacity=2048,
+            least_recent_first=True,
+            restart=lambda: self.server.restart(),
+        )
+
+    def fresh(self, clients: int) -> Sequence[CacheClient]:
+        """See Provider."""
+        self.server = LocalServer(Settings(4096))
+        return [self.server.client() for _ in range(clients)]

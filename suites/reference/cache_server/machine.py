@@ -1,0 +1,317 @@
+"""A cache server, clients that stop and die at any step, and the model beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kvproof.reference.cache_server.client import CacheClient
+from kvproof.reference.cache_server.connection import CacheServerRefused
+from kvproof.reference.cache_server.core import Settings
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.cache_server import properties as seen
+from kvproof.suites.reference.cache_server.actor import Actor, Watched
+from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.judge import Judge
+from kvproof.suites.reference.cache_server.local import LocalLink, LocalServer
+from kvproof.suites.reference.cache_server.malformed_messages import STRANGE, noise
+from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Model, Room
+
+PATIENCE = 60.0
+"""Seconds."""
+MOST_ACTORS = 4
+
+
+class World:
+    """Everything happens in one process; a copy happens when the machine says so."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self._sizes: list[int] = config["sizes"]
+        self._verify: bool = config["verify"]
+        self.theme: str = config["theme"]
+        self._recorder = recorder
+        settings = Settings(config["arena"], patience=PATIENCE)
+        self.server = LocalServer(settings, witness=self._witness)
+        self.model = Model(self._sizes)
+        self.actors: list[Actor] = []
+        self._judge = Judge(self, recorder)
+
+    def _witness(self) -> Watched:
+        self._watched = Watched()
+        return self._watched
+
+    def apply(self, verb: str, *, actor: int = 0, **arguments: Any) -> object:
+        """Run one operation; then look at every byte that somebody holds, and at the report."""
+        alone: dict[str, Callable[..., object]] = {
+            "join": self._join,
+            "wait": self._wait,
+            "restart": self._restart,
+            "noise": self._noise,
+            "flip": self._flip,
+        }
+        if verb in alone:
+            answer = alone[verb](**arguments)
+        elif actor < len(self.actors):
+            answer = getattr(self, f"_{verb}")(self.actors[actor], **arguments)
+        else:
+            answer = None
+        self._judge.everything()
+        return answer
+
+    def held(self) -> set[Life]:
+        """Return what some client keeps from being evicted."""
+        return {life for actor in self.actors for life in actor.held}
+
+    def copies(self, space: str) -> list[Copy]:
+        """Return what is being written in a namespace."""
+        return [copy for actor in self.actors if actor.space == space for copy in actor.copies]
+
+    def _join(self, *, provable: bool, space: str) -> object:
+        if len(self.actors) < MOST_ACTORS:
+            link = LocalLink(self.server)
+            client = CacheClient(link, namespace=space, verify=self._verify)
+            self.actors.append(Actor(client, link, space, provable))
+        return f"{len(self.actors)} clients"
+
+    def _call(self, actor: Actor, call: Callable[[], Any]) -> Any:
+        self._watched.provable = actor.provable
+        before = len(self._watched.sessions)
+        try:
+            return call()
+        finally:
+            if len(self._watched.sessions) > before:
+                actor.session = self._watched.sessions[-1]
+
+    def _reserve(self, actor: Actor, *, keys: list[int]) -> object:
+        if not actor.acts:
+            return None
+        numbers, lost = list(dict.fromkeys(keys)), actor.link.lose
+        sizes = {key(n): self._sizes[n] for n in numbers}
+        there = self.model.of(actor.space)
+        present = {n: there[n] for n in numbers if n in there}  # in the order of giving them back
+        idle = self.model.idle(self.held() | set(present.values()))
+        reservation = self._call(actor, lambda: actor.client.reserve(sizes))
+        views = {n: reservation.views[key(n)] for n in numbers if key(n) in reservation.views}
+        refused = {n: reservation.refused[key(n)] for n in numbers if key(n) in reservation.refused}
+        self._judge.outcomes(actor, numbers, present, views, refused, lost=bool(lost))
+        copies = [Copy(n, view) for n, view in views.items()]
+        actor.rooms.append(Room(reservation, copies, numbers, present))
+        self._judge.evictions(idle, granted=bool(copies))
+        self._judge.refusals([n for n, why in refused.items() if why == "full"])
+        return f"{sorted(views)} to write, {sorted(present)} there, {refused or 'none'} refused"
+
+    def _store(self, actor: Actor, *, keys: list[int]) -> object:
+        """Reserve, copy and commit, with nothing between."""
+        if not actor.acts:
+            return None
+        self._reserve(actor, keys=keys)
+        for at in range(len(actor.rooms[-1].copies)):
+            self._copy(actor, room=len(actor.rooms) - 1, at=at, half=False)
+        return self._commit(actor, room=len(actor.rooms) - 1)
+
+    def _copy(self, actor: Actor, *, room: int, at: int, half: bool) -> object:
+        if actor.gone or room >= len(actor.rooms) or at >= len(actor.rooms[room].copies):
+            return None
+        copy = actor.rooms[room].copies[at]
+        copy.done = max(copy.done, self._sizes[copy.number] // (2 if half else 1))
+        data = content(key(copy.number), self._sizes[copy.number])
+        copy.view[: copy.done] = data[: copy.done]
+        self._recorder.saw(seen.WROTE_LATE, not copy.open)
+        return f"{copy.done} bytes of {copy.number}"
+
+    def _commit(self, actor: Actor, *, room: int) -> object:
+        if not actor.acts or room >= len(actor.rooms):
+            return None
+        ended = actor.rooms.pop(room)
+        copies = {copy.number: copy for copy in ended.copies}
+        done = {n for n, copy in copies.items() if copy.done == self._sizes[n]}
+        self._recorder.saw(seen.UNWRITTEN, set(copies) - done)
+        stored = self._call(actor, lambda: ended.reservation.commit({key(n) for n in done}))
+        for number in ended.order if not ended.void else ():
+            if number in ended.present:
+                self._unheld([ended.present[number]])
+            elif number in done and copies[number].open:
+                self.model.publish(actor.space, number)
+        told = {n for n in ended.order if key(n) in stored}
+        self._judge.committed(actor, ended, told, done)
+        return f"{len(stored)} of {ended.order} are there"
+
+    def _abort(self, actor: Actor, *, room: int) -> object:
+        if not actor.acts or room >= len(actor.rooms):
+            return None
+        ended = actor.rooms.pop(room)
+        self._call(actor, ended.reservation.release)
+        if not ended.void:
+            self._unheld(ended.present.values())
+        return f"{ended.order} given back"
+
+    def _lookup(self, actor: Actor, *, keys: list[int]) -> object:
+        if not actor.acts:
+            return None
+        flags = self._call(actor, lambda: actor.client.lookup([key(n) for n in keys]))
+        self._judge.presence(actor, keys, flags)
+        return flags
+
+    def _acquire(self, actor: Actor, *, keys: list[int]) -> object:
+        if not actor.acts:
+            return None
+        before = self.model.of(actor.space)
+        lease = self._call(actor, lambda: actor.client.acquire([key(n) for n in keys]))
+        lives = [before.get(n) for n in keys]
+        actor.holdings.append(Holding(lease, lives))
+        flipped = {life for life in lives if life is not None and life.flipped}
+        self._judge.acquired(actor, keys, lease, lives)
+        self.model.forget(flipped)
+        return [view is not None for view in lease.views]
+
+    def _release(self, actor: Actor, *, lease: int) -> object:
+        if not actor.acts or lease >= len(actor.holdings):
+            return None
+        ended = actor.holdings.pop(lease)
+        self._call(actor, ended.lease.release)
+        if not ended.void:
+            self._unheld(ended.lives)
+        return "released"
+
+    def _unheld(self, lives: Iterable[Life | None]) -> None:
+        """What nobody holds now was used now."""
+        held = self.held()
+        for life in dict.fromkeys(lives):
+            if life is not None and life not in held and not life.pins:
+                self.model.use(life)
+
+    def _drop(self, actor: Actor, *, keys: list[int]) -> object:
+        if not actor.acts:
+            return None
+        return self._dropped(
+            actor, set(keys), self._call(actor, lambda: actor.client.drop([key(n) for n in keys]))
+        )
+
+    def _clear(self, actor: Actor) -> object:
+        if not actor.acts:
+            return None
+        spaces = {space for space, _ in self.model.there}
+        self._recorder.saw(seen.OTHER, spaces > {actor.space})
+        everything = set(range(len(self._sizes)))
+        return self._dropped(actor, everything, self._call(actor, actor.client.clear))
+
+    def _dropped(self, actor: Actor, numbers: set[int], count: int) -> object:
+        lives = [life for n, life in self.model.of(actor.space).items() if n in numbers]
+        self._recorder.saw(seen.HELD, self.held().intersection(lives))
+        self.model.forget(lives)
+        for copy in self.copies(actor.space):
+            self._recorder.saw(seen.WITHDRAWN, copy.open and copy.number in numbers)
+            copy.open = copy.open and copy.number not in numbers
+        self._judge.dropped(actor, numbers, count, len(lives))
+        return count
+
+    def _pin(self, actor: Actor, *, name: str, keys: list[int]) -> object:
+        if not actor.acts:
+            return None
+        flags = self._call(actor, lambda: actor.client.pin(name, [key(n) for n in keys]))
+        share = self.server.settings.pinned_share * self.server.settings.size
+        expected = [self.model.pin(actor.space, n, name, share) for n in keys]
+        self._recorder.saw(seen.PINNED, len(self.model.names) > 1)
+        self._judge.pinned(flags, expected)
+        return flags
+
+    def _unpin(self, actor: Actor, *, name: str) -> object:
+        if not actor.acts:
+            return None
+        count = self._call(actor, lambda: actor.client.unpin(name))
+        lives = self.model.unpin(actor.space, name)
+        self._unheld(lives)
+        self._judge.pinned([count], [len(lives)])
+        return count
+
+    def _lose(self, actor: Actor) -> object:
+        """The next answer to this client does not arrive."""
+        actor.link.lose = int(actor.acts)
+        return None
+
+    def _stop(self, actor: Actor, *, stopped: bool) -> object:
+        actor.stopped = stopped
+        return "stopped" if stopped else "goes on"
+
+    def _die(self, actor: Actor) -> object:
+        """The server hears of it only if it can be proved."""
+        self._recorder.saw(seen.DIED, actor.provable and (actor.held or actor.copies))
+        half = any(0 < copy.done < self._sizes[copy.number] for copy in actor.copies)
+        self._recorder.saw(seen.HALF, actor.provable and half)
+        if not actor.provable:
+            actor.gone = True
+            return "gone, and nobody knows"
+        self.server.core.died(actor.session)
+        self._ended(actor)
+        self._judge.buried(actor)
+        return "dead"
+
+    def _leave(self, actor: Actor) -> object:
+        if not actor.acts:
+            return None
+        actor.link.lose = 0
+        actor.client.close()
+        self._recorder.saw(seen.LEFT, self.model.names)
+        self._ended(actor)
+        self._judge.buried(actor)
+        return "gone"
+
+    def _ended(self, actor: Actor) -> None:
+        self.actors.remove(actor)
+        while actor.rooms or actor.holdings:  # in the order in which the server takes them back
+            ended: Room | Holding = (actor.rooms or actor.holdings).pop(0)
+            lives = ended.present.values() if isinstance(ended, Room) else ended.lives
+            self.actors.append(actor)
+            if not ended.void:
+                self._unheld(lives)
+            self.actors.remove(actor)
+
+    def _wait(self) -> object:
+        self.server.time += PATIENCE + 10
+        self.server.core.tick()
+        for actor in self.actors:
+            for copy in actor.copies:
+                copy.silent = copy.silent or copy.open
+                copy.open = False
+        return f"{self.server.time:g} s"
+
+    def _restart(self) -> object:
+        copies = any(actor.copies for actor in self.actors)
+        self._recorder.saw(seen.RESTARTED, self.held() and copies)
+        self.server.restart()
+        self.model = Model(self._sizes)
+        for actor in self.actors:
+            actor.session = b""
+            for room in actor.rooms:
+                room.void = True
+            for holding in actor.holdings:
+                holding.void = True
+        return "restarted"
+
+    def _noise(self, *, kind: str, seed: int) -> object:
+        session = next((actor.session for actor in self.actors if actor.acts), b"")
+        frame = noise(kind, seed, session)
+        self._recorder.saw(seen.NOISE)
+        return self._judge.refused(frame)
+
+    def _strange(self, actor: Actor, *, kind: str) -> object:
+        """A request of a real client that makes no sense."""
+        if not actor.acts:
+            return None
+        try:
+            self._call(actor, lambda: actor.client._connection.call(STRANGE[kind]))
+        except CacheServerRefused as refused:
+            return refused.reason
+        self._judge.not_refused(kind)
+        return "done"
+
+    def _flip(self, *, number: int) -> object:
+        """Change a byte of an object that nobody holds, as only a broken client could."""
+        held = self.held()
+        lives = [life for life in self.model.there.values() if life not in held and self._verify]
+        if lives:
+            life = lives[number % len(lives)]
+            entry = self.server.core.spaces[life.space].index[key(life.number)]
+            self.server.arena[entry.offset] ^= 1
+            life.flipped = not life.flipped
+        return None

@@ -1,0 +1,153 @@
+"""The part `objects`: the contract of object stores, on the cache server and on targets.
+
+A target offers a server that keeps what blocks of an engine hold, under the tokens before. Here an
+object is the one block of one chunk of 16 tokens, which are the 16 halves of words of its key; a
+client is an engine with pages of its own, and a page begins with the size of the object. A lease
+is a private copy. The calls are those of `suites.store.prefixes`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+from kvproof.reference.stores.object_store import Bytes, Lease, ObjectStore, StoreStatus
+from kvproof.suites.framework.model_test import Arguments, Ask, Config, Draw, Offered, Recorder
+from kvproof.suites.reference.cache_server.contract import Traits, contract_part
+from kvproof.suites.reference.cache_server.contract_world import World
+from kvproof.suites.reference.cache_server.local import LocalProvider
+
+TOKENS = 16
+"""Of a chunk, and of a block."""
+ROW = 512
+PAGE = TOKENS * ROW
+"""Bytes of a block."""
+SIZE = struct.Struct("<Q")
+SOURCE, TARGET, BLOCKS = 1, 2, 3
+"""Blocks of an engine; block 0 is the null block."""
+LARGEST = 4096
+FEW = 5
+"""Objects for which there is room, where room is short."""
+_WITHOUT = {
+    "the_status_counts_what_is_there": "objects are counted in whole pages, with what is reserved",
+}
+
+
+class Client:
+    """An ObjectStore that is one engine of the target's server."""
+
+    def __init__(self, ask: Ask, instance: int) -> None:
+        self._ask = ask
+        self._instance = instance
+        self._requests = map(f"engine-{instance}-request-{{}}".format, count())
+        table = {"blocks": BLOCKS, "block": TOKENS, "row": ROW, "window": -1, "type": "bfloat16"}
+        ask(("engine", {"instance": instance, "tables": [table]}))
+
+    def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
+        """Compute each object in a block, and have the block stored."""
+        return frozenset(key for key, payload in objects.items() if self._stored(key, payload))
+
+    def _stored(self, key: bytes, payload: Bytes) -> bool:
+        data = SIZE.pack(memoryview(payload).nbytes) + bytes(payload)
+        named = self._named(key)
+        blocks = {str(SOURCE): data.ljust(PAGE, b"\0").hex()}
+        _, (well, kept), *_ = self._ask(
+            ("write", {"instance": self._instance, "table": 0, "blocks": blocks}),
+            ("store", {"ids": [[SOURCE]], **named}),
+            ("rest", {}),
+            ("end", {"request": named["request"]}),
+            ("fill", {"instance": self._instance, "byte": 0xAB}),
+        )
+        return bool(well) and (kept == [True] or self.lookup([key]) == [True])
+
+    def lookup(self, keys: Sequence[bytes]) -> list[bool]:
+        """Ask, and give the locks of what was found back."""
+        return list(map(bool, self._ask(*(("found", self._named(key)) for key in keys))))
+
+    def acquire(self, keys: Sequence[bytes]) -> Lease:
+        """Have what is found copied into a block, one after the other."""
+        found = {key: self._retrieved(key) for key in dict.fromkeys(keys)}
+        views = [found[key] for key in keys]
+        return Lease([None if view is None else memoryview(view) for view in views])
+
+    def _retrieved(self, key: bytes) -> bytes | None:
+        named = self._named(key)
+        end = ("end", {"request": named["request"]})
+        found, _ = self._ask(("ask", named), ("fill", {"instance": self._instance, "byte": 0xAB}))
+        if not found:
+            self._ask(end)
+            return None
+        well, _, _, (data,) = self._ask(
+            ("take", {"ids": [[TARGET]], **named}),
+            ("rest", {}),
+            end,
+            ("read", {"instance": self._instance, "table": 0, "blocks": [TARGET]}),
+        )
+        page = bytes.fromhex(data)
+        (size,) = SIZE.unpack_from(page)
+        return page[SIZE.size : SIZE.size + size] if well else None
+
+    def drop(self, keys: Iterable[bytes]) -> int:
+        """Delete objects, but none that another engine is reading."""
+        calls = [("delete", {"part": 0, **self._named(key)}) for key in dict.fromkeys(keys)]
+        return sum(deleted for deleted, _ in self._ask(*calls))
+
+    def clear(self) -> int:
+        """Delete all objects."""
+        (count_,) = self._ask(("clear", {}))
+        return int(count_)
+
+    def status(self) -> StoreStatus:
+        """Count whole pages, since the server knows no other size."""
+        (told,) = self._ask(("status", {}))
+        names = ("total_object_count", "memory_used_bytes", "memory_total_bytes",
+                 "read_locked_count")  # fmt: skip
+        return StoreStatus(*(told[name] for name in names))
+
+    def _named(self, key: bytes) -> Arguments:
+        tokens = list(struct.unpack("<16H", key))
+        chunk = {"tokens": tokens, "start": 0, "end": TOKENS}
+        return {"instance": self._instance, "request": next(self._requests), **chunk}
+
+
+class Provider:
+    """A server of the target; `objects`: room for so many and no eviction, 0: room for all."""
+
+    name = "what the target offers"
+
+    def __init__(self, ask: Ask, *, objects: int) -> None:
+        self._ask = ask
+        self._options = {
+            "room": objects * PAGE or 64 << 20,
+            "eviction": "noop" if objects else "LRU",
+            "separate": True,
+        }
+        # capacity counts what the certain number of smallest objects has
+        self.traits = Traits(largest=LARGEST, capacity=objects, leases_hold=False, counts=False)
+
+    def fresh(self, clients: int) -> Sequence[ObjectStore]:
+        """See Provider of the contract."""
+        self._ask(("open", self._options))
+        return [Client(self._ask, number + 1) for number in range(clients)]
+
+
+def offered(ask: Ask) -> Offered:
+    """Return the part on a target, half of the time with room for few objects."""
+    contract = contract_part(Provider(ask, objects=0))
+
+    def theme(room: int, draw: Draw) -> Config:
+        return {**contract.draw_config(draw), "room": room}
+
+    def world(config: Config, recorder: Recorder) -> Any:
+        return World(Provider(ask, objects=config["room"]), config, recorder)
+
+    part = contract._replace(
+        name="objects", world=world, themes=(partial(theme, 0), partial(theme, FEW))
+    )
+    return Offered(part, _WITHOUT)
+
+
+PART = contract_part(LocalProvider())._replace(name="objects", offered=offered)

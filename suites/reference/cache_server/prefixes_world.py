@@ -1,0 +1,348 @@
+"""One engine of a server that keeps chunks, and what must be in the server.
+
+Another one, whose numbers have another type, only looks at what the first one stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from kvproof.suites.framework.model_test import Arguments, Ask, Config, Recorder
+from kvproof.suites.reference.cache_server import prefixes_properties as seen
+from kvproof.suites.reference.cache_server.prefixes_model import (
+    BLOCK,
+    BLOCKS,
+    CHUNK,
+    CHUNKS,
+    EACH,
+    TENANTS,
+    Key,
+    Model,
+    Pending,
+    ids_of,
+)
+from kvproof.suites.reference.cache_server.prefixes_pages import ENGINE, OTHER, UNTOUCHED, Pages
+
+PATIENCE_S = 5.0
+"""For what the server does in the background; a failure takes as long."""
+SHORT_PATIENCE_S = 0.5
+"""After a call that was refused: nothing is to be done then."""
+MOST_PENDING = 3
+ROOM = 8 << 20
+"""Bytes; more than a history stores."""
+NUMBERS = "bfloat16"
+"""Type of what the engine keeps."""
+
+
+class World:
+    """The subject is a server, `model` what must be in it."""
+
+    def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
+        self._ask, self._recorder = ask, recorder
+        self.trouble: bool = config["trouble"]
+        self.other: str = config.get("other", "")
+        """Type of the other engine's numbers; none: there is no other engine."""
+        self.model = Model(config["windows"], config["seed"], config["forks"])
+        self._requests = map("request-{}".format, count())
+        told = self._opened(separate=config["separate"])
+        self.model.parts, self.model.needed = told["parts"], told["windows"]
+
+    def apply(self, verb: str, **arguments: Any) -> object:
+        """Run one operation, and judge it."""
+        verbs: dict[str, Callable[..., object]] = {
+            "store": self._store,
+            "ask": self._look_up,
+            "take": self._take,
+            "quit": self._quit,
+            "ask_as_other": self._ask_as_other,
+            "drop": self._drop,
+            "evict": self._evict,
+            "short_store": self._short_store,
+            "short_take": self._short_take,
+            "wrong_store": self._wrong_store,
+        }
+        return verbs[verb](**arguments)
+
+    def _opened(self, *, separate: bool) -> Any:
+        engines = {OTHER: self.other} if self.other else {}
+        return self._ask(
+            ("open", {"room": ROOM, "eviction": "LRU", "separate": separate}),
+            *(
+                ("engine", {"instance": instance, "tables": self._tables(numbers)})
+                for instance, numbers in {**engines, ENGINE: NUMBERS}.items()
+            ),
+        )[-1]
+
+    def _tables(self, numbers: str) -> list[Arguments]:
+        return [
+            {"blocks": BLOCKS, "block": BLOCK, "row": row, "window": window, "type": numbers}
+            for row, window in zip(self.model.rows, self.model.windows, strict=True)
+        ]
+
+    # --- stores ---
+
+    def _store(
+        self, *, sequence: int, salt: str, start: int, end: int, ahead: int, first: int
+    ) -> object:
+        """Store chunks of which an engine that has computed `ahead` tokens more has the blocks."""
+        tokens = self.model.sequences[sequence]
+        computed = end * CHUNK + ahead
+        null = [
+            {b for b in range(start * EACH, end * EACH) if not self.model.sees(g, computed, b)}
+            for g in range(len(self.model.windows))
+        ]
+        ids = [ids_of(first, start * EACH, end * EACH, without=each) for each in null]
+        named = self._named(tokens, salt, start, end)
+        _, *_, (well, kept) = self._ask(
+            ("fill", {"instance": ENGINE, "byte": 0xEE}),
+            *(self._computed(g, salt, tokens, start, each) for g, each in enumerate(ids)),
+            ("store", {"ids": ids, **named}),
+        )
+        self._over(named["request"])
+        expected = [self._added(sequence, salt, at, null) for at in range(start, end)]
+        self._recorder.check(
+            "a_store_tells_what_it_kept",
+            well and kept in (expected, None),
+            lambda: f"chunks {start} to {end} were stored as {kept}, expected {expected}",
+        )
+        return kept
+
+    def _added(self, sequence: int, salt: str, at: int, null: Sequence[set[int]]) -> bool:
+        added = self.model.add(sequence, salt, at, null)
+        self._recorder.saw(seen.AGAIN, added.again)
+        self._recorder.saw(seen.EMPTY, added.empty)
+        self._recorder.saw(seen.PARTLY, added.partly)
+        return added.whole
+
+    def _computed(
+        self, group: int, salt: str, tokens: Sequence[int], start: int, ids: Sequence[int]
+    ) -> tuple[str, Arguments]:
+        blocks = {
+            str(block): self.model.content(group, salt, tokens, start * EACH + at).hex()
+            for at, block in enumerate(ids)
+            if block
+        }
+        return "write", {"instance": ENGINE, "table": group, "blocks": blocks}
+
+    # --- look-ups and retrieves ---
+
+    def _look_up(self, *, sequence: int, salt: str, most: int) -> object:
+        if len(self.model.pending) >= MOST_PENDING:
+            return self._quit(number=0)
+        tokens = self.model.sequences[sequence]
+        named = self._named(tokens, salt, 0, most)
+        (found,) = self._ask(("ask", named))
+        expected = max(n for n in range(most + 1) if self.model.serves(tokens, salt, n))
+        self._recorder.check(
+            "prefix_hits_are_the_longest",
+            found == expected,
+            lambda: f"{found} chunks of sequence {sequence} were found, {expected} can be served",
+        )
+        self._recorder.hits[str(found)] += 1
+        self._saw_hit(sequence, salt, found)
+        if not found:
+            self._over(named["request"])
+            return 0
+        keys = frozenset(self.model.used(tokens, salt, found))
+        self.model.pending.append(Pending(named["request"], salt, tokens, found, keys))
+        return found
+
+    def _saw_hit(self, sequence: int, salt: str, found: int) -> None:
+        tokens = self.model.sequences[sequence]
+        used = set(self.model.used(tokens, salt, found))
+        every = {(p, salt, tokens[: (at + 1) * CHUNK]) for p in range(len(self.model.parts))
+                 for at in range(found)}  # fmt: skip
+        others = {s for _, s, prefix in self.model.there if s != salt and prefix == tokens[:CHUNK]}
+        self._recorder.saw(seen.HIT if found else seen.MISS)
+        self._recorder.saw(seen.FORK, {self.model.writer[key] for key in used} - {sequence})
+        self._recorder.saw(seen.GAPS, every - self.model.there.keys())
+        self._recorder.saw(seen.TENANT, others)
+
+    def _take(self, *, number: int, start: int, skip: int, nulls: bool, first: int) -> object:
+        """Retrieve from chunk `start` on, which an engine does that has those before."""
+        if number >= len(self.model.pending):
+            return None
+        pending = self.model.pending.pop(number)
+        start = min(start, pending.hit - 1)
+        blocks = range(start * EACH, pending.hit * EACH)
+        skip = min(skip, len(blocks) - 1)
+        ids = [
+            ids_of(first, blocks.start, blocks.stop, without={
+                b for b in blocks if nulls and not self.model.sees(g, pending.hit * CHUNK, b)
+            })
+            for g in range(len(self.model.windows))
+        ]  # fmt: skip
+        named = self._named(pending.tokens, pending.salt, start, pending.hit)
+        named["request"] = pending.request
+        _, well = self._ask(
+            ("fill", {"instance": ENGINE, "byte": UNTOUCHED}),
+            ("take", {"ids": ids, "skip": skip * BLOCK, **named}),
+        )
+        self._recorder.check(
+            "what_was_found_can_be_taken", well, lambda: f"{pending.hit} chunks were found and lost"
+        )
+        if start:
+            self._ask(("free", {**named, "start": 0, "end": start * CHUNK}))
+        self._over(pending.request)
+        self._recorder.saw(seen.LATER, start)
+        self._recorder.saw(seen.SKIP, skip)
+        self._recorder.saw(seen.NULLS, any(0 in each for each in ids))
+        Pages(self._ask, self._recorder, self.model).judge(pending, start, skip, ids)
+        return pending.hit
+
+    def _ask_as_other(self, *, sequence: int, salt: str, most: int) -> object:
+        """Look up and retrieve what an engine with numbers of another type has stored (H6)."""
+        if not self.other:
+            return None
+        tokens = self.model.sequences[sequence]
+        named = self._named(tokens, salt, 0, most, instance=OTHER)
+        (found,) = self._ask(("ask", named))
+        self._recorder.saw(seen.OTHER, self.model.serves(tokens, salt, 1))
+        ids = ids_of(0, 0, found * EACH, without=set())
+        if found:
+            named["end"], named["tokens"] = found * CHUNK, list(tokens[: found * CHUNK])
+            self._ask(
+                ("fill", {"instance": OTHER, "byte": UNTOUCHED}),
+                ("take", {"ids": [ids for _ in self.model.windows], **named}),
+            )
+        self._over(named["request"])
+        Pages(self._ask, self._recorder, self.model).judge_other(tokens, salt, ids, self.other)
+        return found
+
+    def _quit(self, *, number: int) -> object:
+        """Give a look-up up, as for a request that was cancelled while it waited."""
+        if number >= len(self.model.pending):
+            return None
+        pending = self.model.pending.pop(number)
+        named = self._named(pending.tokens, pending.salt, 0, pending.hit)
+        self._ask(("free", {**named, "request": pending.request}))
+        self._recorder.saw(seen.GIVEN_UP)
+        self._over(pending.request)
+        return pending.request
+
+    # --- what goes ---
+
+    def _drop(self, *, sequence: int, salt: str, at: int, part: int) -> object:
+        part %= len(self.model.parts)
+        tokens = self.model.sequences[sequence]
+        key = part, salt, tokens[: (at + 1) * CHUNK]
+        held = key in self.model.locked()
+        named = self._named(tokens, salt, 0, at + 1)
+        ((deleted, locked),) = self._ask(("delete", {"part": part, "last": 1, **named}))
+        expected = (int(key in self.model.there and not held), int(held))
+        self._recorder.check(
+            "what_was_found_can_be_taken",
+            (deleted, locked) == expected,
+            lambda: f"{deleted} was deleted and {locked} locked, expected {expected}",
+        )
+        self._recorder.saw(seen.HELD, self.model.pending)
+        if deleted:
+            del self.model.there[key]
+        return deleted
+
+    def _evict(self, *, share: float) -> object:
+        """Whatever goes, it is nothing that is locked."""
+        (count_,) = self._ask(("evict", {"share": share}))
+        kept = self._found_by_name()
+        gone = self.model.there.keys() - kept
+        self._recorder.check(
+            "what_was_found_can_be_taken",
+            not gone & self.model.locked(),
+            lambda: f"{len(gone & self.model.locked())} objects went that a request has found",
+        )
+        self._recorder.saw(seen.EVICTED, gone)
+        self._recorder.saw(seen.HELD, self.model.pending and gone)
+        self.model.there = {key: holes for key, holes in self.model.there.items() if key in kept}
+        return count_
+
+    def _found_by_name(self) -> set[Key]:
+        names = [
+            (part, salt, tokens)
+            for part in range(len(self.model.parts))
+            for salt in sorted(set(TENANTS))
+            for tokens in self.model.sequences
+        ]
+        calls = [("there", {"part": p, **self._named(t, s, 0, CHUNKS)}) for p, s, t in names]
+        return {
+            (part, salt, tokens[: (at + 1) * CHUNK])
+            for (part, salt, tokens), told in zip(names, self._ask(*calls), strict=True)
+            for at, there in enumerate(told)
+            if there
+        }
+
+    # --- what must be refused ---
+
+    def _short_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
+        self._recorder.saw(seen.SHORT_STORE)
+        few = ids_of(0, start * EACH, end * EACH, without=set())[:-1]
+        return self._refused_store(sequence, salt, start, end, few)
+
+    def _wrong_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
+        """The last block does not exist; what is stored already is not copied again."""
+        if self.model.stored(self.model.sequences[sequence], salt, end - 1):
+            return None
+        self._recorder.saw(seen.WRONG_STORE)
+        wrong = [*ids_of(0, start * EACH, end * EACH, without=set())[:-1], BLOCKS]
+        return self._refused_store(sequence, salt, start, end, wrong)
+
+    def _refused_store(
+        self, sequence: int, salt: str, start: int, end: int, ids: list[int]
+    ) -> object:
+        named = self._named(self.model.sequences[sequence], salt, start, end)
+        every = [ids for _ in self.model.windows]
+        ((well, kept),) = self._ask(("store", {"ids": every, **named}))
+        self._recorder.check(
+            "a_refused_call_leaves_nothing",
+            not any(kept or ()),
+            lambda: f"of a store that cannot be carried out {kept} was kept",
+        )
+        self._over(named["request"], refused=True)
+        return well
+
+    def _short_take(self, *, number: int) -> object:
+        if number >= len(self.model.pending) or self.model.shared(number):
+            return None
+        pending = self.model.pending.pop(number)
+        named = self._named(pending.tokens, pending.salt, 0, pending.hit)
+        few = ids_of(0, 0, pending.hit * EACH, without=set())[:-1]
+        (well,) = self._ask(
+            ("take", {"ids": [few for _ in self.model.windows], **named,
+                      "request": pending.request})
+        )  # fmt: skip
+        self._recorder.saw(seen.SHORT_TAKE)
+        self._recorder.check(
+            "a_refused_call_leaves_nothing", not well, lambda: "blocks that are missing were filled"
+        )
+        self._over(pending.request, refused=True)
+        return well
+
+    def _over(self, request: str, *, refused: bool = False) -> None:
+        """End a request: what is locked then is what others have found."""
+        prop = "a_refused_call_leaves_nothing" if refused else "locks_end_with_their_request"
+        locked, patience_s = len(self.model.locked()), SHORT_PATIENCE_S if refused else PATIENCE_S
+        _, now = self._ask(
+            ("end", {"request": request}), ("rest", {"locked": locked, "patience_s": patience_s})
+        )
+        left = now["staging_object_count"], now["read_locked_count"]
+        self._recorder.check(
+            prop,
+            left == (0, locked),
+            lambda: (
+                f"after {request} {left[0]} objects are reserved and {left[1]} locked, "
+                f"expected 0 and {locked}"
+            ),
+        )
+
+    def _named(
+        self, tokens: Sequence[int], salt: str, start: int, end: int, *, instance: int = ENGINE
+    ) -> Arguments:
+        return {
+            "instance": instance,
+            "request": next(self._requests),
+            "tokens": list(tokens[: end * CHUNK]),
+            "start": start * CHUNK,
+            "end": end * CHUNK,
+            "salt": salt,
+        }

@@ -1,0 +1,125 @@
+"""What the part `store` demands of the cache server and its client."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, SHADOW
+from kvproof.suites.framework.property import Property
+
+LATE = "an object is read after others wrote for a while"
+UNWRITTEN = "an object is left out of a commit"
+LOOKED = "an object that is being written is looked up"
+HELD = "an object is dropped under a lease"
+FILLED = "there is no free extent for an object"
+DIED = "a client dies with leases or reservations"
+HALF = "a client dies in the middle of a copy"
+SILENT = "what a silent client was writing is stored by another"
+WROTE_LATE = "a silent client goes on writing"
+EVICTED = "objects are evicted"
+SEVERAL = "one of several idle objects is evicted"
+FULL = "there is no room, though something is idle"
+WITHDRAWN = "an object is dropped while it is written"
+OTHER = "a namespace is cleared beside another one"
+PINNED = "objects are pinned by two names"
+NOISE = "a malformed message comes"
+LOST = "the answer to a reservation is lost"
+RESTARTED = "the server is lost with leases and reservations"
+LEFT = "a client leaves what it pinned"
+FLIPPED = "an object whose bytes changed is read"
+
+PROPERTIES = (
+    Property(
+        "readers_see_what_was_written",
+        ("G7", "G8"),
+        "every byte that is read was written before, by whoever stored the object",
+        (LATE, UNWRITTEN),
+        oracle=SHADOW,
+    ),
+    Property(
+        "nothing_is_found_before_its_commit",
+        ("G7",),
+        "an object that is being written is not there for anybody",
+        (LOOKED,),
+    ),
+    Property(
+        "held_bytes_stay",
+        ("G7", "G8"),
+        "bytes under a lease, and bytes that a client has reserved, change by that client alone",
+        (HELD, WROTE_LATE),
+        oracle=SHADOW,
+    ),
+    Property(
+        "every_byte_has_one_owner",
+        ("G8",),
+        "objects of any state overlap nowhere",
+        (EVICTED, SILENT),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "the_dead_leave_nothing",
+        ("G7", "G8"),
+        "when a client is gone for certain, nothing of it is held or half there",
+        (DIED, HALF),
+    ),
+    Property(
+        "silence_opens_keys_and_no_memory",
+        ("G8",),
+        "others may store what a silent client was writing, and its late commit publishes nothing",
+        (SILENT,),
+    ),
+    Property(
+        "the_longest_unused_make_room",
+        ("G8",),
+        "only idle objects are evicted, in the order of their last use, and only for another one",
+        (SEVERAL,),
+    ),
+    Property(
+        "no_room_is_said_only_if_there_is_none",
+        ("G8", "B4"),
+        "an object is refused if it would not fit were all idle ones gone, and evicts nothing then",
+        (FULL, FILLED),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "what_was_dropped_stays_gone",
+        ("H6",),
+        "dropped and cleared objects are gone, those being written too, other namespaces' are not",
+        (WITHDRAWN, OTHER),
+    ),
+    Property(
+        "the_report_adds_up",
+        ("G8",),
+        "objects and bytes of every state are as many as there are",
+        (PINNED, HELD, SILENT),
+    ),
+    Property(
+        "malformed_messages_change_nothing",
+        ("G8",),
+        "whatever comes is answered, and what makes no sense by a refusal alone",
+        (NOISE,),
+    ),
+    Property(
+        "a_call_happens_once",
+        ("G8",),
+        "a call whose answer was lost is asked for again and not done twice",
+        (LOST,),
+    ),
+    Property(
+        "a_new_server_trusts_nothing_old",
+        ("G8",),
+        "after a server was lost, what clients held of it is neither there nor in their way",
+        (RESTARTED,),
+    ),
+    Property(
+        "pins_outlive_their_client",
+        ("G8",),
+        "pinned objects are not evicted, within the share of pins, until their name gives them up",
+        (LEFT, PINNED),
+    ),
+    Property(
+        "changed_bytes_are_not_read",
+        ("G7",),
+        "a client that verifies gets no object whose bytes are not those of its commit",
+        (FLIPPED,),
+        oracle=SHADOW,
+    ),
+)

@@ -1,0 +1,124 @@
+"""Part `store`: a small arena, a dozen objects of several sizes, clients that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
+from kvproof.suites.reference.cache_server.machine import World
+from kvproof.suites.reference.cache_server.malformed_messages import KINDS, STRANGE
+from kvproof.suites.reference.cache_server.properties import PROPERTIES
+
+NUMBERS = 10
+LARGEST = 700
+"""Bytes."""
+SPACES = ("a", "b", "a")
+OFTEN = ("theme", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "theme",
+         "acquire", "release", "lookup", "theme")  # fmt: skip
+THEMES = {
+    "ends": ("wait", "die", "stop", "reserve", "copy"),
+    "pins": ("pin", "pin", "unpin", "leave", "flip"),
+    "losses": ("restart", "noise", "strange", "lose", "abort"),
+    "drops": ("drop", "reserve", "copy", "commit", "clear", "leave"),
+}
+"""What happens beside, by theme."""
+
+
+def draw_config(draw: Draw) -> Config:
+    """Draw sizes, an arena that holds about half of the objects, and what happens beside."""
+    return _themed(draw, draw(st.sampled_from(sorted(THEMES))))
+
+
+def _themed(draw: Draw, theme: str) -> Config:
+    size = st.integers(1, LARGEST) | st.sampled_from((64, 256, 512))
+    sizes = draw(st.lists(size, min_size=NUMBERS, max_size=NUMBERS))
+    return {
+        "sizes": sizes,
+        "arena": 64 * draw(st.integers(12, 40)),
+        "verify": theme == "pins",
+        "theme": theme,
+    }
+
+
+def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw an operation of one client."""
+    if len(world.actors) < 2:
+        return "join", _join(draw)
+    verb = draw(st.sampled_from(OFTEN))
+    verb = draw(st.sampled_from(THEMES[world.theme])) if verb == "theme" else verb
+    alone = _alone(verb, draw)
+    if alone is not None:
+        return verb, alone
+    actor = draw(st.sampled_from(_who(world, verb)))
+    return verb, {"actor": actor, **_arguments(world, actor, verb, draw)}
+
+
+def _who(world: World, verb: str) -> list[int]:
+    """Clients by number, of those that have what the verb is about if there are any."""
+    actors = world.actors
+    able = {
+        "die": [bool(actor.held or actor.copies) for actor in actors],
+        "release": [bool(actor.holdings) for actor in actors],
+        "copy": [bool(actor.copies) for actor in actors],
+        "commit": [bool(actor.rooms) for actor in actors],
+        "abort": [bool(actor.rooms) for actor in actors],
+    }
+    return [at for at, can in enumerate(able.get(verb, ())) if can] or list(range(len(actors)))
+
+
+def _join(draw: Draw) -> Arguments:
+    return {"provable": draw(st.integers(0, 3)) > 0, "space": draw(st.sampled_from(SPACES))}
+
+
+def _alone(verb: str, draw: Draw) -> Arguments | None:
+    """Arguments of what no client does."""
+    if verb == "join":
+        return _join(draw)
+    if verb in ("wait", "restart"):
+        return {}
+    if verb == "flip":
+        return {"number": draw(st.integers(0, NUMBERS))}
+    if verb == "noise":
+        return {"kind": draw(st.sampled_from(KINDS)), "seed": draw(st.integers(0, 1000))}
+    return None
+
+
+def _arguments(world: World, actor: int, verb: str, draw: Draw) -> Arguments:
+    if verb in ("store", "reserve", "acquire", "lookup", "drop"):
+        return {"keys": draw(_keys(world, actor, draw))}
+    if verb == "pin":
+        keys = draw(_keys(world, actor, draw))
+        return {"name": draw(st.sampled_from(("p", "q"))), "keys": keys}
+    if verb == "unpin":
+        return {"name": draw(st.sampled_from(("p", "q")))}
+    if verb == "copy":
+        rooms = [len(room.copies) for room in world.actors[actor].rooms] or [1]
+        room = draw(st.integers(0, len(rooms) - 1))
+        at = draw(st.integers(0, max(0, rooms[room] - 1)))
+        return {"room": room, "at": at, "half": world.theme == "ends" and draw(st.booleans())}
+    if verb in ("commit", "abort"):
+        return {"room": draw(st.integers(0, 1))}
+    if verb == "release":
+        return {"lease": draw(st.integers(0, 2))}
+    if verb == "stop":
+        return {"stopped": draw(st.booleans())}
+    return {"kind": draw(st.sampled_from(sorted(STRANGE)))} if verb == "strange" else {}
+
+
+def _keys(world: World, actor: int, draw: Draw) -> st.SearchStrategy[list[int]]:
+    """Half of the time, objects that are there or being written, by a silent client if any is."""
+    space = world.actors[actor].space
+    copies = world.copies(space)
+    silent = sorted({copy.number for copy in copies if copy.silent})
+    known = sorted({*world.model.of(space), *(copy.number for copy in copies)})
+    some = (silent or known or range(NUMBERS)) if draw(st.booleans()) else range(NUMBERS)
+    return st.lists(st.sampled_from(some), min_size=1, max_size=4)
+
+
+def _of(theme: str) -> Callable[[Draw], Config]:
+    return lambda draw: _themed(draw, theme)
+
+
+PART = Part("store", PROPERTIES, draw_config, World, propose, tuple(map(_of, THEMES)))

@@ -1,0 +1,46 @@
+"""What the part `cost` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+FORMS = ("bytes", "bytearray", "array", "list", "tuple", "numpy")
+"""In which tokens may be given."""
+
+IN_FORM = {form: f"tokens come as {form}" for form in FORMS}
+HIT = "a prompt hits several blocks"
+FORKED = "a prompt leaves another one"
+PINNED = "a prompt is pinned"
+EVICTED = "several blocks are evicted"
+LONG = "prompts of one, two and four times the length"
+
+PROPERTIES = (
+    Property(
+        "the_index_keeps_no_buffer_alive",
+        ("T4",),
+        "once a request is gone nobody refers to the buffer that its tokens came in",
+        (*IN_FORM.values(), HIT, FORKED, PINNED),
+    ),
+    Property(
+        "cost_does_not_grow_with_the_cache",
+        ("T5",),
+        "serving and looking up take as many steps however much else is cached",
+        (HIT, FORKED),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "eviction_does_not_grow_with_the_cache",
+        ("T5", "B3"),
+        "evicting takes as many steps for each block however much else is cached",
+        (EVICTED,),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "cost_is_linear_in_the_request",
+        ("T5",),
+        "each further block of a prompt takes no more steps than the one before",
+        (LONG,),
+        oracle=METAMORPHIC,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Configurations that are taken or refused; beside them the rule, spelled out."""
+
+from __future__ import annotations
+
+import re
+
+from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.cache_config import CacheConfig, ConfigError
+from kvproof.reference.planner.hf_config import read_model
+from kvproof.reference.planner.layer_spec import PlanError
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.config import properties as seen
+
+REWRITING = ("llada", "llada_moe", "dream", "sdar", "diffusion_gemma")
+"""Diffusion language models: they fill masks in any order, and may take tokens back."""
+WRITING_ONCE = ("llama", "qwen3", "mistral", "gemma2", "glm", "cohere")
+NOBODYS = ("dreamer", "sd", "not_a_model")
+"""Names that begin or end like others, and are in no table."""
+
+_SHAPE = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "hidden_size": 64,
+    "sliding_window": None,
+    "torch_dtype": "bfloat16",
+}
+_WHY = "tokens change after they were written"
+
+
+class World:
+    """Every operation is one configuration; nothing stays."""
+
+    def __init__(self, _: Config, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def apply(self, verb: str, **arguments: object) -> object:
+        """Configure a cache or read a model; returns what it was refused for."""
+        return self._configure(**arguments) if verb == "configure" else self._read(**arguments)  # type: ignore[arg-type]
+
+    # --- K1 ---
+
+    def _configure(self, *, block: int, kernel: int, group: bool) -> object:
+        divides = kernel > 0 and block % kernel == 0
+        self._saw_kernel(block, kernel, group=group)
+        try:
+            taken = _kernel_block_size(block, kernel, group=group)
+        except ConfigError as error:
+            words = str(error)
+            said = words.partition("kernel_block_size ")[2]
+            numbers = [int(number) for number in re.findall(r"-?\d+", said)]
+            legal = [size for size in range(1, block + 1) if block % size == 0]
+            self._kernel(not divides and numbers == [kernel, block, *legal], block, kernel, words)
+            return words
+        self._kernel(divides and taken == kernel, block, kernel, f"{taken} was taken")
+        return taken
+
+    def _saw_kernel(self, block: int, kernel: int, *, group: bool) -> None:
+        self._recorder.saw(seen.OF_A_GROUP, group)
+        self._recorder.saw(seen.NONE, kernel < 1)
+        self._recorder.saw(seen.LARGER, kernel > block)
+        if 0 < kernel <= block:
+            self._recorder.saw(seen.ODD if block % kernel else seen.DIVIDES)
+
+    def _kernel(self, ok: bool, block: int, kernel: int, words: str) -> None:  # noqa: FBT001 - the judged condition
+        self._recorder.check(
+            "kernel_block_sizes_divide_the_block_size",
+            ok,
+            lambda: f"block size {block}, kernel block size {kernel}: {words}",
+        )
+
+    # --- A3 ---
+
+    def _read(self, *, family: str, inside: bool) -> object:
+        config: Config = {"model_type": family, **_SHAPE}
+        if inside:
+            config = {"model_type": "with_media", "text_config": config}
+        rewrites, known = family in REWRITING, family in WRITING_ONCE
+        self._recorder.saw(seen.REWRITES, rewrites)
+        self._recorder.saw(seen.INSIDE, rewrites and inside)
+        self._recorder.saw(seen.WRITES_ONCE, known)
+        self._recorder.saw(seen.UNKNOWN, not (rewrites or known))
+        words = ""
+        try:
+            read_model(config)
+        except PlanError as error:
+            words = str(error)
+        self._recorder.check(
+            "models_that_rewrite_tokens_are_refused",
+            rewrites == (_WHY in words) and known == (not words) and (known or family in words),
+            lambda: f"{family} is answered with {words!r}",
+        )
+        return words or "taken"
+
+
+def _kernel_block_size(block: int, kernel: int, *, group: bool) -> int:
+    """Return what a cache with this kernel block size has. Raises ConfigError."""
+    if group:
+        groups = (GroupConfig("full", block), GroupConfig("window", block, 8, kernel))
+        return CacheConfig(8, groups=groups).layout.groups[1].kernel_size
+    return CacheConfig(8, block, kernel_block_size=kernel).kernel_size

@@ -1,0 +1,41 @@
+"""Whether those who wait get what a step leaves of its budget (C1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.engine.properties import SHARED_STEP
+
+
+class Leftovers:
+    """Looks at an engine's scheduler after each step that it decides."""
+
+    def __init__(self, engine: Any, config: Config, recorder: Recorder) -> None:
+        self._scheduler = scheduler = engine.scheduler
+        self._config, self._recorder = config, recorder
+        schedule = scheduler.schedule
+
+        def judged() -> Any:
+            known = len(scheduler.decisions)
+            planned = schedule()
+            self._judge(scheduler.decisions[known:])
+            return planned
+
+        scheduler.schedule = judged
+
+    def _judge(self, decisions: Sequence[Any]) -> None:
+        """Whoever waits was refused in this step, or could not run for another reason."""
+        verbs = [decision.verb for decision in decisions]
+        computed = [d.detail[1] - d.detail[0] for d in decisions if d.verb == "compute"]
+        left = self._config["max_batch_tokens"] - sum(computed)
+        waiting = self._scheduler.line.head()
+        room = len(self._scheduler.running) < self._config["max_requests"]
+        self._recorder.check(
+            "no_budget_is_left_while_somebody_waits",
+            left <= 0 or waiting is None or not room or {"wait", "preempt"} & {*verbs},
+            lambda: f"a step computes {computed}, {left} tokens are left, {waiting.id} waits",
+        )
+        hits = [d.detail[0] for d in decisions if d.verb == "admit"]
+        self._recorder.saw(SHARED_STEP, any(hits[:-1]))

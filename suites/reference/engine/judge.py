@@ -1,0 +1,153 @@
+"""Is the answer right? Against the direct computation, and against the request alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.engine.expected_tokens import sees
+from kvproof.suites.reference.engine.properties import ALONE, CACHED_ROWS, MISSING
+from kvproof.suites.reference.engine.subject import EXPERTS, Subject
+from kvproof.suites.reference.engine.tracked_requests import Asked, Prompt
+
+UNDISTURBED = (
+    "late_or_failed_loads_cost_no_correctness",
+    "what_comes_back_is_what_was_computed",
+    "moved_requests_are_whole",
+    "preempted_equals_undisturbed",
+    "drafted_equals_undrafted",
+    "chunked_equals_whole",
+    "cached_equals_uncached",
+)
+"""Properties of an answer as far as its request has come into their reach, the rarest first."""
+
+
+class Judge:
+    """Judges answers as they come, and whole ones again."""
+
+    def __init__(self, subject: Subject, config: Config, recorder: Recorder) -> None:
+        self._subject, self._config, self._recorder = subject, config, recorder
+        self._layout = subject.build(config).config.cache.layout
+        self._groups = self._layout.groups
+        self._vocabulary = config["vocabulary"]
+        self._alone: dict[tuple[Prompt, int], tuple[int, ...]] = {}
+
+    def arrival(self, prompt: Prompt, refusal: Any) -> None:
+        """A request is refused exactly if the empty pool could not hold it at some token."""
+        capacity = self._config["num_blocks"] - 1
+        needed = most_blocks(self._layout, self._config["state_pool"], prompt)
+        fits = needed <= capacity
+        self._recorder.check(
+            "requests_that_never_fit_are_refused_at_arrival",
+            (refusal is None) == fits and (fits or refusal.available == capacity),
+            lambda: f"{refusal} for a request that holds up to {needed} of {capacity} blocks",
+        )
+
+    def output(self, asked: Asked, output: Any, drafts: tuple[int, ...]) -> None:
+        """Compare the new tokens and the guesses after them."""
+        prompt, answer = asked.prompt, output.tokens
+        wrong = asked.first_wrong(answer, self._groups, self._vocabulary)
+        asked.answer = answer
+        for prop in self._reached(asked):
+            self._recorder.check(
+                prop, wrong is None, lambda: f"{_named(output)}: token {wrong} of {answer} is wrong"
+            )
+        self._recorder.check(
+            "answers_have_the_length_asked_for",
+            len(answer) <= prompt.new and output.done == (len(answer) == prompt.new),
+            lambda: f"{len(answer)} of {prompt.new} tokens, done: {output.done}",
+        )
+        if drafts and wrong is None:
+            known = (*prompt.tokens, *answer)
+            oracle = asked.oracle(self._groups)
+            right = oracle.drafts_after(known, len(drafts), self._vocabulary)
+            self._recorder.check(
+                "drafts_are_those_of_whole_draft_layers",
+                drafts == right,
+                lambda: f"{_named(output)}: guesses {drafts}, the draft layers say {right}",
+            )
+
+    def _reached(self, asked: Asked) -> list[str]:
+        return [prop for prop in UNDISTURBED if prop in asked.happened] or [UNDISTURBED[-1]]
+
+    def whole(self, asked: Asked, experts: Any) -> None:
+        """Compare a finished answer with that of the same request alone."""
+        asked.done = True
+        if len(asked.epochs) > 1:
+            return  # its weights changed on the way
+        if experts is not None:
+            self._judge_experts(asked, experts)
+        alone = self._answer_alone(asked)
+        for prop in self._reached(asked):
+            self._recorder.check(
+                prop,
+                alone == asked.answer,
+                lambda: f"the answer is {asked.answer}, alone it is {alone}",
+                oracle=ALONE,
+            )
+
+    def _judge_experts(self, asked: Asked, experts: Any) -> None:
+        """Rows of all tokens but the last, as computed; what is missing is named (R2)."""
+        rows, missing = experts
+        known = [*asked.prompt.tokens, *asked.answer][:-1]
+        right = asked.oracle(self._groups).experts(known, EXPERTS)
+        gaps = {position for start, stop in missing for position in range(start, stop)}
+        wrong = [p for p, row in enumerate(rows.tolist()) if p not in gaps and row != right[p]]
+        self._recorder.check(
+            "expert_rows_equal_a_fresh_run",
+            len(rows) == len(known) and not wrong,
+            lambda: f"{len(rows)} rows for {len(known)} tokens, wrong ones at {wrong}",
+        )
+        self._recorder.check(
+            "the_engine_reports_missing_expert_rows",
+            gaps <= set(range(asked.hit))
+            and not (gaps and self._config["require_experts"] and not asked.was_reset),
+            lambda: f"rows of {missing} are missing after a hit of {asked.hit} tokens",
+        )
+        self._recorder.saw(MISSING, gaps)
+        self._recorder.saw(CACHED_ROWS, asked.hit and not gaps)
+
+    def _answer_alone(self, asked: Asked) -> tuple[int, ...]:
+        key = asked.prompt, asked.weights
+        if key not in self._alone:
+            prompt = asked.prompt
+            engine = self._subject.alone(self._config, asked.weights)
+            engine.add_request(
+                "alone",
+                prompt.tokens,
+                max_new_tokens=prompt.new,
+                namespace=prompt.namespace,
+                spans=prompt.spans,
+            )
+            outputs = [output for _ in range(prompt.new) for output in engine.step()]
+            self._alone[key] = outputs[-1].tokens if outputs else ()
+        return self._alone[key]
+
+
+def most_blocks(layout: Any, state_pool: str, prompt: Prompt) -> int:
+    """Return how many blocks a request holds at its worst, computed token by token (P2, B8).
+
+    A span is computed at once. All blocks of a unit are there or none.
+    """
+    count = len(prompt.tokens) + prompt.new - 1
+    steps = {position: position + 1 for position in range(count)}
+    steps |= {span.start: span.start + span.length for span in prompt.spans}
+    states = sum(group.state_blocks for group in layout.groups if group.kind == "state")
+    attention = [group for group in layout.groups if group.kind != "state"]
+    blocks = (
+        sum(_blocks(layout.unit, group, start, stop) for group in attention)
+        for start, stop in steps.items()
+    )
+    return max(blocks) + (states if state_pool == "shared" else 0)
+
+
+def _blocks(unit: int, group: Any, start: int, stop: int) -> int:
+    """Return what one group holds while [start, stop) is computed."""
+    first = min(there for there in range(start + 1) if there == start or sees(group, start, there))
+    units = -(-stop // unit) - first // unit
+    blocks: int = units * (unit // group.block_size)
+    return blocks
+
+
+def _named(output: Any) -> str:
+    return f"request {output.request_id}"

@@ -1,0 +1,304 @@
+"""The engine, its twin, and what every request must say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.engine import properties as seen
+from kvproof.suites.reference.engine.budget_checks import Leftovers
+from kvproof.suites.reference.engine.fault_injection import damage
+from kvproof.suites.reference.engine.judge import Judge
+from kvproof.suites.reference.engine.observer import Watch, trace
+from kvproof.suites.reference.engine.subject import Subject
+from kvproof.suites.reference.engine.tier_checks import Depths
+from kvproof.suites.reference.engine.tracked_requests import Asked, Prompt
+
+MOST_UNITS = 6
+"""Units of the longest prompt."""
+MOST_CALLS = 5000
+"""Steps after which `drain` gives up; `waits_are_bounded` fails long before."""
+
+
+class World:
+    """Applies each operation to the engine, and to a twin of it if the configuration has one."""
+
+    def __init__(
+        self, config: Config, recorder: Recorder, package: str = "kvproof.reference"
+    ) -> None:
+        self.config = config
+        self.subject = Subject(package)
+        self.engine = self.subject.build(config)
+        self.twin = self.subject.build(config) if config["twin"] else None
+        self.asked: dict[str, Asked] = {}
+        """Requests under way, and those outside of the engine."""
+        self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
+        """Tokens ever asked or answered, with their spans, for prompts that begin alike."""
+        self.outside: dict[str, list[Any]] = {}
+        """Requests moved out, as each engine gave them."""
+        self.pins: set[str] = set()
+        self.named = 0
+        """How many requests were ever asked for."""
+        layout = self.engine.config.cache.layout
+        self.unit = layout.unit
+        self.recurrent = self.engine.cache.states is not None
+        self.most_tokens = _most_tokens(config, layout)
+        """Longer prompts would hardly ever fit."""
+        self._recorder = recorder
+        self._judge = Judge(self.subject, config, recorder)
+        self._watch = Watch(self.engine, config, recorder, self.asked)
+        Leftovers(self.engine, config, recorder)
+        self._depths = Depths(self.engine, recorder, self.asked)
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation and judge everything."""
+        answer = getattr(self, f"_{verb}")(**arguments)
+        self._watch.follow()
+        if self.twin:
+            same = self.engine.decisions() == self.twin.decisions()
+            self._recorder.check(
+                "decisions_repeat", same, lambda: _first_difference(self.engine, self.twin)
+            )
+        return answer
+
+    def _each(self, call: Callable[[Any], Any]) -> list[Any]:
+        """Do the same to the engine and to its twin."""
+        answers = [call(self.engine)]
+        return [*answers, call(self.twin)] if self.twin else answers
+
+    def preempted(self) -> list[str]:
+        """Names of the requests that were preempted and wait."""
+        requests = self.engine.scheduler.requests.values()
+        return [request.id for request in requests if request.status == "preempted"]
+
+    def runs_on_a_hit(self) -> bool:
+        """Tell whether a running request uses what others have computed."""
+        return any(self.asked[name].hit for name in self.engine.scheduler.running)
+
+    # --- verbs ---
+
+    def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
+        if name in self.asked:
+            return None
+        self.named += 1
+        prompt = Prompt(
+            tuple(tokens),
+            new,
+            self.subject.namespace(rest.get("salt")),
+            self.subject.spans(rest.get("spans", [])),
+            rest.get("read", True),
+            rest.get("store", True),
+        )
+        self._depths.asks(prompt.tokens, prompt.namespace)
+        refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
+        self._recorder.saw(seen.REFUSED, refusal)
+        self._judge.arrival(prompt, refusal)
+        if refusal is None:
+            self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
+            self.prompts.append((prompt.tokens, prompt.spans))
+        return refusal
+
+    def _allowance(self, own: int) -> int:
+        """Steps for a request that arrives now: of its own, and of all that are served before."""
+        inside = [asked.most_tokens for name, asked in self.asked.items() if self._serves(name)]
+        return self._steps_for(own + sum(inside))
+
+    def _serves(self, name: str) -> bool:
+        return name in self.engine.scheduler.requests
+
+    def _steps_for(self, tokens: int) -> int:
+        steps: int = 2 * (self.config["steps_in_flight"] + 1) * tokens
+        return steps
+
+    def _step(self, count: int = 1) -> object:
+        told = []
+        for _ in range(count):
+            outputs, *others = self._each(lambda engine: engine.step())
+            for other in others:
+                self._same(outputs, other)
+            told += outputs
+            self._took_a_step()
+            self._watch.follow()
+            for output in outputs:
+                self._judge.output(self.asked[output.request_id], output, self._drafts(output))
+                self._finish(output)
+        return [(output.request_id, len(output.tokens)) for output in told]
+
+    def _same(self, outputs: Any, other: Any) -> None:
+        self._recorder.check(
+            "decisions_repeat", str(outputs) == str(other), lambda: f"{outputs} and {other}"
+        )
+
+    def _drafts(self, output: Any) -> tuple[int, ...]:
+        request = self.engine.scheduler.requests.get(output.request_id)
+        return request.drafts if request else ()
+
+    def _finish(self, output: Any) -> None:
+        if output.done:
+            asked = self.asked.pop(output.request_id)
+            self.prompts.append(((*asked.prompt.tokens, *asked.answer), asked.prompt.spans))
+            self._judge.whole(asked, output.experts)
+
+    def _took_a_step(self) -> None:
+        self._recorder.check(
+            "something_runs_while_work_is_left",
+            not self.engine.stuck or self.pins,
+            lambda: f"nothing runs, but {sorted(self.engine.scheduler.requests)} are left",
+        )
+        served = [] if self.pins else [name for name in self.asked if self._serves(name)]
+        for name in served:
+            self.asked[name].allowance -= not self._watch.waits_for_objects()
+        late = [name for name in served if self.asked[name].allowance < 0]
+        if served:
+            self._recorder.check(
+                "waits_are_bounded",
+                not late,
+                lambda: f"{late} have had all the steps they may take",
+            )
+
+    def _cancel(self, name: str) -> object:
+        request = self.engine.scheduler.requests.get(name)
+        if request is not None:
+            self._recorder.saw(seen.CANCELLED[request.status])
+            self._recorder.saw(seen.CANCELLED_IN_FLIGHT, request.in_flight)
+        known = self._each(lambda engine: engine.cancel(name))[0]
+        before = trace(self.engine.cache)
+        again = self._each(lambda engine: engine.cancel(name))[0]
+        gone = not self._serves(name) and name not in self.engine.cache.live
+        same = before == trace(self.engine.cache)
+        self._recorder.check(
+            "cancelling_is_safe",
+            known == (request is not None) and not again and gone and same,
+            lambda: f"cancelled {name}: known {known}, again {again}, gone {gone}, same {same}",
+        )
+        if name not in self.outside:
+            self.asked.pop(name, None)
+        return known
+
+    def _preempt(self, name: str) -> None:
+        if name not in self.engine.scheduler.running:
+            return
+        self._recorder.saw(seen.FORCED)
+        self._each(lambda engine: engine.scheduler.preempt(engine.scheduler.running[name]))
+        for other, asked in self.asked.items():
+            if self._serves(other):
+                asked.allowance += self._steps_for(self.asked[name].most_tokens)
+
+    def _evict(self, count: int) -> int:
+        evicted: list[int] = self._each(lambda engine: engine.cache.evict(count))[0]
+        return len(evicted)
+
+    def _reset(self) -> None:
+        self._recorder.saw(seen.RESET, self.engine.scheduler.running)
+        self._depths.resets()
+        self._each(lambda engine: engine.reset())
+        for asked in self.asked.values():
+            asked.was_reset = True
+
+    def _pin(self, name: str, tokens: list[int]) -> object:
+        held = self._each(lambda engine: engine.cache.pin(name, tokens))[0]
+        self._recorder.saw(seen.PINNED, held)
+        if held:
+            self.pins.add(name)
+        return held
+
+    def _unpin(self, name: str) -> None:
+        self._each(lambda engine: engine.cache.unpin(name))
+        self.pins.discard(name)
+
+    def _trouble(self, late: int, lose: str, *, spoil: bool) -> None:
+        """From now on objects come late; of the next fetch some are lost, and a file is spoilt."""
+        engines = [each for each in (self.engine, self.twin) if each is not None and each.tiers]
+        for engine in engines:
+            engine.tiers.source.late, engine.tiers.source.lose = late, lose
+        spoilt = [damage(engine) for engine in engines if spoil]
+        self._recorder.saw(seen.DAMAGED, any(spoilt))
+
+    # --- moving (C5) ---
+
+    def _take(self, name: str) -> object:
+        request = self.engine.scheduler.requests.get(name)
+        running = request is not None and request.status == "running"
+        moved = self._each(lambda engine: self.subject.migration.take_out(engine, name))
+        if moved[0] is None:
+            return None
+        self._recorder.saw(seen.MOVED, running)
+        self._depths.leaves(name)
+        self.outside[name] = moved
+        return "out"
+
+    def _bring(self, name: str) -> object:
+        if name not in self.outside:
+            return None
+        values = iter(self.outside[name])
+        before = trace(self.engine.cache)
+        refusal = self._each(lambda engine: self.subject.migration.bring_in(engine, next(values)))[
+            0
+        ]
+        self._recorder.saw(seen.NO_ROOM if refusal else seen.MOVED_IN)
+        if refusal:
+            same = before == trace(self.engine.cache)
+            self._recorder.check(
+                "moved_requests_are_whole", same, lambda: f"{refusal} has left a trace"
+            )
+            return refusal
+        del self.outside[name]
+        asked = self.asked[name]
+        asked.happened.add("moved_requests_are_whole")
+        asked.hit = self.engine.scheduler.requests[name].computed
+        asked.allowance = self._allowance(0)
+        for other in self.asked.values():
+            other.allowance += 1  # the step that moved it in
+        return None
+
+    # --- the end ---
+
+    def _drain(self, *, forget: bool) -> object:
+        """Answer everything; with `forget`, drop the cache too: nothing may be left then."""
+        for pin in sorted(self.pins):
+            self._unpin(pin)
+        for name in sorted(self.outside):
+            self._bring(name)
+        for _ in range(MOST_CALLS):
+            if not self.engine.busy:
+                break
+            self._step()
+        self._recorder.saw(seen.DRAINED)
+        self._depths.judge_end()
+        before = after = self.engine.cache.usage()
+        if forget:
+            self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))
+            after = self.engine.cache.usage()
+        self._recorder.check(
+            "the_pool_is_empty_in_the_end",
+            before.held == 0 and after.cached == (0 if forget else before.cached),
+            lambda: f"without requests {before}, after evicting everything {after}",
+        )
+        return after
+
+
+def _most_tokens(config: Config, layout: Any) -> int:
+    """Full attention needs every unit; of windows and chunks only the last ones are there."""
+    width = sum(layout.unit // g.block_size for g in layout.groups if g.kind == "full")
+    states = sum(g.state_blocks for g in layout.groups if g.kind == "state")
+    units: int = (config["num_blocks"] - 1 - states) // max(1, width)
+    most: int = layout.unit * max(1, min(units, MOST_UNITS))
+    return most
+
+
+def _submit(engine: Any, name: str, prompt: Prompt) -> Any:
+    return engine.add_request(
+        name,
+        prompt.tokens,
+        max_new_tokens=prompt.new,
+        namespace=prompt.namespace,
+        spans=prompt.spans,
+        read=prompt.read,
+        store=prompt.store,
+    )
+
+
+def _first_difference(engine: Any, twin: Any) -> str:
+    pairs = zip(engine.decisions(), twin.decisions(), strict=False)
+    return next((f"{one} and {other}" for one, other in pairs if one != other), "one stops early")

@@ -1,0 +1,186 @@
+"""What the engine decides: which situations that makes, and whether its options allow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.engine import properties as seen
+from kvproof.suites.reference.engine.tracked_requests import Asked
+
+
+def trace(cache: Any) -> object:
+    """Return everything that a later decision may depend on, block ids included."""
+    return (
+        cache.usage(),
+        cache.pool.free_ids().tolist(),
+        {name: [table.tolist() for table in cache.tables(name)] for name in cache.live},
+        {name: request.computed for name, request in cache.live.items()},
+        [(node.start, node.units, node.holds, node.stamp) for node in cache.trie.nodes()],
+        (cache.statistics.cumulative, cache.statistics.resumed, cache.statistics.rolling),
+    )
+
+
+class Watch:
+    """Reads the decisions of an engine as they are made."""
+
+    def __init__(
+        self, engine: Any, config: Config, recorder: Recorder, asked: dict[str, Asked]
+    ) -> None:
+        self._engine, self._config, self._recorder = engine, config, recorder
+        self._asked = asked
+        self._read = 0
+        """Decisions followed so far."""
+        self._saved: dict[tuple[Any, ...], str] = {}
+        """What was saved as a checkpoint, and why: at a junction, or while decoding."""
+        self._guard("admit")
+        self._guard("extend")
+
+    # --- refusals of the cache manager ---
+
+    def _guard(self, verb: str) -> None:
+        """Look at the cache manager before and after each call of `verb`."""
+        cache, call = self._engine.cache, getattr(self._engine.cache, verb)
+
+        def guarded(name: str, *arguments: Any, **options: Any) -> Any:
+            before = trace(cache)
+            found = self._lookup(name, arguments) if verb == "admit" else 0
+            answer = call(name, *arguments, **options)
+            if not hasattr(answer, "reason"):
+                self._started(cache.live[name], answer)
+                self._recorder.saw(seen.NO_HIT, found and options["access"].read and not answer.hit)
+            else:
+                self._recorder.check(
+                    "refused_admissions_leave_no_trace",
+                    before == trace(cache),
+                    lambda: f"{verb} of {name} was refused with {answer}, and something changed",
+                )
+            return answer
+
+        setattr(cache, verb, guarded)
+
+    def _lookup(self, name: str, arguments: Any) -> int:
+        """Return what a recurrent request would hit, unless its own hit were in the way (C2)."""
+        cache, prompt = self._engine.cache, self._asked[name].prompt
+        if not cache.config.enable_prefix_caching or cache.states is None:
+            return 0
+        found: int = cache.lookup(*arguments, namespace=prompt.namespace, spans=prompt.spans)
+        return found
+
+    def _started(self, live: Any, answer: Any) -> None:
+        """See what a step does besides computing."""
+        saw, state = self._recorder.saw, answer.state
+        saw(seen.ENCODED, answer.encode)
+        if state is None:
+            return
+        space, tokens = self._asked[live.id].prompt.namespace, bytes(live.tokens)
+        for count, _ in state.saves:
+            decoded = count > live.prompt
+            why = seen.JUNCTION if live.junction == count else seen.DECODED if decoded else ""
+            self._saved.setdefault((space, tokens[: 4 * count]), why)
+        if state.restore is not None:
+            why = self._saved.get((space, tokens[: 4 * answer.start]), "")
+            saw(seen.RESTORED)
+            saw(why, why)
+
+    # --- decisions of the scheduler ---
+
+    def waits_for_objects(self) -> bool:
+        """Tell whether the last step let somebody wait for what is on its way (C8)."""
+        new = self._engine.decisions()[self._read :]
+        return any(d.verb == "wait" and d.detail[0] == "loading" for d in new)
+
+    def follow(self) -> None:
+        """Read what was decided since the last call."""
+        decisions = self._engine.decisions()[self._read :]
+        self._read += len(decisions)
+        for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
+            if name in self._asked:
+                self._recorder.saw(seen.WAITED, verb == "wait")
+                getattr(self, f"_{verb}", _ignore)(self._asked[name], *detail)
+        self._judge_steps(decisions)
+        config, scheduler = self._engine.config, self._engine.scheduler
+        self._recorder.saw(seen.SEVERAL, len(scheduler.steps) > 1)
+        self._recorder.check(
+            "options_reach_their_component",
+            len(scheduler.running) <= self._config["max_requests"]
+            and sum(map(bool, scheduler.steps.values())) <= self._config["steps_in_flight"],
+            lambda: f"{len(scheduler.running)} run in {len(scheduler.steps)} steps under {config}",
+        )
+        self._recorder.saw(seen.CROWDED, len(scheduler.running) > self._config["max_batch_tokens"])
+
+    def _judge_steps(self, decisions: list[Any]) -> None:
+        """No step computes more than its budget, beyond what the last span needs (M3)."""
+        steps: dict[int, list[Any]] = {}
+        for decision in decisions:
+            if decision.verb == "compute":
+                steps.setdefault(decision.step, []).append(decision)
+        for step, computed in steps.items():
+            self._judge_budget(step, computed)
+            chunks = [d for d in computed if d.detail[1] - d.detail[0] - d.detail[2] > 1]
+            self._recorder.saw(seen.MIXED, chunks and len(chunks) < len(computed))
+
+    def _judge_budget(self, step: int, computed: list[Any]) -> None:
+        counts = [decision.detail[1] - decision.detail[0] for decision in computed]
+        longest = max(
+            (
+                span.length
+                for decision in computed
+                if decision.request_id in self._asked
+                for span in self._asked[decision.request_id].prompt.spans
+            ),
+            default=0,
+        )
+        most = self._config["max_batch_tokens"] + longest * len(computed)
+        drafts = max(decision.detail[2] for decision in computed)
+        self._recorder.check(
+            "options_reach_their_component",
+            min(counts) > 0 and sum(counts) <= most and drafts <= self._config["num_drafts"],
+            lambda: f"step {step} computes {counts} with up to {drafts} drafts",
+        )
+
+    def _admit(self, asked: Asked, hit: int) -> None:
+        layout = self._engine.config.cache.layout
+        asked.admissions, asked.hit, asked.was_reset = asked.admissions + 1, hit, False
+        asked.weights = self._engine.scheduler.weights
+        asked.epochs.add(asked.weights)
+        cached = self._config["prefix_caching"] and asked.prompt.read
+        partial = self._config.get("partial_blocks", False)
+        self._recorder.check(
+            "options_reach_their_component",
+            hit == 0 or (cached and (partial or hit % layout.unit == 0)),
+            lambda: f"a hit of {hit} tokens, units of {layout.unit}, caching: {cached}",
+        )
+        if hit:
+            asked.happened.add("cached_equals_uncached")
+            self._hit(asked, hit)
+
+    def _hit(self, asked: Asked, hit: int) -> None:
+        saw, layout = self._recorder.saw, self._engine.config.cache.layout
+        local = [g for g in layout.groups if g.kind in ("window", "chunk")]
+        saw(seen.HIT)
+        saw(seen.INSIDE, hit % layout.unit)
+        saw(seen.OWN_BLOCKS, asked.admissions > 1)
+        saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in asked.prompt.spans))
+        saw(seen.WINDOW_HIT, any(g.size < hit for g in local))
+
+    def _compute(self, asked: Asked, _start: int, stop: int, _drafts: int) -> None:
+        if stop < len(asked.prompt.tokens):
+            asked.happened.add("chunked_equals_whole")
+            self._recorder.saw(seen.CHUNKED)
+
+    def _judge(self, asked: Asked, accepted: int, drafts: int, stop: int) -> None:
+        asked.happened.add("drafted_equals_undrafted")
+        unit = self._engine.config.cache.layout.unit
+        self._recorder.saw(seen.ACCEPTED, accepted)
+        self._recorder.saw(seen.REJECTED, accepted < drafts)
+        self._recorder.saw(seen.BORDER, (stop - drafts + accepted) // unit < (stop - 1) // unit)
+
+    def _preempt(self, asked: Asked, reason: str, _computed: int, in_flight: int) -> None:
+        asked.happened.add("preempted_equals_undisturbed")
+        self._recorder.saw(seen.IN_FLIGHT, in_flight)
+        self._recorder.saw(seen.PREEMPTED, reason != "asked")
+
+
+def _ignore(*_: Any) -> None:
+    """Nothing to learn from it."""

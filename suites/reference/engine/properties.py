@@ -1,0 +1,227 @@
+"""What the part `system` demands of a whole engine."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+DIRECT = "direct computation"
+"""The symbolic model computed from the tokens, without memory."""
+ALONE = METAMORPHIC
+"""The same request alone in a fresh engine without cache, in one chunk."""
+
+HIT = "a request hits"
+INSIDE = "a hit ends inside a block"
+WINDOW_HIT = "a hit whose beginning no window sees"
+RESTORED = "a state is restored"
+JUNCTION = "a checkpoint at a junction is restored"
+DECODED = "a checkpoint taken while decoding is restored"
+MEDIA_HIT = "a hit over a whole span"
+ENCODED = "an encoder runs"
+CHUNKED = "a prompt in several chunks"
+OWN_BLOCKS = "a preempted request resumes on its own blocks"
+PREEMPTED = "a request is preempted for an older one"
+FORCED = "a request is preempted from outside"
+IN_FLIGHT = "a request is preempted with a step in flight"
+ACCEPTED = "a draft is accepted"
+REJECTED = "a draft is rejected"
+BORDER = "a rejected draft across a block border"
+MIXED = "a step with a prompt and an answer"
+REFUSED = "a prompt is refused"
+WAITED = "a request waits for room"
+CROWDED = "more requests run than a step has tokens"
+NO_HIT = "a retry without the hit"
+SHARED_STEP = "a hit leaves tokens of a step to the next in line"
+CANCELLED = {
+    status: f"a {status} request is cancelled" for status in ("waiting", "running", "preempted")
+}
+CANCELLED_IN_FLIGHT = "a request is cancelled with a step in flight"
+RESET = "a reset while requests run"
+MOVED = "a running request is moved out"
+MOVED_IN = "a moved request goes on"
+NO_ROOM = "a moved request finds no room"
+PINNED = "a prompt is pinned"
+SEVERAL = "several steps are in flight"
+DRAINED = "everything is answered"
+CACHED_ROWS = "expert rows come from the cache"
+MISSING = "expert rows are missing"
+
+FROM_HOST = "a hit comes back from host memory"
+FROM_DISK = "a hit comes back from the disk"
+STATE_BACK = "a recurrent state comes back"
+LOCAL_BACK = "blocks of a window or chunk come back"
+MEDIA_BACK = "blocks with media come back"
+GROUPS_BACK = "some groups come back to blocks that others have kept"
+OLD_EPOCH = "a prompt from before a reset is asked again, and a tier has it"
+OTHER_SPACE = "a prompt of another namespace is asked, and a tier has it"
+LATE = "objects come late"
+FAILED = "no object comes"
+PARTLY = "some objects of a fetch do not come"
+DAMAGED = "a file is damaged"
+ABANDONED = "a request does not wait any longer"
+
+PROPERTIES = (
+    Property(
+        "cached_equals_uncached",
+        ("T1", "B5", "H7", "X1", "M1", "S1"),
+        "a request that hits says what it says alone without a cache",
+        (HIT, INSIDE, WINDOW_HIT, RESTORED, JUNCTION, DECODED, MEDIA_HIT, RESET),
+        oracle=DIRECT,
+    ),
+    Property(
+        "chunked_equals_whole",
+        ("C1", "M3", "S4", "X4", "K4"),
+        "a prompt computed in chunks says what it says in one",
+        (CHUNKED, MIXED, SEVERAL, ENCODED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "preempted_equals_undisturbed",
+        ("C3", "B6"),
+        "a request that was preempted says what it says undisturbed",
+        (OWN_BLOCKS, PREEMPTED, FORCED, IN_FLIGHT),
+        oracle=DIRECT,
+    ),
+    Property(
+        "drafted_equals_undrafted",
+        ("X5",),
+        "a request whose tokens are guessed ahead says what it says without",
+        (ACCEPTED, REJECTED, BORDER),
+        oracle=DIRECT,
+    ),
+    Property(
+        "drafts_are_those_of_whole_draft_layers",
+        ("X3",),
+        "the guesses are those of draft layers that have read every token themselves",
+        (HIT, ACCEPTED, REJECTED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "moved_requests_are_whole",
+        ("C5", "K4"),
+        "a request that was moved goes on as if it had stayed; one without room changes nothing",
+        (MOVED, MOVED_IN, NO_ROOM),
+        oracle=DIRECT,
+    ),
+    Property(
+        "expert_rows_equal_a_fresh_run",
+        ("R2", "R1"),
+        "the expert rows of all tokens but the last are those that computing them gives",
+        (CACHED_ROWS, REJECTED, OWN_BLOCKS),
+        oracle=DIRECT,
+    ),
+    Property(
+        "the_engine_reports_missing_expert_rows",
+        ("R2", "R3"),
+        "rows are missing only inside a hit, and never if a hit has to have them",
+        (MISSING, CACHED_ROWS),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "what_comes_back_is_what_was_computed",
+        ("H6", "H1", "X1", "S9", "R2", "B6"),
+        "a hit that other tiers take part in says what the request says alone with a large pool",
+        (
+            FROM_HOST,
+            FROM_DISK,
+            STATE_BACK,
+            LOCAL_BACK,
+            MEDIA_BACK,
+            GROUPS_BACK,
+            OLD_EPOCH,
+            OTHER_SPACE,
+        ),
+        oracle=DIRECT,
+    ),
+    Property(
+        "late_or_failed_loads_cost_no_correctness",
+        ("C8", "G7"),
+        "a request whose objects come late, in part or never says what it says alone",
+        (LATE, FAILED, PARTLY, DAMAGED, ABANDONED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "waiting_for_objects_changes_nothing",
+        ("C8", "B4"),
+        "as long as the objects of a request are not all here, index, pool and counts stay",
+        (LATE, PARTLY),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "what_comes_back_is_hit_by_who_asked",
+        ("B4", "B5", "V1"),
+        "objects come back only for a request that is then admitted, and hits all of them",
+        (FROM_HOST, GROUPS_BACK, STATE_BACK),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "answers_have_the_length_asked_for",
+        ("C1",),
+        "an answer is done exactly when it has as many tokens as were asked for",
+        (DRAINED,),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "something_runs_while_work_is_left",
+        ("C3", "B8", "C2"),
+        "a step computes something as long as a request is left and no pin is in the way",
+        (WAITED, PREEMPTED, NO_HIT),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "waits_are_bounded",
+        ("C1",),
+        "a request is done within 2 (d + 1) steps for each token of its own and of older requests",
+        (WAITED, PREEMPTED, CROWDED, DRAINED),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "no_budget_is_left_while_somebody_waits",
+        ("C1",),
+        "a step leaves tokens of its budget only if nobody who waits could run",
+        (SHARED_STEP, WAITED),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "decisions_repeat",
+        ("C7",),
+        "two engines that are asked the same decide the same, with the same tables",
+        (PREEMPTED, HIT, SEVERAL),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "cancelling_is_safe",
+        ("C6",),
+        "a cancelled request holds nothing and is unknown, and cancelling again changes nothing",
+        (*CANCELLED.values(), CANCELLED_IN_FLIGHT),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "refused_admissions_leave_no_trace",
+        ("B4", "C2", "T1"),
+        "blocks, index, rows and statistics are the same after a refusal as before",
+        (WAITED, NO_HIT),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "requests_that_never_fit_are_refused_at_arrival",
+        ("B8",),
+        "a request is refused when it arrives, with the numbers, or it is answered in the end",
+        (REFUSED, DRAINED),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "options_reach_their_component",
+        ("O1",),
+        "no step, no request and no hit goes beyond what the options of the engine say",
+        (CROWDED, MIXED, SEVERAL, ACCEPTED, HIT),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "the_pool_is_empty_in_the_end",
+        ("B1", "B2", "B7"),
+        "when every request is gone and the cache is evicted, every block and row is free",
+        (DRAINED, CANCELLED_IN_FLIGHT, RESET),
+        oracle=INVARIANT,
+    ),
+)

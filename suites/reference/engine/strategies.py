@@ -1,0 +1,349 @@
+"""Part `system`: draws tiny engines of any kind, and streams of requests that begin alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import lcm
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
+from kvproof.suites.reference.engine.machine import MOST_UNITS, World
+from kvproof.suites.reference.engine.properties import PROPERTIES
+
+BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
+"""Of the groups of one engine."""
+MOST_GROUPS = 4
+WORD_BYTES = 8
+"""Of a token in a block of the symbolic model."""
+HEADERS = 64 * 300
+"""Bytes of the headers of some hundred files."""
+MOST_REQUESTS = 6
+"""Asked for and not answered."""
+
+Deal: TypeAlias = Callable[[Draw, tuple[int, ...]], list[Config]]
+"""Draws groups with some of the block sizes."""
+Room: TypeAlias = Callable[[Draw, int, int], Config]
+"""Takes the blocks of a state and of a unit; returns what changes of a configuration."""
+
+
+def _int(draw: Draw, first: int, last: int) -> int:
+    value: int = draw(st.integers(first, last))
+    return value
+
+
+def _one(draw: Draw, choices: Any) -> Any:
+    return draw(st.sampled_from(choices))
+
+
+def _rarely(draw: Draw, times: int) -> bool:
+    """True once in so many draws."""
+    return _int(draw, 0, times - 1) == times - 1
+
+
+def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
+    kind = _one(draw, ("full", "full", "window", "chunk", "state"))
+    size = _one(draw, sizes)
+    group: Config = {"kind": kind, "block_size": size}
+    if kind in ("window", "chunk"):
+        group["size"] = _int(draw, 1, 3 * max(sizes))
+    if kind == "state":
+        group["state_blocks"] = _int(draw, 1, 2)
+    else:
+        ratios = [ratio for ratio in (1, 2, 4) if size % ratio == 0]
+        group["kernel_block_size"] = size // _one(draw, ratios)
+        group["draft"] = _rarely(draw, 5)
+    return group
+
+
+def draw_config(draw: Draw) -> Config:
+    """Draw an engine whose pool is too small for what it will be asked."""
+    theme: Callable[[Draw], Config] = _one(draw, THEMES)
+    return theme(draw)
+
+
+def _config(
+    draw: Draw,
+    deal: Deal,
+    *,
+    media: bool = False,
+    experts: bool = False,
+    drafts: bool = False,
+    room: Room | None = None,
+) -> Config:
+    """Draw an engine with groups that `deal` draws; what is asked for is there, else rarely."""
+    sizes = _one(draw, BLOCK_SIZES)
+    groups = deal(draw, sizes)
+    unit = lcm(*(group["block_size"] for group in groups))
+    width = sum(unit // group["block_size"] for group in groups if group["kind"] != "state")
+    states = sum(group.get("state_blocks", 0) for group in groups if group["kind"] == "state")
+    routed = experts or _rarely(draw, 5)
+    strict = routed and draw(st.booleans())
+    plain = not strict and all(g["kind"] == "full" and not g.get("draft") for g in groups)
+    config: Config = {
+        "groups": groups,
+        "partial_blocks": plain and not _rarely(draw, 4),
+        "num_blocks": 1 + states * _one(draw, (1, 1, 2, 4)) + max(1, width) * _units(draw),
+        "prefix_caching": not _rarely(draw, 16),
+        "state_pool": _one(draw, ("shared", "separate")),
+        "max_requests": _int(draw, 1, 5),
+        "state_budget": _int(draw, 0, 3) if draw(st.booleans()) else 0,
+        "decode_interval": unit * _int(draw, 0, 2),
+        "max_batch_tokens": _int(draw, 1, 4) if _rarely(draw, 3) else _int(draw, 7, 30),
+        "steps_in_flight": _int(draw, 1, 3),
+        "num_drafts": _int(draw, 1, 3) if drafts or _rarely(draw, 3) else 0,
+        "vocabulary": _int(draw, 2, 3),
+        "media": media or _rarely(draw, 5),
+        "experts": routed,
+        "require_experts": strict,
+        "twin": _rarely(draw, 3),
+        "tiers": _tiers(draw, unit, states + width) if draw(st.booleans()) else None,
+    }
+    config |= room(draw, states, width) if room else {}
+    return config if config["prefix_caching"] else config | {"tiers": None}
+
+
+def _tiers(draw: Draw, unit: int, blocks: int) -> Config:
+    """Host memory for a few units, and a disk for many."""
+    size = WORD_BYTES * unit * blocks
+    return {
+        "host": size * 40 if _rarely(draw, 3) else size * _int(draw, 1, 4),
+        "disk": 0 if _rarely(draw, 5) else 100 * size + HEADERS,
+        "patience": _int(draw, 1, 4),
+    }
+
+
+def _tight(draw: Draw, states: int, width: int) -> Config:
+    """No block is left beside the longest prompt: its hit would be in its own way (C2)."""
+    return {
+        "prefix_caching": True,
+        "state_pool": "shared",
+        "num_blocks": 1 + states + max(1, width) * _int(draw, 4, 5),
+        "max_batch_tokens": 30,
+        "media": False,
+    }
+
+
+def _roomy(_: Draw, states: int, width: int) -> Config:
+    """Checkpoints stay until somebody comes back to them."""
+    return {
+        "prefix_caching": True,
+        "num_blocks": 1 + 8 * states + 12 * max(1, width),
+        "state_budget": 8,
+        "max_batch_tokens": 30,
+    }
+
+
+def _crowded(draw: Draw, states: int, width: int) -> Config:
+    """More requests run than a step has tokens, and who was moved out finds no room."""
+    return {
+        "num_blocks": 1 + 2 * states + max(1, width) * _int(draw, 4, 6),
+        "max_requests": _int(draw, 3, 5),
+        "max_batch_tokens": _int(draw, 1, 4),
+        "media": False,
+    }
+
+
+def _units(draw: Draw) -> int:
+    return _int(draw, 3, 5) if draw(st.booleans()) else _int(draw, 6, 12)
+
+
+def _plain(_: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    return [{"kind": "full", "block_size": sizes[-1]}]
+
+
+def _recurrent(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    state = {"kind": "state", "block_size": sizes[0], "state_blocks": _int(draw, 1, 2)}
+    return [state, *[_group(draw, sizes) for _ in range(_int(draw, 0, 1))]]
+
+
+def _beside_full(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    state = {"kind": "state", "block_size": sizes[0], "state_blocks": _int(draw, 1, 2)}
+    return [state, *_plain(draw, sizes)]
+
+
+def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
+    return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
+
+
+THEMES: tuple[Callable[[Draw], Config], ...] = (
+    partial(_config, deal=_plain),
+    partial(_config, deal=_plain, experts=True),
+    partial(_config, deal=_any, media=True),
+    partial(_config, deal=_any, experts=True),
+    partial(_config, deal=_any, drafts=True),
+    partial(_config, deal=_recurrent),
+    partial(_config, deal=_recurrent, drafts=True),
+    partial(_config, deal=_recurrent, room=_roomy),
+    partial(_config, deal=_beside_full, room=_tight),
+    partial(_config, deal=_any, room=_crowded),
+)
+"""Each has something that the others rarely have."""
+
+
+VERBS = (
+    *["add"] * 6,
+    *["step"] * 8,
+    *["cancel"] * 2,
+    *["preempt"] * 2,
+    *["move"] * 4,
+    *["rare"] * 2,
+    *["drain"] * 1,
+)
+
+
+def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw what happens next."""
+    verb = _one(draw, VERBS)
+    names = sorted(world.asked)
+    if verb == "step" or (verb == "add" and len(names) >= MOST_REQUESTS):
+        return "step", {"count": _int(draw, 1, 8)}
+    if verb == "drain":
+        return "drain", {"forget": _rarely(draw, 4)}
+    if world.config.get("tiers") and _rarely(draw, 6):
+        return _below(draw)
+    if world.config["experts"] and world.runs_on_a_hit() and draw(st.booleans()):
+        return "reset", {}  # takes the rows of the hit
+    if world.outside and world.engine.scheduler.line.head() and draw(st.booleans()):
+        return "bring", {"name": _one(draw, sorted(world.outside))}  # while others wait for room
+    if verb == "rare":
+        return _rare(world, draw)
+    if verb == "move" and world.outside and draw(st.booleans()):
+        return "bring", {"name": _one(draw, sorted(world.outside))}
+    preempted = world.preempted()
+    if verb in ("cancel", "preempt") and preempted:
+        return "cancel", {"name": _one(draw, preempted)}
+    running = sorted(world.engine.scheduler.running)
+    if verb == "move" and running:
+        return "take", {"name": _one(draw, running)}
+    if not names and world.recurrent and world.most_tokens < MOST_UNITS * world.unit:
+        return "add", _squeezed(world, draw)
+    if not names and world.recurrent and world.config["decode_interval"]:
+        return "add", _going_on(world, draw)
+    if verb == "add" and names and world.recurrent and _rarely(draw, 3):
+        return "drain", {"forget": False}
+    if not names and world.prompts and draw(st.booleans()):
+        return "add", _again(world, draw)
+    if verb == "add" and world.config.get("tiers") and world.prompts and draw(st.booleans()):
+        return "add", _again(world, draw)
+    if verb == "add" or not names:
+        return "add", _prompt(world, draw)
+    return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
+
+
+def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
+    verb = _one(draw, ("evict", "evict", "reset", "pin"))
+    if verb == "evict":
+        return verb, {"count": _int(draw, 1, 40 if world.config.get("tiers") else 4)}
+    if verb == "reset":
+        return verb, {}
+    if world.pins:
+        return "unpin", {"name": min(world.pins)}
+    return "pin", {"name": "pin", "tokens": _tokens(world, draw)[0]}
+
+
+def _below(draw: Draw) -> tuple[str, Arguments]:
+    """Everything goes to the tiers, or something is wrong with them."""
+    if draw(st.booleans()):
+        return "evict", {"count": 100}
+    return "trouble", {
+        "late": _one(draw, (0, 0, 1, 2, 8)),
+        "lose": _one(draw, ("", "", "first", "last", "all")),
+        "spoil": draw(st.booleans()),
+    }
+
+
+def _prompt(world: World, draw: Draw) -> Arguments:
+    tokens, spans = _tokens(world, draw)
+    prompt: Arguments = {"name": f"r{world.named}", "tokens": tokens, "new": _new(draw)}
+    if world.config["media"]:
+        spans = _spans(draw, len(tokens)) if _rarely(draw, 3) or not spans else spans
+        prompt["spans"] = spans
+    if _rarely(draw, 8):
+        prompt["salt"] = "x"
+    if _rarely(draw, 12):
+        prompt[_one(draw, ("read", "store"))] = False
+    return prompt
+
+
+def _again(world: World, draw: Draw) -> Arguments:
+    """Ask once more for something that may be cached whole, with nobody else there."""
+    tokens, spans = world.prompts[-_int(draw, 1, min(3, len(world.prompts)))]
+    kept = [list(span) for span in spans if span.start + span.length <= world.most_tokens]
+    tokens = tokens[: world.most_tokens]
+    return {"name": f"r{world.named}", "tokens": list(tokens), "new": 1, "spans": kept}
+
+
+def _squeezed(world: World, draw: Draw) -> Arguments:
+    """A short prompt, and then all that fits after it, which leaves no room for its hit."""
+    most, last = world.most_tokens, world.prompts[-1][0] if world.prompts else ()
+    if 0 < len(last) < most - world.unit:
+        tokens = [*last, *[0] * (most - len(last))]
+    else:
+        units = _int(draw, 1, max(1, most // world.unit - 3))
+        tokens = [_int(draw, 0, world.config["vocabulary"] - 1)] * (units * world.unit + 1)
+    return {"name": f"r{world.named}", "tokens": tokens, "new": 1}
+
+
+def _going_on(world: World, draw: Draw) -> Arguments:
+    """A short prompt with a long answer, and then a prompt that goes on after that answer."""
+    last = world.prompts[-1][0] if world.prompts else ()
+    if 0 < len(last) < world.most_tokens:
+        return {"name": f"r{world.named}", "tokens": [*last, 0], "new": 1}
+    first = [_int(draw, 0, world.config["vocabulary"] - 1)] * (world.unit + 1)
+    new = min(2 * world.config["decode_interval"], world.most_tokens - len(first) - 1)
+    return {"name": f"r{world.named}", "tokens": first, "new": max(1, new)}
+
+
+def _new(draw: Draw) -> int:
+    return _int(draw, 1, 3) if draw(st.booleans()) else _int(draw, 1, 12)
+
+
+def _leaving(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+    """A prompt that leaves a long one in the middle, where others have left it before (S8)."""
+    middle = world.most_tokens // world.unit // 2 * world.unit
+    old, spans = next(
+        ((old, spans) for old, spans in world.prompts[-1:-6:-1] if len(old) > middle + world.unit),
+        ((0,) * world.most_tokens, ()),
+    )
+    last = world.config["vocabulary"] - 1
+    tail = [last - old[middle], *(_int(draw, 0, last) for _ in range(2))]
+    repeated = [tail[i % len(tail)] for i in range(world.most_tokens - middle)]
+    kept = [list(span) for span in spans if span.start + span.length <= middle]
+    return [*old[:middle], *repeated], kept
+
+
+def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+    """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
+    if world.recurrent and draw(st.booleans()):
+        return _leaving(world, draw)
+    unit = world.unit
+    head: tuple[int, ...] = ()
+    spans: tuple[Any, ...] = ()
+    if world.prompts and not _rarely(draw, 6):
+        recent = world.prompts[-6:]
+        head, spans = recent[_int(draw, 0, len(recent) - 1)]
+        if _rarely(draw, 3):
+            head = head[: _int(draw, 0, len(head))]
+    again = bool(head) and _rarely(draw, 4)
+    length = 0 if again else unit * _int(draw, 0, 2) + _int(draw, 0, unit)
+    tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]
+    repeated = [tail[i % len(tail)] for i in range(length)]
+    tokens = [*head, *repeated][: world.most_tokens] or [0]
+    return tokens, [list(span) for span in spans if span.start + span.length <= len(tokens)]
+
+
+def _spans(draw: Draw, count: int) -> list[list[Any]]:
+    spans, position = [], 0
+    for _ in range(_int(draw, 1, 2)):
+        start = position + _int(draw, 0, 4)
+        length = _int(draw, 1, 9)
+        if start + length <= count:
+            spans.append([_one(draw, ("image", "video")), start, length, _one(draw, "ab")])
+            position = start + length
+    return spans
+
+
+PART = Part("system", PROPERTIES, draw_config, World, propose, THEMES)

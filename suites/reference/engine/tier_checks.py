@@ -1,0 +1,173 @@
+"""What goes to the tiers below the pool and comes back, and whether that changes what it may."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.reference.engine import properties as seen
+from kvproof.suites.reference.engine.observer import trace
+from kvproof.suites.reference.engine.tracked_requests import Asked
+
+BACK = "what_comes_back_is_what_was_computed"
+TROUBLED = "late_or_failed_loads_cost_no_correctness"
+
+
+class Depths:
+    """Looks at the tiers of an engine before and after each call."""
+
+    def __init__(self, engine: Any, recorder: Recorder, asked: dict[str, Asked]) -> None:
+        self._engine, self._recorder, self._asked = engine, recorder, asked
+        self._parts: set[str] = set()
+        """Parts that came back for the request that is being admitted."""
+        self._promised: dict[str, int] = {}
+        """Request -> tokens that came back for it."""
+        self._came_back = False
+        self._known: list[tuple[tuple[int, ...], Any]] = []
+        """Prompts with their namespaces, since the last reset."""
+        self._old: list[tuple[tuple[int, ...], Any]] = []
+        """Those from before it."""
+        self._waits: Counter[str] = Counter()
+        """Request -> steps that it has waited for objects, since it last ran."""
+        self._counted = 0
+        """Tokens that came back for admitted requests."""
+        if engine.tiers is not None:
+            self._guard_prepare(engine.tiers)
+            self._guard_admit(engine.cache)
+            self._guard_load(engine.model)
+
+    def _guard_prepare(self, tiers: Any) -> None:
+        call, cache = tiers.prepare, self._engine.cache
+
+        def guarded(request: Any, compute: Any) -> Any:
+            before, abandoned = trace(cache), tiers.abandoned
+            self._parts.clear()
+            answer = call(request, compute)
+            self._saw_trouble(request.id, abandoned)
+            self._judge_wait(request.id, answer)
+            if hasattr(answer, "reason") or not answer:
+                self._recorder.check(
+                    "waiting_for_objects_changes_nothing",
+                    before == trace(cache),
+                    lambda: f"{request.id} is told {answer}, and something has changed",
+                )
+            else:
+                self._came(request, answer)
+            return answer
+
+        tiers.prepare = guarded
+
+    def _judge_wait(self, name: str, answer: Any) -> None:
+        waits, patience = self._waits, self._engine.tiers.patience
+        if hasattr(answer, "reason"):
+            waits[name] += 1
+            self._recorder.check(
+                "waits_are_bounded",
+                waits[name] <= patience,
+                lambda: f"{name} has waited for objects in {waits[name]} of {patience} steps",
+            )
+
+    def _saw_trouble(self, name: str, abandoned: int) -> None:
+        tiers, saw = self._engine.tiers, self._recorder.saw
+        happened, tiers.source.happened = tiers.source.happened, set()
+        gave_up = tiers.abandoned > abandoned
+        saw(seen.LATE, "late" in happened)
+        saw(seen.FAILED, "failed" in happened)
+        saw(seen.PARTLY, "failed in part" in happened)
+        saw(seen.ABANDONED, gave_up)
+        if happened or gave_up:
+            self._asked[name].happened.add(TROUBLED)
+
+    def _came(self, request: Any, sources: dict[str, int]) -> None:
+        saw, tokens = self._recorder.saw, sum(sources.values())
+        self._promised[request.id], self._came_back = tokens, True
+        saw(seen.FROM_HOST, sources.get("host"))
+        saw(seen.FROM_DISK, sources.get("disk"))
+        saw(seen.STATE_BACK, "state" in self._parts)
+        saw(seen.LOCAL_BACK, any(part.startswith("local") for part in self._parts))
+        saw(seen.GROUPS_BACK, self._parts and "full" not in self._parts)
+
+    def _guard_load(self, model: Any) -> None:
+        call = model.load
+
+        def guarded(places: Any, objects: Any) -> None:
+            self._parts |= {place.part for place in places}
+            call(places, objects)
+
+        model.load = guarded
+
+    def _guard_admit(self, cache: Any) -> None:
+        call = cache.admit
+
+        def guarded(name: str, *arguments: Any, **options: Any) -> Any:
+            answer = call(name, *arguments, **options)
+            promised = self._promised.pop(name, 0)
+            if not hasattr(answer, "reason"):
+                self._waits.pop(name, None)
+            self._counted += promised
+            if promised:
+                self._recorder.check(
+                    "what_comes_back_is_hit_by_who_asked",
+                    not hasattr(answer, "reason") and answer.hit >= promised,
+                    lambda: f"{promised} tokens came back for {name}, which got {answer}",
+                )
+                spans = self._asked[name].prompt.spans
+                self._recorder.saw(seen.MEDIA_BACK, any(span.start < answer.hit for span in spans))
+            if self._came_back and not hasattr(answer, "reason") and answer.hit:
+                self._asked[name].happened.add(BACK)
+            return answer
+
+        cache.admit = guarded
+
+    # --- what the world tells ---
+
+    def asks(self, tokens: tuple[int, ...], namespace: Any) -> None:
+        """A prompt is asked that may be like others of another namespace or epoch."""
+        if self._holds():
+            unit, saw = self._engine.config.cache.layout.unit, self._recorder.saw
+            other = [old for old, space in self._known if space != namespace]
+            before = [old for old, space in self._old if space == namespace]
+            saw(seen.OTHER_SPACE, any(_alike(tokens, old, unit) for old in other))
+            saw(seen.OLD_EPOCH, any(_alike(tokens, old, unit) for old in before))
+        self._known.append((tokens, namespace))
+
+    def _holds(self) -> bool:
+        tiers = self._engine.tiers
+        return tiers is not None and any(
+            tier.status().objects for tier in (tiers.host, tiers.disk) if tier
+        )
+
+    def leaves(self, name: str) -> None:
+        """A request is taken out: where it goes on, it waits anew."""
+        self._waits.pop(name, None)
+
+    def resets(self) -> None:
+        """The cache is about to be reset."""
+        self._waits.clear()
+        if self._holds():
+            self._old, self._known = self._known, []
+        self._came_back = False
+
+    def judge_end(self) -> None:
+        """Nobody waits any more: nothing is on its way, and everything is counted (V1)."""
+        tiers = self._engine.tiers
+        if tiers is None:
+            return
+        counted = sum(tiers.loaded.values()) + sum(tiers.loaded_again.values())
+        self._recorder.check(
+            "what_comes_back_is_hit_by_who_asked",
+            counted == self._counted,
+            lambda: f"{self._counted} tokens came back, {counted} were counted",
+        )
+        pinned = [tier.status().pinned for tier in (tiers.host, tiers.disk) if tier]
+        self._recorder.check(
+            "the_pool_is_empty_in_the_end",
+            not tiers.num_loading and not any(pinned),
+            lambda: f"{tiers.num_loading} loads and leases on {pinned} objects are left",
+        )
+
+
+def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:
+    """Tell whether a whole unit could be taken for the same."""
+    return len(tokens) > unit and tokens[:unit] == old[:unit]

@@ -1,0 +1,196 @@
+"""Requests, prompts and pairs of answers; beside them what they should come to, spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Final
+
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.truncate import BYTES, Truncation
+from kvproof.eval.http.client import Client
+from kvproof.eval.run.config import Configuration
+from kvproof.eval.run.records import SampleRecord, Usage
+from kvproof.eval.verdict.pairs import Flip, Row, Sides, make_row, one_each
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.evaluation import properties as seen
+from kvproof.suites.reference.evaluation.server import Said, running
+
+OUTCOMES = {200: "answered", 400: "refused", 500: "server_error"}
+LETTERS = "ABCD"
+INVALID: Final = "invalid"
+"""An answer that names no letter."""
+FAILED: Final = "timeout"
+"""No answer at all."""
+
+
+class World:
+    """Every operation is one request, one prompt or one comparison; nothing stays."""
+
+    def __init__(self, _: Config, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def apply(self, verb: str, **arguments: Any) -> object:
+        """Ask, cut or compare; returns what came of it."""
+        verbs: dict[str, Callable[..., object]] = {
+            "ask": self._ask,
+            "cut": self._cut,
+            "compare": self._compare,
+        }
+        return verbs[verb](**arguments)
+
+    # --- E1, E2: one request ---
+
+    def _ask(
+        self,
+        *,
+        prompt: str,
+        common: dict[str, int],
+        own: dict[str, int],
+        stream: bool,
+        status: int,
+        text: str,
+        cached: int,
+    ) -> object:
+        server, details = running(), {"cached_tokens": cached}
+        told = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
+        server.said = Said(status, text, "stop", told)
+        reply = Client(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
+        self._saw_request(common, own, stream=stream, status=status)
+        wanted: dict[str, object] = {**common, **own}
+        wanted["messages"] = [{"role": "user", "content": prompt}]
+        if stream:
+            wanted |= {"stream": True, "stream_options": {"include_usage": True}}
+        self._recorder.check(
+            "requests_have_what_was_set",
+            server.asked == ("/v1/chat/completions", wanted),
+            lambda: f"{server.asked} was asked, and {wanted} set",
+        )
+        usage = Usage(prompt_tokens=9, completion_tokens=3, cached_tokens=cached)
+        expected = (text, "stop", usage) if status == 200 else ("",)
+        found = (reply.text, reply.finish_reason, reply.usage)[: len(expected)]
+        self._recorder.check(
+            "answers_are_those_of_the_server",
+            (reply.outcome, found) == (OUTCOMES[status], expected),
+            lambda: f"{status} and {expected} was said, {reply} was heard",
+        )
+        return reply.outcome
+
+    def _saw_request(
+        self, common: dict[str, int], own: dict[str, int], *, stream: bool, status: int
+    ) -> None:
+        self._recorder.saw(seen.STREAMED if stream else seen.WHOLE, status == 200)
+        self._recorder.saw(seen.REFUSED, status == 400)
+        self._recorder.saw(seen.BROKEN, status == 500)
+        self._recorder.saw(
+            seen.OVERRIDDEN, {k for k in common if own.get(k, common[k]) != common[k]}
+        )
+
+    # --- E2: one prompt ---
+
+    def _cut(self, *, text: str, most: int) -> object:
+        """Characters are ASCII, so that each is a token of `bytes`."""
+        prompt, gone = Truncation(BYTES, most).apply(text), len(text) - most
+        self._recorder.saw(seen.CUT if gone > 0 else seen.FITS)
+        half = most // 2
+        expected = text[:half] + text[half + gone :] if gone > 0 else text
+        self._recorder.check(
+            "prompts_lose_their_middle_only",
+            prompt == (expected, gone > 0),
+            lambda: f"{text!r} within {most} tokens is {prompt}",
+        )
+        return prompt.text
+
+    # --- E3: two configurations ---
+
+    def _compare(self, *, samples: list[dict[str, Any]]) -> object:
+        """Of each sample the letter expected, and the answers of each repeat before and after."""
+        sides = Sides(self._once(samples, "before"), self._once(samples, "after"), {})
+        row = make_row(sides, Configuration(name="on"), "cold", "off")
+        self._flips(row, samples)
+        self._chance(row)
+        return row.lost, row.won, row.answers
+
+    def _once(self, samples: list[dict[str, Any]], side: str) -> dict[str, SampleRecord]:
+        records = [
+            _record(number, repeat, sample["expected"], given)
+            for number, sample in enumerate(samples)
+            for repeat, given in enumerate(sample[side])
+        ]
+        found = one_each(reversed(records))
+        told = {name: each.given for name, each in found.items()}
+        expected = {f"s{number}": _majority(each[side]) for number, each in enumerate(samples)}
+        self._recorder.saw(seen.REPEATED, any(len({*each[side]}) > 1 for each in samples))
+        self._recorder.check(
+            "repeats_count_once",
+            told == expected,
+            lambda: f"{[each[side] for each in samples]} count as {told}",
+        )
+        return found
+
+    def _flips(self, row: Row, samples: list[dict[str, Any]]) -> None:
+        expected = set[Flip]()
+        for number, sample in enumerate(samples):
+            before, after = _majority(sample["before"]), _majority(sample["after"])
+            self._recorder.saw(seen.INVALID, INVALID in (before, after))
+            if before == after:
+                continue
+            right = sample["expected"]
+            kind: Any = {before: "lost", after: "won"}.get(right, "answer")
+            expected.add(
+                Flip(id=f"s{number}", before=before, after=after, expected=right, kind=kind)
+            )
+        kinds = [flip.kind for flip in expected]
+        self._recorder.saw(seen.LOST, row.lost)
+        self._recorder.saw(seen.WON, row.won)
+        counts = kinds.count("lost"), kinds.count("won"), len(kinds)
+        self._recorder.check(
+            "flips_are_told_by_sample",
+            {*row.flips} == expected and (row.lost, row.won, row.answers) == counts,
+            lambda: f"{row.flips} are told, {expected} are there",
+        )
+
+    def _chance(self, row: Row) -> None:
+        """Try all ways in which the samples that changed sides could have done so."""
+        changed, most = row.lost + row.won, max(row.lost, row.won)
+        ways = [sum(way) for way in product((0, 1), repeat=changed)]
+        uneven = sum(max(lost, changed - lost) >= most for lost in ways)
+        self._recorder.check(
+            "chances_are_those_of_all_outcomes",
+            row.p_accuracy == uneven / len(ways),
+            lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {uneven / len(ways)}",
+        )
+
+
+def _majority(answers: Sequence[str]) -> str:
+    """The most frequent one, of several the first."""
+    return max(answers, key=answers.count)
+
+
+def _record(number: int, repeat: int, expected: str, given: str) -> SampleRecord:
+    text = "I cannot tell" if given == INVALID else f"The correct answer is ({given})"
+    text = "" if given == FAILED else text
+    return SampleRecord(
+        configuration="any",
+        phase="cold",
+        repeat=repeat,
+        number=number,
+        id=f"s{number}",
+        domain="",
+        sub_domain="",
+        difficulty="easy",
+        length="short",
+        expected=expected,  # type: ignore[arg-type]  # drawn from LETTERS
+        outcome=FAILED if given == FAILED else "answered",
+        text=text,
+        answer=extract(text),
+        finish_reason="stop",
+        usage=Usage(),
+        seconds=0.0,
+        first_token=None,
+        started=0.0,
+        tries=1,
+        faults=(),
+        prompt_sha256="",
+        cut=False,
+    )

@@ -1,0 +1,65 @@
+"""What the part `evaluation` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE
+from kvproof.suites.framework.property import Property
+
+STREAMED = "a streamed answer"
+WHOLE = "an answer in one piece"
+OVERRIDDEN = "a request with a field that replaces a common one"
+REFUSED = "a server that refuses"
+BROKEN = "a server with an error of its own"
+CUT = "a prompt that is too long"
+FITS = "a prompt that fits"
+LOST = "a right answer is lost"
+WON = "a right answer is won"
+INVALID = "an answer without a letter"
+REPEATED = "repeats of a sample that differ"
+
+PROPERTIES = (
+    Property(
+        "requests_have_what_was_set",
+        ("E1", "E2"),
+        "a server is asked for a chat completion with the fields that were set, those of the "
+        "request first, with the prompt, and with nothing else",
+        (STREAMED, WHOLE, OVERRIDDEN),
+    ),
+    Property(
+        "answers_are_those_of_the_server",
+        ("E1",),
+        "text, reason, counts and outcome of an answer are what the server said, streamed or not",
+        (STREAMED, WHOLE, REFUSED, BROKEN),
+    ),
+    Property(
+        "prompts_lose_their_middle_only",
+        ("E2",),
+        "a prompt that is too long keeps its first and its last half of the tokens allowed, and "
+        "others are sent whole",
+        (CUT, FITS),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "repeats_count_once",
+        ("E2", "E3"),
+        "of all repeats of a sample one stands for it, with its most frequent answer",
+        (REPEATED,),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "flips_are_told_by_sample",
+        ("E3",),
+        "exactly the samples that two configurations answer differently are named, with both "
+        "answers; one without a letter is of a class of its own",
+        (LOST, WON, INVALID),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "chances_are_those_of_all_outcomes",
+        ("E3",),
+        "how likely a change is by chance is the share of all ways to flip as many coins that are "
+        "as uneven",
+        (LOST, WON),
+        oracle=BRUTE_FORCE,
+    ),
+)

@@ -1,0 +1,60 @@
+"""Part `evaluation`: any fields and answers of a server, any prompts, any pairs of answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
+from kvproof.suites.reference.evaluation.machine import FAILED, INVALID, LETTERS, OUTCOMES, World
+from kvproof.suites.reference.evaluation.properties import PROPERTIES
+
+MOST_SAMPLES, MOST_REPEATS = 7, 3
+_TEXTS = st.text("abcde 01", min_size=1, max_size=20)
+_FIELDS = st.dictionaries(
+    st.sampled_from(("max_tokens", "temperature", "seed")), st.integers(0, 3), max_size=3
+)
+_ANSWERS = st.sampled_from((*LETTERS[:2], INVALID, FAILED))
+
+
+def draw_config(_: Draw) -> Config:
+    """Every operation has its own."""
+    return {}
+
+
+def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
+    """Draw a request, a prompt or a comparison."""
+    verb = draw(st.sampled_from(("compare", "ask", "cut")))
+    if verb == "cut":
+        return verb, {"text": draw(_TEXTS), "most": draw(st.integers(1, 20))}
+    return verb, _request(draw) if verb == "ask" else {
+        "samples": draw(_SAMPLES[draw(st.integers(1, MOST_REPEATS))])
+    }
+
+
+def _request(draw: Draw) -> Arguments:
+    return {
+        "prompt": draw(_TEXTS),
+        "common": draw(_FIELDS),
+        "own": draw(_FIELDS),
+        "stream": draw(st.booleans()),
+        "status": draw(st.sampled_from((200, 200, *OUTCOMES))),
+        "text": draw(_TEXTS),
+        "cached": draw(st.integers(0, 9)),
+    }
+
+
+def _samples(repeats: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """Both sides of all samples are repeated alike."""
+    answers = st.lists(_ANSWERS, min_size=repeats, max_size=repeats)
+    sample = st.fixed_dictionaries(
+        {"expected": st.sampled_from(LETTERS[:2]), "before": answers, "after": answers}
+    )
+    return st.lists(sample, min_size=1, max_size=MOST_SAMPLES)
+
+
+_SAMPLES = {repeats: _samples(repeats) for repeats in range(1, MOST_REPEATS + 1)}
+"""Strategies take longer to make than to draw from."""
+
+PART = Part("evaluation", PROPERTIES, draw_config, World, propose)

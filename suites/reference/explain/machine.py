@@ -1,0 +1,311 @@
+"""The world of the part `explain`: a small cache that serves requests, each hit explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import Admission, Refusal
+from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.core.cache_policy import decide
+from kvproof.reference.core.identity import Namespace, Span
+from kvproof.reference.observe.explainer import Explainer
+from kvproof.reference.observe.explanation import LIMITS, Explanation
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.explain.oracle import Prompt, Record, RowsGiven, Truth
+from kvproof.suites.reference.explain.properties import AFTER_RESET, LOST, SEVERAL, UNSTORED
+
+Order: TypeAlias = "list[str]"
+
+MOST_FILLED = 16
+"""Units of a prompt that fills the pool."""
+
+
+class _Told(NamedTuple):
+    """What the explainer said before an admission, and what is true."""
+
+    prompt: Prompt
+    lifted: dict[str, int]
+    """Limit -> hit with it and every later one lifted."""
+    lookup: int
+    """What the manager says that a request would hit."""
+    truth: Truth
+
+
+class World:
+    """Requests run one step at a time; `held` ones stay and make room scarce."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        manager = CacheManager(
+            CacheConfig(
+                num_blocks=config["num_blocks"],
+                groups=tuple(GroupConfig(*group) for group in config["groups"]),
+                state_pool=config["state_pool"],
+                max_requests=config["max_requests"],
+                prefix_cache_decode_state_interval=config["interval"],
+                return_routed_experts=config["experts"],
+                experts=(8, 1, 1),
+                require_cached_experts=config["experts"],
+            )
+        )
+        self.config, self.manager, self.subject = config, manager, Explainer(manager)
+        self.prompts: list[tuple[list[int], list[list[Any]]]] = []
+        """Tokens and spans of what was asked for, for others to fork."""
+        self.held: list[str] = []
+        self._recorder = recorder
+        self._records: list[Record] = []
+        self._rows = RowsGiven(manager)
+        self._hit = 0
+        self._junction = 0
+        """Of the request being served (S8), as its hit."""
+        self._forgotten: list[Prompt] = []
+        self._unstored: list[Prompt] = []
+
+    def apply(self, verb: str, **arguments: Any) -> object:
+        """Serve a request, or make room, or forget."""
+        if verb == "serve":
+            return self._serve(**arguments)
+        if verb == "fill":
+            return self._fill(**arguments)
+        if verb == "evict":
+            return f"{len(self.manager.evict(arguments['count']))} blocks"
+        if verb == "drop":
+            self._drop(**arguments)
+        else:
+            assert verb == "reset", verb
+            self._reset()
+        return None
+
+    def _reset(self) -> None:
+        self.subject.reset()
+        self._forgotten += [record.prompt for record in self._records]
+        self._records.clear()
+
+    def _drop(self, *, name: str) -> None:
+        if name in self.held:
+            self.held.remove(name)
+            self.subject.release(name)
+
+    def _fill(self, *, token: int) -> object:
+        """Fill the pool with one prompt and its checkpoint; then ask for a token more."""
+        for name in [*self.held]:
+            self._drop(name=name)
+        residency = self.manager.residency
+        self.manager.evict(self.config["num_blocks"])
+        room = self.manager.usage().free
+        units = (room - 2 * residency.state_blocks) // max(1, residency.row_width)
+        tokens = [token] * max(1, min(units, MOST_FILLED)) * residency.unit
+        return self._serve(name="f", tokens=tokens), self._serve(name="f", tokens=[*tokens, token])
+
+    def _serve(
+        self,
+        *,
+        name: str,
+        tokens: list[int],
+        spans: Sequence[list[Any]] = (),
+        salt: str = "",
+        read: bool = True,
+        store: bool = True,
+        rows: bool = True,
+        compute: int | None = None,
+        cut: str = "",
+        decode: Sequence[Sequence[int]] = (),
+        hold: bool = False,
+    ) -> object:
+        """Compute a whole prompt, then decode; `cut` ends it while its first step runs."""
+        if name in self.held:
+            return None
+        prompt = Prompt(Namespace(salt=salt or None), tuple(tokens), tuple(Span(*s) for s in spans))
+        access = decide(enabled=True, read=read, store=store)
+        told = self._ask(prompt, read=read)
+        step = self.subject.begin_step()
+        answer = self.subject.admit(
+            name,
+            tokens,
+            namespace=prompt.namespace,
+            spans=prompt.spans,
+            compute=compute,
+            access=access,
+        )
+        if isinstance(answer, Refusal):
+            self.subject.end_step(step)
+            return answer.reason
+        self._judge(told, answer, self.subject.explain(name))
+        self._hit, self._junction = answer.hit, self.manager.live[name].junction
+        self.prompts.append((tokens, [*spans]))
+        if cut == "release":
+            self.subject.release(name)
+        elif cut == "reset":
+            self._reset()
+        self._end(step, prompt, name, answer, store=store and not cut, rows=rows)
+        if not store:
+            self._unstored.append(prompt)
+        if not cut:
+            self._go_on(prompt, name, answer.stop, decode, compute, store=store, rows=rows)
+        if hold and not cut:
+            self.held.append(name)
+        else:
+            self.subject.release(name)
+        return self.subject.explain(name).sentence()
+
+    # --- serving ---
+
+    def _go_on(
+        self,
+        prompt: Prompt,
+        name: str,
+        stop: int,
+        decode: Sequence[Sequence[int]],
+        compute: int | None,
+        *,
+        store: bool,
+        rows: bool,
+    ) -> None:
+        """Compute the rest of a prompt; then each of `decode`: a token and its drafts."""
+        asked = len(prompt.tokens)
+        while stop < len(prompt.tokens):
+            step = self.subject.begin_step()
+            answer = self.subject.extend(name, compute=compute)
+            if isinstance(answer, Refusal):
+                self.subject.end_step(step)
+                return
+            self._end(step, prompt, name, answer, store=store, rows=rows)
+            stop = answer.stop
+        for token, *drafts in decode:
+            step = self.subject.begin_step()
+            answer = self.subject.extend(name, [token], drafts=drafts)
+            if isinstance(answer, Refusal):
+                self.subject.end_step(step)
+                return
+            kept = len(drafts) // 2
+            grown = (*prompt.tokens, token, *drafts[:kept])
+            prompt = prompt._replace(tokens=grown)
+            accepted = {name: kept} if drafts else {}
+            self._end(
+                step, prompt, name, answer, store=store, rows=rows, accepted=accepted, asked=asked
+            )
+
+    def _end(
+        self,
+        step: int,
+        prompt: Prompt,
+        name: str,
+        answer: Admission,
+        *,
+        store: bool,
+        rows: bool,
+        accepted: dict[str, int] | None = None,
+        asked: int = 0,
+    ) -> None:
+        """End a step; what it computed can be reused from now on if it is stored.
+
+        `asked`: tokens of the prompt, if it grew since.
+        """
+        count = answer.stop - answer.start
+        experts = {name: np.zeros((count, 1, 1), np.int64)} if rows and count else {}
+        self._rows.forget_evicted()
+        self.subject.end_step(step, accepted=accepted or {}, experts=experts)
+        if store:
+            stop = min(answer.stop, len(prompt.tokens))
+            if rows:
+                self._rows.give(prompt, self._hit, stop)
+            self._records.append(Record(prompt, stop, wanted=False, saved=False))
+            if answer.state is not None and not accepted:
+                saved = [tokens for tokens, _ in answer.state.saves]
+                for at in self._wanted(prompt, answer.start, stop, asked or len(prompt.tokens)):
+                    self._records.append(Record(prompt, at, wanted=True, saved=at in saved))
+
+    def _wanted(self, prompt: Prompt, start: int, stop: int, asked: int) -> set[int]:
+        """After how many tokens the state is worth a checkpoint (S6, S8)."""
+        unit, interval = self.manager.config.layout.unit, self.config["interval"]
+        passed = range(start + 1, stop + 1)
+        borders = [
+            at
+            for at in passed
+            if at % unit == 0
+            and at < asked
+            and not any(span.start < at < span.start + span.length for span in prompt.spans)
+        ]
+        decoded = [at for at in passed if at > asked and interval and at % interval == 0]
+        whole = {asked} if asked % unit == 0 else set()
+        return {*borders[-1:], *decoded[-1:], *((whole | {self._junction}) & {*passed})}
+
+    # --- judging ---
+
+    def _ask(self, prompt: Prompt, *, read: bool) -> _Told:
+        """Lift limits, last first, before the admission changes what is there.
+
+        Whether its own pins will be in the way of a request is seen only when it is admitted.
+        """
+        names, tokens = list(LIMITS), list(prompt.tokens)
+        namespace, spans = prompt.namespace, prompt.spans
+        access = decide(enabled=True, read=read)
+        lifted = {
+            name: self.subject.hit_without(
+                names[place:], tokens, namespace=namespace, spans=spans, access=access
+            )
+            for place, name in enumerate(names)
+        }
+        lookup = self.manager.lookup(tokens, namespace=namespace, spans=spans)
+        truth = Truth(self.manager, self._records, self._rows, prompt)
+        return _Told(prompt, lifted, lookup, truth)
+
+    def _judge(self, told: _Told, answer: Admission, said: Explanation) -> None:
+        truth, lost = told.truth, said.lost
+        self._recorder.check(
+            "explained_causes_add_up",
+            said.hit == answer.hit
+            and said.optimum == truth.optimum
+            and said.prompt == len(told.prompt.tokens)
+            and all(count > 0 for count in lost.values())
+            and sum(lost.values()) == truth.optimum - answer.hit,
+            lambda: f"{dict(lost)} explain {truth.optimum} - {answer.hit} tokens: {said}",
+        )
+        for place, name in enumerate(LIMITS):
+            right = _without(told, answer, list(LIMITS)[:place])
+            asked = _content(told) if name == "access" else right
+            self._recorder.check(
+                "lifting_a_limit_raises_the_hit",
+                said.hit_without(name) == right and told.lifted[name] == asked,
+                partial(_wrong, name, right, said, told),
+            )
+        self._recorder.check(
+            "lifting_a_limit_raises_the_hit",
+            told.lookup == _content(told),
+            lambda: f"the content gives a hit of {_content(told)}, the manager says {told.lookup}",
+        )
+        self._count(told.prompt, lost)
+
+    def _count(self, prompt: Prompt, lost: Any) -> None:
+        for limit in lost:
+            self._recorder.saw(LOST[limit])
+        self._recorder.saw(SEVERAL, len(lost) > 2)
+        self._recorder.saw(AFTER_RESET, prompt in self._forgotten)
+        self._recorder.saw(UNSTORED, prompt in self._unstored)
+
+
+_CONTENT = list(LIMITS)[: list(LIMITS).index("own_pins")]
+"""Limits that the content decides."""
+
+
+def _content(told: _Told) -> int:
+    return told.truth.hit(_CONTENT)
+
+
+def _without(told: _Told, answer: Admission, applied: Order) -> int:
+    """Own pins are lifted by asking without being admitted, and access by asking at all."""
+    if "own_pins" not in applied:
+        return told.truth.hit(applied)
+    return answer.hit if answer.access.read else _content(told)
+
+
+def _wrong(name: str, right: int, said: Explanation, told: _Told) -> str:
+    return (
+        f"with {name} and later limits lifted the hit is {right}, the explanation says "
+        f"{said.hit_without(name)}, a replay {told.lifted[name]}: {said}"
+    )

@@ -1,0 +1,42 @@
+"""What the part `explain` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT
+from kvproof.suites.framework.property import Property
+
+LOST = {
+    "alignment": "tokens are lost to alignment",
+    "span": "tokens are lost to a span",
+    "draft": "tokens are lost to a draft group",
+    "eviction": "tokens are lost to eviction",
+    "window": "tokens are lost to a window",
+    "chunk": "tokens are lost to a chunk",
+    "no_checkpoint": "tokens are lost because no state was saved",
+    "no_row": "tokens are lost because there was no room for a state",
+    "checkpoint_evicted": "tokens are lost because a checkpoint is gone",
+    "experts": "tokens are lost to missing expert rows",
+    "own_pins": "tokens are lost to the pins of the hit",
+    "access": "tokens are lost because the request may not read",
+}
+"""Limit -> the situation that it took something."""
+SEVERAL = "three limits take tokens from one request"
+AFTER_RESET = "a prompt of an earlier epoch is asked for again"
+UNSTORED = "a prompt that nobody was allowed to store is asked for again"
+
+PROPERTIES = (
+    Property(
+        "explained_causes_add_up",
+        ("V3",),
+        "the causes of a short hit add up to the longest prefix ever computed less the hit",
+        (*LOST.values(), SEVERAL, AFTER_RESET, UNSTORED),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "lifting_a_limit_raises_the_hit",
+        ("V3",),
+        "each limit lifted on the same content, last first, gives back exactly its share",
+        tuple(LOST.values()),
+        oracle=BRUTE_FORCE,
+    ),
+)

@@ -1,0 +1,69 @@
+"""What the part `hits` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+LIMITS = {
+    "aligned": "a hit limited by unequal blocks",
+    "spans": "a hit limited by a span",
+    "full": "a hit limited by full attention",
+    "window": "a hit limited by a window",
+    "chunk": "a hit limited by a chunk",
+    "state": "a hit limited by a state",
+    "draft": "a hit limited by a draft group",
+}
+"""What lowered a length last -> the situation."""
+
+TWO_ROUNDS = "a limit has to be asked again after another one"
+HOLE = "a hit over a hole that is no longer seen"
+ODD_CHUNK = "a hit with a chunk that is no whole number of blocks"
+TINY_WINDOW = "a hit with a window of one token"
+DRAFTS = "a hit with several draft groups"
+MIXED = "a hit with blocks of three sizes"
+
+PROPERTIES = (
+    Property(
+        "the_length_is_valid_in_every_group",
+        ("X1", "X2"),
+        "every group has all that computing the position after the hit reads",
+        (*LIMITS.values(), HOLE, ODD_CHUNK, TINY_WINDOW, MIXED),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "the_hit_is_the_longest_valid_length",
+        ("X2",),
+        "the hit is the length that trying every length from the top finds first",
+        (*LIMITS.values(), TWO_ROUNDS, HOLE, ODD_CHUNK, TINY_WINDOW, DRAFTS, MIXED),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "the_length_is_outside_every_span",
+        ("M2",),
+        "a hit never ends strictly inside a media span",
+        (LIMITS["spans"], TWO_ROUNDS),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "several_draft_groups_cost_one_unit",
+        ("X3",),
+        "draft groups of full attention cost what lowering the limit once by a unit costs",
+        (LIMITS["draft"], DRAFTS),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "the_order_of_groups_does_not_matter",
+        ("X2",),
+        "asking the groups in the opposite order gives the same hit",
+        (TWO_ROUNDS, MIXED),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "lost_tokens_add_up",
+        ("V3",),
+        "what the single limits took off adds up to the limit less the hit",
+        tuple(LIMITS.values()),
+        oracle=INVARIANT,
+    ),
+)

@@ -1,0 +1,117 @@
+"""The symbolic language with scores, as a real one tells them: of what its model has computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.model.interface import Sample, Work
+from kvproof.reference.model.symbolic import SymbolicModel
+from kvproof.reference.server.language.language import Abilities, Prepared, Score, Wishes
+from kvproof.reference.server.language.symbolic_text import SymbolicText
+
+
+def chance(before: Sequence[int], token: int) -> float:
+    """Return the log-probability of a token: any number that depends on all that is before it."""
+    return -crc32(repr((*before, token)).encode()) / 2**32
+
+
+class Broken(RuntimeError):
+    """A device that fails."""
+
+
+class Watched(SymbolicModel):
+    """Knows what it was asked to compute, and what it said; fails once when it is told to."""
+
+    def __init__(self, config: CacheConfig, *, vocabulary: int) -> None:
+        super().__init__(config, vocabulary=vocabulary)
+        self.first: dict[str, int] = {}
+        """Request -> where its first step began: all before was in the cache."""
+        self.positions: dict[str, set[int]] = {}
+        self.said: dict[str, tuple[int, ...]] = {}
+        """Answers so far: what was computed for somebody preempted meanwhile is none."""
+        self.resumed: set[str] = set()
+        """Requests that computed something twice."""
+        self.launched: list[list[str]] = []
+        """Requests of each step since the world last looked."""
+        self.failed: set[str] = set()
+        """Requests of the steps that were in flight when one raised."""
+        self.breaks = ""
+        """The verb that fails next."""
+        self.broke = ""
+        """The verb that failed last."""
+        self._in_flight: dict[int, list[str]] = {}
+
+    def launch(self, step: int, works: Sequence[Work]) -> None:
+        """See `Model`."""
+        self._in_flight[step] = [work.request_id for work in works]
+        self.launched.append(self._in_flight[step])
+        for work in works:
+            self._hear(work)
+        self._fail("launch")
+        super().launch(step, works)
+
+    def _hear(self, work: Work) -> None:
+        self.first.setdefault(work.request_id, work.start)
+        computed = self.positions.setdefault(work.request_id, set())
+        if computed.intersection(range(work.start, work.stop)):
+            self.resumed.add(work.request_id)
+        computed.update(range(work.start, work.stop))
+
+    def finish(self, step: int) -> Mapping[str, Sample]:
+        """See `Model`."""
+        self._fail("finish")
+        self._in_flight.pop(step, None)
+        return super().finish(step)
+
+    def _fail(self, verb: str) -> None:
+        if self.breaks == verb:
+            self.breaks, self.broke = "", verb
+            self.failed.update(*self._in_flight.values())
+            self._in_flight.clear()
+            raise Broken(f"the device is lost in {verb}")
+
+
+class Scored(SymbolicText):
+    """Tells scores of prompts too, and knows for whom it keeps something."""
+
+    def __init__(self, config: CacheConfig, *, max_len: int, answers: int) -> None:
+        super().__init__(config, max_len=max_len, answers=answers)
+        self.model: Watched = Watched(config, vocabulary=answers)
+        self.abilities = Abilities(top_logprobs=5, prompt_logprobs=True, images=True)
+        self.heard: list[str] = []
+        """Requests, in the order in which they began."""
+        self.kept: dict[str, tuple[Prepared, Wishes]] = {}
+        self._told: dict[str, int] = {}
+
+    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
+        """See `Language`."""
+        self.heard.append(request_id)
+        self.kept[request_id] = prepared, wishes
+        self._told[request_id] = 0
+
+    def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
+        """See `Language`."""
+        prepared, wishes = self.kept[request_id]
+        said, first = self.model.said[request_id], self._told[request_id]
+        self._told[request_id] = stop = first + len(tokens)
+        every = [*prepared.tokens, *said[:stop]]
+        begin = len(prepared.tokens) + first
+        return [self._score(every, at, wishes) for at in range(begin, len(every))]
+
+    def prompt_scores(self, request_id: str) -> Sequence[Score]:
+        """See `Language`: what was not computed for this request is not known."""
+        prepared, wishes = self.kept[request_id]
+        known = {at + 1 for at in self.model.positions[request_id]}
+        places = sorted(known & set(range(1, len(prepared.tokens))))
+        return [self._score(prepared.tokens, at, wishes) for at in places]
+
+    def _score(self, tokens: Sequence[int], at: int, wishes: Wishes) -> Score:
+        best = [(other, -float(other)) for other in range(wishes.top_logprobs or 0)]
+        return Score(tokens[at], chance(tokens[:at], tokens[at]), tuple(best))
+
+    def end(self, request_id: str) -> None:
+        """See `Language`."""
+        self.kept.pop(request_id, None)
+        self._told.pop(request_id, None)

@@ -1,0 +1,225 @@
+"""Clients that ask, read and leave, and a server that takes one step at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.http_server import prometheus_checks as figures
+from kvproof.suites.reference.http_server import properties as seen
+from kvproof.suites.reference.http_server.expected import common
+from kvproof.suites.reference.http_server.judge import Judge
+from kvproof.suites.reference.http_server.requests import Asking, Request
+from kvproof.suites.reference.http_server.subject import MAX_LEN, Subject
+from kvproof.suites.reference.http_server.tracked_requests import Asked, How
+from kvproof.suites.reference.http_server.turns import Turns
+
+LETTERS = 16
+"""Tokens that may be in a prompt or an answer."""
+MOST_TURNS = 3000
+"""Far more than all tokens of all requests of a history need."""
+PLACES = "places_are_given_back"
+FITS = "what_never_fits_is_told_at_once"
+ANSWER = "every_client_reads_its_own_answer"
+GONE = "who_leaves_is_computed_no_more"
+WAITING = "nobody_is_left_waiting"
+FIGURES = "figures_count_each_request_once"
+REST = "nothing_is_held_once_all_have_gone"
+
+
+class World:
+    """Judges everything after each operation; see `properties`."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._subject = Subject(config)
+        language = self._subject.language
+        letters = [language.token_bytes(token).decode() for token in range(LETTERS)]
+        self._asking = Asking(self._subject, config, letters)
+        self._judge = Judge(recorder, letters)
+        self._turns = Turns(self._subject, config, recorder)
+        self._places = config["max_requests"] + config["max_waiting"]
+        self._block_size = config["block_size"]
+        self._turned_away = 0
+        self._was_full = False
+        self.known: list[tuple[int, ...]] = []
+        """Tokens ever asked or answered, for prompts that begin alike."""
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation and judge everything."""
+        return getattr(self, f"_{verb}")(**arguments)
+
+    @property
+    def open(self) -> list[Asked]:
+        """Return the requests whose clients wait for something."""
+        return self._turns.open
+
+    # --- asking ---
+
+    def _complete(self, prompts: list[list[int]], *, text: bool, **how: Any) -> object:
+        request = self._asking.completion(prompts, text=text, how=How(**how))
+        self.known += [tuple(order.prompt) for order in request.orders]
+        self.known += [(*order.prompt, *order.wanted.tokens) for order in request.orders]
+        return self._send(request)
+
+    def _chat(self, words: list[str], image: int | None, **how: Any) -> object:
+        return self._send(self._asking.chat(words, image, how=How(**how)))
+
+    def _send(self, request: Request) -> object:
+        """Send a request; what needs no step is answered at once, everything else waits."""
+        due, prop = self._due(request)
+        client = self._subject.ask(request.path, request.body)
+        self._recorder.check(
+            PLACES if 429 in (client.status, due) else prop,
+            client.status == due and client.done == bool(due),
+            lambda: (
+                f"{len(request.orders)} prompts are answered {client.status or 'nothing'} "
+                f"at once, {due or 'nothing'} is due"
+            ),
+        )
+        if not due:
+            self._saw(request)
+            chat = "messages" in request.body
+            self._turns.accept(Asked(client, request.orders, request.how, chat))
+        return due or None
+
+    def _due(self, request: Request) -> tuple[int, str]:
+        """Return the status of a request that is not accepted, 0 if it is, and what says so."""
+        count, taken = len(request.orders), sum(len(each.orders) for each in self.open)
+        if count > self._places:
+            self._recorder.saw(seen.TOO_MANY)
+            return 400, PLACES
+        if taken + count > self._places:
+            self._recorder.saw(seen.FULL)
+            self._turned_away += 1
+            self._was_full = True
+            return 429, PLACES
+        self._recorder.saw(seen.ROOM_AGAIN, self._was_full)
+        self._was_full = False
+        long = any(len(order.prompt) + order.most > MAX_LEN for order in request.orders)
+        self._recorder.saw(seen.TOO_LONG, long)
+        return (400 if long else 0), FITS
+
+    def _saw(self, request: Request) -> None:
+        earlier = self._turns.orders
+        for order in request.orders:
+            alike = [o for o in earlier if o.prompt == order.prompt]
+            same = [o for o in alike if o.namespace == order.namespace]
+            self._recorder.saw(seen.EQUAL, any(o.inside for o in same))
+            failed = [o for o in earlier if o.state == "failed" and o.namespace == order.namespace]
+            again = any(common(o.asks, order.asks) >= self._block_size for o in failed)
+            self._recorder.saw(seen.AFTER, again)
+            self._recorder.saw(seen.NEVER_FITS, not order.fits)
+            self._turns.hits.asked(order, alike)
+
+    # --- time ---
+
+    def _turn(self, count: int = 1) -> object:
+        for _ in range(count):
+            self._turns.hear()
+            self._take()
+        return [len(each.orders) for each in self.open]
+
+    def _take(self) -> None:
+        self._turns.take()
+        busy = self._subject.engine.busy
+        waiting = [each for each in self.open if not each.client.done]
+        self._recorder.check(
+            WAITING,
+            busy or not waiting,
+            lambda: f"{len(waiting)} clients wait, and the engine has nothing to do",
+        )
+        for asked in self.open:
+            self._hear(asked)
+        if not busy and not self._turns.inside:
+            self._rest()
+
+    def _hear(self, asked: Asked) -> None:
+        """Judge what a client has been told in this turn."""
+        client, states = asked.client, [order.state for order in asked.orders]
+        refused, failed = asked.has("refused"), asked.has("failed")
+        if asked.how.stream:
+            self._judge.so_far(asked)
+        answered = set(states) == {"completed"}
+        self._recorder.check(
+            FITS if refused else ANSWER,
+            client.done == (answered or refused or failed),
+            lambda: f"a client is told {'all' if client.done else 'not all'} of {states}",
+        )
+        if not client.done:
+            return
+        asked.closed = True
+        self._recorder.check(
+            FITS,
+            (client.status == 400) == refused,
+            lambda: f"{states} is answered {client.status}",
+        )
+        if answered:
+            self._judge.whole(asked)
+
+    def _leave(self, index: int) -> None:
+        """Let a client go that waits for an answer."""
+        if index >= len(self.open):
+            return
+        asked = self.open[index]
+        self._saw_leaving(asked)
+        self._subject.leave(asked.client)
+        asked.closed = True
+        self._recorder.check(
+            GONE, asked.client.done, lambda: "the server goes on for a client that has left"
+        )
+
+    def _saw_leaving(self, asked: Asked) -> None:
+        inside = [order for order in asked.orders if order.inside]
+        runs = any(order.hit is not None for order in inside)
+        self._recorder.saw(seen.LEFT_RUNNING if runs else seen.LEFT_WAITING)
+        self._recorder.saw(seen.LEFT_WHOLE, runs and not asked.how.stream)
+        self._recorder.saw(seen.LEFT_SEVERAL, len(inside) > 1)
+
+    def _fail(self, verb: str) -> None:
+        """Let the model fail the next time that it does this."""
+        self._subject.language.model.breaks = verb
+
+    # --- looking ---
+
+    def _scrape(self) -> object:
+        """Read `/metrics`, which the engine answers between two steps."""
+        self._turns.hear()
+        due = figures.expected(
+            self._turns.asked, turned_away=self._turned_away, failed_steps=self._turns.failed_steps
+        )
+        client = self._subject.ask("/metrics")
+        self._take()
+        told = figures.read(bytes(client.told)) if client.status == 200 else {}
+        wrong = {name: told.get(name) for name, value in due.items() if told.get(name) != value}
+        self._recorder.saw(seen.SCRAPED, due["requests inside"])
+        self._recorder.check(
+            FIGURES,
+            not wrong,
+            lambda: f"/metrics tells {wrong}, due is { ({name: due[name] for name in wrong}) }",
+        )
+        return due["requests inside"]
+
+    def _drain(self) -> None:
+        """Go on until nobody waits."""
+        for _ in range(MOST_TURNS):
+            if not self.open:
+                break
+            self._turn()
+        self._recorder.check(
+            WAITING, not self.open, lambda: f"a client waits for more than {MOST_TURNS} turns"
+        )
+        self._turn()
+
+    def _rest(self) -> None:
+        subject = self._subject
+        self._recorder.saw(seen.RESTED)
+        left = {
+            "blocks held": subject.engine.cache.usage().held,
+            "places taken": subject.service.taken,
+            "requests inside": sum(subject.service.loop.counts),
+            "prompts remembered": len(subject.language.kept),
+        }
+        self._recorder.check(
+            REST, not any(left.values()), lambda: f"without clients there are {left}"
+        )

@@ -1,0 +1,137 @@
+"""What the part `http` demands of a server."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE
+from kvproof.suites.framework.property import Property
+from kvproof.suites.reference.engine.properties import DIRECT
+
+LAW = "law of the cache"
+"""Whole blocks of what has been computed before, counted from the tokens alone."""
+WATCHED = "what the model was asked to compute"
+
+TOGETHER = "several clients in one step"
+EQUAL = "equal prompts at once"
+SEVERAL = "several prompts in one request"
+STREAMED = "an answer is streamed"
+WHOLE = "an answer comes in one piece"
+CHAT = "a chat with an image"
+HIT = "a request hits"
+HITS = "several prompts of one request hit"
+ENDED = "an end token"
+STOPPED = "a stop string"
+ACROSS = "a stop string over several tokens of a stream"
+LAST = "an end token where the answer is as long as it may get"
+LENGTH = "the longest answer"
+IGNORED = "an end token that is ignored"
+SCORED = "scores of generated tokens"
+PROMPT_SCORED = "scores of a prompt that is cached"
+USAGE = "a stream ends with its usage"
+PREEMPTED = "a preempted request ends"
+SALT = "an equal prompt under another salt"
+IMAGE = "an equal chat with another image of the same size"
+LEFT_WAITING = "a client leaves before its request runs"
+LEFT_RUNNING = "a client leaves while its request runs"
+LEFT_WHOLE = "a client leaves that waits for a whole answer"
+LEFT_SEVERAL = "a client with several prompts leaves"
+FULL = "a request is turned away"
+TOO_MANY = "a request has more prompts than there are places"
+ROOM_AGAIN = "a request finds a place that another has given back"
+NEVER_FITS = "a prompt that never fits"
+TOO_LONG = "a prompt longer than the model reads"
+BROKE = {verb: f"the model fails in {verb}" for verb in ("launch", "finish")}
+SPARED = "a request waits while others fail"
+AFTER = "a prompt begins like one that failed"
+SCRAPED = "/metrics is read while requests run"
+RESTED = "everybody is answered or gone"
+
+PROPERTIES = (
+    Property(
+        "every_client_reads_its_own_answer",
+        ("H1", "M1", "C4"),
+        "what a client is told, piece by piece or at once, is what its own prompt is answered",
+        (TOGETHER, EQUAL, SEVERAL, STREAMED, WHOLE, CHAT, HIT, SALT, ACROSS),
+        oracle=DIRECT,
+    ),
+    Property(
+        "the_reason_of_an_end_is_told",
+        ("V2",),
+        "an answer ends with `stop` at an end token or a stop string, else with `length`",
+        (ENDED, STOPPED, LAST, LENGTH, IGNORED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "scores_are_told_of_every_token",
+        ("A2",),
+        "a client that asks for scores gets one for each token, its prompt's too if it echoes it",
+        (SCORED, PROMPT_SCORED),
+        oracle=DIRECT,
+    ),
+    Property(
+        "usage_tells_what_was_computed",
+        ("V1",),
+        "prompt, answer and cached tokens of all prompts of a request, as they were computed",
+        (HIT, HITS, USAGE, PREEMPTED),
+        oracle=WATCHED,
+    ),
+    Property(
+        "clients_find_what_others_have_computed",
+        ("T1", "T2"),
+        "a prompt hits all whole blocks that an answered request of its salt shares with it",
+        (HIT, SCORED),
+        oracle=LAW,
+    ),
+    Property(
+        "clients_find_nothing_else",
+        ("H1", "M1"),
+        "no prompt hits more than requests of its salt, with its images, have asked before",
+        (HIT, SALT, IMAGE),
+        oracle=LAW,
+    ),
+    Property(
+        "who_leaves_is_computed_no_more",
+        ("C6",),
+        "once a client has left, or has its answer, no step computes anything for it",
+        (LEFT_WAITING, LEFT_RUNNING, LEFT_WHOLE, LEFT_SEVERAL),
+        oracle=WATCHED,
+    ),
+    Property(
+        "places_are_given_back",
+        ("B4", "B8"),
+        "a request is turned away if and only if its prompts find no place, and leaves nothing",
+        (FULL, TOO_MANY, ROOM_AGAIN),
+    ),
+    Property(
+        "what_never_fits_is_told_at_once",
+        ("B8",),
+        "a prompt too long for the model or the cache gets a 400, everybody else an answer",
+        (NEVER_FITS, TOO_LONG),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "a_failed_step_fails_who_took_part",
+        ("B6", "C6"),
+        "a step that raises is told to everybody whom it computed, and to nobody else",
+        (*BROKE.values(), SPARED, AFTER),
+        oracle=WATCHED,
+    ),
+    Property(
+        "nobody_is_left_waiting",
+        ("C1", "C3"),
+        "while a client waits, the engine has something to do",
+        (RESTED,),
+    ),
+    Property(
+        "figures_count_each_request_once",
+        ("V1", "V2"),
+        "/metrics tells requests by outcome, their tokens and places, each counted once",
+        (SCRAPED, LEFT_RUNNING, FULL, PREEMPTED),
+        oracle=WATCHED,
+    ),
+    Property(
+        "nothing_is_held_once_all_have_gone",
+        ("B2", "B7"),
+        "without clients nothing is held, running, waiting or remembered",
+        (RESTED, LEFT_RUNNING),
+    ),
+)

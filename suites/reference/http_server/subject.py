@@ -1,0 +1,96 @@
+"""The server under test: everything of `kvproof serve` behind the socket, stepped by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.engine.engine import Engine, Output
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.server import engine_loop
+from kvproof.reference.server.app import make_app
+from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.service import Service
+from kvproof.suites.framework.model_test import Config
+from kvproof.suites.reference.http_server import logprob_model as scored
+from kvproof.suites.reference.http_server.client import Client
+from kvproof.suites.reference.http_server.deterministic_loop import quiet_loop
+from kvproof.suites.reference.metrics.log import heard
+
+MODEL = "symbolic"
+MAX_LEN = 96
+
+
+class Watched(Engine):
+    """An engine whose answers are known before the server sees them."""
+
+    def step(self) -> list[Output]:
+        """See `Engine`."""
+        outputs = super().step()
+        assert isinstance(self.model, scored.Watched)
+        self.model.said |= {output.request_id: output.tokens for output in outputs}
+        return outputs
+
+
+class Stepped(Service):
+    """A service whose engine has no thread: it runs when it is told to."""
+
+    def start(self) -> None:
+        """See `Service`."""
+        self._asyncio = asyncio.get_running_loop()
+
+    def turn(self) -> None:
+        """Let the engine do what its thread does between two waits: orders, then a step."""
+        self.loop.between_steps(_nothing)
+        self.loop.turn()
+
+
+def _nothing() -> None:
+    """Wakes the engine."""
+
+
+class Subject:
+    """A server with its language, and the loop that carries its clients."""
+
+    def __init__(self, config: Config) -> None:
+        self.loop = quiet_loop()
+        self.loop.clear()
+        cache = CacheConfig(
+            config["num_blocks"],
+            block_size=config["block_size"],
+            max_requests=config["max_requests"],
+            cache_partial_blocks=config["partial_blocks"],
+        )
+        self.language = scored.Scored(cache, max_len=MAX_LEN, answers=config["vocabulary"])
+        self.engine = Watched(
+            EngineConfig(
+                cache,
+                max_batch_tokens=config["max_batch_tokens"],
+                steps_in_flight=config["steps_in_flight"],
+                poison_freed=True,
+            ),
+            self.language.model,
+        )
+        self.service = Stepped(
+            self.engine, self.language, ServerConfig(max_waiting=config["max_waiting"])
+        )
+        self._app = make_app(self.service, model=MODEL)
+        self.loop.call_soon(self.service.start)
+        self.loop.settle()
+
+    def ask(self, path: str, body: object = None) -> Client:
+        """Send a request, and go on until its client waits for the engine or has its answer."""
+        client = Client(self.loop, self._app, path, body)
+        self.loop.settle()
+        return client
+
+    def leave(self, client: Client) -> None:
+        """Let a client close its connection."""
+        client.leave()
+        self.loop.settle()
+
+    def turn(self) -> None:
+        """Let the engine take a turn, and everybody hear of it."""
+        with heard(engine_loop.LOG):
+            self.service.turn()
+        self.loop.settle()

@@ -1,0 +1,97 @@
+"""What the world knows of a request: what was asked, and what each of its prompts must say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from kvproof.reference.core.identity import Namespace, Span
+from kvproof.suites.reference.http_server.client import Client
+from kvproof.suites.reference.http_server.expected import Wanted, content
+from kvproof.suites.reference.http_server.replies import Told, read
+
+State: TypeAlias = Literal["sent", "begun", "completed", "cancelled", "failed", "refused"]
+
+
+class How(NamedTuple):
+    """What a client wants beside an answer."""
+
+    most: int
+    stops: list[str]
+    salt: str | None
+    stream: bool
+    usage: bool
+    token_ids: bool
+    ignore_ends: bool
+    logprobs: int | None
+    echo: bool
+
+
+@dataclass
+class Order:
+    """One prompt of a request."""
+
+    prompt: tuple[int, ...]
+    spans: tuple[Span, ...]
+    namespace: Namespace
+    wanted: Wanted
+    most: int
+    reads: bool
+    """Whether it may use the cache."""
+    fits: bool
+    """Whether the empty pool has room for it."""
+    state: State = "sent"
+    name: str = ""
+    """What the engine calls it, once the engine has heard of it."""
+    hit: int | None = None
+    """Where its first step began."""
+    said: int = 0
+    """Tokens of its answer that the model has said."""
+
+    @cached_property
+    def asks(self) -> list[Any]:
+        """What stands at each position of its prompt."""
+        return content(self.prompt, self.spans)
+
+    @cached_property
+    def leaves(self) -> list[Any]:
+        """All that is in the cache in the end; the last token of an answer never gets in."""
+        return [*self.asks, *self.wanted.tokens[:-1]]
+
+    @property
+    def inside(self) -> bool:
+        """Tell whether the engine has it, or is about to."""
+        return self.state in ("sent", "begun")
+
+
+@dataclass
+class Asked:
+    """A request that was accepted."""
+
+    client: Client
+    orders: list[Order]
+    how: How
+    chat: bool
+    closed: bool = False
+    """Whether its client has left, or was told everything."""
+    _told: Told = field(default_factory=Told)
+    _length: int = -1
+
+    @property
+    def told(self) -> Told:
+        """Return what the client has read so far."""
+        data = self.client.told
+        if len(data) != self._length:
+            self._length = len(data)
+            self._told = read(bytes(data), stream=self.how.stream)
+        return self._told
+
+    @property
+    def inside(self) -> bool:
+        """Tell whether the engine has one of its prompts, or is about to."""
+        return any(order.inside for order in self.orders)
+
+    def has(self, state: State) -> bool:
+        """Tell whether one of its prompts has come to this."""
+        return any(order.state == state for order in self.orders)

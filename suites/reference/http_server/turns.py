@@ -1,0 +1,135 @@
+"""What one turn of the engine does to the requests under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.http_server import properties as seen
+from kvproof.suites.reference.http_server.hits import Hits
+from kvproof.suites.reference.http_server.subject import Subject
+from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
+
+GONE = "who_leaves_is_computed_no_more"
+FAILED = "a_failed_step_fails_who_took_part"
+
+
+class Turns:
+    """Follows every prompt by what the model was asked to compute, and judges that."""
+
+    def __init__(self, subject: Subject, config: Config, recorder: Recorder) -> None:
+        self._subject, self._recorder = subject, recorder
+        self._model = subject.language.model
+        self.hits = Hits(config, recorder)
+        self.asked: list[Asked] = []
+        """All that were ever accepted, in the order in which they came."""
+        self.orders: list[Order] = []
+        """Their prompts, in the order in which the engine hears of them."""
+        self.failed_steps = 0
+        self._active: list[Asked] = []
+        """Those of which something may still be told or computed."""
+        self._named: dict[str, Order] = {}
+        self._new: list[Order] = []
+        """Prompts of which the engine hears in this turn."""
+        self._done: list[Order] = []
+        """Prompts that were answered before this turn."""
+
+    def accept(self, asked: Asked) -> None:
+        """Take in a request; the engine hears of it with the next turn."""
+        self.asked.append(asked)
+        self._active.append(asked)
+        self.orders += asked.orders
+
+    @property
+    def open(self) -> list[Asked]:
+        """Return the requests whose clients wait for something."""
+        return [each for each in self._active if not each.closed]
+
+    @property
+    def inside(self) -> bool:
+        """Tell whether the engine has a request, or is about to."""
+        return any(order.inside for each in self._active for order in each.orders)
+
+    def hear(self) -> None:
+        """Engines hear of arrivals and departures between two steps, in this order."""
+        self._active = [each for each in self._active if not each.closed or each.inside]
+        self._new = [o for each in self._active for o in each.orders if o.state == "sent"]
+        for asked in self._active:
+            for order in asked.orders:
+                if order.state == "sent":
+                    order.state = "begun" if order.fits else "refused"
+                if order.state == "begun" and asked.closed:
+                    order.state = "cancelled"
+
+    def take(self) -> None:
+        """Take one turn, after `hear`."""
+        loop, language = self._subject.service.loop, self._subject.language
+        failures, heard = loop.failures, len(language.heard)
+        self._model.launched.clear()
+        self._done = [order for order in self.orders if order.state == "completed"]
+        self._subject.turn()
+        for order, name in zip(self._new, language.heard[heard:], strict=False):
+            order.name = name
+            self._named[name] = order
+        for step in self._model.launched:
+            self._launched([self._named[name] for name in step if name in self._named])
+        self._follow()
+        self._fail(loop.failures - failures)
+
+    def _launched(self, step: Sequence[Order]) -> None:
+        names = {order.name for order in step}
+        clients = [each for each in self._active if names & {o.name for o in each.orders}]
+        self._recorder.saw(seen.TOGETHER, len(clients) > 1)
+        for order in step:
+            self._recorder.check(
+                GONE,
+                order.state == "begun",
+                lambda order=order: (  # type: ignore[misc]  # bound now
+                    f"a step computes {order.prompt}, which was {order.state} before"
+                ),
+            )
+            if order.hit is None:
+                order.hit = self._model.first[order.name]
+                begun = [each for each in self.orders if each.state != "sent"]
+                self.hits.judge(order, order.hit, begun, self._done)
+
+    def _follow(self) -> None:
+        for order in [order for each in self._active for order in each.orders]:
+            if order.state == "begun":
+                order.said = len(self._model.said.get(order.name, ()))
+                if order.said >= len(order.wanted.tokens):
+                    order.state = "completed"
+                    self._recorder.saw(seen.HIT, order.hit)
+                    self._recorder.saw(seen.PREEMPTED, order.name in self._model.resumed)
+
+    def _fail(self, steps: int) -> None:
+        """Judge who is told of steps that raised: whom they computed, and whom the engine lost."""
+        self.failed_steps += steps
+        broke, self._model.broke = self._model.broke, ""
+        self._recorder.check(
+            FAILED,
+            steps == bool(broke),
+            lambda: f"a step raised by itself: {self._subject.service.loop.failing}",
+        )
+        if broke:
+            self._recorder.saw(seen.BROKE[broke])
+        failed, self._model.failed = self._model.failed, set()
+        lost = failed - self._subject.engine.scheduler.requests.keys()
+        for asked in self._active:
+            if asked.closed or asked.has("refused"):
+                continue
+            took = [order for order in asked.orders if order.name in failed]
+            told = asked.told.error.get("code") == "model_failed"
+            due = any(order.name in lost for order in took)
+            self._recorder.check(
+                FAILED,
+                told == due,
+                lambda asked=asked, due=due: (  # type: ignore[misc]  # bound now
+                    f"a client that had {'a' if due else 'no'} part in a failed step "
+                    f"is told {asked.told.error or 'nothing of it'}"
+                ),
+            )
+            for order in took if told else ():
+                order.state = "failed"
+            alive = any(order.state == "begun" for order in asked.orders)
+            self._recorder.saw(seen.SPARED, steps and alive and not told)

@@ -1,0 +1,103 @@
+"""What the part `media` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+OTHER_LAYOUT = "an equal value in another layout"
+ONE_CHANGE = "two values that differ in one place"
+GIVEN = "a hash given by the caller"
+UNUSED = "media of a request that may not use the cache"
+USED_TWICE = "media whose hash is asked for twice"
+OUT_OF_ORDER = "spans given out of order"
+TWO_IN_A_BLOCK = "two spans in a block"
+LONG = "a span over three and more blocks"
+ON_A_BORDER = "a span that ends on a block border"
+VIDEO = "a video of several frames"
+MASKED = "embeddings that a mask leaves out"
+SAME = "equal media in two requests"
+OTHER = "other media on equal tokens"
+TWO_ROUNDS = "a clamp that needs two rounds"
+REJECTED = "a match that is clamped to nothing"
+MOVED_BACK = "a step that ends early, before a span"
+GROWN = "a step that begins at a span longer than its budget"
+OLD_TURN = "a long span of an earlier turn"
+COVERED = "a span inside the hit"
+MISSED = "a span behind the hit"
+MALFORMED = "spans that overlap, leave the prompt or have no hash"
+
+PROPERTIES = (
+    Property(
+        "hashes_are_by_value",
+        ("H4",),
+        "equal values have one content hash, however they lie in memory",
+        (OTHER_LAYOUT,),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "hashes_are_injective",
+        ("H4", "H2"),
+        "values that differ in data, type, shape or nesting have different content hashes",
+        (ONE_CHANGE,),
+    ),
+    Property(
+        "content_is_hashed_once_and_only_if_used",
+        ("H4",),
+        "data are read once, and not at all with a hash from the caller or without the cache",
+        (GIVEN, UNUSED, USED_TWICE),
+    ),
+    Property(
+        "span_order_does_not_matter",
+        ("M4",),
+        "a request has the same spans in whatever order its items are given",
+        (OUT_OF_ORDER,),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "blocks_are_equal_iff_their_content_is",
+        ("M1", "H1", "M4"),
+        "two requests have equal keys for just the blocks up to which every position is equal",
+        (TWO_IN_A_BLOCK, LONG, ON_A_BORDER, VIDEO, MASKED, SAME, OTHER),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "spans_are_refused_iff_malformed",
+        ("H8",),
+        "spans that overlap, leave the prompt or have no hash are refused, and no others",
+        (MALFORMED,),
+    ),
+    Property(
+        "clamps_reach_a_fixpoint",
+        ("M2",),
+        "a match is cut to the longest whole number of blocks that ends in no span",
+        (TWO_ROUNDS, REJECTED, TWO_IN_A_BLOCK, LONG, ON_A_BORDER),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "chunks_never_split_a_span",
+        ("M3",),
+        "a step never ends inside a span",
+        (MOVED_BACK, GROWN, TWO_IN_A_BLOCK, LONG),
+    ),
+    Property(
+        "chunks_are_as_long_as_they_may_be",
+        ("M3",),
+        "a step ends as near to its limit as spans allow, and never without progress",
+        (MOVED_BACK, GROWN),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "the_chunk_limit_grows_for_this_turn_only",
+        ("M3",),
+        "a step may take the longest span of the current turn; earlier turns do not count",
+        (GROWN, OLD_TURN),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "each_missed_span_is_encoded_once",
+        ("M5",),
+        "the encoder runs once for each span that the hit does not cover, in its first step",
+        (COVERED, MISSED, TWO_IN_A_BLOCK, LONG),
+    ),
+)

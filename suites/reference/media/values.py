@@ -1,0 +1,161 @@
+"""Values to hash, spelled in JSON, so that equality is known without any hash.
+
+A value is a list: its type and what it holds, for example `["tuple", [["int", 1]]]`. `build`
+makes the Python object, in one of two layouts that mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Draw
+
+Value: TypeAlias = list[Any]
+
+DTYPES = ("int16", "uint16", "int32", "float32", "float16", "bool", "datetime64[s]")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A dataclass as processors return them."""
+
+    rows: object
+    columns: object
+
+
+def meaning(value: Value) -> Hashable:
+    """Return what a value is, with equality as in mathematics: order counts where it means."""
+    kind, held = value
+    if kind == "array":
+        dtype, shape, numbers = held
+        return kind, dtype, tuple(shape), tuple(numbers)
+    if kind == "dict":
+        return kind, frozenset((meaning(key), meaning(part)) for key, part in held)
+    if kind == "set":
+        return kind, frozenset(map(meaning, held))
+    return kind, tuple(map(meaning, held)) if isinstance(held, list) else held
+
+
+def build(value: Value, *, twisted: int = 0) -> Any:
+    """Return the object; a twisted one is equal, but lies in memory in another way."""
+    kind, held = value
+    if kind in _NESTED:
+        parts = held[::-1] if twisted and kind in ("dict", "set") else held
+        return _NESTED[kind](parts, lambda part: build(part, twisted=twisted))
+    if kind == "array":
+        return _array(*held, twisted=twisted)
+    if kind == "bytes":
+        return bytearray.fromhex(held) if twisted else bytes.fromhex(held)
+    return _PLAIN[kind](held)
+
+
+_PLAIN: dict[str, Callable[[Any], object]] = {
+    "none": lambda _: None,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+}
+
+# Keys and members of sets are built plain: what can be changed in place cannot be one.
+_NESTED: dict[str, Callable[[list[Any], Callable[[Value], Any]], object]] = {
+    "list": lambda parts, make: [make(part) for part in parts],
+    "tuple": lambda parts, make: tuple(make(part) for part in parts),
+    "dict": lambda parts, make: {build(key): make(part) for key, part in parts},
+    "set": lambda parts, _: {build(part) for part in parts},
+    "grid": lambda parts, make: Grid(*map(make, parts)),
+}
+
+
+def _array(dtype: str, shape: list[int], numbers: list[int], *, twisted: int) -> npt.NDArray[Any]:
+    plain = np.array(numbers, "i8").astype(dtype).reshape(shape)
+    if not twisted:
+        return plain
+    spread = np.zeros([2 * size for size in shape], plain.dtype.newbyteorder(">"), order="F")
+    every_other: Any = (..., *(slice(None, None, 2) for _ in shape))
+    view: npt.NDArray[Any] = spread[every_other]
+    view[...] = plain
+    return view
+
+
+# --- drawing ---
+
+_KEYS = st.sampled_from([["str", "a"], ["str", "b"], ["int", 0], ["bytes", "61"]])
+_ARRAYS = st.builds(
+    lambda dtype, shape, first: ["array", _numbered(dtype, shape, first)],
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.integers(0, 1),
+)
+_LEAVES = st.one_of(
+    st.just(["none", 0]),
+    st.builds(lambda b: ["bool", b], st.booleans()),
+    st.builds(lambda n: ["int", n], st.sampled_from([0, 1, 2, 10, 12, -1, 2**64])),
+    st.builds(lambda x: ["float", x], st.sampled_from([0.0, 1.0, 2.0, 0.5])),
+    st.builds(lambda s: ["str", s], st.sampled_from(["", "a", "b", "ab", "0", "1"])),
+    st.builds(lambda s: ["bytes", s], st.sampled_from(["", "61", "6162", "00", "0000"])),
+    _ARRAYS,
+)
+
+
+def _numbered(dtype: str, shape: list[int], first: int) -> list[Any]:
+    count = int(np.prod(shape, dtype=int))
+    numbers = range(first, first + count)
+    return [dtype, shape, [n % 2 if dtype == "bool" else n for n in numbers]]
+
+
+def _nested(parts: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    several = st.lists(parts, max_size=3)
+    by_key = st.lists(st.tuples(_KEYS, parts).map(list), max_size=3, unique_by=lambda p: str(p[0]))
+    return st.one_of(
+        several.map(lambda held: ["list", held]),
+        several.map(lambda held: ["tuple", held]),
+        by_key.map(lambda held: ["dict", held]),
+        st.lists(_KEYS, max_size=3, unique_by=str).map(lambda held: ["set", held]),
+        st.lists(parts, min_size=2, max_size=2).map(lambda held: ["grid", held]),
+    )
+
+
+VALUES = st.one_of(_ARRAYS, st.recursive(_LEAVES, _nested, max_leaves=6))
+
+
+def changed(value: Value, draw: Draw) -> Value:
+    """Return a value that differs in one place: a leaf, a type, a shape, or the nesting."""
+    kind, held = value
+    if kind in ("list", "tuple") and held and draw(st.booleans()):
+        index = draw(st.integers(0, len(held) - 1))
+        return [kind, [*held[:index], changed(held[index], draw), *held[index + 1 :]]]
+    variant: Value = draw(st.sampled_from(_variants(kind, held)))
+    return variant
+
+
+def regrouped(draw: Draw) -> tuple[Value, Value]:
+    """Return two values of the same parts in the same order, nested in two ways."""
+    outer, inner = (draw(st.sampled_from(("list", "tuple"))) for _ in range(2))
+    parts = draw(st.lists(_LEAVES, min_size=1, max_size=3))
+    cuts = [draw(st.integers(0, len(parts))) for _ in range(2)]
+    one, other = ([outer, [[inner, parts[:cut]], *parts[cut:]]] for cut in cuts)
+    return one, other
+
+
+def _variants(kind: str, held: Any) -> list[Value]:
+    value = [kind, held]
+    if kind in ("list", "tuple"):
+        other = "tuple" if kind == "list" else "list"
+        return [[other, held], [kind, [value]], [kind, [*held, value]]]
+    if kind != "array":
+        return [["list", [value]], ["tuple", [value, value]], ["str", str(held)]]
+    dtype, shape, numbers = held
+    return [
+        *(["array", [each, shape, numbers]] for each in DTYPES if "bool" not in (each, dtype)),
+        ["array", [dtype, [*shape, 1], numbers]],
+        ["array", [dtype, [1, *shape], numbers]],
+        ["array", [dtype, shape[::-1], numbers]],
+        ["list", [value]],
+    ]

@@ -1,0 +1,147 @@
+"""Keys of many requests against what they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvproof.reference.core import identity
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.object_keys import properties as seen
+from kvproof.suites.reference.object_keys.history import Asked, Place
+from kvproof.suites.reference.object_keys.second_process import companion
+
+
+@dataclass
+class Known:
+    """A request with the keys that the subject has extended and cut so far."""
+
+    asked: Asked
+    keys: Any
+    was_cut: bool = False
+
+
+class World:
+    """Judges every key of every request after each operation; `subject` may carry a fault."""
+
+    def __init__(self, config: Config, recorder: Recorder, subject: Any = identity) -> None:
+        self.known: list[Known] = []
+        self.block_size: int = config["block_size"]
+        self._algorithm: str = config["algorithm"]
+        self._recorder, self._subject = recorder, subject
+        self._content: dict[bytes, object] = {}
+        self._key: dict[object, bytes] = {}
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run `begin`, `vary`, `append`, `cut` or `ask`; the last four need a request."""
+        if verb == "begin":
+            return self._begin(**arguments)
+        if not self.known:
+            return None
+        chosen = self.known[arguments.pop("of") % len(self.known)]
+        return getattr(self, f"_{verb}")(chosen, **arguments)
+
+    def _begin(self, namespace: list[str | None], tokens: list[int], spans: list[Any]) -> object:
+        adapter, version, salt = namespace
+        places = tuple((kind, start, length, content) for kind, start, length, content in spans)
+        space = adapter, version, salt
+        return self._add(
+            Asked(self._algorithm, self.block_size, space, 0, 0, tuple(tokens), places)
+        )
+
+    def _add(self, asked: Asked) -> object:
+        self.known.append(Known(asked, asked.hashed(self._subject)))
+        return self._judge(self.known[-1])
+
+    def _vary(self, chosen: Known, change: str, to: Any) -> object:
+        """Ask for an equal request, or for one that differs in one thing."""
+        old = chosen.asked
+        spans = _varied(old.spans, change, to, len(old.tokens))
+        new = old._replace(spans=spans)
+        if change == "namespace":
+            new = new._replace(namespace=tuple(to))
+        elif change in ("group", "epoch"):
+            new = new._replace(**{change: to})
+        self._saw(old, new)
+        return self._add(new)
+
+    def _saw(self, old: Asked, new: Asked) -> None:
+        """Count a difference that a full block has."""
+        saw, differs = self._recorder.saw, bool(new.blocks)
+        ours, theirs = _named(old), _named(new)
+        spaces = differs and old.namespace != new.namespace
+        saw(seen.KINDS, spaces and sorted(ours) == sorted(theirs))
+        saw(seen.JOINED, spaces and "".join(ours) == "".join(theirs))
+        saw(seen.OTHER_GROUP, differs and old.group != new.group)
+        saw(seen.OTHER_EPOCH, differs and old.epoch != new.epoch)
+        for mine, other in zip(old.spans, new.spans, strict=True):
+            inside = min(mine[1], other[1]) < new.blocks * new.block_size
+            saw(seen.SHIFTED, inside and mine[1] != other[1])
+            saw(seen.ALIKE, inside and mine[3] != other[3])
+
+    def _append(self, chosen: Known, tokens: list[int]) -> object:
+        before = len(chosen.asked.tokens)
+        chosen.asked = chosen.asked._replace(tokens=(*chosen.asked.tokens, *tokens))
+        grown = tokens and chosen.asked.blocks > before // self.block_size
+        self._recorder.saw(seen.APPENDED, grown and before % self.block_size)
+        self._recorder.saw(seen.EDITED, grown and chosen.was_cut)
+        chosen.asked.extend(chosen.keys, self._subject)
+        return self._judge(chosen)
+
+    def _cut(self, chosen: Known, count: int) -> object:
+        whole = chosen.asked
+        chosen.asked = whole.cut(count)
+        gone = [span[1] for span in whole.spans if span not in chosen.asked.spans]
+        left = min([len(chosen.asked.tokens), *gone])  # a span that goes changes what it began in
+        chosen.was_cut = True
+        self._recorder.saw(seen.CUT, left % self.block_size and left // self.block_size)
+        chosen.keys.truncate(left)
+        chosen.asked.extend(chosen.keys, self._subject)
+        return self._judge(chosen)
+
+    def _ask(self, chosen: Known) -> object:
+        """Compare with another process."""
+        there = companion().keys(chosen.asked)
+        here = [key.hex() for key in chosen.keys.keys]
+        self._recorder.check(
+            "keys_repeat_in_every_process",
+            there == here,
+            lambda: f"{chosen.asked} has keys {here}, in another process {there}",
+        )
+        return len(here)
+
+    def _judge(self, known: Known) -> object:
+        asked, keys = known.asked, list(known.keys.keys)
+        scratch = list(asked.hashed(self._subject).keys)
+        self._recorder.check(
+            "edited_keys_are_those_from_scratch",
+            keys == scratch and len(keys) == asked.blocks,
+            lambda: f"{asked} has {len(keys)} keys; hashed at once it has {len(scratch)}, others",
+        )
+        for block, key in enumerate(keys):
+            content = asked.content(block)
+            self._recorder.saw(seen.TWINS, content in self._key)
+            other = self._content.setdefault(key, content)
+            self._recorder.check(
+                "keys_are_equal_iff_their_content_is",
+                other == content and self._key.setdefault(content, key) == key,
+                lambda: f"block {block} of {asked} has key {key.hex()}, which is that of {other}",  # noqa: B023 - called at once
+            )
+        return len(keys)
+
+
+def _named(asked: Asked) -> list[str]:
+    return [name for name in asked.namespace if name is not None]
+
+
+def _varied(spans: tuple[Place, ...], change: str, to: Any, count: int) -> tuple[Place, ...]:
+    """Return spans of which the last has another place or content; equal ones if it cannot."""
+    if not spans or change not in ("place", "content"):
+        return spans
+    *others, (kind, start, length, content) = spans
+    if change == "content":
+        return (*others, (kind, start, length, to))
+    moved = start + to
+    if moved + length > count:
+        return spans
+    return (*others, (kind, moved, length, content))

@@ -1,0 +1,212 @@
+"""Requests of a tiny model that are told their experts, beside equal ones that are not.
+
+In float64: a step that is cut elsewhere rounds differently, and in float32 a rounding may choose
+another expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from kvproof.reference.core.identity import Namespace
+from kvproof.reference.engine.engine import Engine, Output
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.parity.prompts import Writer
+from kvproof.suites.reference.parity.tiny_models import build
+
+_Asked: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
+"""Prompt, salt, and the rows that it is told."""
+
+LAYERS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"num_hidden_layers": 2},
+    "deepseek_v3": {"num_hidden_layers": 3},
+    "gpt_oss": {
+        "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+}  # fmt: skip
+"""Two layers with experts each."""
+BLOCK, KERNEL_BLOCK = 4, 2
+NEW = 2
+"""Tokens of an answer."""
+CLOSE = 1e-5
+"""Logits are about 30; some routers compute in float32 whatever the type of the model."""
+
+
+class Seen(NamedTuple):
+    """What became of a request."""
+
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+    rows: torch.Tensor
+    """[tokens, layers, ranks]: experts of all tokens but the last."""
+    logits: torch.Tensor
+    """[tokens computed, vocabulary]"""
+    first: int
+    """Position of the first of them."""
+    ends: tuple[int, ...]
+    """Where its steps ended."""
+    salt: str
+
+
+class ToldWorld:
+    """Verbs are the methods that do not begin with an underscore."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self.recorder, self.recorded, self.operations = recorder, list[Seen](), list[str]()
+        model = _model(config["family"])
+        cached = cache_config(
+            model,
+            num_blocks=100,
+            block_size=BLOCK,
+            kernel_block_size=KERNEL_BLOCK,
+            return_routed_experts=True,
+        )
+        self._logits: dict[str, list[tuple[int, torch.Tensor]]] = {}
+        self._runner = HuggingFaceModel(model, cached, mode=config["mode"], on_logits=self._hear)
+        self._engine = Engine(
+            EngineConfig(cached, config["chunk"], poison_freed=True), self._runner
+        )
+        self._experts = cached.experts[0]
+        self._count = 0
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation (see `World`)."""
+        of = arguments.get("of")
+        if verb == "rest" or (of is not None and of >= len(self.recorded)):
+            return None
+        self.operations.append(verb)
+        return getattr(self, verb)(**arguments)
+
+    # --- verbs ---
+
+    def record(self, seed: int, length: int) -> object:
+        """Serve a request that chooses for itself."""
+        seen = self._serve({"": (Writer(seed).text(length), self._salt(), None)})[""]
+        self.recorded.append(seen)
+        return seen.answer
+
+    def replay(self, of: int, told: int, *, hit: bool) -> object:
+        """Serve an equal request that is told what was recorded, the first `told` rows."""
+        source = self.recorded[of]
+        told = min(told, len(source.rows))
+        salt = source.salt if hit else self._salt()
+        seen = self._serve({"": (source.prompt, salt, source.rows[:told])})[""]
+        self._agree("a_replay_gives_the_recorded_logits", source, seen, stop=told)
+        self._agree("a_replay_ends_with_its_rows", source, seen, start=told)
+        self._note(source, seen, told)
+        return [seen.first, told]
+
+    def force(self, of: int, told: int, shift: int) -> object:
+        """Serve an equal request that is told other experts."""
+        source = self.recorded[of]
+        wanted = (source.rows[:told] + shift) % self._experts
+        seen = self._serve({"": (source.prompt, self._salt(), wanted)})[""]
+        self._follows(wanted, seen)
+        self.recorder.saw("other experts than the model's are told")
+        return shift
+
+    def beside(self, of: int, told: int) -> object:
+        """Serve an equal request, and at its side one that is told other experts."""
+        source = self.recorded[of]
+        wanted = (source.rows[:told] + 1) % self._experts
+        seen = self._serve(
+            {
+                "told": (source.prompt, self._salt(), wanted),
+                "free": (source.prompt, self._salt(), None),
+            }
+        )
+        self._follows(wanted, seen["told"])
+        self._agree("a_replay_is_of_one_request_only", source, seen["free"])
+        self.recorder.saw("a told request beside another")
+        return len(wanted)
+
+    # --- what has to hold ---
+
+    def _follows(self, wanted: torch.Tensor, seen: Seen) -> None:
+        self._same_rows("told_experts_are_chosen", wanted, seen.rows[: len(wanted)])
+
+    def _agree(
+        self, prop: str, source: Seen, seen: Seen, *, start: int = 0, stop: int | None = None
+    ) -> None:
+        """Compare experts and logits of tokens [start, stop), and the answer with the last."""
+        self._same_rows(prop, source.rows[start:stop], seen.rows[start:stop], start)
+        first = max(start, seen.first)
+        left, right = (each.logits[first - each.first : stop and stop - each.first]
+                       for each in (source, seen))  # fmt: skip
+        far = float((left - right).abs().max()) if len(left) else 0.0
+        self.recorder.check(
+            prop, far < CLOSE, lambda: f"logits from token {first} on differ by {far:.1e}"
+        )
+        self.recorder.check(
+            prop,
+            stop not in (None, len(source.rows)) or seen.answer == source.answer,
+            lambda: f"the answer is {seen.answer}, recorded was {source.answer}",
+        )
+
+    def _same_rows(
+        self, prop: str, wanted: torch.Tensor, rows: torch.Tensor, first: int = 0
+    ) -> None:
+        wrong = (wanted.sort(-1)[0] != rows.sort(-1)[0]).any(-1).nonzero().tolist()
+        self.recorder.check(
+            prop,
+            not wrong,
+            lambda: f"layer {wrong[0][1]} chose other experts for token {first + wrong[0][0]}",
+        )
+
+    def _note(self, source: Seen, seen: Seen, told: int) -> None:
+        inside = told not in source.ends and seen.first < told
+        self.recorder.saw("the told rows end inside a step", inside)
+        self.recorder.saw("the told rows end with a step", told in source.ends)
+        self.recorder.saw("a replay in several steps", seen.ends[0] < told)
+        self.recorder.saw("a replay of generated tokens", told > len(source.prompt))
+        self.recorder.saw("a replay behind a hit", 0 < seen.first < told)
+
+    # --- requests ---
+
+    def _salt(self) -> str:
+        """Name a namespace in which nothing is cached: other experts make other entries (H1)."""
+        self._count += 1
+        return str(self._count)
+
+    def _hear(self, name: str, start: int, logits: torch.Tensor) -> None:
+        self._logits.setdefault(name, []).append((start, logits))
+
+    def _serve(self, asked: Mapping[str, _Asked]) -> dict[str, Seen]:
+        """Serve requests side by side."""
+        self._logits.clear()
+        for name, (prompt, salt, told) in asked.items():
+            if told is not None:
+                self._runner.replays[name] = told
+            space = Namespace(salt=salt)
+            self._engine.add_request(name, prompt, max_new_tokens=NEW, namespace=space)
+        done: dict[str, Output] = {}
+        while self._engine.busy:
+            done |= {output.request_id: output for output in self._engine.step() if output.done}
+        self._runner.replays.clear()
+        return {name: self._seen(done[name], *asked[name][:2]) for name in asked}
+
+    def _seen(self, output: Output, prompt: tuple[int, ...], salt: str) -> Seen:
+        assert output.experts is not None
+        segments = self._logits[output.request_id]
+        return Seen(
+            prompt,
+            output.tokens,
+            torch.from_numpy(output.experts.rows.astype("int64")),
+            torch.cat([logits for _, logits in segments]),
+            segments[0][0],
+            tuple(start + len(logits) for start, logits in segments),
+            salt,
+        )
+
+
+@cache
+def _model(family: str) -> Any:
+    torch.set_num_threads(1)
+    return build(family, torch.float64, **LAYERS[family])

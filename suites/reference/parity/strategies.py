@@ -1,0 +1,98 @@
+"""The part `parity`: forwards of a real model that are told which experts to choose (R4).
+
+What else parity means needs no drawn histories: `python -m kvproof.suites.reference.parity`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.property import Property
+
+if TYPE_CHECKING:
+    from kvproof.suites.reference.parity.forced_routing import ToldWorld
+
+PROPERTIES = (
+    Property(
+        "told_experts_are_chosen",
+        ("R4",),
+        "each layer's experts are those that the request was told, token by token",
+        ("other experts than the model's are told", "the told rows end inside a step"),
+    ),
+    Property(
+        "a_replay_gives_the_recorded_logits",
+        ("R4",),
+        "a request that is told what an equal one chose gets that one's logits and tokens",
+        ("a replay in several steps", "a replay behind a hit", "a replay of generated tokens"),
+    ),
+    Property(
+        "a_replay_ends_with_its_rows",
+        ("R4",),
+        "behind the last row that it is told, the model chooses for itself again",
+        ("the told rows end inside a step", "the told rows end with a step"),
+    ),
+    Property(
+        "a_replay_is_of_one_request_only",
+        ("R4",),
+        "requests beside one that is told choose as they do alone",
+        ("a told request beside another",),
+    ),
+)
+FAMILIES = ("qwen3_moe", "deepseek_v3", "gpt_oss")
+"""Softmax; sigmoid with groups and a shared expert; softmax of the chosen, with biases."""
+MOST = 3
+"""Requests, or pairs of them, of a history: each is a dozen forwards."""
+
+
+def missing() -> str:
+    """Say what is not installed."""
+    gone = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    return f"needs {' and '.join(gone)}: pip install 'kvproof[hf]'" if gone else ""
+
+
+def _draw_config(draw: Draw) -> Config:
+    return {
+        "family": draw(st.sampled_from(FAMILIES)),
+        "mode": draw(st.sampled_from(("exact", "batched"))),
+        "chunk": draw(st.sampled_from((4, 8))),
+    }
+
+
+def _propose(world: ToldWorld, draw: Draw) -> tuple[str, Arguments]:
+    if len(world.operations) == MOST:
+        return "rest", {}
+    if not world.recorded:
+        return "record", {"seed": draw(st.integers(0, 9)), "length": draw(st.integers(3, 13))}
+    verb = draw(st.sampled_from(("replay", "replay", "force", "beside", "record")))
+    if verb == "record":
+        return verb, {"seed": draw(st.integers(0, 9)), "length": draw(st.integers(3, 13))}
+    of = draw(st.integers(0, len(world.recorded) - 1))
+    rows = len(world.recorded[of].rows)
+    told = draw(st.just(rows) | st.integers(1, rows))
+    again = {
+        "replay": ("hit", st.sampled_from((True, True, False))),
+        "force": ("shift", st.integers(1, 7)),
+    }
+    more = {again[verb][0]: draw(again[verb][1])} if verb in again else {}
+    return verb, {"of": of, "told": told, **more}
+
+
+def _open(config: Config, recorder: Recorder) -> ToldWorld:
+    from kvproof.suites.reference.parity.forced_routing import ToldWorld  # torch is optional
+
+    return ToldWorld(config, recorder)
+
+
+PART = Part(
+    name="parity",
+    properties=PROPERTIES,
+    draw_config=_draw_config,
+    world=_open,
+    propose=_propose,
+    missing=missing,
+)
+"""Real models: what a request computes that is told its experts."""

@@ -1,0 +1,21 @@
+"""What is judged: a model, the settings asked for, and where checks are counted."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvproof.reference.planner.layer_spec import ModelSpec
+from kvproof.reference.planner.plan import PlanSettings
+from kvproof.suites.framework.model_test import Recorder
+
+
+class Case(NamedTuple):
+    """One configuration."""
+
+    model: ModelSpec
+    settings: PlanSettings
+    recorder: Recorder
+
+    def check(self, name: str, ok: object, sentence: str) -> None:
+        """Count a check. Raises Violation if `ok` is false."""
+        self.recorder.check(name, ok, lambda: f"{sentence}; planned for {self.settings}")

@@ -1,0 +1,54 @@
+"""A plan, judged once when it is made, then asked about requests, bytes and states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.reference.planner import planner
+from kvproof.reference.planner.capacity import capacity
+from kvproof.reference.planner.layer_spec import PlanError
+from kvproof.reference.planner.plan import Plan
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.planner import judge, questions
+from kvproof.suites.reference.planner.case import Case
+from kvproof.suites.reference.planner.models import model_of, settings_of
+from kvproof.suites.reference.planner.situations import situations
+
+_QUESTIONS: dict[str, Any] = {
+    "request": questions.ask_request,
+    "bytes": questions.ask_bytes,
+    "state": questions.ask_state,
+}
+
+
+class World:
+    """Makes a plan of a configuration; without one only the refusal is judged."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.case, self.plan = self._planned(config)
+
+    def apply(self, verb: str, **arguments: Any) -> object:
+        """Plan something else, or ask the plan something; ignored where there is none."""
+        if verb == "plan":
+            self.case, self.plan = self._planned(arguments["config"])
+            return self.plan and [(g.kind, len(g.layers), g.block_size) for g in self.plan.groups]
+        return self.plan and _QUESTIONS[verb](self.case, self.plan, **arguments)
+
+    def _planned(self, config: Config) -> tuple[Case, Plan | None]:
+        case = Case(model_of(config), settings_of(config), self._recorder)
+        try:
+            plan = planner.make_plan(case.model, case.settings)
+        except PlanError as error:
+            judge.judge_refusal(case, error)
+            return case, None
+        for situation in situations(case.model, plan):
+            self._recorder.saw(situation)
+        judge.judge_fallback(case, plan)
+        judge.judge_groups(case, plan)
+        judge.judge_workers(case, plan)
+        judge.judge_layout(case, plan)
+        judge.judge_json(case, plan)
+        judge.judge_sizes(case, plan, capacity(plan))
+        judge.judge_choice(case, plan)
+        return case, plan

@@ -1,0 +1,39 @@
+"""Part `plan`: a model and settings are drawn, planned, and the plan is asked questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Config, Draw, Part
+from kvproof.suites.reference.planner.machine import World
+from kvproof.suites.reference.planner.models import draw_config
+from kvproof.suites.reference.planner.properties import PROPERTIES
+
+_VERBS = ["plan"] + ["request"] * 6 + ["bytes"] * 5 + ["state"] * 3
+_ANY = st.integers(0, 10**4)
+
+
+def propose(_: World, draw: Draw) -> tuple[str, Config]:
+    """Draw a question, or another plan."""
+    verb = draw(st.sampled_from(_VERBS))
+    if verb == "plan":
+        return verb, {"config": draw_config(draw)}
+    if verb == "request":
+        steps = draw(st.lists(st.integers(1, 80), min_size=1, max_size=4))
+        return verb, {"length": draw(st.integers(1, 400)), "steps": steps}
+    worker = draw(st.integers(0, 2))
+    if verb == "state":
+        return verb, {"worker": worker, "blocks": draw(st.lists(_ANY, min_size=2, max_size=2))}
+    places = draw(st.lists(st.lists(_ANY, min_size=3, max_size=3), min_size=2, max_size=2))
+    return verb, {"worker": worker, "first": places[0], "second": places[1]}
+
+
+THEMES: tuple[Callable[[Draw], Config], ...] = (
+    draw_config,
+    *(partial(draw_config, first=kind) for kind in ("window", "chunk", "state")),
+)
+
+PART = Part("plan", PROPERTIES, draw_config, World, propose, THEMES)

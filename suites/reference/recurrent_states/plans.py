@@ -1,0 +1,113 @@
+"""After which tokens the steps of a request save its state, against brute force (S6, S8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvproof.reference.core.identity import Span
+from kvproof.reference.states.checkpoint_policy import saved_after
+from kvproof.suites.framework.model_test import Recorder
+
+
+@dataclass
+class Chain:
+    """One request from its hit to its end, `chunk` tokens a step."""
+
+    hit: int
+    prompt: int
+    total: int
+    chunk: int
+    unit: int
+    junction: int
+    interval: int
+    spans: list[tuple[int, int]]
+    """[start, end) of each."""
+
+    def steps(self) -> list[tuple[int, int]]:
+        """Return [start, stop) of each step; whether one splits a span is not judged here."""
+        starts = range(self.hit, self.total, self.chunk)
+        return [(start, min(start + self.chunk, self.total)) for start in starts]
+
+    def free(self, position: int) -> bool:
+        """Tell whether no span lies on both sides of a position."""
+        return not any(start < position < end for start, end in self.spans)
+
+    def borders(self, start: int, stop: int) -> list[int]:
+        """Return where in (start, stop] an equal prompt could go on from a state."""
+        stop = min(stop, self.prompt - 1)
+        return [p for p in range(start + 1, stop + 1) if p % self.unit == 0 and self.free(p)]
+
+    def end(self, start: int, stop: int) -> list[int]:
+        """Return the end of the prompt, if it is a border that the step passes."""
+        return [p for p in range(start + 1, stop + 1) if p == self.prompt and p % self.unit == 0]
+
+    def multiples(self, start: int, stop: int) -> list[int]:
+        """Return the multiples of the interval in (start, stop] behind the prompt."""
+        behind = range(max(start, self.prompt) + 1, stop + 1)
+        return [p for p in behind if self.interval and p % self.interval == 0]
+
+
+def check_chain(recorder: Recorder, spans: list[list[int]], **sizes: int) -> object:
+    """Plan a whole request, step by step, and judge all that is saved."""
+    chain = Chain(spans=[(start, end) for start, end in spans], **sizes)
+    plan = {step: _saved(chain, *step) for step in chain.steps()}
+    prefill = [p for saved in plan.values() for p in saved if p <= chain.prompt]
+    chunks = sum(start < chain.prompt for start, _ in plan)
+    recorder.check(
+        "saves_are_bounded",
+        len(prefill) <= chunks + 2,
+        lambda: f"{len(prefill)} states are saved in {chunks} chunks: {chain}",
+    )
+    recorder.saw("a prompt has many chunks", chunks > 3)
+    for (start, stop), saved in plan.items():
+        _check_prefill(recorder, chain, start, stop, saved)
+        _check_decode(recorder, chain, start, stop, saved)
+    return list(plan.values())
+
+
+def _saved(chain: Chain, start: int, stop: int) -> list[int]:
+    return saved_after(
+        start,
+        stop,
+        prompt=chain.prompt,
+        unit=chain.unit,
+        junction=chain.junction,
+        interval=chain.interval,
+        spans=[Span("image", start, end - start, "x") for start, end in chain.spans],
+    )
+
+
+def _check_prefill(
+    recorder: Recorder, chain: Chain, start: int, stop: int, saved: list[int]
+) -> None:
+    inside = [position for position in saved if not chain.free(position)]
+    recorder.check(
+        "no_state_is_saved_inside_a_span",
+        not inside,
+        lambda: f"the step [{start}, {stop}) saves after {inside}: {chain}",
+    )
+    passes = start < chain.junction <= stop
+    due = {*chain.borders(start, stop)[-1:], *chain.end(start, stop)}
+    due |= {chain.junction} if passes else set()
+    found = [position for position in saved if position <= chain.prompt]
+    recorder.check(
+        "junctions_are_saved",
+        found == sorted(due),
+        lambda: f"the step [{start}, {stop}) saves after {found}, not {sorted(due)}: {chain}",
+    )
+    recorder.saw("a prompt leaves the cache inside", passes)
+    border = min(stop, chain.prompt - 1) // chain.unit * chain.unit
+    recorder.saw("a last border inside a span", border > start and not chain.free(border))
+
+
+def _check_decode(
+    recorder: Recorder, chain: Chain, start: int, stop: int, saved: list[int]
+) -> None:
+    due = chain.multiples(start, stop)
+    found = [position for position in saved if position > chain.prompt]
+    recorder.check(
+        "decode_states_keep_their_interval",
+        found == due[-1:],
+        lambda: f"the step [{start}, {stop}) saves after {found}, not {due[-1:]}: {chain}",
+    )
+    recorder.saw("a step of several tokens passes a multiple", due and due[-1] < stop)

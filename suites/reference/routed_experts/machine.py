@@ -1,0 +1,350 @@
+"""The history of routed experts beside a model that keeps a row for every text.
+
+What a token is routed to is a function of the text up to it, so the right row of every position
+is known; what is modelled is only who recorded it. Units are named by the text up to their end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.reference.cache.expert_history import ExpertFormat, ExpertHistory, ExpertStore
+from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.reference.routed_experts.index import Index, Node
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass
+class Request:
+    """A running request."""
+
+    text: str
+    history: ExpertHistory
+    node: Node
+    """End of its hit and what it has indexed; nodes up to there are not trimmed."""
+    recorded: dict[int, bool] = field(default_factory=dict)
+    """Position -> whether a row came with it, for every token computed."""
+
+    @property
+    def path(self) -> list[Node]:
+        """Nodes that it holds."""
+        return self.node.path()
+
+
+class ExpertsWorld:
+    """Verbs are the methods that do not begin with an underscore."""
+
+    def __init__(self, config: Config, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.unit: int = config["unit"]
+        self.form = ExpertFormat(config["experts"], config["layers"], config["ranks"], self.unit)
+        self.store = ExpertStore(self.form)
+        self.index = Index(self._split)
+        self.known: set[str] = set()
+        """Texts whose last unit has rows."""
+        self.requests: dict[str, Request] = {}
+        self.trimmed = False
+        """Rows were evicted in this epoch."""
+        small = np.iinfo(self.form.dtype).max
+        recorder.check(
+            "expert_ids_are_small_integers",
+            small == (255 if config["experts"] <= 256 else 65535),
+            lambda: f"{config['experts']} experts are kept as {self.form.dtype}",
+        )
+        recorder.saw("ids of one byte", config["experts"] <= 256)
+        recorder.saw("ids of two bytes", config["experts"] > 256)
+
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation and compare everything (see `World`)."""
+        answer = getattr(self, verb)(**arguments)
+        if answer is not None:
+            self._check_store(verb)
+        return answer
+
+    # --- requests ---
+
+    def arrive(self, request: str, text: str, *, require: bool) -> object:
+        """Begin a request behind the longest prefix that it may hit."""
+        if request in self.requests:
+            return None
+        units = self._units(text)[: (len(text) - 1) // self.unit]
+        node, inside, matched = self.index.match(units)
+        hit = self._limited(node, inside, matched, text) if require else matched
+        node = self.index.insert(units[:hit])
+        history = ExpertHistory(self.form, hit * self.unit)
+        self.requests[request] = Request(text, history, node)
+        return hit
+
+    def _limited(self, node: Node, inside: int, matched: int, text: str) -> int:
+        path = [(n, len(n.units)) for n in node.path()[:-1]] + [(node, inside)]
+        found = self.store.first_missing(path if matched else [])
+        ends = range(self.unit, matched * self.unit + 1, self.unit)
+        expected = next((i for i, e in enumerate(ends) if text[:e] not in self.known), matched)
+        self.recorder.check(
+            "the_first_missing_expert_row_is_found",
+            found == expected,
+            lambda: f"rows end after {found} of {matched} units of {text!r}, not after {expected}",
+        )
+        self.recorder.saw("a hit ends before missing rows", expected < matched)
+        self.recorder.saw("a hit ends inside a node", 0 < inside < len(node.units))
+        return expected
+
+    def compute(self, request: str, count: int, *, record: bool) -> object:
+        """Compute tokens, with or without rows."""
+        live = self.requests.get(request)
+        if live is None or live.history.length + count > len(live.text):
+            return None
+        start = live.history.length
+        self._append(live, count, record=record)
+        return [start, start + count]
+
+    def _append(self, live: Request, count: int, *, record: bool, text: str = "") -> None:
+        start = live.history.length
+        rows = self._truth(text or live.text, start, start + count) if record else None
+        live.history.append(start, count, rows)
+        live.recorded |= dict.fromkeys(range(start, start + count), record)
+
+    def verify(self, request: str, drafts: str, accepted: int, *, record: bool) -> object:
+        """Compute the rest of the text and then drafts; the accepted ones go on the text."""
+        live = self.requests.get(request)
+        if live is None:
+            return None
+        start, accepted = len(live.text), min(accepted, len(drafts))
+        self._append(live, start - live.history.length, record=record)
+        self._append(live, len(drafts), record=record, text=live.text + drafts)
+        live.history.truncate(start + accepted)
+        live.text += drafts[:accepted]
+        live.recorded = {p: known for p, known in live.recorded.items() if p < start + accepted}
+        self.recorder.saw("a draft is rejected", accepted < len(drafts))
+        self.recorder.saw(
+            "drafts are rejected across a unit border",
+            (start + accepted) // self.unit < (start + len(drafts)) // self.unit,
+        )
+        self._check_returned(live, "expert_rows_roll_back_with_drafts")
+        return accepted
+
+    def ask(self, request: str) -> object:
+        """Return the rows of a request, as its client would get them."""
+        live = self.requests.get(request)
+        if live is None:
+            return None
+        return self._check_returned(live, "returned_expert_rows_are_right")
+
+    def finish(self, request: str) -> object:
+        """End a request."""
+        return None if self.requests.pop(request, None) is None else "finished"
+
+    def serve(self, request: str, text: str, *, require: bool, record: bool) -> object:
+        """Serve a request from beginning to end."""
+        hit = self.arrive(request, text, require=require)
+        if hit is not None:
+            self.compute(request, len(text) - self.requests[request].history.length, record=record)
+            self.keep(request)
+            self.ask(request)
+            self.finish(request)
+        return hit
+
+    # --- index ---
+
+    def keep(self, request: str) -> object:
+        """Index the full units of a request, and their rows."""
+        live = self.requests.get(request)
+        if live is None:
+            return None
+        units = self._units(live.text[: live.history.length])
+        sizes = {node: len(node.units) for node in self.index.nodes() if self._has_rows(node)}
+        live.node = self.index.insert(units)
+        size = sizes.get(live.node)
+        self.recorder.saw("a node with rows grows", size and size < len(live.node.units))
+        first = 0
+        for node in live.path:
+            last = first + len(node.units)
+            start = max(first * self.unit, live.history.hit)
+            if start < last * self.unit:
+                self._fill(live, node, start // self.unit - first, start, last * self.unit)
+            first = last
+        return len(units)
+
+    def _fill(self, live: Request, node: Node, first: int, start: int, stop: int) -> None:
+        ends = range(start + self.unit, stop + 1, self.unit)
+        complete = [
+            live.text[:end]
+            for end in ends
+            if all(map(live.recorded.get, range(end - self.unit, end)))
+        ]
+        new = [text for text in complete if text not in self.known]
+        self.known.update(new)
+        filled = live.history.index(self.store, node, first, start, stop)
+        self.recorder.check(
+            "gaps_in_expert_rows_are_filled",
+            filled == len(new),
+            lambda: f"{filled} units of {live.text[:stop]!r} took rows, not {len(new)}",
+        )
+        self.recorder.saw("a gap is filled", new and len(new) < len(ends))
+        self.recorder.saw("a unit with rows is computed again", len(new) < len(complete))
+
+    def evict(self, which: int, count: int) -> object:
+        """Take units from the end of a leaf that no request holds."""
+        held = {node for live in self.requests.values() for node in live.path}
+        idle = [leaf for leaf in self.index.leaves() if leaf not in held]
+        if not idle:
+            return None
+        leaf = idle[which % len(idle)]
+        for _ in range(min(count, len(leaf.units))):
+            text = "".join(unit for node in leaf.path() for unit in node.units)
+            self.recorder.saw("rows are evicted", text in self.known)
+            self.trimmed |= text in self.known
+            self.known.discard(text)
+            self.index.trim(leaf)
+        self.store.keep(leaf, len(leaf.units))
+        return len(leaf.units)
+
+    def reset(self) -> object:
+        """Begin a new epoch; requests end before it."""
+        self.recorder.saw("a reset of recorded rows", self.known)
+        self.requests.clear()
+        self.store.clear()
+        self.index = Index(self._split)
+        self.known.clear()
+        self.trimmed = False
+        self.recorder.check(
+            "no_expert_rows_across_epochs",
+            self.store.num_units == 0,
+            lambda: f"{self.store.num_units} units have rows after a reset",
+        )
+        return "reset"
+
+    def _split(self, node: Node, front: Node, count: int) -> None:
+        split = self._has_rows(front) or self._has_rows(node)
+        self.recorder.saw("a node with rows is split", split)
+        self.store.move(node, front, count)
+
+    # --- rows that do not fit ---
+
+    def unfit(self, request: str, kind: str) -> object:
+        """Offer rows that have to be refused."""
+        live = self.requests.get(request)
+        if live is None:
+            return None
+        start = live.history.length
+        rows = self._truth(live.text + "zz", start, start + 2)
+        offers: dict[str, Callable[[], object]] = {
+            "number": lambda: live.history.append(start, 1, rows),
+            "shape": lambda: live.history.append(start, 2, rows[:, :, :-1]),
+            "range": lambda: live.history.append(start, 2, rows + self.form.experts),
+            "place": lambda: live.history.append(start + 1, 2, rows),
+            "type": lambda: live.history.append(start, 2, rows + 0.5),
+        }
+        refused = False
+        try:
+            offers[kind]()
+        except ValueError:
+            refused = True
+        self.recorder.check(
+            "unfit_expert_rows_are_refused",
+            refused and live.history.length == start,
+            lambda: f"rows of wrong {kind} at token {start} of {live.text!r} were accepted",
+        )
+        self.recorder.saw(f"unfit: {kind}")
+        return kind
+
+    # --- truth ---
+
+    def _truth(self, text: str, start: int, stop: int) -> Rows:
+        """Return the right rows of positions [start, stop) of a text."""
+        size = self.form.layers * self.form.ranks
+        seeds = [zlib.crc32(text[: position + 1].encode()) for position in range(start, stop)]
+        rows = [[(seed >> 3) * (i + 1) + i for i in range(size)] for seed in seeds]
+        shape = (stop - start, self.form.layers, self.form.ranks)
+        return np.array(rows, np.int64).reshape(shape) % self.form.experts
+
+    def _check_returned(self, live: Request, prop: str) -> object:
+        total = live.history.length + 1
+        place = [(node, len(node.units)) for node in live.path]
+        found = live.history.recorded(total, self.store, place)
+        text = live.text + "?"
+        self.recorder.check(
+            "expert_rows_cover_all_tokens_but_the_last",
+            len(found.rows) == total - 1,
+            lambda: f"{len(found.rows)} rows for {total} tokens of {text!r}",
+        )
+        missing = {p for start, stop in found.missing for p in range(start, stop)}
+        expected = {p for p in range(total - 1) if not self._is_known(live, p)}
+        truth = self._truth(text, 0, total - 1)
+        truth[sorted(expected)] = 0
+        wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
+        self.recorder.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
+        self.recorder.check(
+            "unrecorded_expert_rows_are_named",
+            missing == expected,
+            lambda: f"missing of {text!r}: {sorted(missing)}, in truth {sorted(expected)}",
+        )
+        self._note_returned(live, expected)
+        return list(found.missing)
+
+    def _is_known(self, live: Request, position: int) -> bool:
+        """A row of the hit is known if anybody recorded it until now."""
+        if position < live.history.hit:
+            return live.text[: self._end(position)] in self.known
+        return live.recorded[position]
+
+    def _note_returned(self, live: Request, missing: set[int]) -> None:
+        hit = live.history.hit
+        returned = [p for p in range(live.history.length) if p not in missing]
+        over = any(p < hit for p in returned)
+        self.recorder.saw("rows are returned over a hit", over)
+        self.recorder.saw("rows are returned after an eviction", over and self.trimmed)
+        self.recorder.saw("rows are missing in a hit", any(p < hit for p in missing))
+        self.recorder.saw("rows are missing in a step", any(p >= hit for p in missing))
+        generated = any(live.text[p] == "!" for p in returned)
+        self.recorder.saw("rows of generated tokens are returned", generated)
+
+    # --- the store ---
+
+    def _check_store(self, verb: str) -> None:
+        """Rows lie where their units are, and nowhere else."""
+        count = 0
+        for leaf in self.index.leaves():
+            path = leaf.path()
+            text = "".join(unit for node in path for unit in node.units)
+            into = self.form.empty(len(text))
+            known = self.store.read([(node, len(node.units)) for node in path], into)
+            expected = [text[: self._end(p)] in self.known for p in range(len(text))]
+            self.recorder.check(
+                "expert_rows_move_with_their_blocks",
+                known.tolist() == expected,
+                lambda text=text: f"after {verb}, other units of {text!r} have rows than before",  # type: ignore[misc] # bound per iteration
+            )
+            truth = self._truth(text, 0, len(text))
+            self.recorder.check(
+                "expert_rows_move_with_their_blocks",
+                (into == truth)[known].all(),
+                lambda text=text: f"after {verb}, units of {text!r} have rows of others",  # type: ignore[misc] # bound per iteration
+            )
+        count = self.store.num_units
+        self.recorder.check(
+            "expert_rows_move_with_their_blocks",
+            count == len(self.known),
+            lambda: f"after {verb}, {count} units have rows, {len(self.known)} should",
+        )
+
+    def _has_rows(self, node: Node) -> bool:
+        """Tell whether a unit of a node has rows."""
+        above = "".join(unit for each in node.path()[:-1] for unit in each.units)
+        _, *ends = accumulate(node.units, initial=above)
+        return not self.known.isdisjoint(ends)
+
+    def _units(self, text: str) -> list[str]:
+        full = len(text) // self.unit * self.unit
+        return [text[i : i + self.unit] for i in range(0, full, self.unit)]
+
+    def _end(self, position: int) -> int:
+        return (position // self.unit + 1) * self.unit

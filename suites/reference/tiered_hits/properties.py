@@ -1,0 +1,31 @@
+"""What the part `tiered` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+MIXES = (
+    "full", "two sizes", "window", "chunk", "windows only", "draft", "draft window", "draft chunk",
+)  # fmt: skip
+BACK = {mix: f"a hit comes back from host memory: {mix}" for mix in MIXES}
+FROM = {tier: f"a hit comes back from {tier}" for tier in ("disk", "remote")}
+AGAIN = "another engine finds what this one shared"
+
+PROPERTIES = (
+    Property(
+        "tiers_hit_what_a_pool_without_end_hits",
+        ("C8", "X2", "X3", "T3"),
+        "prompts one after the other say and hit with a tiny pool and tiers what they do with a "
+        "large pool",
+        (*BACK.values(), *FROM.values()),
+        oracle=METAMORPHIC,
+    ),
+    Property(
+        "a_new_engine_hits_what_others_shared",
+        ("G8", "H6"),
+        "an engine with equal weights and an empty pool hits what one that closed has computed",
+        (AGAIN,),
+        oracle=METAMORPHIC,
+    ),
+)

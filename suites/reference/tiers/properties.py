@@ -1,0 +1,125 @@
+"""What the part `tiers` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+HOST = "an object is read from host memory"
+DISK = "an object is read from the disk and kept in host memory"
+NO_COPY = "an object is read from the disk without room for it in host memory"
+EVICTED = {tier: f"an object leaves {tier} for another" for tier in ("host memory", "the disk")}
+TOO_LARGE = "an object larger than a tier"
+SEVERAL = "several objects are stored in one call"
+PASSED_OVER = "an object under a lease is not evicted in its turn"
+DROPPED = "an object is dropped under a lease"
+CLEARED = "host memory is cleared under a lease"
+LEFT_OUT = "an object is left out, because what is read takes the room"
+
+FULL = "the disk is full in the middle of a file"
+BAD = {verb: f"a file operation fails: {verb}" for verb in ("write", "rename", "remove", "read")}
+KILLED = {
+    "write": "the process is killed while it writes",
+    "rename": "the process is killed before a rename",
+    "remove": "the process is killed before a removal",
+}
+KILLED_AFTER = {
+    "write": "the process is killed after a write",
+    "rename": "the process is killed after a rename",
+}
+RESTARTED = "a new process takes over"
+SHRUNK = "a new process may keep less"
+FOREIGN = "a file of somebody else is in the folder"
+DAMAGE = {
+    "flip": "one bit of a file is wrong",
+    "cut": "the end of a file is missing",
+    "empty": "a file is empty",
+    "longer": "a file is too long",
+    "swap": "a file has the content of another object",
+    "version": "a file is of another version",
+}
+DIFFERENT = {
+    what: f"only this differs: {what}"
+    for what in (
+        "token", "adapter", "version", "salt", "span content", "span kind", "span start", "weights",
+        "epoch", "process of an epoch", "geometry", "group", "window size", "unit", "part",
+    )
+}  # fmt: skip
+EQUAL = "two processes with equal content"
+EXTENDED = "a caller changes the links that it was given"
+
+PROPERTIES = (
+    Property(
+        "objects_come_back_as_they_were_stored",
+        ("G7", "H6"),
+        "what is read under a key are the bytes that were stored under it, in any tier",
+        (HOST, DISK, NO_COPY, RESTARTED, SEVERAL),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "torn_or_damaged_files_are_never_served",
+        ("G7", "H6"),
+        "a file that is not exactly what was stored under its key is not there",
+        (*DAMAGE.values(), *KILLED.values(), FULL),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "what_was_whole_survives_the_process",
+        ("G7",),
+        "a process finds what earlier ones have stored, drops what they were writing, and leaves "
+        "alone what is not its own",
+        (RESTARTED, *KILLED_AFTER.values(), *KILLED.values(), SHRUNK, FOREIGN),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "tiers_stay_within_their_bytes",
+        ("G7", "B7"),
+        "at no time does a tier hold more bytes than it may, files being written included",
+        (*EVICTED.values(), TOO_LARGE, SHRUNK, LEFT_OUT),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "the_least_recently_used_objects_leave_first",
+        ("T3", "C7"),
+        "host memory and disk hold what a list in order of use says, and evict its first ones "
+        "that nobody reads",
+        (*EVICTED.values(), PASSED_OVER, DISK),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "what_is_read_stays_as_it_is",
+        ("G7", "S2"),
+        "bytes under a lease stay until it ends, whatever is dropped, cleared or evicted meanwhile",
+        (PASSED_OVER, DROPPED, CLEARED),
+        oracle=BRUTE_FORCE,
+    ),
+    Property(
+        "a_store_says_what_it_keeps",
+        ("G7", "B4"),
+        "the keys that a store returns are those of the call that are resident after it",
+        (SEVERAL, TOO_LARGE, LEFT_OUT, FULL),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "failures_of_the_disk_are_counted_and_harm_nobody",
+        ("C8", "V2"),
+        "no operation fails because the disk does; each failure is counted once",
+        (FULL, *BAD.values()),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "what_is_forgotten_is_not_found",
+        ("H6",),
+        "a dropped object is in no tier, and a cleared tier has none",
+        (DROPPED, CLEARED),
+        oracle=INVARIANT,
+    ),
+    Property(
+        "keys_differ_where_content_may",
+        ("H6", "H1", "H2", "H7"),
+        "two keys are equal exactly if weights, epoch, geometry, layout, namespace, tokens, spans, "
+        "unit and part are",
+        (*DIFFERENT.values(), EQUAL, EXTENDED),
+        oracle=METAMORPHIC,
+    ),
+)

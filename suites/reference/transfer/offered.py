@@ -1,0 +1,240 @@
+"""The part `transfer` on a target that offers its own grouping and transfer.
+
+Calls: `open(layers, groups, chunk, order, objects)`, then `about() -> {"groups", "parts",
+"windows", "sizes", "slots"}`, `write(seed)`, `store(ids, objects) -> error`, `retrieve(ids,
+objects, skip) -> error`, `digests() -> {"layers", "objects"}`, `layer(number)` and
+`part(number, part)`, the last two in hexadecimal digits. What `write` computes are the bytes of
+`random.Random(f"{seed}/{layer}")`, so that only digests travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.model_test import Ask, Config, Draw, Offered, Part, Recorder
+from kvproof.suites.reference.transfer import oracle
+from kvproof.suites.reference.transfer import properties as seen
+from kvproof.suites.reference.transfer.offered_draws import (
+    LIMITS,
+    OBJECTS,
+    PACKED,
+    draw_config,
+    propose,
+)
+from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Slot
+
+_LAYOUTS = tuple(seen.IN_LAYOUT[name] for name in seen.LAYOUTS if name not in ("indexer", "state"))
+_JUDGED: dict[str, tuple[str, ...]] = {
+    "every_tensor_is_in_one_group": (seen.UNEQUAL,),
+    "a_chunk_is_described_to_the_byte": (seen.UNEQUAL,),
+    "stored_bytes_equal_the_pages": (*_LAYOUTS, seen.UNEQUAL),
+    "retrieved_bytes_reach_their_blocks": (*_LAYOUTS, seen.UNEQUAL, seen.SMALLER, seen.TURNS),
+    "skipped_tokens_stay_untouched": (seen.INSIDE,),
+}
+"""Property -> the situations that can occur."""
+_WITHOUT = "only the reference's transfer can be asked for it"
+
+
+def offered(ask: Ask) -> Offered:
+    """Return the part on a target; one history in four has something hard, but no indexer."""
+    hard = [(limit,) for limit in LIMITS if limit != PACKED]
+    kinds: list[tuple[str, ...]] = [*[()] * 3 * len(hard), *hard]
+
+    def draw_any(draw: Draw) -> Config:
+        return draw_config(draw, allowed=draw(st.sampled_from(kinds)))
+
+    return Offered(
+        offered_part(ask)._replace(draw_config=draw_any),
+        {prop.name: _WITHOUT for prop in seen.PROPERTIES if prop.name not in _JUDGED},
+    )
+
+
+def offered_part(ask: Ask, *allowed: str) -> Part:
+    """Return the part; `allowed` are among the limits."""
+    return Part(
+        name="transfer",
+        properties=tuple(
+            prop._replace(situations=_JUDGED[prop.name])
+            for prop in seen.PROPERTIES
+            if prop.name in _JUDGED
+        ),
+        draw_config=partial(draw_config, allowed=allowed),
+        world=partial(World, ask),
+        propose=propose,
+    )
+
+
+class World:
+    """What pages and objects of the target must hold."""
+
+    def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
+        self._ask = ask
+        self.recorder = recorder
+        self.chunk: int = config["chunk"]
+        self.caches = [Cache(**cache) for cache in config["caches"]]
+        self.odd_skips: bool = config["odd_skips"]
+        self._places = [cache.places() for cache in self.caches]
+        _, about = ask(("open", self._opening(config["order"])), ("about", {}))
+        self._groups = self._judge_groups(about["groups"])
+        self._parts: list[list[int]] = about["parts"]
+        self._windows: list[int] = about["windows"]
+        self._turn: int = about["slots"]
+        self._slots = self._placed(about["sizes"])
+        self._objects = [
+            [np.full(size, POISON, np.uint8) for size in about["sizes"]] for _ in range(OBJECTS)
+        ]
+        self._pages: list[Bytes] = []
+        self.write(seed=config["seed"])
+
+    def apply(self, verb: str, **arguments: Any) -> None:
+        """Run one operation and compare every byte."""
+        verbs: dict[str, Callable[..., None]] = {
+            "store": self._store,
+            "retrieve": self._retrieve,
+            "write": self.write,
+        }
+        return verbs[verb](**arguments)
+
+    def write(self, *, seed: int) -> None:
+        """Let the engine compute: other bytes in every page."""
+        self._ask(("write", {"seed": seed}))
+        dice = [random.Random(f"{seed}/{n}") for n in range(len(self.caches))]  # noqa: S311 - no secret
+        self._pages = [
+            np.frombuffer(bytearray(each.randbytes(cache.nbytes)), np.uint8)
+            for each, cache in zip(dice, self.caches, strict=True)
+        ]
+
+    def _opening(self, order: str) -> Config:
+        layers = [
+            {
+                "shape": cache.shape,
+                "item": cache.item,
+                "table": cache.table,
+                "block": cache.block,
+                "window": cache.size,
+            }
+            for cache in self.caches
+        ]
+        return {
+            "layers": layers,
+            "groups": self._equal(),
+            "chunk": self.chunk,
+            "order": order,
+            "objects": OBJECTS,
+        }
+
+    def _equal(self) -> list[list[int]]:
+        """Layers of equal geometry, in order of first appearance (G1)."""
+        found: dict[object, list[int]] = {}
+        for number, cache in enumerate(self.caches):
+            found.setdefault(cache._replace(name="", layer=""), []).append(number)
+        return list(found.values())
+
+    def _judge_groups(self, groups: list[list[int]]) -> list[list[int]]:
+        expected = self._equal()
+        self.recorder.saw(seen.UNEQUAL, len(expected) > 1)
+        self.recorder.check(
+            "every_tensor_is_in_one_group",
+            groups == expected,
+            lambda: f"groups are {groups}, expected {expected}",
+        )
+        return expected
+
+    def _placed(self, sizes: list[int]) -> list[tuple[int, Slot]]:
+        """Where each cache lies: in which part of an object, and in that part."""
+        found: dict[int, tuple[int, Slot]] = {}
+        for part, groups in enumerate(self._parts):
+            offset = 0
+            for group in groups:
+                layers = self._groups[group]
+                first = self.caches[layers[0]]
+                for at, layer in enumerate(layers):
+                    found[layer] = part, Slot(offset, len(layers), at)
+                tokens = oracle.kept(first, self.chunk) * first.block
+                offset += len(layers) * first.kv * tokens * first.row
+            self._judge_size(part, sizes[part], offset)
+        return [found[number] for number in range(len(self.caches))]
+
+    def _judge_size(self, part: int, given: int, size: int) -> None:
+        self.recorder.check(
+            "a_chunk_is_described_to_the_byte",
+            given == size,
+            lambda: f"part {part} of an object has {given} bytes, its blocks have {size}",
+        )
+
+    def _store(self, *, blocks: list[int], objects: list[int]) -> None:
+        self._move("store", blocks, objects)
+        for number, chunk, item, move in self._moves(blocks, objects, 0):
+            part = self._slots[number][0]
+            self._objects[item][part][move.chunk] = self._pages[number][move.pages]
+            self.recorder.saw(seen.IN_LAYOUT[self.caches[number].layout], chunk == 0)
+        self._judge("stored_bytes_equal_the_pages")
+
+    def _retrieve(self, *, blocks: list[int], objects: list[int], skip: int) -> None:
+        self._move("retrieve", blocks, objects, skip=skip)
+        for number, chunk, item, move in self._moves(blocks, objects, skip):
+            part = self._slots[number][0]
+            window = self._windows[part]
+            if window < 0 or chunk >= len(objects) - window:
+                self._pages[number][move.pages] = self._objects[item][part][move.chunk]
+        self.recorder.saw(seen.TURNS, len(objects) > self._turn)
+        self.recorder.saw(seen.SMALLER, len(objects) < self._turn)
+        self.recorder.saw(seen.INSIDE, any(skip % cache.block for cache in self.caches))
+        self._judge(
+            "skipped_tokens_stay_untouched" if skip else "retrieved_bytes_reach_their_blocks"
+        )
+
+    def _move(self, verb: str, blocks: list[int], objects: list[int], **skip: int) -> None:
+        firsts = [self.caches[of[0]] for of in self._groups]
+        ids = [self._ids(cache, blocks, len(objects)) for cache in firsts]
+        (wrong,) = self._ask((verb, {"ids": ids, "objects": objects, **skip}))
+        self.recorder.check(
+            "stored_bytes_equal_the_pages", not wrong, lambda: f"a {verb} was refused: {wrong}"
+        )
+
+    def _ids(self, cache: Cache, blocks: list[int], chunks: int) -> list[int]:
+        """The first blocks for every table: ids of different tables are different blocks."""
+        return blocks[: chunks * self.chunk // cache.block]
+
+    def _moves(self, blocks: list[int], objects: list[int], skip: int) -> Iterable[Any]:
+        for number, cache in enumerate(self.caches):
+            ids = self._ids(cache, blocks, len(objects))
+            each = self.chunk // cache.block
+            for chunk, item in enumerate(objects):
+                move = oracle.move(
+                    cache,
+                    self._places[number],
+                    self._slots[number][1],
+                    ids[chunk * each : (chunk + 1) * each],
+                    tokens=self.chunk,
+                    chunk=chunk,
+                    skip=skip,
+                    valid=None,
+                )
+                yield number, chunk, item, move
+
+    def _judge(self, prop: str) -> None:
+        (told,) = self._ask(("digests", {}))
+        wrong = [
+            f"pages of {cache.name}"
+            for cache, pages, digest in zip(self.caches, self._pages, told["layers"], strict=True)
+            if _digest(pages) != digest
+        ]
+        wrong += [
+            f"part {number} of object {item}"
+            for item, parts in enumerate(self._objects)
+            for number, part in enumerate(parts)
+            if _digest(part) != told["objects"][item][number]
+        ]
+        self.recorder.check(prop, not wrong, lambda: f"bytes are wrong in {', '.join(wrong)}")
+
+
+def _digest(data: Bytes) -> str:
+    return hashlib.sha256(data.tobytes()).hexdigest()

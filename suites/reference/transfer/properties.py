@@ -1,0 +1,131 @@
+"""What the part `transfer` demands."""
+
+from __future__ import annotations
+
+from kvproof.harness.oracle.violation import METAMORPHIC
+from kvproof.suites.framework.property import Property
+
+LAYOUTS = (
+    "nhd", "hnd", "kv-nhd", "kv-hnd", "page-kv-nhd", "page-kv-hnd", "latent", "indexer", "state",
+)  # fmt: skip
+IN_LAYOUT = {name: f"pages are {name}" for name in LAYOUTS}
+UNEQUAL = "layers of unequal geometry"
+PADDED = "pages with gaps"
+ODD = "heads of an odd number of bytes"
+RATIO = "a block of several pages"
+SMALLER = "fewer chunks than slots"
+TURNS = "more chunks than slots"
+LARGE = "pages that the copy engine moves"
+INSIDE = "a skip ends inside a block"
+NULL = "a null block in a chunk"
+WINDOW = "a window keeps a part of a chunk"
+STATE_LEFT = "a state inside of a longer hit"
+PAIR = "keys and values apart"
+EXCLUDED = "a layer reads the pages of another"
+AMBIGUOUS = "a tensor with several readings"
+SETTLED = "a hint decides between readings"
+TURNED = "strides in another order than the dimensions"
+SEVERAL = "an object of several groups"
+ONE = "an object of one group"
+CROSSED = "a copy passes a border"
+AT_ONCE = "pages are overwritten right after a store"
+REUSED = "an object is overwritten after its event"
+SIDE = "caches of one table with unequal blocks"
+REFUSED = {
+    kind: f"refused: {kind}"
+    for kind in ("id", "negative", "count", "groups", "object", "twice", "skip", "ranges")
+}
+
+PROPERTIES = (
+    Property(
+        "every_tensor_is_in_one_group",
+        ("G1",),
+        "groups hold every tensor once, in order of first appearance, and only equal geometries",
+        (UNEQUAL, PADDED, PAIR, EXCLUDED),
+    ),
+    Property(
+        "tensors_are_read_one_way_or_refused",
+        ("G1",),
+        "what can be read in several ways is refused with the readings, and a hint settles it",
+        (AMBIGUOUS, SETTLED, TURNED),
+    ),
+    Property(
+        "side_caches_have_the_blocks_of_their_table",
+        ("K5", "G1"),
+        "caches of one table have equally many blocks, or are refused with both numbers",
+        (SIDE,),
+    ),
+    Property(
+        "a_chunk_is_described_to_the_byte",
+        ("G2",),
+        "groups lie aligned, one after the other, and a layout survives JSON unchanged",
+        (UNEQUAL, WINDOW),
+    ),
+    Property(
+        "slots_have_views_of_every_group",
+        ("G3",),
+        "typed views of slots are the bytes of their group, and wrong indices are refused",
+        (SEVERAL,),
+    ),
+    Property(
+        "stored_bytes_equal_the_pages",
+        ("G4", "G5", "K3"),
+        "a chunk holds the bytes of its blocks, token by token, whatever layout the pages have",
+        (*IN_LAYOUT.values(), UNEQUAL, PADDED, ODD, RATIO, SMALLER, TURNS, LARGE),
+    ),
+    Property(
+        "retrieved_bytes_reach_their_blocks",
+        ("G4", "G5", "K3"),
+        "blocks get the bytes of their chunk back, token by token, in their own layout",
+        (*IN_LAYOUT.values(), UNEQUAL, PADDED, ODD, RATIO, SMALLER, TURNS, LARGE),
+    ),
+    Property(
+        "skipped_tokens_stay_untouched",
+        ("G6",),
+        "the tokens before skip_first_tokens keep their bytes, also inside of a block",
+        (INSIDE,),
+    ),
+    Property(
+        "only_valid_blocks_move",
+        ("G10",),
+        "null blocks and what a window has left behind are neither read nor written",
+        (NULL, WINDOW, STATE_LEFT),
+    ),
+    Property(
+        "nothing_else_is_written",
+        ("G4", "G10"),
+        "bytes of other blocks, between pages and between groups keep their value",
+        (PADDED, UNEQUAL),
+    ),
+    Property(
+        "needed_blocks_are_those_a_hit_looks_at",
+        ("G10",),
+        "windows, chunks and states need exactly the blocks that the next token sees",
+        (WINDOW, STATE_LEFT),
+    ),
+    Property(
+        "wrong_arguments_move_nothing",
+        ("G4",),
+        "ids, ranges and objects that do not fit are refused before anything is enqueued",
+        tuple(REFUSED.values()),
+    ),
+    Property(
+        "objects_have_a_view_per_group",
+        ("G9",),
+        "views of groups are typed, and the only tensor of several groups is an error naming them",
+        (SEVERAL, ONE),
+    ),
+    Property(
+        "copies_stay_inside_segments",
+        ("G9",),
+        "pieces of a copy cover it once, in order, and none crosses a border of pinned segments",
+        (CROSSED,),
+    ),
+    Property(
+        "every_byte_read_was_written",
+        ("G4",),
+        "however late copies run, what is read is what was written before, by the caller's order",
+        (AT_ONCE, REUSED, TURNS, LARGE, NULL),
+        oracle=METAMORPHIC,
+    ),
+)

@@ -1,0 +1,192 @@
+"""Chunks through the memory of a cache server: the same bytes as in process (G8)."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from kvproof.reference.cache_server.arena import Arena, attach
+from kvproof.reference.cache_server.core import Settings
+from kvproof.reference.cache_server.messages import Welcome
+from kvproof.reference.cache_server.process import this_process
+from kvproof.reference.transfer.grouped import Transfer
+from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.pinned import Pinned
+from kvproof.reference.transfer.shared_pages import open_shared, share
+from kvproof.reference.transfer.staging import Staging
+from kvproof.suites.framework.model_test import Config, PartViolation, Recorder
+from kvproof.suites.reference.cache_server.local import LocalServer
+from kvproof.suites.reference.transfer.machine import World
+from kvproof.suites.reference.transfer.properties import PROPERTIES
+from kvproof.suites.reference.transfer.round_trip import ids_of
+from kvproof.suites.reference.transfer.subject import hint_of, registered
+
+KEYS = [bytes([number]) * 32 for number in range(2)]
+GENERATION = 1
+SECONDS = 60
+"""That the other process is waited for."""
+
+
+def through_a_server(config: Config) -> Counter[str]:
+    """One client stores chunks straight from its pages, another one reads them into its own."""
+    recorder = Recorder(PROPERTIES)
+    writer, reader, twin = (World(config, recorder) for _ in range(3))
+    layout = writer.subject.layout
+    server = LocalServer(Settings(size=2 * layout.nbytes + 4096))
+    pinned = _pinned(config, memoryview(server.arena))
+    ids = ids_of(writer, 2, 0)
+    told = bytes.fromhex(layout.fingerprint)
+    with server.client(layout=told) as one, server.client(layout=told) as two:
+        room = one.reserve(dict.fromkeys(KEYS, layout.nbytes))
+        lend(writer, [0, 1], [room.views[key] for key in KEYS])
+        writer.store(ids=ids, objects=[0, 1], skip=0)
+        take_back(writer, [0, 1])
+        room.commit()
+        twin.store(ids=ids, objects=[0, 1], skip=0)
+        lease = two.acquire(KEYS)
+        same = [
+            view is not None and bytes(view) == bytes(twin.subject.bytes_of(at))
+            for at, view in enumerate(lease.views)
+        ]
+        recorder.check(
+            "stored_bytes_equal_the_pages",
+            all(same),
+            lambda: f"chunks through the cache server are those of in process: {same}",
+        )
+        lend(reader, [2, 3], [view for view in lease.views if view is not None])
+        reader.retrieve(ids=ids_of(reader, 2, 2), objects=[2, 3], skip=0)
+        take_back(reader, [2, 3])
+        lease.release()
+    del pinned
+    return recorder.checks
+
+
+def lend(world: World, numbers: list[int], views: list[memoryview]) -> None:
+    """Let objects of a world lie in somebody's memory, with the bytes that are there."""
+    for at, view in zip(numbers, views, strict=True):
+        world.objects[at][:] = np.frombuffer(view, np.uint8)
+        world.subject.objects[at] = HostObject.over(world.subject.layout, view)
+
+
+def take_back(world: World, numbers: list[int]) -> None:
+    """Give a world memory of its own for objects, with the same bytes."""
+    world.subject.settle()
+    for at in numbers:
+        lent, world.subject.objects[at] = world.subject.objects[at], world.subject.object()
+        world.subject.objects[at].raw.copy_(lent.raw)
+
+
+def _pinned(config: Config, memory: memoryview) -> Pinned | None:
+    on_gpu = torch.device(config.get("device", "cpu")).type == "cuda"
+    return Pinned(memory) if on_gpu else None
+
+
+# --- two processes ---
+
+
+def in_two_processes(config: Config) -> Counter[str]:
+    """Another process reads chunks out of shared memory into its own pages.
+
+    On a GPU it then stores and retrieves the pages of this one, by CUDA IPC.
+    """
+    recorder = Recorder(PROPERTIES)
+    mine, twin = World(config, recorder), World(config | {"device": "cpu"}, recorder)
+    layout = mine.subject.layout
+    step = -(-layout.nbytes // 64) * 64
+    arena = Arena(4 * step, GENERATION)
+    try:
+        welcome = Welcome(b"", this_process(), arena.descriptor, 4 * step, 60.0)
+        memory = attach(welcome, GENERATION)
+        pinned = _pinned(config, memory)
+        chunks = [memory[at * step :][: layout.nbytes] for at in range(4)]
+        lend(mine, [0, 1], chunks[:2])
+        for world in (mine, twin):
+            world.store(ids=ids_of(world, 2, 0), objects=[0, 1], skip=0)
+        shared = share(mine.subject.tensors) if pinned else b""
+        told = _other(config, msgspec.msgpack.encode(welcome), shared)
+        if told:
+            raise PartViolation("retrieved_bytes_reach_their_blocks", "", told)
+        recorder.checks["retrieved_bytes_reach_their_blocks"] += 1
+        if shared:
+            _judge_shared(recorder, mine, twin, [bytes(chunk) for chunk in chunks])
+        return recorder.checks
+    finally:
+        arena.close()
+
+
+def _judge_shared(recorder: Recorder, mine: World, twin: World, chunks: list[bytes]) -> None:
+    """What another process did with the pages of this one, beside a CPU that did it alone."""
+    recorder.check(
+        "stored_bytes_equal_the_pages",
+        chunks[:2] == chunks[2:],
+        lambda: "chunks that another process stored by CUDA IPC have other bytes",
+    )
+    twin.retrieve(ids=ids_of(twin, 2, 2), objects=[0, 1], skip=0)
+    for name, pages in mine.subject.pages.items():
+        recorder.check(
+            "retrieved_bytes_reach_their_blocks",
+            np.array_equal(pages.read(), twin.pages[name]),
+            lambda: "pages that another process wrote by CUDA IPC have other bytes",
+        )
+
+
+def _other(config: Config, welcome: bytes, shared: bytes) -> str:
+    """Let another process do its part; returns what went wrong there."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_over_there, args=(there, config, welcome, shared))
+    process.start()
+    there.close()
+    try:
+        told: str = here.recv() if here.poll(SECONDS) else f"no answer within {SECONDS} s"
+    except EOFError:
+        told = "the other process ended without an answer"
+    finally:
+        process.join(SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    return told
+
+
+def _over_there(answer: Connection[str, str], config: Config, data: bytes, shared: bytes) -> None:
+    try:
+        _work_over_there(config, msgspec.msgpack.decode(data, type=Welcome), shared)
+        answer.send("")
+    except Exception as error:  # noqa: BLE001 - the other side tells it
+        answer.send(f"{type(error).__name__}: {error}")
+
+
+def _work_over_there(config: Config, welcome: Welcome, shared: bytes) -> None:
+    world = World(config, Recorder(PROPERTIES))
+    subject, step = world.subject, welcome.size // 4
+    memory = attach(welcome, GENERATION)
+    pinned = _pinned(config, memory)
+    chunks = [memory[at * step :][: subject.layout.nbytes] for at in range(4)]
+    lend(world, [0, 1, 2, 3], chunks)
+    world.retrieve(ids=ids_of(world, 2, 2), objects=[0, 1], skip=0)
+    if shared:
+        transfer = _transfer_of(world, open_shared(shared))
+        stored = transfer.store(world.ids_of(ids_of(world, 2, 0)), subject.objects[2:4])
+        stored.synchronize()
+        back = transfer.retrieve(world.ids_of(ids_of(world, 2, 2)), subject.objects[:2])
+        back.synchronize()
+    take_back(world, [0, 1, 2, 3])
+    del pinned
+
+
+def _transfer_of(world: World, tensors: dict[str, Any]) -> Transfer:
+    """A transfer of the pages of another process."""
+    caches = world.subject.caches
+    groups = layer_groups(
+        registered(caches, tensors), hints={cache.name: hint_of(cache) for cache in caches}
+    )
+    staging = Staging(world.subject.layout, slots=3, device=world.subject.device)
+    return Transfer(groups, world.subject.layout, staging=staging)

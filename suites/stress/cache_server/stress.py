@@ -1,0 +1,213 @@
+"""Many processes use one cache server, and are killed at random; so is the server, once.
+
+    python -m kvproof.suites.stress.cache_server.stress --operations 10000 --clients 8 --kill-every
+    50
+
+Bytes follow from the key, so that whoever reads checks them without ever having had them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cyclopts import App
+
+from kvproof.reference.cache_server.allocator import rounded
+from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.process import SLOW, ServerProcess
+from kvproof.suites.stress.cache_server.stress_client import KEYS, run, size
+
+_SPAWN = multiprocessing.get_context("spawn")
+ARENA = 4 << 20
+"""Bytes; two thirds of all objects."""
+LONGEST_PAUSE = 0.005
+"""Seconds between the decision to kill a client and the kill: anywhere in what it does."""
+
+app = App(result_action="return_value", help=__doc__)
+
+
+class Outcome(NamedTuple):
+    """What happened, and what was left."""
+
+    operations: int
+    clients: int
+    """Processes, one after the other in as many places as there were at a time."""
+    kills: int
+    server_kills: int
+    seconds: float
+    wrong: list[str]
+    """What clients complained about."""
+    stuck: int
+    """Clients that did nothing for a minute, or did not end."""
+    checked: int
+    """Objects whose bytes were right at the end."""
+    leftovers: dict[str, int]
+    """At the end, by kind; nothing but zeros if nothing leaked."""
+
+    @property
+    def right(self) -> bool:
+        """Nothing is wrong, stuck or left."""
+        return not (self.wrong or self.stuck or any(self.leftovers.values()))
+
+
+class Crew:
+    """As many clients as there are places; one that is killed is replaced."""
+
+    def __init__(self, address: str, folder: Path, clients: int, seed: int) -> None:
+        self._address, self._folder, self._seed = address, folder, seed
+        self._counts: Any = _SPAWN.RawArray("q", clients)
+        self._stop: Any = _SPAWN.RawValue("b", 0)
+        self.started = 0
+        self._processes: list[BaseProcess] = []
+        self._heard = [(0, time.monotonic())] * clients
+        for place in range(clients):
+            self._processes.append(self._spawn(place))
+
+    @property
+    def operations(self) -> int:
+        """That are done, by those who were killed too."""
+        return sum(self._counts)
+
+    @property
+    def stuck(self) -> int:
+        """Clients that have done nothing for a minute."""
+        now = time.monotonic()
+        for place, count in enumerate(self._counts):
+            if count != self._heard[place][0]:
+                self._heard[place] = (count, now)
+        return sum(now - since > SLOW for _, since in self._heard)
+
+    def kill(self, place: int) -> None:
+        """Kill a client wherever it is, and start another one."""
+        self._processes[place].kill()
+        self._processes[place].join()
+        self._processes[place] = self._spawn(place)
+
+    def complaints(self) -> list[str]:
+        """Return what was wrong for clients."""
+        return [path.read_text(encoding="utf-8") for path in sorted(self._folder.glob("*.wrong"))]
+
+    def end(self) -> int:
+        """Let all come to their end; returns how many did not."""
+        self._stop.value = 1
+        deadline = time.monotonic() + SLOW
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        late = [process for process in self._processes if process.is_alive()]
+        for process in late:
+            process.kill()
+            process.join()
+        return len(late)
+
+    def _spawn(self, place: int) -> BaseProcess:
+        self.started += 1
+        complaint = str(self._folder / f"{self.started}.wrong")
+        seed = self._seed * 100_003 + self.started
+        self._heard[place] = (self._counts[place], time.monotonic())
+        process = _SPAWN.Process(
+            target=run, args=(self._address, seed, place, self._counts, self._stop, complaint)
+        )
+        process.start()
+        return process
+
+
+def stress(
+    *, operations: int, clients: int, kill_every: int, server_kills: int = 1, seed: int = 0
+) -> Outcome:
+    """Run clients until they have done that many operations, and look at what is left."""
+    began, draw = time.monotonic(), random.Random(seed)  # noqa: S311 - for tests
+    with tempfile.TemporaryDirectory() as name:
+        server = ServerProcess(Path(name), size=ARENA)
+        with server:
+            crew = Crew(server.address, Path(name), clients, seed)
+            stuck, kills, restarts = 0, 0, 0
+            try:
+                while (done := crew.operations) < operations and not stuck:
+                    time.sleep(draw.uniform(0, LONGEST_PAUSE))
+                    while done >= (kills + 1) * kill_every:  # they go on during a restart
+                        crew.kill(draw.randrange(clients))
+                        kills += 1
+                    if done >= (restarts + 1) * operations // (server_kills + 1):
+                        server.kill()
+                        server.start()
+                        restarts += 1
+                    stuck = crew.stuck
+            finally:
+                stuck += crew.end()
+            checked, leftovers = look(server)
+            return Outcome(
+                crew.operations,
+                crew.started,
+                kills,
+                restarts,
+                time.monotonic() - began,
+                crew.complaints(),
+                stuck,
+                checked,
+                leftovers,
+            )
+
+
+def look(server: ServerProcess) -> tuple[int, dict[str, int]]:
+    """Check every object that is there; return how many, and what nobody should hold any more."""
+    with server.client() as client:
+        client.unpin("stress")
+        keys = [key(number) for number in range(KEYS)]
+        with client.acquire(keys) as lease:
+            there = [number for number in range(KEYS) if lease.views[number] is not None]
+            wrong = sum(bytes(lease.views[n] or b"") != content(keys[n], size(n)) for n in there)
+        told = client.report()
+        client.clear()
+        cleared = client.report()
+    return len(there), {
+        "wrong objects": wrong,
+        "leases": told.leased,
+        "reservations": told.reserved,
+        "dropped objects": told.dropped,
+        "pins": told.pinned,
+        "sessions": len(told.sessions) - 1,
+        "bytes of no object": told.used - sum(rounded(size(number)) for number in there),
+        "bytes after a clear": cleared.used,
+    }
+
+
+@app.default
+def main(
+    *,
+    operations: int = 10_000,
+    clients: int = 8,
+    kill_every: int = 50,
+    server_kills: int = 1,
+    seed: int = 0,
+) -> int:
+    """Run it and say what happened; 1 if anything is wrong."""
+    seen = stress(
+        operations=operations,
+        clients=clients,
+        kill_every=kill_every,
+        server_kills=server_kills,
+        seed=seed,
+    )
+    lines: Sequence[str] = [
+        f"{seen.operations:,} operations by {clients} clients at a time in {seen.seconds:.1f} s",
+        f"killed: {seen.kills} clients, the server {seen.server_kills} times",
+        f"read and right at the end: {seen.checked} objects",
+        *(f"left: {count} {kind}" for kind, count in seen.leftovers.items() if count),
+        *(f"wrong: {complaint}" for complaint in seen.wrong[:10]),
+        *([f"stuck: {seen.stuck} clients"] if seen.stuck else []),
+        "nothing wrong, nothing left" if seen.right else "FAILED",
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0 if seen.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(app())

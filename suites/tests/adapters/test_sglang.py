@@ -1,0 +1,399 @@
+"""What the profile of the SGLang adapter declares, each shown by running the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.contract.target import (
+    Completed,
+    Group,
+    Namespace,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Span,
+    StateUse,
+    Target,
+    TargetConfig,
+    Usage,
+)
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.oracle.session import Session
+from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
+
+VERSIONS = ("0.5.15", "0.5.23")
+DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:sglang_drift"
+SIZE = 4
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def handle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Handle]:
+    folder = tmp_path_factory.mktemp("sglang")
+    try:
+        opened = open_handle(f"sglang=={request.param}", log_directory=folder)
+    except UsageError as missing:
+        pytest.skip(f"{missing}: {missing.hint}")
+    with opened:
+        yield opened
+
+
+@pytest.fixture
+def create(handle: Handle) -> Callable[..., Target]:
+    def create(num_blocks: int = 12, block_size: int = SIZE, **rest: Any) -> Target:
+        return handle.create(TargetConfig(num_blocks, block_size, **rest))
+
+    return create
+
+
+@pytest.fixture
+def target(create: Callable[..., Target]) -> Target:
+    return create()
+
+
+def test_the_installed_engine_is_what_the_adapter_expects(handle: Handle) -> None:
+    assert handle.profile.version == handle.name.partition("==")[2]
+    assert handle.run_job(DRIFT, {}, timeout=60) == {"differences": []}
+
+
+def test_a_changed_signature_is_named(handle: Handle) -> None:
+    changed = {"Req.finished": "self reason"}
+    expected = "Req.finished(self), expected (self reason)"
+    assert handle.run_job(DRIFT, changed, timeout=60) == {"differences": [expected]}
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 16, 32, 64])
+def test_every_declared_block_size_works(
+    handle: Handle, create: Callable[..., Target], size: int
+) -> None:
+    assert size in handle.profile.block_sizes
+    target = create(12, size)
+    first = admit(target, prompt("a", 3 * size + 1))
+    assert (first.hit, first.start, first.stop) == (0, 0, 3 * size + 1)
+    assert first.blocks == first.tables == ((1, 2, 3, 4),)
+    second = admit(target, prompt("b", 3 * size))
+    hit = 3 * size - 1 if size == 1 else 2 * size
+    assert (second.hit, second.start, second.stop) == (hit, hit, 3 * size)
+
+
+def test_counts_add_up_while_requests_run(target: Target) -> None:
+    admit(target, prompt("a", 13))
+    admit(target, prompt("b", 13))
+    assert target.inspect().usage == Usage(total=11, free=6, held=5, cached=0)
+    assert target.finish("a") == Released(((1, 2, 3, 4),))
+    assert target.cancel("b") == Released(((1, 2, 3, 5),))
+    assert target.finish("a") == target.cancel("z") == target.preempt("z") == Released()
+    assert target.inspect().usage == Usage(total=11, free=8, held=0, cached=3)
+
+
+def test_equal_blocks_become_one_when_a_step_is_done(target: Target) -> None:
+    first, second = target.admit(prompt("a", 9)), target.admit(prompt("b", 9))
+    assert isinstance(first, Scheduled)
+    assert isinstance(second, Scheduled)
+    assert second.blocks == ((4, 5, 6),)
+    assert target.complete(first.step).blocks == ((1, 2, 3),)
+    assert target.complete(second.step) == Completed(2, ((1, 2, 6),), ((1, 2, 6),))
+    assert target.inspect().usage == Usage(total=11, free=7, held=4, cached=0)
+
+
+def test_chunks_extend_and_output_are_computed_in_order(target: Target) -> None:
+    first = admit(target, prompt("a", 10), compute=3)
+    assert (first.start, first.stop, first.blocks) == (0, 3, ((1,),))
+    second = extend(target, "a", compute=4)
+    assert (second.start, second.stop, second.blocks) == (3, 7, ((1, 2),))
+    third = extend(target, "a", 7, 8)
+    assert (third.start, third.stop, third.blocks) == (7, 12, ((1, 2, 3),))
+    decoded = extend(target, "a", 9)
+    assert (decoded.start, decoded.stop, decoded.blocks) == (12, 13, ((1, 2, 3, 4),))
+    assert admit(target, Request("b", (*prompt("b", 10).tokens, 7, 8, 9))).hit == 12
+
+
+def test_requests_that_may_not_read_or_store(target: Target) -> None:
+    serve(target, prompt("a", 13, store=False))
+    assert serve(target, prompt("b", 13)) == 0
+    assert serve(target, prompt("c", 13, read=False)) == 0
+    assert serve(target, prompt("d", 13)) == 12
+
+
+IDENTITIES = [
+    Namespace(),
+    Namespace(salt="x"),
+    Namespace(salt="y"),
+    Namespace(adapter="x"),
+    Namespace(adapter="x", adapter_version="2"),
+    Namespace(adapter="x", salt="x"),
+]
+
+
+def test_namespaces_share_with_themselves_only(create: Callable[..., Target]) -> None:
+    target = create(64)
+    hits = [serve(target, prompt("a", 9, namespace=each)) for each in IDENTITIES]
+    again = [serve(target, prompt("b", 9, namespace=each)) for each in IDENTITIES]
+    assert hits == [0] * len(IDENTITIES)
+    assert again == [8] * len(IDENTITIES)
+
+
+def test_spans_are_told_apart_by_content_and_place(create: Callable[..., Target]) -> None:
+    target = create(64)
+    span = Span("image", 2, 4, "7f3c")
+    assert serve(target, prompt("a", 13, spans=(span,))) == 0
+    hits = {
+        "same": serve(target, prompt("b", 13, spans=(span,))),
+        "kind": serve(target, prompt("b", 13, spans=(replace(span, kind="audio"),))),
+        "content": serve(target, prompt("b", 13, spans=(replace(span, content="a91e"),))),
+        "start": serve(target, prompt("b", 13, spans=(replace(span, start=1, length=5),))),
+        "none": serve(target, prompt("b", 13)),
+    }
+    assert hits == {"same": 12, "kind": 12, "content": 0, "start": 0, "none": 0}
+
+
+def test_a_refusal_changes_nothing(create: Callable[..., Target]) -> None:
+    target = create(6)
+    admit(target, prompt("a", 13))
+    before = target.inspect()
+    refused = Refused("no_space", 2, 1, "2 pages needed, 1 free or evictable")
+    assert target.admit(Request("b", tuple(range(8)))) == refused
+    assert target.extend("a", tuple(range(8))) == refused
+    assert target.inspect() == before
+    assert (extend(target, "a", 1, 2, 3).start, target.inspect().usage.held) == (13, 4)
+
+
+def test_what_the_pool_cannot_hold_is_refused_at_once(create: Callable[..., Target]) -> None:
+    answer = create(4).admit(prompt("a", 13), compute=2)
+    assert answer == Refused("never_fits", 4, 3, "4 pages, the pool has 3")
+
+
+def test_whole_leaves_are_evicted_and_reported(create: Callable[..., Target]) -> None:
+    """Blocks that are handed out again at once are known to have gone."""
+    target = create(6)
+    serve(target, prompt("a", 16))
+    assert target.inspect().usage == Usage(total=5, free=1, held=0, cached=4)
+    assert admit(target, Request("b", tuple(range(8)))).blocks == ((1, 2),)
+    seen = target.inspect()
+    assert seen.dropped == ((3, 4),)
+    assert seen.usage == Usage(total=5, free=3, held=2, cached=0)
+
+
+def test_a_reset_needs_an_idle_engine(target: Target) -> None:
+    admit(target, prompt("a", 13))
+    assert target.reset() == Refused("busy", detail="1 requests are running")
+    target.finish("a")
+    assert target.reset() == Released()
+    assert target.inspect().usage == Usage(total=11, free=11, held=0, cached=0)
+    assert serve(target, prompt("b", 13)) == 0
+
+
+def test_a_preempted_request_goes_on(target: Target) -> None:
+    admit(target, prompt("a", 13))
+    extend(target, "a", 1, 2)
+    assert target.preempt("a") == Released(((1, 2, 3, 4),))
+    again = Request("a", (*prompt("a", 13).tokens, 1, 2), resumed=True)
+    assert admit(target, again).hit == 12
+    assert extend(target, "a", 3).start == 15
+
+
+def test_nothing_is_reused_without_prefix_caching(create: Callable[..., Target]) -> None:
+    target = create(prefix_caching=False)
+    serve(target, prompt("a", 13))
+    assert serve(target, prompt("b", 13)) == 0
+    assert target.inspect().usage == Usage(total=11, free=11, held=0, cached=0)
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        ({"kernel_block_size": 2}, "a page of the allocator is what attention kernels read"),
+        ({"groups": (Group("window", 4, 8),)}, "one of"),
+        ({"groups": (Group("window", 4, 8), Group("state", 4)), "state_rows": 9}, "one of"),
+        ({"groups": (Group("full", 4), Group("state", 4))}, "a state is one slot of a pool"),
+    ],
+)
+def test_configurations_that_are_not_claimed_are_refused(
+    create: Callable[..., Target], rest: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(TargetDied, match=reason):
+        create(**rest)
+
+
+def test_a_step_without_tokens_is_invalid(target: Target) -> None:
+    admit(target, prompt("a", 5))
+    before = target.inspect()
+    assert target.extend("a") == Refused("invalid", detail="no token is left to compute")
+    assert target.extend("z", (1,)) == Refused("invalid", detail="no running request 'z'")
+    assert target.admit(Request("b", ())) == Refused("invalid", detail="the prompt is empty")
+    running = Refused("invalid", detail="request 'a' is running already")
+    assert target.admit(prompt("a", 5)) == running
+    assert target.inspect() == before
+
+
+WINDOWED = (Group("full", SIZE), Group("window", SIZE, 2 * SIZE))
+"""A window of eight tokens, the own position included, sees seven before it: two pages."""
+
+
+def test_windows_have_pages_of_their_own(create: Callable[..., Target]) -> None:
+    target = create(13, groups=WINDOWED)
+    first = admit(target, prompt("a", 9))
+    assert first.blocks == ((1, 2, 3), (7, 8, 9))
+    assert target.inspect().usage == Usage(total=12, free=6, held=6, cached=0)
+    target.finish("a")
+    assert serve(target, prompt("b", 9)) == 8
+
+
+def test_a_window_lets_go_of_what_nothing_sees_any_more(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """Of 17 tokens the next step sees those from 10 on; older trees lock whole prompts."""
+    target = create(41, groups=WINDOWED)
+    admit(target, prompt("a", 17))
+    full, windows = extend(target, "a", 9).blocks
+    assert 0 not in full
+    assert (windows[0] == 0) == (handle.profile.version != "0.5.15")
+    assert 0 not in windows[2:]
+
+
+def test_what_a_window_frees_is_not_cached(handle: Handle, create: Callable[..., Target]) -> None:
+    target = create(25, groups=WINDOWED)
+    serve(target, prompt("a", 33))
+    freed = 16 - target.inspect().usage.cached
+    assert (freed > 0) == (handle.profile.version != "0.5.15")
+    assert serve(target, prompt("b", 33)) == 32
+
+
+def test_each_pool_refuses_for_itself(create: Callable[..., Target]) -> None:
+    target = create(9, groups=WINDOWED)
+    admit(target, prompt("a", 9))
+    before = target.inspect()
+    assert target.admit(Request("b", tuple(range(8)))) == Refused(
+        "no_space", 2, 1, "2 pages needed, 1 free or evictable"
+    )
+    assert target.inspect() == before
+    whole = target.admit(Request("c", tuple(range(20))))
+    assert whole == Refused("never_fits", 5, 4, "5 pages, the pool has 4")
+
+
+STATEFUL: dict[str, Any] = {"groups": (Group("full", SIZE), Group("state", SIZE)), "state_rows": 16}
+"""Fifteen slots: three requests may run, each with one running slot and two for checkpoints."""
+
+
+def test_a_step_keeps_the_state_after_the_last_whole_page(create: Callable[..., Target]) -> None:
+    target = create(13, **STATEFUL)
+    first = target.admit(prompt("a", 13))
+    assert isinstance(first, Scheduled)
+    assert first.blocks == ((1, 2, 3, 4), (1, 2, 3))
+    assert first.states == (StateUse(1, (), ((12, (2,)), (13, (1,)))),)
+    assert target.complete(first.step).blocks == ((1, 2, 3, 4), (1, 4, 3))
+    again = admit(target, prompt("b", 13))
+    assert (again.hit, again.copies) == (12, ((1, 2, 5),))
+    assert again.states == (StateUse(1, (5,), ((13, (5,)),)),)
+
+
+def test_decoding_keeps_the_state_at_each_page(create: Callable[..., Target]) -> None:
+    """Several tokens at once are steps of their own."""
+    target = create(13, **STATEFUL)
+    admit(target, prompt("a", 6))
+    assert extend(target, "a", 1, 2).stop == 7
+    kept = extend(target, "a")
+    assert (kept.start, kept.stop, kept.saves) == (7, 8, ((1, 1, 3),))
+    target.finish("a")
+    assert admit(target, Request("b", (*prompt("b", 6).tokens, 1, 2, 3))).hit == 8
+
+
+def test_where_prompts_part_a_state_is_kept_instead(create: Callable[..., Target]) -> None:
+    target = create(13, **STATEFUL)
+    serve(target, prompt("a", 13))
+    fork = Request("b", (*prompt("b", 8).tokens, 7, 7, 7, 7, 7))
+    parting = admit(target, fork)
+    assert (parting.hit, parting.states[0].writes[0][0]) == (0, 8)
+    target.finish("b")
+    assert serve(target, replace(fork, id="c")) == 8
+
+
+def test_cached_states_give_way_and_are_reported(create: Callable[..., Target]) -> None:
+    target = create(13, **{**STATEFUL, "state_rows": 6})
+    seen = []
+    for name in ("a", "b", "c"):
+        serve(target, Request(name, (ord(name),) * 5))
+        seen.append(target.inspect().dropped)
+    assert [len(each[1]) for each in seen if each is not None] == [0, 0, 1]
+    assert serve(target, Request("d", (ord("a"),) * 5)) == 0
+    assert serve(target, Request("e", (ord("c"),) * 5)) == 4
+
+
+def test_no_more_requests_run_than_there_are_slots_for(create: Callable[..., Target]) -> None:
+    target = create(13, **{**STATEFUL, "state_rows": 6})
+    admit(target, prompt("a", 5))
+    before = target.inspect()
+    refused = target.admit(Request("b", (9, 9)))
+    assert refused == Refused("no_space", detail="as many requests run as there may")
+    assert target.inspect() == before
+
+
+def test_states_need_no_cache(create: Callable[..., Target]) -> None:
+    target = create(13, prefix_caching=False, **STATEFUL)
+    assert admit(target, prompt("a", 13)).saves == ()
+    assert target.cancel("a") == Released(((1, 2, 3, 4), (1,)))
+    assert serve(target, prompt("b", 13)) == 0
+
+
+def test_a_prompt_of_whole_pages_that_comes_twice_does_not_end_the_process(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """sglang#28692, found by generation in 0.5.15 and mended in 0.5.23."""
+    target = create(6, 2, groups=(Group("full", 2), Group("state", 2)), state_rows=16)
+    for name in ("a", "b"):
+        serve(target, Request(name, (1, 0)))
+    large = Request("c", (0, 0, 1, 0, 1, 0, 0))
+    if handle.profile.version == "0.5.15":
+        with pytest.raises(TargetDied, match="parent does not have child key"):
+            serve(target, large)
+        return
+    assert serve(target, large) == 0
+
+
+def test_a_chunk_that_begins_inside_a_page_misplaces_its_state(
+    handle: Handle, create: Callable[..., Target]
+) -> None:
+    """suites/findings/sglang_state_of_another_length."""
+    target = create(16, **STATEFUL)
+    assert admit(target, prompt("a", 24), compute=6).stop == 4
+    assert extend(target, "a", compute=1).stop == 5
+    if handle.profile.version == "0.5.15":
+        with pytest.raises(TargetDied, match="page_aligned_len != len"):
+            extend(target, "a")
+        return
+    kept = extend(target, "a").states[0].writes[0]
+    assert kept[0] == 21
+    hit = admit(target, prompt("b", 24))
+    assert (hit.hit, hit.copies[0][1:2]) == (20, kept[1])
+
+
+def test_a_refused_prompt_that_hits_evicts_another(create: Callable[..., Target]) -> None:
+    """suites/findings/sglang_refused_admission_evicts."""
+    target = create(12, 1, groups=(Group("full", 1), Group("state", 1)), state_rows=11)
+    for name in range(7):
+        serve(target, Request(str(name), (name,)))
+    admit(target, Request("a", (50, 51, 52, 53)))
+    target.inspect()
+    assert isinstance(target.admit(Request("b", (6, *(7,) * 10))), Refused)
+    dropped = target.inspect().dropped
+    assert dropped is not None
+    assert [len(each) for each in dropped] == [1, 1]
+
+
+def test_what_was_evicted_before_an_equal_block_was_cached_is_no_mistake(handle: Handle) -> None:
+    """A fuzz run drew it: a block behind a window is kept, for its double had made room for it."""
+    config = TargetConfig(13, 1, groups=(Group("full", 1), Group("window", 1, size=3)))
+    session = Session(handle.create(config), config)
+    session.apply(ops.Admit(Request("a", (0, 0, 0, 1, 0))))
+    session.apply(ops.Finish("a"))
+    session.apply(ops.Admit(Request("b", (0, 0, 0, 0, 0)), compute=1))
+    session.apply(ops.Extend("b"))

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof.harness.contract.target import Request, TargetConfig
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation import registry as targets
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.isolation.registry import list_targets, open_handle, open_target
+
+FAKES = "kvproof.suites.tests.adapters.worker_fakes"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No environment is installed."""
+    monkeypatch.setenv("KVPROOF_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def refused(spec: str) -> UsageError:
+    with pytest.raises(UsageError) as error:
+        open_handle(spec)
+    return error.value
+
+
+def test_entry_points_open_in_process() -> None:
+    with open_handle("reference") as handle:
+        assert (handle.name, handle.isolation) == ("reference", "in_process")
+        assert handle.factory == "kvproof.harness.adapters.reference.target:make_target"
+        assert handle.profile.engine == "reference"
+
+
+def test_a_factory_of_ones_own_opens_in_process() -> None:
+    with open_handle(f"{FAKES}:make_toy") as handle:
+        assert isinstance(handle, InProcessHandle)
+        assert handle.profile.engine == "toy"
+
+
+def test_a_factory_in_the_working_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = f"from {FAKES} import make_toy as make_mine\n"
+    (tmp_path / "engine_of_this_test.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with open_handle("engine_of_this_test:make_mine") as handle:
+        assert handle.profile.engine == "toy"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message", "hint"),
+    [
+        ("refrence", "unknown target 'refrence'", "did you mean 'reference'? known targets: "),
+        ("vlm==0.33.0", "unknown target 'vlm'", "did you mean 'vllm==0.33.0'?"),
+        ("zzz", "unknown target 'zzz'", "known targets: reference, "),
+        ("vllm==0.1.0", "no adapter for 'vllm==0.1.0'", "vllm is supported as: vllm==0."),
+        ("vllm==0.33.0", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),
+        ("vllm", "vllm==0.33.0 is missing", "kvproof targets install vllm==0.33.0"),
+        ("no_such_module:make", "No module named 'no_such_module'", "package.module:function"),
+        ("json:no_such_thing", "has no attribute 'no_such_thing'", "after the colon"),
+        ("json:decoder", "is a module, not a function", ""),
+    ],
+)
+def test_what_cannot_be_opened_says_what_to_do(spec: str, message: str, hint: str) -> None:
+    error = refused(spec)
+    assert message in str(error)
+    assert hint in error.hint
+
+
+def test_rows_say_how_to_install() -> None:
+    rows = {row.name: row for row in list_targets()}
+    assert rows["reference"].state == "ready"
+    assert not rows["reference"].command
+    assert rows["vllm==0.33.0"].state == "missing"
+    assert rows["vllm==0.33.0"].command == "kvproof targets install vllm==0.33.0"
+    assert "vllm" not in rows
+
+
+def test_open_target_closes_what_it_opened() -> None:
+    target = open_target(f"{FAKES}:make_toy", TargetConfig(num_blocks=8, block_size=64))
+    assert target.inspect().usage.total == 7
+    target.close()
+    with pytest.raises(TargetDied, match="is not 64"):
+        open_target(f"{FAKES}:make_toy", TargetConfig(num_blocks=8, block_size=16))
+
+
+def test_open_target_ends_its_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def worker(spec: str, *, log_directory: Path | None = None) -> object:
+        from kvproof.harness.isolation.handles import WorkerHandle
+
+        factory = f"{FAKES}:make_toy"
+        return WorkerHandle(spec, Path(sys.executable), factory, tmp_path / "log")
+
+    monkeypatch.setattr(targets, "open_handle", worker)
+    target = open_target("toy", TargetConfig(num_blocks=8, block_size=64))
+    pid = target.lookup(Request("any", (1,)))
+    assert Path(f"/proc/{pid}").exists()
+    target.close()
+    assert not Path(f"/proc/{pid}").exists()

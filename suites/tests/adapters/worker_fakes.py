@@ -1,0 +1,170 @@
+"""Targets and jobs that misbehave on request, imported inside workers by the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, cast
+
+from kvproof.harness.contract.target import (
+    Evicted,
+    Inspection,
+    Profile,
+    Refused,
+    Released,
+    Request,
+    Scheduled,
+    Target,
+    TargetConfig,
+    Usage,
+)
+
+
+class Toy:
+    """Answers from its configuration; request ids name what `finish` does wrong."""
+
+    profile = Profile(engine="toy", version="1.0", block_sizes=(64,))
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._config = config
+        self._last = Request("none", ())
+
+    def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
+        self._last = request
+        stop = len(request.tokens) if compute is None else compute
+        return Scheduled(1, 0, 0, stop, ((1, 2),), ((1, 2),), ((0, 1, 2),))
+
+    def inspect(self) -> Inspection:
+        total = self._config.num_blocks - 1
+        return Inspection(Usage(total, total, 0, 0), repr(self._last), {3: 1})
+
+    def lookup(self, request: Request) -> int:
+        del request
+        return os.getpid()
+
+    def finish(self, request_id: str) -> Released:
+        return cast("Released", DEEDS[request_id]())
+
+    def reset(self) -> Released | Refused:
+        return Refused("busy", 1, 2, "held")
+
+    def evict(self, count: int) -> Evicted:
+        return Evicted((tuple(range(count)),))
+
+    def close(self) -> None:
+        print("toy closed")  # noqa: T201 - goes to the worker's log
+
+
+def make_toy(config: TargetConfig) -> Target:
+    if config.block_size != 64:
+        raise ValueError(f"block size {config.block_size} is not 64")
+    return cast("Target", Toy(config))
+
+
+def make_nothing(config: TargetConfig) -> Target:
+    raise OSError(f"no device for {config.num_blocks} blocks")
+
+
+def make_future(config: TargetConfig) -> Target:
+    """Runs in a worker that speaks another contract."""
+    vars(sys.modules["__main__"])["CONTRACT_VERSION"] = 99
+    return make_toy(config)
+
+
+def make_sleeper(config: TargetConfig) -> Target:
+    time.sleep(60)
+    return make_toy(config)
+
+
+def _answer_pipe() -> int:
+    """The descriptor of the protocol: the highest pipe that is open for writing."""
+    import fcntl
+    import stat
+
+    return max(
+        number
+        for number in range(3, 64)
+        if os.path.exists(f"/proc/self/fd/{number}")  # noqa: PTH110 - a descriptor, not a file
+        and stat.S_ISFIFO(os.fstat(number).st_mode)
+        and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    )
+
+
+def _print() -> Released:
+    print("hello from print")  # noqa: T201 - this is the test
+    os.write(1, b"hello from descriptor 1\n")
+    return Released(((5,),))
+
+
+def _hang_with_child() -> None:
+    subprocess.Popen(["sleep", "300"])
+    time.sleep(300)
+
+
+def _repeat_first_answer() -> None:
+    os.write(_answer_pipe(), b'{"id":1,"type":"int","value":1}\n')
+    time.sleep(300)
+
+
+def _raise() -> None:
+    raise TypeError("block 7 is not iterable")
+
+
+DEEDS: dict[str, Any] = {
+    "fine": Released,
+    "exit": lambda: os._exit(3),
+    "sys.exit": lambda: sys.exit(4),
+    "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "hang": lambda: time.sleep(300),
+    "hang with child": _hang_with_child,
+    "raise": _raise,
+    "print": _print,
+    "none": lambda: None,
+    "wrong record": lambda: Evicted(),
+    "wrong field": lambda: Released(cast("Any", "seven")),
+    "no json": lambda: Released(cast("Any", {1, 2})),
+    "noise": lambda: os.write(_answer_pipe(), b"\x00\xff not json\n"),
+    "echo of an old answer": _repeat_first_answer,
+}
+
+
+def echo(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"length": len(str(arguments)), **arguments}
+
+
+def no_dict(arguments: dict[str, Any]) -> list[int]:
+    del arguments
+    return [1]
+
+
+def sleep(arguments: dict[str, Any]) -> dict[str, Any]:
+    time.sleep(arguments["seconds"])
+    return {}
+
+
+def vllm_drift(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Differences of the installed vLLM from a table changed by `arguments`: name -> parameters."""
+    from kvproof.harness.adapters.vllm import api as vllm_api
+
+    kept = dict(vllm_api._SIGNATURES)
+    vllm_api._SIGNATURES.update(arguments)
+    try:
+        return {"differences": list(vllm_api.drift.__wrapped__())}
+    finally:
+        vllm_api._SIGNATURES.update(kept)
+
+
+def vllm_cycle(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Serve prompts one after the other; answers of each, and the number of cached blocks."""
+    from array import array
+
+    from kvproof.harness.adapters.vllm.target import make_cycle
+
+    cycle = make_cycle(TargetConfig(**arguments["config"]), arguments["variant"])
+    prompts = [cycle.prepare(memoryview(array("i", tokens))) for tokens in arguments["prompts"]]
+    answers = [cycle.run(index, prompt) for index, prompt in enumerate(prompts)]
+    return {"answers": answers, "cached": cycle.cached_blocks()}

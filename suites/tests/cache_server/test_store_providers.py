@@ -1,0 +1,37 @@
+"""The cache server keeps the contract of all stores, in one process and through sockets."""
+
+from __future__ import annotations
+
+from kvproof.reference.cache_server import answers
+from kvproof.reference.cache_server.core import Settings
+from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.reference.cache_server.contents import content, key
+from kvproof.suites.reference.cache_server.contract import contract_part, judge
+from kvproof.suites.reference.cache_server.local import LocalProvider, LocalServer
+from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+
+
+def test_the_cache_server_keeps_the_contract():
+    provider = LocalProvider()
+    judge(provider, explore(contract_part(provider), UNSHRUNK))
+
+
+def test_more_objects_than_one_message_names():
+    server = LocalServer(Settings(1 << 20))
+    with server.client() as client:
+        objects = {key(number): content(key(number), 1) for number in range(9_000)}
+        assert client.store(objects) == set(objects)
+        assert client.lookup(list(objects)) == [True] * 9_000
+        with client.acquire(list(objects)) as lease:
+            assert [bytes(view) for view in lease.views] == list(objects.values())
+            assert client.drop(list(objects)[:5_000]) == 5_000
+        assert (client.clear(), client.status().objects) == (4_000, 0)
+
+
+def test_what_one_client_may_not_hold_finds_no_room(monkeypatch):
+    monkeypatch.setattr(answers, "MOST_HELD", 5_000)
+    server = LocalServer(Settings(1 << 20))
+    with server.client() as client:
+        stored = client.store({key(number): b"1" for number in range(9_000)})
+        assert len(stored) == 4_096
+        assert client.report().reserved == 0

@@ -1,0 +1,358 @@
+"""Fuzzing until the time is up: the same units, taken up again where they were."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from kvproof.harness.campaign.pool import Finished, Lost
+from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.verbs import fuzz as verb
+from kvproof.harness.cli.verbs.fuzz_unit import Order, UnitResult, explore_unit, parse, unit_id
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost, clock
+from kvproof.harness.records.events import (
+    Exercised,
+    Failure,
+    HarnessFault,
+    PropertyVerdict,
+    Skipped,
+    TargetFailed,
+)
+from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.settings import CampaignSettings
+from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.expected_failures import Expected
+from kvproof.suites.runner import registry
+from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
+from kvproof.suites.tests.cli.cli_targets import STARTED
+from kvproof.suites.tests.framework.part_kit import breaks_later, stack
+
+SLOW = f"{TARGETS}:slow"
+DIES = f"{TARGETS}:dies"
+PLANTED = "last_token_is_computed"
+FEW = "[campaign]\nhistories = 5\n"
+
+
+def order(tmp_path, suite, seed=1, **changes):
+    given = {"attempt": 1, "level": "full", "keep_going": True, "artifact": "", "histories": 12,
+             "database": str(tmp_path / "examples"), "seconds": 60.0, "known": (),
+             "claim": lambda *_: True, **changes}  # fmt: skip
+    return Order(unit=unit_id("reference", suite, seed), **given)
+
+
+def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    first = explore_unit(order(tmp_path, "stack"))
+    second = explore_unit(order(tmp_path, "stack", 2, known=tuple(first.done.shrunk)))
+    assert first.done.shrunk == ["what_is_pushed_comes_back"]
+    assert second.done.shrunk == []
+    assert second.done.failed == ["what_is_pushed_comes_back"]
+    assert second.done.unshrunk["what_is_pushed_comes_back"]
+
+
+@pytest.mark.parametrize(
+    ("where", "claims"), [("a hit of no block", []), ("a refusal: no_mood", [PLANTED])]
+)
+def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, where, claims):
+    known = {PLANTED: Expected(PLANTED, "r", "https://x/1", where)}
+    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    claimed = []
+    asked = order(tmp_path, "cache", level="core",
+                  claim=lambda name, _: claimed.append(name.split()[-1]) or True)  # fmt: skip
+    done = explore_unit(replace(asked, unit=unit_id(FAULT, "cache", 1))).done
+    assert claimed == done.shrunk == done.failed == claims
+    assert bool(done.tolerated) is not bool(claims)
+
+
+def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+
+    def ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    found = explore_unit(order(tmp_path, "stack", claim=ctrl_c))
+    assert found.interrupted
+    assert found.done.test_cases
+
+
+@pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_unit_that_ends_early_keeps_what_it_has_found(tmp_path, monkeypatch, later):
+    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    breaks_later(monkeypatch, later)
+    found = explore_unit(order(tmp_path, "stack"))
+    assert [failure.property for failure in found.failures] == found.done.shrunk
+    assert found.done.shrunk == ["what_is_pushed_comes_back"]
+    assert found.interrupted is (later is KeyboardInterrupt)
+    assert len(found.events) == (later is ZeroDivisionError)
+
+
+def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
+    events = [Skipped(part="", reason="", at=at) for at in (1.0, 5.0, 0.5, 2.0, 1.0)]
+    assert list(clock(events)) == [1.0, 5.0, 5.5, 7.0, 8.0]
+    assert list(clock([])) == []
+
+
+def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    command = ("fuzz", "--target", SLOW, "--max-time", "8s")
+    with started(*command, cwd=tmp_path) as running:
+        running.until(lambda: running.has("unit_done"))
+        running.send(signal.SIGKILL)
+    seed = read_run(running.record).manifest.seed
+    again = here(*command, "--output", "record", cwd=tmp_path)
+    assert again.code in (0, 3), again.err
+    run = read_run(running.record)
+    assert run.ended is not None
+    assert run.manifest.seed == seed
+    units = Counter(event.unit for event in run.events if isinstance(event, UnitDone))
+    assert set(units.values()) == {1}
+    other = here(*command, "--seed", str(seed + 1), "--output", "record", cwd=tmp_path)
+    assert other.code == 2
+    assert "holds another run" in other.err
+
+
+def test_time_that_is_used_up_is_not_given_again(tmp_path):
+    """As if the driver had been killed after its last unit, when the time was up."""
+    (tmp_path / "kvproof.toml").write_text(FEW)
+    command = ("fuzz", "--target", SLOW, "--max-time", "1s", "--units", "100", "--seed", "1")
+    command += ("--output", "record")
+    assert here(*command, cwd=tmp_path).code in (0, 3)
+    path = tmp_path / "record" / "events.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    while events[-1]["event"] != "unit_done":
+        events.pop()
+    events[-1]["at"] = max(events[-1]["at"], 1.0)
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    before = len(units_of(tmp_path / "record"))
+    again = here(*command, cwd=tmp_path)
+    assert again.code in (0, 3), again
+    assert len(units_of(tmp_path / "record")) == before
+
+
+def units_of(directory):
+    return [event for event in read_run(directory).events if isinstance(event, UnitDone)]
+
+
+def test_what_was_seen_before_ctrl_c_is_reported_and_done_again(tmp_path):
+    command = ("fuzz", "--target", SLOW, "--units", "1", "--seed", "1")
+    with started(*command, cwd=tmp_path) as running:
+        running.until((tmp_path / STARTED).exists)
+        assert running.send(signal.SIGINT).code == 130
+    run = closed_run(running.record, 130)
+    assert [event.test_cases for event in run.events if isinstance(event, Exercised)] > [0]
+    assert units_of(running.record) == []
+
+
+def test_a_target_that_ends_its_process_is_at_fault_also_after_a_restart(tmp_path):
+    command = ("fuzz", "--target", DIES, "--units", "2", "--keep-going", "--seed", "1")
+    with started(*command, cwd=tmp_path) as running:
+        running.until(lambda: running.has("unit_done"))
+        running.send(signal.SIGKILL)
+    lost = [e for e in read_run(running.record).events if isinstance(e, UnitLost)]
+    assert [event.attempt for event in lost[:3]] == [1, 2, 3]
+    assert units_of(running.record)[0].died["kind"] == "crash"
+    assert here(*command, "--output", "record", cwd=tmp_path).code == 1
+    died = [e for e in closed_run(running.record, 1).events if isinstance(e, TargetFailed)]
+    assert "was killed by SIGKILL while fuzzing cache with seed 1, 3 times" in died[0].message
+
+
+class Leaving:
+    """Machines that go away with every unit, until the user has seen enough."""
+
+    def __init__(self, times):
+        self.left, self.running = times, ""
+
+    def slots(self):
+        return 1
+
+    def submit(self, unit, _):
+        self.running = unit
+
+    def wait(self, _):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return [Finished(self.running, Lost("the node has left"))]
+
+    def wind_up(self, _):
+        return []
+
+    def close(self):
+        pass
+
+
+def campaign(pool, folder, monkeypatch, **changes):
+    """Run `kvproof fuzz` on another kind of pool; returns the code it ends with."""
+    options = {"max_seconds": 60, "workers": 1, "level": "core", "seed": 1, "keep_going": True,
+               "shared": CampaignSettings(database=str(folder / "e")), "ray": "", "units": 2,
+               "output": folder / "run", "console": standard_output(), **changes}  # fmt: skip
+    monkeypatch.setattr(verb, "_pool", lambda *_: pool)
+    with pytest.raises(SystemExit) as ended:
+        verb.fuzz(["reference"], **options)
+    return ended.value.code
+
+
+class Answering:
+    """Two units run side by side; `answers` come in their order, whenever they are waited for."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def slots(self):
+        return 2
+
+    def submit(self, *_):
+        pass
+
+    def wait(self, _):
+        answer = self.answers.pop(0)
+        return [Finished(answer.done.unit, answer)]
+
+    def close(self):
+        pass
+
+
+CRASH, HANG, NODE = Lost("it crashed", "crash"), Lost("it hung", "hang"), Lost("it left")
+
+
+class Losing(Leaving):
+    """Loses the one unit that runs for one reason after the other."""
+
+    def __init__(self, *losses):
+        super().__init__(len(losses))
+        self.losses = list(losses)
+
+    def wait(self, _):
+        return [Finished(self.running, self.losses.pop(0))]
+
+
+@pytest.mark.parametrize(
+    ("losses", "code"),
+    [((CRASH, HANG, CRASH), 1), ((NODE, NODE, CRASH), 70), ((CRASH, CRASH, NODE), 70)],
+)
+def test_only_a_unit_that_always_ends_its_own_process_is_the_targets_fault(
+    tmp_path, monkeypatch, losses, code
+):
+    assert campaign(Losing(*losses), tmp_path, monkeypatch, units=1) == code
+    died = units_of(tmp_path / "run")[0].died
+    why = "it crashed; it hung while fuzzing cache with seed 1, 3 times"
+    assert died == ({"kind": "crash", "message": why} if code == 1 else {})
+
+
+def test_a_hang_that_shows_after_the_time_is_up_is_a_failure(tmp_path, monkeypatch):
+    """The process is given up after seven minutes: here the clock is ahead."""
+    pool = Late(HANG, HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == 1
+    assert len(pool.seconds) == 3
+    assert len(set(pool.seconds)) == 1, "it is tried again with the time that it had"
+    lost = [e for e in read_run(tmp_path / "run").events if isinstance(e, UnitLost)]
+    assert [event.attempt for event in lost] == [1, 2, 3]
+
+
+def test_a_hang_is_not_forgotten_by_who_loses_patience_with_it(tmp_path, monkeypatch):
+    class Impatient(Late):
+        def wait(self, _):
+            if len(self.losses) == 1:
+                raise KeyboardInterrupt
+            return super().wait(_)
+
+    pool = Impatient(HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == Exit.INTERRUPTED
+    assert units_of(tmp_path / "run") == []
+    pool = Losing(HANG, HANG, HANG)
+    assert campaign(pool, tmp_path, monkeypatch, max_seconds=1.5) == 1
+    assert units_of(tmp_path / "run")[0].gave_up == HANG.reason
+
+
+class Late(Losing):
+    """Answers when the time is up, and knows what time units were given."""
+
+    def __init__(self, *losses):
+        super().__init__(*losses)
+        self.seconds = []
+
+    def submit(self, unit, order):
+        super().submit(unit, order)
+        self.seconds.append(order.seconds)
+
+    def wait(self, _):
+        time.sleep(1.5)
+        return super().wait(_)
+
+
+def answer(seed, **counts):
+    done = UnitDone(unit=unit_id("reference", "cache", seed), target="reference", suite="cache",
+                    seed=seed, attempt=1, where="", seconds=1.0, cpu_seconds=1.0,
+                    **counts)  # fmt: skip
+    failures = [
+        Failure(target="reference", property=name, rules=["B1"], oracle="", sentence="", detail="",
+                fingerprint="f", op_log="", script="", script_path="", history=[], blocks=[])
+        for name in done.shrunk
+    ]  # fmt: skip
+    return UnitResult(done, failures, {}, [], None, interrupted=False)
+
+
+def verdict_on(name, directory):
+    (found,) = (e for e in read_run(directory).events
+                if isinstance(e, PropertyVerdict) and e.property == name)  # fmt: skip
+    return found.verdict, found.reason
+
+
+def test_who_meets_what_another_unit_shrinks_does_not_end_it(tmp_path, monkeypatch):
+    met = answer(2, unshrunk={PLANTED: 3}, failed=[PLANTED])
+    shrunk = answer(1, shrunk=[PLANTED], failed=[PLANTED])
+    assert campaign(Answering(met, shrunk), tmp_path, monkeypatch, keep_going=False) == 1
+    assert [event.seed for event in units_of(tmp_path / "run")] == [2, 1]
+
+
+def test_what_a_unit_claimed_and_did_not_shrink_is_free_again(tmp_path, monkeypatch):
+    claims = mock.Mock()
+    monkeypatch.setattr(verb, "DirectoryClaims", lambda _: claims)
+    first = answer(1, shrunk=[PLANTED], failed=[PLANTED])._replace(holds=True)
+    campaign(Answering(first, answer(2)), tmp_path, monkeypatch)
+    used = {f"reference {PLANTED}"}
+    assert claims.release.call_args_list == [mock.call(first.done.unit, used=used)]
+
+
+def test_a_failure_that_no_unit_shrunk_is_no_pass(tmp_path, monkeypatch):
+    met = answer(1, unshrunk={PLANTED: 3}, failed=[PLANTED], checks={PLANTED: 9})
+    assert campaign(Answering(met), tmp_path, monkeypatch, units=1) == 1
+    told = ("fail", "it failed in 3 histories, not shrunk")
+    assert verdict_on(PLANTED, tmp_path / "run") == told
+
+
+def test_units_that_cannot_be_done_are_not_forgotten_by_a_restart(tmp_path, monkeypatch):
+    assert campaign(Leaving(4), tmp_path, monkeypatch) == Exit.INTERRUPTED
+    assert campaign(Leaving(3), tmp_path, monkeypatch) == Exit.HARNESS
+    assert [event.gave_up for event in units_of(tmp_path / "run")] == ["the node has left"] * 2
+    assert len(faults_of(tmp_path / "run")) == 2, "one for each unit, written once"
+
+
+def faults_of(directory):
+    return [event for event in read_run(directory).events if isinstance(event, HarnessFault)]
+
+
+class Failing(Answering):
+    """No process can be started for the second unit."""
+
+    def submit(self, unit, _):
+        if parse(unit)[2] == 2:
+            raise OSError(24, "Too many open files")
+
+
+def test_a_driver_that_fails_goes_on_when_it_is_called_again(tmp_path, monkeypatch):
+    assert campaign(Failing(), tmp_path, monkeypatch) == Exit.HARNESS
+    assert units_of(tmp_path / "run") == []
+    answers = answer(1), answer(2)
+    assert campaign(Answering(*answers), tmp_path, monkeypatch) == Exit.INCONCLUSIVE
+    assert [event.seed for event in units_of(tmp_path / "run")] == [1, 2]
+    assert [event.where for event in faults_of(tmp_path / "run")] == ["kvproof fuzz"]
+    with pytest.raises(UsageError, match="it is complete"):
+        campaign(Answering(), tmp_path, monkeypatch)

@@ -1,0 +1,40 @@
+"""The part `access` passes on the reference, and each property finds a fault of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.faults.catalogue import of_suite
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.reference.cache_policy.strategies import PART
+from kvproof.suites.tests.framework.part_faults import fallen, sees_everything
+from kvproof.suites.tests.framework.planted import Fault, load, plant
+
+FAULTS = {
+    "a_reason_is_kept_back": (
+        Fault("reference.access", '        "asked not to store": not store,\n', ""),
+        "a_decision_names_every_reason",
+    ),
+    "reads_what_it_may_not": (
+        Fault("reference.cache_manager", " if access.read else NO_HIT", ""),
+        "a_decision_is_what_happens",
+    ),
+    **{f.name: (Fault(f.module, f.old, f.new), f.property) for f in of_suite("access")},
+}
+for _name, (_fault, _) in FAULTS.items():
+    plant(_name, _fault)
+
+
+def test_the_reference_passes_and_everything_is_seen():
+    sees_everything(PART, BUDGETS["pr"])
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_by_its_property(name):
+    prop = FAULTS[name][1]
+    others = {each.name for each in PART.properties} - {prop}
+    part = load(name, "suites.access.part").PART
+    seen = fallen(lambda seed: explore(part, BUDGETS["pr"], seed=seed, tolerate=others))
+    assert seen.violation is not None
+    assert seen.violation.property == prop

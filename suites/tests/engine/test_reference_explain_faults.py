@@ -1,0 +1,70 @@
+"""Each property of the part `explain` sees the faults that it is there for."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.reference.explain.strategies import PART
+from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls
+
+FAULTS = (
+    *catalogued("explain"),
+    Planted(
+        "what an earlier epoch computed counts as reusable",
+        "explained_causes_add_up",
+        "explain",
+        "        self.manager.reset()\n        self._ghost = GhostIndex()",
+        "        self.manager.reset()",
+    ),
+    Planted(
+        "what nobody was allowed to store counts as reusable",
+        "explained_causes_add_up",
+        "explain",
+        "if current and request.access.write:",
+        "if current:",
+    ),
+    Planted(
+        "tokens that a cancelled request was still computing count as reusable",
+        "explained_causes_add_up",
+        "explain",
+        " and not request.released",
+        "",
+    ),
+    Planted(
+        "a fork of two histories loses its checkpoints",
+        "lifting_a_limit_raises_the_hit",
+        "ghost_index",
+        "self._saves.setdefault(node, {})[inside] = saved",
+        "self._saves.setdefault(back, {})[inside] = saved",
+    ),
+    Planted(
+        "a state that there was no room for counts as saved",
+        "lifting_a_limit_raises_the_hit",
+        "ghost_index",
+        "if mark <= inside and (was or not saved)",
+        "if mark <= inside",
+    ),
+    Planted(
+        "a hit that requires expert rows ends a unit before the last that has them",
+        "lifting_a_limit_raises_the_hit",
+        "hits",
+        "recorded = self._experts.floor(node, limit)",
+        "recorded = max(0, self._experts.floor(node, limit) - self._unit)",
+    ),
+    Planted(
+        "the first unit behind a hit keeps no expert rows",
+        "lifting_a_limit_raises_the_hit",
+        "expert_marks",
+        "first = max(piece.first, whole)",
+        "first = max(piece.first, whole + 1)",
+    ),
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+def test_a_planted_fault_is_seen_by_its_property(fault):
+    falls(PART, FAULTS.index(fault), fault)
+
+
+def test_every_property_has_its_fault():
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}

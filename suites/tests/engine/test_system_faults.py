@@ -1,0 +1,184 @@
+"""Each property of the part `system` sees the fault that it is there for."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.faults.catalogue import find, of_suite
+from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.reference.engine.strategies import PART
+from kvproof.suites.tests.framework.part_faults import (
+    UNSHRUNK,
+    Planted,
+    broken,
+    fallen,
+    from_catalogue,
+)
+
+FULL = {"kind": "full", "block_size": 2}
+TIERS: dict[str, object] = {
+    "groups": [FULL],
+    "num_blocks": 20,
+    "prefix_caching": True,
+    "decode_interval": 0,
+    "tiers": {"host": 100_000, "disk": 0, "patience": 2},
+}
+"""An engine that finds again whatever it has lost."""
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "hit_in_wrong_order": {
+        "groups": [FULL],
+        "num_blocks": 20,
+        "prefix_caching": True,
+        "tiers": None,
+    },
+    "only_last_window_block_needed": {
+        "groups": [{"kind": "window", "block_size": 1, "size": 5}],
+        "num_blocks": 16,
+        "max_batch_tokens": 64,
+        "num_drafts": 0,
+    },
+    "first_kernel_block_repeated": {
+        "groups": [{"kind": "full", "block_size": 4, "kernel_block_size": 2}],
+        "num_blocks": 20,
+    },
+    "released_while_written": {
+        "groups": [{"kind": "full", "block_size": 1}],
+        "num_blocks": 24,
+        "steps_in_flight": 2,
+    },
+    "sample_survives_preemption": {"num_drafts": 0, "steps_in_flight": 3, "tiers": None},
+    "draft_layers_read_last_position": {
+        "groups": [
+            {"kind": "full", "block_size": 2, "draft": True},
+            {"kind": "full", "block_size": 1},
+        ],
+        "num_blocks": 50,
+        "num_drafts": 2,
+    },
+    "whole_share_or_nothing": {
+        "groups": [
+            {"kind": "full", "block_size": 2},
+            {"kind": "window", "block_size": 2, "size": 2},
+        ],
+        "num_blocks": 9,
+        "max_batch_tokens": 30,
+    },
+    "decisions_by_address": {
+        "twin": True,
+        "max_batch_tokens": 8,
+        "max_requests": 5,
+        "tiers": None,
+    },
+    "copied_out_too_late": TIERS,
+    "state_one_unit_early": TIERS | {"groups": [FULL, {"kind": "state", "block_size": 2}]},
+    "window_comes_back_reversed": TIERS
+    | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
+    "expert_rows_of_first_unit": TIERS | {"experts": True},
+    "failed_load_is_zeros": TIERS,
+    "room_made_too_early": TIERS,
+    "waits_without_end": TIERS,
+}
+"""Fault of the catalogue -> what every configuration has, so that this budget finds it."""
+DISK_OUTLIVES_A_RESET = TIERS | {"tiers": {"host": 64, "disk": 100_000, "patience": 2}}
+
+FAULTS = (
+    *(from_catalogue(fault, config=CONFIGS.get(fault.name, {})) for fault in of_suite("system")),
+    from_catalogue(
+        find("object_key_without_namespace"),
+        property="what_comes_back_is_what_was_computed",
+        config=TIERS,
+    ),
+    from_catalogue(
+        find("object_key_without_epoch"),
+        property="what_comes_back_is_what_was_computed",
+        config=DISK_OUTLIVES_A_RESET,
+    ),
+    Planted(
+        "a prompt is looked up without its salt (vLLM #3263, #44701)",
+        "cached_equals_uncached",
+        "hits",
+        "            request.namespace, request.tokens, request.segments, most",
+        "            type(request.namespace)(), request.tokens, request.segments, most",
+    ),
+    Planted(
+        "only the last chunk of a prompt records its rows",
+        "the_engine_reports_missing_expert_rows",
+        "expert_marks",
+        "rows.get(scheduled.request.id)",
+        "rows.get(scheduled.request.id) if stop >= scheduled.request.prompt else None",
+    ),
+    Planted(
+        "an answer is one token too long",
+        "answers_have_the_length_asked_for",
+        "request_queue",
+        "return len(self.tokens) >= self.prompt.most_tokens",
+        "return len(self.tokens) > self.prompt.most_tokens",
+    ),
+    Planted(
+        "whoever came last is served first",
+        "waits_are_bounded",
+        "request_queue",
+        "heapq.heappush(self._heap, (request.rank, request))",
+        "heapq.heappush(self._heap, (-request.rank, request))",
+    ),
+    Planted(
+        "a finished request keeps its blocks",
+        "the_pool_is_empty_in_the_end",
+        "scheduler",
+        "        self.cache.release(request.id)\n",
+        "        if request.status != 'finished':\n            self.cache.release(request.id)\n",
+    ),
+    Planted(
+        "a key does not depend on media",
+        "what_comes_back_is_what_was_computed",
+        "tiers.object_key",
+        "encode(before, little_endian(tokens), *fields)",
+        "encode(before, little_endian(tokens))",
+        TIERS | {"media": True},
+    ),
+    Planted(
+        "what comes back takes the room of the first step",
+        "refused_admissions_leave_no_trace",
+        "tiers.load",
+        "return loaded + self._first_step(request, plan, compute) <= available",
+        "return loaded <= available",
+        TIERS | {"num_blocks": 9, "max_batch_tokens": 30},
+    ),
+    Planted(
+        "the first unit of a window does not come back with the others",
+        "what_comes_back_is_hit_by_who_asked",
+        "tiers.plan",
+        "        return first, length\n",
+        "        return min(first + 1, length), length\n",
+        TIERS | {"groups": [FULL, {"kind": "window", "block_size": 2, "size": 7}]},
+    ),
+    Planted(
+        "leases are not released",
+        "the_pool_is_empty_in_the_end",
+        "tiers.waiting",
+        "            lease.release()\n",
+        "            lease.views\n",
+        TIERS,
+    ),
+)
+
+
+def _config(draw, fixed):
+    """Other groups than were drawn may not have partial blocks."""
+    drawn = PART.draw_config(draw)
+    return drawn | ({"partial_blocks": False} if "groups" in fixed else {}) | fixed
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
+def test_a_planted_fault_is_seen_by_its_property(fault):
+    copy = broken(PART, FAULTS.index(fault), fault)
+    copy = copy._replace(draw_config=lambda draw: _config(draw, fault.config), themes=())
+    others = {prop.name for prop in PART.properties} - {fault.property}
+    seen = fallen(lambda seed: explore(copy, UNSHRUNK, seed=seed, tolerate=others))
+    assert seen.violation is not None, (seen.died, seen.tolerated)
+    assert seen.violation.property == fault.property
+
+
+def test_every_property_has_its_fault():
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}

@@ -1,0 +1,266 @@
+"""OpenCompass is really run: requests, classes, resumption and scores are ours, tables are its."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kvproof.eval.benchmark.data import DataSet
+from kvproof.eval.benchmark.prompts import opencompass_prompts
+from kvproof.eval.opencompass.environment import OpenCompass, state
+from kvproof.eval.opencompass.job import encode, written_config
+from kvproof.eval.opencompass.runner import Runner
+from kvproof.eval.run.config import Protocol
+from kvproof.eval.run.protocol import Material
+from kvproof.eval.run.records import PHASES, SampleRecord, Scored, done
+from kvproof.eval.run.runner import Turn, direct
+from kvproof.eval.run.server import Died, Serving
+from kvproof.harness.errors import UsageError
+from kvproof.suites.tests.cli.cli_kit import here, refused
+from kvproof.suites.tests.evaluation.eval_kit import SMALL, configured, record, small_material
+from kvproof.suites.tests.evaluation.eval_server import Server, scripted
+
+COUNT = SMALL.samples
+
+installed = pytest.mark.skipif(
+    state() != "installed", reason="OpenCompass is not installed: kvproof eval install"
+)
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+class Session:
+    """Turns of one configuration against a scripted server, and all they record."""
+
+    def __init__(self, server: Server, material: Material, **protocol: Any) -> None:
+        settings = {"retries": 0, "timeout": 1.5, **protocol}
+        self.config = configured(*[server.url] * 3, protocol=Protocol(**settings))
+        self.server, self.material = server, material
+        self.samples: list[SampleRecord] = []
+        self.scored: list[Scored] = []
+        self.stops_after = -1
+        self.check = lambda: None
+
+    def write(self, each: SampleRecord | Scored) -> None:
+        if isinstance(each, Scored):
+            self.scored.append(each)
+            return
+        if len(self.samples) == self.stops_after:
+            raise Stopped
+        self.samples.append(each)
+
+    def turn(self) -> Turn:
+        on = self.config.configuration[-1]
+        serving = Serving(self.server.url, ("reader",), (), fresh=True, check=self.check)
+        earlier = list(self.samples)
+        return Turn(self.config, on, 0, serving, "reader", self.material, done(earlier), earlier,
+                    self.write)  # fmt: skip
+
+
+@contextmanager
+def session(folder: Path, script: dict[str, Any] | None = None, **protocol: Any):
+    with scripted(**(script or {})) as server, small_material(folder / "data") as material:
+        yield Session(server, material, **protocol)
+
+
+def runner(folder: Path, *, stock: bool = False) -> Runner:
+    return Runner(OpenCompass(), folder / "opencompass", stock=stock)
+
+
+FAULTS = {1: "500", 3: "400", 5: "empty", 7: "slow", 9: "drop", 10: "cut", 11: "garbage",
+          14: "chatty", 20: "error event"}  # fmt: skip
+CLASSES = {"server_error": 2, "refused": 1, "empty": 1, "timeout": 1, "dropped": 2, "malformed": 1}
+
+
+@installed
+def test_every_fault_is_one_sample_of_its_class_and_opencompass_scores_the_rest(
+    tmp_path: Path,
+) -> None:
+    with session(tmp_path, {"faults": FAULTS}) as through:
+        runner(tmp_path)(through.turn())
+        asked = list(through.server.prompts)
+    with session(tmp_path / "direct", {"faults": FAULTS}) as plain:
+        direct(plain.turn())
+        assert asked == plain.server.prompts
+        predictions_hold_no_document(tmp_path, plain.material.data)
+    found = [(e.phase, e.number, e.outcome, e.answer, e.usage) for e in through.samples]
+    assert found == [(e.phase, e.number, e.outcome, e.answer, e.usage) for e in plain.samples]
+    assert len(found) == 3 * COUNT
+    lost = Counter(e.outcome for e in through.samples if e.outcome != "answered")
+    assert lost == CLASSES
+    cold = next(e for e in through.scored if e.data == "LongBenchV2_cold")
+    assert cold.metrics["errors"] == pytest.approx(100 * 7 / COUNT)
+    assert cold.metrics["accuracy"] == pytest.approx(100 * (COUNT - 7) / COUNT)
+    warm = next(e for e in through.scored if e.data == "LongBenchV2_warm")
+    assert warm.metrics["invalid"] == pytest.approx(100 / COUNT)
+
+
+def predictions_hold_no_document(folder: Path, data: DataSet) -> None:
+    work = folder / "opencompass" / "on-0" / "work"
+    text = next(work.glob("*/predictions/on/LongBenchV2_cold.json")).read_text()
+    assert data.sample(0).context[:200] not in text
+    details = json.loads(next(work.glob("*/results/on/LongBenchV2_cold.json")).read_text())
+    assert [row["_id"] for row in details["details"]] == [[card.id] for card in data.cards]
+    assert list(work.glob("*/summary/*.csv"))
+
+
+ORDERS = {"passes": {f"LongBenchV2_{name}" for name in PHASES}, "samples": {"LongBenchV2"}}
+
+
+@installed
+@pytest.mark.parametrize(
+    ("order", "stop", "killed"), [("passes", COUNT + 4, direct), ("samples", 7, None)]
+)
+def test_a_killed_run_goes_on_and_loses_nothing(
+    tmp_path: Path, order: str, stop: int, killed: Any
+) -> None:
+    with session(tmp_path, order=order) as through:
+        through.stops_after = stop
+        with pytest.raises(Stopped):
+            (killed or runner(tmp_path))(through.turn())
+        assert len(through.samples) == stop
+        through.stops_after = -1
+        through.server.blocks.clear()
+        asked = len(through.server.prompts)
+        warmed = runner(tmp_path)(through.turn())
+        again = len(through.server.prompts) - asked
+    keys = [(e.phase, e.number) for e in through.samples]
+    assert len(set(keys)) == len(keys) == 3 * COUNT
+    assert all(each.correct for each in through.samples)
+    assert warmed <= COUNT
+    assert warmed or order == "samples"  # there only a sample that the kill fell into
+    assert again <= 3 * COUNT - stop + warmed
+    warm = [e.cached_share or 0 for e in through.samples[stop:] if e.phase == "warm"]
+    assert min(warm) > 0.9
+    assert {each.data for each in through.scored} == ORDERS[order]
+    assert {each.metrics["accuracy"] for each in through.scored} == {100.0}
+
+
+@installed
+def test_the_stock_configuration_asks_its_own_prompt_and_guesses(tmp_path: Path) -> None:
+    with session(tmp_path, {"faults": {2: "chatty", 4: "400"}}) as through:
+        through.material = Material(
+            through.material.data,
+            opencompass_prompts(OpenCompass().prompts),
+            through.material.truncation,
+        )
+        runner(tmp_path, stock=True)(through.turn())
+        sent = through.server.prompts
+    assert sent[0].startswith("Please read the following text and answer the questions below.")
+    assert "step by step" in sent[0]
+    chatty = through.samples[2]
+    assert chatty.text == "I think it is B, or A."
+    assert chatty.answer is not None  # the strict rule finds none
+    assert (through.samples[4].outcome, through.samples[4].answer) == ("refused", None)
+    right = sum(each.correct for each in through.samples[:COUNT])
+    assert through.scored[0].metrics["accuracy"] == pytest.approx(100 * right / COUNT)
+    assert all(each.correct for each in through.samples[2 * COUNT :])  # choices rotated
+
+
+RESULTS = "t/results/on"
+
+
+class Stub(NamedTuple):
+    """In the place of OpenCompass's Python: a shell script."""
+
+    python: Path
+
+
+def stub(folder: Path, script: str) -> Runner:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return Runner(Stub(path), folder / "opencompass")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo first; echo cannot do it; exit 1", "ended with code 1:\nfirst\ncannot do it"),
+        ("kill -9 $$", "ended with code 137"),
+        ("exit 0", "ended without a result for LongBenchV2_cold of 'on'"),
+        (
+            f"mkdir -p {RESULTS}; echo '{{\"accuracy\": 50.0}}' > {RESULTS}/LongBenchV2_cold.json",
+            "finds 50.00 % of LongBenchV2_cold right in 'on', the records 12 of 12",
+        ),
+    ],
+)
+def test_a_failure_of_opencompass_is_said_with_its_log(
+    tmp_path: Path, script: str, message: str
+) -> None:
+    with session(tmp_path) as through:
+        through.samples = [
+            record(n, configuration="on", phase=p) for p in PHASES for n in range(COUNT)
+        ]
+        with pytest.raises(UsageError, match=re.escape(message)) as caught:
+            stub(tmp_path, script)(through.turn())
+    assert "opencompass/on-0" in caught.value.hint
+
+
+def test_a_server_that_dies_ends_the_turn_and_its_drops_are_not_recorded(tmp_path: Path) -> None:
+    lines = [record(0, configuration="on"), record(1, configuration="on", outcome="dropped")]
+    (tmp_path / "lines").write_bytes(b"".join(encode(each) + b"\n" for each in lines))
+    with session(tmp_path) as through:
+
+        def gone() -> None:
+            raise Died("the server ended with code 7", "")
+
+        through.check = gone
+        script = f"cat {tmp_path}/lines > ../answers.jsonl; sleep 60"
+        with pytest.raises(Died):
+            stub(tmp_path, script)(through.turn())
+    assert [each.number for each in through.samples] == [0]
+
+
+def test_what_was_answered_and_not_read_is_taken_over(tmp_path: Path) -> None:
+    from kvproof.eval.opencompass.runner import _At, _taken_over
+
+    with session(tmp_path) as through:
+        through.samples = [record(0, configuration="on")]
+        turn = through.turn()
+        left = [record(0, configuration="on"), record(1, configuration="on"),
+                record(2, configuration="on", outcome="dropped", answer=None)]  # fmt: skip
+        lines = [encode(each) + b"\n" for each in left]
+        (tmp_path / "answers.jsonl").write_bytes(b"".join(lines) + lines[0][:30])
+        assert [each.number for each in _taken_over(_At(tmp_path), turn)] == [1]
+    assert [each.number for each in through.samples] == [0, 1]
+    assert not (tmp_path / "answers.jsonl").exists()
+
+
+def test_the_written_configuration_is_data_alone(tmp_path: Path) -> None:
+    from kvproof.eval.opencompass.runner import _At, _prepared
+
+    with session(tmp_path) as through:
+        job = _prepared(_At(tmp_path / "on-0"), through.turn(), [], stock=False)
+    found: dict[str, Any] = {}
+    exec(written_config(job, tmp_path / "job.json", []), found)
+    assert [each["abbr"] for each in found["datasets"]] == job.names
+    assert found["models"][0]["abbr"] == "on"
+    assert found["infer"]["partitioner"]["n"] == 3  # one task, so that passes follow each other
+
+
+def test_without_its_environment_the_command_that_builds_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVPROOF_HOME", str(tmp_path / "home"))
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[server]\nbase_url = "http://127.0.0.1:9/v1"\n[[configuration]]\nname = "off"\n'
+        '[[configuration]]\nname = "off again"\ncontrol = true\n[[configuration]]\nname = "on"\n'
+    )
+    for more in (
+        ["--through", "opencompass"],
+        ["--through", "stock"],
+        ["--prompts", "opencompass"],
+    ):
+        done = here("eval", "longbench-v2", "--config", "config.toml", *more, cwd=tmp_path)
+        refused(done, "OpenCompass 0.5.4 is missing", "kvproof eval install")
+    assert not list(tmp_path.glob("runs/*/run.json"))

@@ -1,0 +1,90 @@
+"""The catalogue of faults: each fits the code in one place, and names what it is modelled on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from kvproof.harness.errors import UsageError
+from kvproof.kernels.registry import provider_names
+from kvproof.suites import known_bugs
+from kvproof.suites.faults.catalogue import KERNELS, chosen, find, load, of_suite, shadowed
+from kvproof.suites.faults.planting import Unfit, changed, origin, plant
+from kvproof.suites.runner.levels import catalogue
+
+FAULTS = load()
+PROPERTIES = {suite: {p.name: p for p in found} for suite, found in catalogue("full").items()}
+BUGS = {bug.id for engine in known_bugs.load() for bug in engine.bug}
+
+
+def test_there_are_enough_of_many_kinds():
+    assert len(FAULTS) >= 60
+    assert len({fault.mechanism for fault in FAULTS.values()}) >= 12
+    kinds = Counter(fault.kind for fault in FAULTS.values())
+    assert min(kinds.values()) >= 10, kinds
+    assert set(kinds) == {"soundness", "hits", "accounting"}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_old_text_occurs_once_and_the_new_one_compiles(name):
+    fault = FAULTS[name]
+    path = origin(fault.module)
+    compile(changed(fault, path.read_text()), str(path), "exec")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_it_is_modelled_on_bugs_that_are_known(name):
+    assert set(FAULTS[name].bugs) <= BUGS
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_property_that_finds_it_exists(name):
+    fault = FAULTS[name]
+    if fault.suite != KERNELS:
+        assert fault.property in PROPERTIES[fault.suite]
+
+
+def test_the_same_change_stands_in_it_once():
+    changes = Counter((fault.module, fault.old, fault.new) for fault in FAULTS.values())
+    assert changes.most_common(1)[0][1] == 1
+
+
+def test_soundness_is_seen_by_a_shadow_memory_unless_there_is_a_reason():
+    exempt = [fault for fault in FAULTS.values() if fault.kind == "soundness" and fault.unshadowed]
+    assert sum(map(shadowed, FAULTS.values())) >= 20
+    assert all(len(fault.unshadowed) > 20 for fault in exempt)
+
+
+def test_a_text_that_is_not_there_or_there_twice_does_not_fit():
+    fault = find("namespace_ignored")
+    source = origin(fault.module).read_text()
+    with pytest.raises(Unfit, match=r"occurs 0 times in reference\.requests, not once"):
+        changed(fault, source.replace(fault.old, ""))
+    with pytest.raises(Unfit, match="occurs 2 times"):
+        changed(fault, source + source)
+
+
+def test_a_module_that_was_imported_before_is_not_changed_any_more():
+    import kvproof.reference.cache.request_state  # noqa: F401 - planting has to notice
+
+    with pytest.raises(Unfit, match="imported before"):
+        plant(find("namespace_ignored"))
+
+
+def test_names_and_mechanisms_are_chosen_by_globs():
+    assert [fault.name for fault in chosen("stale_epoch")] == ["stale_epoch"]
+    assert {fault.mechanism for fault in chosen("tiers,kernel*")} >= {"tiers", "kernel blocks"}
+    assert len(chosen("")) == len(FAULTS)
+    with pytest.raises(UsageError, match="no fault matches --only 'nothing'"):
+        chosen("nothing")
+    with pytest.raises(UsageError, match="there is no fault 'stale_epohc'") as refused:
+        find("stale_epohc")
+    assert refused.value.hint == "did you mean 'stale_epoch'?"
+
+
+def test_every_suite_with_faults_is_one_that_runs():
+    suites = {fault.suite for fault in FAULTS.values()}
+    assert suites <= {*PROPERTIES, KERNELS}
+    assert all(of_suite(suite) for suite in suites)
+    assert "kvproof" in provider_names()

@@ -1,0 +1,371 @@
+"""A part is explored, judged, shrunk, and its failures can be run again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from itertools import groupby
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.records.events import (
+    Exercised,
+    Failure,
+    HarnessFault,
+    PropertyVerdict,
+    TargetFailed,
+)
+from kvproof.reference.core.block_pool import BlockPool
+from kvproof.suites.framework import explore as exploration
+from kvproof.suites.framework import model_test_log as part_log
+from kvproof.suites.framework import model_test_machine as part_machine
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.model_test import History, PartViolation, Recorder, play, run
+from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.model_test_suite import part_suite
+from kvproof.suites.runner import registry
+from kvproof.suites.runner.replay import replay
+from kvproof.suites.runner.runner import SuiteRun
+from kvproof.suites.tests.framework.part_kit import PROPERTIES, breaks_later, stack
+
+FEW = settings(BUDGETS["debug"], max_examples=12, phases=[Phase.generate])
+
+
+def test_a_right_part_is_exercised_and_breaks_nothing():
+    seen = explore(stack(), FEW)
+    assert seen.violation is None
+    assert seen.test_cases == 12
+    assert set(seen.operations) == {"push", "pop"}
+    assert set(seen.checks) == {prop.name for prop in PROPERTIES}
+    assert seen.situations["two items are held"]
+
+
+def test_ctrl_c_while_a_failure_is_cut_down_leaves_it_as_it_was(monkeypatch):
+    def ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(part_machine, "without_needless", ctrl_c)
+    seen = explore(stack(broken=True), BUDGETS["debug"])
+    assert seen.violation is not None
+    assert seen.interrupted
+
+
+def test_a_broken_part_is_found_and_shrunk():
+    seen = explore(stack(broken=True), BUDGETS["debug"])
+    assert isinstance(seen.violation, PartViolation)
+    assert seen.violation.property == "what_is_pushed_comes_back"
+    verbs = [each.verb for each in seen.violation.history.operations]
+    assert verbs == ["push", "push", "push", "pop"]
+
+
+def test_two_runs_at_one_budget_draw_the_same_histories():
+    assert explore(stack(), FEW) == explore(stack(), FEW)
+
+
+def test_what_is_tolerated_ends_histories_quietly():
+    seen = explore(stack(broken=True), FEW, tolerate={"what_is_pushed_comes_back"})
+    assert seen.violation is None
+    assert seen.tolerated["what_is_pushed_comes_back"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "order"), [(None, "ab"), (7, "abab")], ids=["always the same", "from a seed"]
+)
+def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
+    told, drawn = [], []
+
+    def theme(name):
+        def draw_config(draw):
+            config = stack().draw_config(draw)
+            told.append(name)
+            drawn.append((name, str(config), draw(st.integers(0, 10**9))))
+            return config
+
+        return draw_config
+
+    budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
+    explore(stack()._replace(themes=(theme("a"), theme("b"))), budget, seed=seed)
+    assert "".join(name for name, _ in groupby(told)) == order
+    counts = Counter(told)
+    assert counts["a"] == counts["b"] == exploration.TURN
+    assert len(set(drawn)) > exploration.TURN
+
+
+def test_no_turn_draws_what_the_next_seed_draws():
+    drawn: dict[int, list[str]] = {1: [], 2: []}
+
+    def theme(draw):
+        drawn[seed].append(str(draw(st.integers(0, 10**9))))
+        return {"room": 3}
+
+    budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
+    budget = settings(budget, derandomize=False, database=None)
+    for seed in drawn:
+        explore(stack()._replace(draw_config=theme), budget, seed=seed)
+    once = {seed: set(told) - {"0"} for seed, told in drawn.items()}  # the simplest comes always
+    assert len(once[1] & once[2]) < len(once[1]) / 10
+
+
+def test_the_deadline_ends_an_exploration():
+    assert explore(stack(), BUDGETS["nightly"], deadline=0).test_cases == 0
+
+
+def test_a_check_of_a_property_that_the_part_does_not_have_is_an_error():
+    with pytest.raises(KeyError):
+        Recorder(PROPERTIES).check("zzz", ok=True, sentence=str)
+
+
+def test_arguments_are_json_and_safe_from_the_world():
+    class Spoils:
+        def __init__(self, config, recorder):
+            config["room"] = 0
+
+        def apply(self, verb, *, items):
+            items.append(9)
+
+    part = stack()._replace(world=Spoils)
+    history = run(part, {"room": 3}, [("push", {"items": (1, 2)})])
+    assert history.config == {"room": 3}
+    assert history.operations[0].arguments == {"items": [1, 2]}
+    with pytest.raises(TypeError, match="JSON"):
+        history.apply("push", {"items": {1}})
+
+
+# --- what is left of a failure ---
+
+SHORTEST = [("push", {"item": item}) for item in (1, 2, 3)] + [("pop", {})]
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A registered part that is broken, and how it fails."""
+    part = stack(broken=True)
+    monkeypatch.setattr(registry, "PARTS", (part,))
+    with pytest.raises(PartViolation) as caught:
+        play("stack", {"room": 3}, SHORTEST)
+    return part, caught.value
+
+
+def test_a_log_survives_the_disk_and_fails_again(broken, tmp_path, monkeypatch):
+    part, violation = broken
+    evidence = part_suite(part, "reference").evidence(violation)
+    path = tmp_path / "log.json"
+    path.write_bytes(evidence.log)
+    log = part_log.load(path)
+    assert (log.part, log.property, log.config) == ("stack", violation.property, {"room": 3})
+    assert log.operations == SHORTEST
+    assert log.fingerprint == evidence.fingerprint
+    assert part_log.is_part_log(path)
+
+    failed = replay(None, path)
+    assert (failed.outcome, failed.target) == ("FAILED", "reference")
+    assert failed.message == "what_is_pushed_comes_back: 2 came for 3"
+    monkeypatch.setattr(registry, "PARTS", (stack(),))
+    assert replay(None, path).outcome == "FIXED"
+
+
+def test_fingerprints_tell_parts_properties_and_verbs_apart(broken):
+    part, violation = broken
+    seen = {part_log.fingerprint(violation)}
+    violation.property = "a_full_stack_refuses"
+    seen.add(part_log.fingerprint(violation))
+    violation.history.operations.pop()
+    seen.add(part_log.fingerprint(violation))
+    violation.history.part = part._replace(name="heap")
+    seen.add(part_log.fingerprint(violation))
+    assert len(seen) == 4
+
+
+REGISTERED = """
+from kvproof.suites.runner import registry
+from kvproof.suites.tests.framework.part_kit import stack
+registry.PARTS = (stack(broken={broken}),)
+"""
+
+
+def test_the_script_fails_where_the_part_is_wrong(broken, tmp_path):
+    source = part_log.script(broken[1])
+    assert source.startswith('"""what_is_pushed_comes_back: 2 came for 3."""\n')
+    assert len(source.splitlines()) == 10, source
+    for is_broken in (True, False):
+        (tmp_path / "script.py").write_text(REGISTERED.format(broken=is_broken) + source)
+        done = subprocess.run(
+            [sys.executable, tmp_path / "script.py"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, "2 came for 3" in done.stderr) == (is_broken, is_broken), (
+            done.stderr + source
+        )
+
+
+def test_steps_are_spelled_out_with_the_failure_on_the_last(broken):
+    steps = part_log.steps(broken[1].history, "wrong")
+    assert [(step.op, step.arguments, step.answer, step.note) for step in steps[2:]] == [
+        ("push", "item=3", "2 items", ""),
+        ("pop", "", "", "wrong"),
+    ]
+
+
+def test_an_unknown_part_is_named_with_the_closest_one(monkeypatch):
+    monkeypatch.setattr(registry, "PARTS", (stack(),))
+    with pytest.raises(UsageError, match="there is no part 'stak'") as caught:
+        play("stak", {}, [])
+    assert caught.value.hint == "did you mean 'stack'?"
+
+
+@pytest.mark.parametrize("text", ["{}", "[", '{"part": "stack"}', '{"part": 1}'])
+def test_what_is_no_log_of_a_part_is_refused(text, tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"log\.json' is no op log"):
+        part_log.load(path)
+
+
+# --- whose fault it is ---
+
+
+class Breaks:
+    """`where` says who raises."""
+
+    def __init__(self, config, recorder):
+        self.where = config["where"]
+
+    def apply(self, verb, **arguments):
+        if self.where == "reference":
+            BlockPool(1).take(5)
+        raise ZeroDivisionError("the model is wrong")
+
+
+def test_an_error_inside_the_reference_is_its_death_and_elsewhere_a_fault_of_the_suite():
+    part = stack()._replace(world=Breaks)
+    with pytest.raises(TargetDied, match="the reference raised AssertionError") as caught:
+        run(part, {"where": "reference"}, [("pop", {})])
+    assert caught.value.kind == "crash"
+    assert isinstance(caught.value.session, History)
+    with pytest.raises(ZeroDivisionError):
+        run(part, {"where": "model"}, [("pop", {})])
+
+
+# --- verdicts ---
+
+
+class Records:
+    """Takes the place of a run directory."""
+
+    def __init__(self):
+        self.events, self.files = [], {}
+
+    def write_file(self, name, data):
+        self.files[name] = data
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def verdicts(self):
+        return {event.property: event for event in self.of(PropertyVerdict)}
+
+
+def judged(part, monkeypatch, target="reference", records=None):
+    """Judge `target` by `part` alone."""
+    monkeypatch.setattr(registry, "PARTS", (part,))
+    records = records or Records()
+    handle = InProcessHandle(target, open_reference)
+    SuiteRun(handle, records, write=records.events.append, level="full").run(FEW, only=part.name)
+    return records
+
+
+def open_reference(config):
+    from kvproof.harness.adapters.reference.target import make_target
+
+    return make_target(config)
+
+
+def test_a_part_of_the_reference_is_judged_by_its_own_properties(monkeypatch):
+    records = judged(stack(), monkeypatch)
+    assert {name: found.verdict for name, found in records.verdicts().items()} == {
+        prop.name: "pass" for prop in PROPERTIES
+    }
+    assert {found.suite for found in records.verdicts().values()} == {"stack"}
+    (exercised,) = records.of(Exercised)
+    assert (exercised.suite, exercised.test_cases, exercised.missing) == ("stack", 12, [])
+
+
+def test_a_broken_part_fails_with_files_that_reproduce_it(monkeypatch):
+    records = judged(stack(broken=True), monkeypatch)
+    (failure,) = records.of(Failure)
+    assert (failure.property, failure.rules) == ("what_is_pushed_comes_back", ["B1"])
+    assert json.loads(records.files[failure.op_log])["part"] == "stack"
+    assert records.files[failure.script_path].decode() == failure.script
+    assert failure.history[-1].note == failure.sentence
+    verdicts = records.verdicts()
+    assert verdicts["what_is_pushed_comes_back"].verdict == "fail"
+    assert verdicts["what_is_pushed_comes_back"].fingerprint == failure.fingerprint
+
+
+@pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])
+def test_what_was_found_stands_beside_what_ends_the_run(monkeypatch, later):
+    breaks_later(monkeypatch, later)
+    records = Records()
+    with pytest.raises(later) if later is KeyboardInterrupt else nullcontext():
+        judged(stack(broken=True), monkeypatch, records=records)
+    (failure,) = records.of(Failure)
+    assert failure.op_log in records.files
+    assert [event.missing for event in records.of(Exercised)] == [[]]
+    assert len(records.of(HarnessFault)) == (later is ZeroDivisionError)
+    assert not records.verdicts()
+
+
+def test_a_part_is_unsupported_by_other_targets(monkeypatch):
+    records = judged(stack(broken=True), monkeypatch, target="subject")
+    assert {found.verdict for found in records.verdicts().values()} == {"unsupported"}
+    assert {found.reason for found in records.verdicts().values()} == {
+        "a part of the reference engine"
+    }
+    assert not records.of(Exercised)
+    assert not records.of(Failure)
+
+
+def test_a_situation_that_never_came_about_is_no_pass(monkeypatch):
+    records = judged(stack()._replace(draw_config=lambda _: {"room": 1}), monkeypatch)
+    found = records.verdicts()["what_is_pushed_comes_back"]
+    assert (found.verdict, found.reason) == ("inconclusive", "never happened: two items are held")
+
+
+def test_a_part_that_breaks_down_is_inconclusive_with_its_history(monkeypatch):
+    part = stack()._replace(world=Breaks, draw_config=lambda _: {"where": "reference"})
+    records = judged(part, monkeypatch)
+    (died,) = records.of(TargetFailed)
+    assert died.kind == "crash"
+    assert died.history[-1].note.startswith("the reference raised AssertionError")
+    assert {found.verdict for found in records.verdicts().values()} == {"inconclusive"}
+
+
+def test_a_wrong_model_is_a_fault_of_the_harness_not_a_verdict(monkeypatch):
+    part = stack()._replace(world=Breaks, draw_config=lambda _: {"where": "model"})
+    records = judged(part, monkeypatch)
+    (fault,) = records.of(HarnessFault)
+    assert "the model is wrong" in fault.message
+    assert not records.verdicts()
+
+
+def test_ctrl_c_before_hypothesis_runs_is_an_interrupt(monkeypatch):
+    """Hypothesis then asserts that it has run, while it handles the KeyboardInterrupt."""
+
+    def interrupted(*_, **__):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise AssertionError  # noqa: B904 - as Hypothesis does
+
+    monkeypatch.setattr(exploration, "run_state_machine_as_test", interrupted)
+    assert explore(stack(), FEW).interrupted

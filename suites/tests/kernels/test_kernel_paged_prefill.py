@@ -1,0 +1,251 @@
+"""Paged prefill attention: every small cell, views of larger tensors, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.tests.kernels.kernel_kit import DEVICE, close, judge, torch
+
+from kvproof.kernels.checks import ArgumentError  # isort: skip - after the interpreter is chosen
+from kvproof.kernels.paged_prefill import Plan, launch, paged_prefill, plans  # isort: skip - likewise
+from kvproof.kernels.paged_prefill.cells import SETS, cell, random_cells  # isort: skip - likewise
+from kvproof.kernels.paged_prefill.inputs import requests_of  # isort: skip - likewise
+from kvproof.kernels.paged_prefill.sweep import KERNEL, OURS, TORCH  # isort: skip - likewise
+from kvproof.kernels.source import Source  # isort: skip - likewise
+from kvproof.kernels.spec import cell_name  # isort: skip - likewise
+
+SMALL = cell(
+    page=4, head_dim=64, heads=4, kv_heads=2, batch=11, context=37, new=21, lengths="edges"
+)
+PLAIN = [case for case in SETS["cpu"]() if not TORCH.unsupported(case)]
+
+
+def arguments_of(case, **changed):
+    return {**KERNEL.make(case, Source(seed=1, device=DEVICE)).arguments, **changed}
+
+
+def right(case, arguments):
+    """Check a result that was computed from arguments which differ from those of the cell."""
+    expected = KERNEL.reference(case, arguments)["out"]
+    close(arguments["out"], expected, KERNEL.tolerance(case), "out")
+
+
+@pytest.mark.parametrize("case", SETS["cpu"](), ids=cell_name)
+def test_every_small_cell_is_right(case):
+    judge(KERNEL, OURS, case)
+
+
+@pytest.mark.parametrize("case", random_cells(10, seed=3, small=True), ids=cell_name)
+def test_random_cells_are_right(case):
+    judge(KERNEL, OURS, case)
+
+
+@pytest.mark.parametrize("case", PLAIN[::5], ids=cell_name)
+def test_torch_alone_is_right(case):
+    judge(KERNEL, TORCH, case)
+
+
+def test_without_triton_the_answer_is_the_same(monkeypatch):
+    monkeypatch.setattr(launch, "runs_triton", lambda _: False)
+    for case in ({**SMALL, "sinks": True, "window": 9}, {**SMALL, "kv_dtype": "int8"}):
+        judge(KERNEL, OURS, case)
+
+
+@pytest.fixture
+def nothing_is_zero_by_chance():
+    """New memory is NaN, so that an answer cannot come from what was never written."""
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(rows=16, tile=32, stages=1, splits=2),
+        Plan(rows=64, tile=64, stages=1, gather=True),
+        Plan(rows=128, tile=32, stages=1, splits=7, gather=True),
+    ],
+    ids=["split", "gather", "both"],
+)
+def test_no_result_depends_on_the_plan(plan, nothing_is_zero_by_chance):
+    for changed in ({"window": 11, "sinks": True}, {"kv_dtype": "fp8"}, {"kv_dtype": "int8"}):
+        case = {**SMALL, "batch": 2, **changed}
+        arguments = arguments_of(case)
+        paged_prefill(**arguments, plan=plan)
+        right(case, arguments)
+
+
+def test_tensors_may_be_views_of_larger_ones():
+    case = {**SMALL, "batch": 5}
+    arguments = arguments_of(case)
+    pool = torch.stack((arguments["k_pages"], arguments["v_pages"]), 1)
+    wide = torch.full((len(arguments["q"]), 10, 64), float("nan"), dtype=torch.bfloat16)
+    wide = wide.to(DEVICE)
+    wide[:, 3:7] = arguments["q"]
+    views = {"k_pages": pool[:, 0], "v_pages": pool[:, 1], "q": wide[:, 3:7]}
+    into = torch.full_like(wide, float("nan"))
+    paged_prefill(**{**arguments, **views, "out": into[:, 3:7]})
+    arguments["out"].copy_(into[:, 3:7])
+    right(case, arguments)
+    assert into[:, :3].isnan().all()
+    assert into[:, 7:].isnan().all()
+
+
+def test_rows_behind_the_last_request_are_left_alone():
+    arguments = arguments_of({**SMALL, "batch": 3})
+    padded = torch.full((len(arguments["q"]) + 40, 4, 64), 7.0, dtype=torch.bfloat16).to(DEVICE)
+    used = len(arguments["q"])
+    q = torch.cat((arguments["q"], torch.full_like(padded[used:], float("nan"))))
+    paged_prefill(**{**arguments, "q": q, "out": padded})
+    assert (padded[used:] == 7.0).all()
+    assert not padded[:used].isnan().any()
+
+
+def test_a_batch_without_anything_to_do_writes_nothing():
+    empty = torch.zeros(0, dtype=torch.int32, device=DEVICE)
+    one = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    pages = torch.zeros(2, 4, 1, 64, dtype=torch.bfloat16, device=DEVICE)
+    out = torch.full((3, 1, 64), 7.0, dtype=torch.bfloat16, device=DEVICE)
+    paged_prefill(
+        torch.zeros_like(out), pages, pages, empty.view(0, 0), empty, one, out,
+        scale=1.0, longest_query=0, longest=0,
+    )  # fmt: skip
+    assert (out == 7.0).all()
+
+
+def wrong_arguments():
+    """Name, what is changed, what the message must say."""
+    a = arguments_of(SMALL)
+    table, starts, lengths = (
+        a[name].clone() for name in ("block_table", "query_starts", "lengths")
+    )
+    table[0, 0] = len(a["k_pages"])
+    starts[1] = 1000
+    return [
+        ("float32", {"q": a["q"].float()}, "q is torch.float32, expected bfloat16 or float16"),
+        ("other dtype", {"out": a["out"].half()}, "out is torch.float16, expected bfloat16"),
+        ("heads", {"q": a["q"][:, :3], "out": a["out"][:, :3]}, "q has 3 heads, expected a mult"),
+        ("table", {"block_table": a["block_table"][1:]}, "block_table has shape (10, "),
+        ("int64", {"lengths": lengths.long()}, "lengths is torch.int64, expected int32"),
+        ("stride", {"q": a["q"].transpose(0, 2).contiguous().transpose(0, 2)}, "q has strides"),
+        ("scale", {"scale": 0.0}, "scale is 0.0, expected a number above 0"),
+        ("window", {"window": -1}, "window is -1, expected 0 (none) or more"),
+        ("cap", {"soft_cap": -2.0}, "soft_cap is -2.0"),
+        ("sinks", {"sinks": torch.zeros(3, device=DEVICE)}, "sinks has shape (3,), expected (4)"),
+        ("scales", {"k_scale": torch.ones(2, device=DEVICE)}, "k_scale is given for pages of"),
+        ("hints", {"longest": 1}, "longest is 1, expected 21 or more"),
+        ("page id", {"block_table": table, "check_contents": True}, "block_table holds ids"),
+        ("starts", {"query_starts": starts, "check_contents": True}, "query_starts holds ids"),
+        ("longest", {"longest": 57, "check_contents": True}, "lengths holds ids 0 to 58"),
+        ("most new", {"longest_query": 20, "check_contents": True}, "new tokens holds ids 0 to 21"),
+        ("new", {"lengths": lengths * 0 + 1, "check_contents": True}, "request 0 21 new tokens"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [pytest.param(changed, message, id=name) for name, changed, message in wrong_arguments()],
+)
+def test_what_does_not_fit_is_refused_with_its_value(changed, message):
+    with pytest.raises(ArgumentError) as refused:
+        paged_prefill(**arguments_of(SMALL, **changed))
+    assert message in str(refused.value)
+
+
+def test_pages_of_eight_bits_need_their_scales():
+    for dtype in ("fp8", "int8"):
+        with pytest.raises(ArgumentError, match="v_scale is missing"):
+            paged_prefill(**arguments_of({**SMALL, "kv_dtype": dtype}, v_scale=None))
+
+
+@pytest.mark.parametrize("window", [0, 1, 7, 20, 500])
+def test_the_least_work_counts_what_is_visible(window):
+    case = {**SMALL, "window": window}
+    arguments = arguments_of(case)
+    pairs = tokens = 0
+    for cached, new in requests_of(case):
+        rows = [
+            range(max(0, own - (window or own + 1) + 1), own + 1)
+            for own in range(cached, cached + new)
+        ]
+        pairs += sum(len(row) for row in rows)
+        tokens += len(set().union(*rows))
+    found = KERNEL.cost(case, arguments)
+    assert found.flops == 4 * 4 * 64 * pairs
+    row = 2 * 2 * 64 * 2
+    tables = found.read - tokens * row - arguments["q"].nbytes
+    assert 0 < tables <= 4 * (2 * 11 + 1 + tokens)
+    assert found.write == arguments["out"].nbytes
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    """The rules of a machine with 132 multiprocessors of compute capability 9."""
+    monkeypatch.setattr(plans, "_is_hopper", lambda _: True)
+    monkeypatch.setattr(plans, "multiprocessors", lambda _: 132)
+    monkeypatch.setattr(plans, "interpreted", lambda: False)
+
+
+def planned(new, *, context=32768, page=16, dim=128, kv_dtype=torch.bfloat16, window=0, heads=32):
+    """What is chosen for one request; only shapes are looked at, so nothing is allocated."""
+    with torch.device("meta"):
+        pool = torch.empty(-(-(context + new) // page), page, 8, dim, dtype=kv_dtype)
+        ids = torch.empty(1, len(pool), dtype=torch.int32)
+        scales = None if kv_dtype.itemsize > 1 else torch.ones(8)
+        q = torch.empty(new, heads, dim, dtype=torch.bfloat16)
+    given = launch.Inputs(
+        q, pool, pool, ids, ids[0, :1], ids[0, :2], 1.0, window, 0.0, None, scales, scales
+    )
+    return plans.choose(given, new, context + new)
+
+
+def test_on_hopper_pages_are_read_as_they_are_if_they_can_be(hopper):
+    for page in (8, 16, 48, 256):
+        assert planned(2048, page=page).hopper
+        assert not planned(2048, page=page).gather
+    for changed in ({"page": 1}, {"page": 20}, {"kv_dtype": torch.float8_e4m3fn}):
+        assert planned(2048, **changed).hopper
+        assert planned(2048, **changed).gather
+    assert not planned(20).hopper
+    assert not planned(2048, page=4, context=1 << 20).hopper
+    assert not planned(100, page=4).gather
+
+
+def test_the_context_is_split_where_multiprocessors_would_wait(hopper):
+    assert planned(128).splits > 1
+    assert planned(2048).splits == planned(8192).splits == 1
+    assert planned(128, context=100).splits <= 3
+    assert planned(128, window=100).splits <= 3
+    assert planned(16).splits > 1
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_a_few_more_tokens_never_take_much_longer(dim):
+    """By the model of the rule: no step of more than a fifth from one block to the next."""
+    tile_us, before = 128 * 128 * dim * plans.PAIR_US, 0.0
+    for count in range(2, 100):
+        part_us = count * 128 * 32 * dim * 8 * plans.BYTE_US
+        times = plans.times_of(count * 32, 260, 132, tile_us=tile_us, part_us=part_us)
+        best = min(times.values()) / count
+        assert not before or best < 1.2 * before, count
+        before = best
+
+
+def test_rows_of_pages_lie_on_a_grid_or_not():
+    pool = torch.zeros(3, 2, 16, 2, 64, dtype=torch.bfloat16)
+    assert plans.rows_apart(pool[:, 0]) == 32
+    assert plans.rows_apart(pool[:, 0, ::2]) == 16
+    assert plans.rows_apart(pool[:, 0, :, :, :32]) == 0
+    assert plans.rows_apart(pool[:, 0].transpose(1, 2)) == 0
+
+
+def test_the_sets_of_cells_cover_the_axes():
+    for name, cells in SETS.items():
+        found = cells()
+        assert len({cell_name(case) for case in found}) == len(found) > 0, name
+        assert all(set(case) == set(KERNEL.axes) for case in found), name
+    cpu = SETS["cpu"]()
+    assert {case["kv_dtype"] for case in cpu} == set(KERNEL.axes["kv_dtype"])
+    assert {case["heads"] // case["kv_heads"] for case in cpu} >= {1, 2, 3, 8}
+    assert {case["head_dim"] for case in cpu} >= set(KERNEL.axes["head_dim"])

@@ -1,0 +1,49 @@
+"""Planted cache bugs are seen; `make parity` does this on the whole zoo."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.tests.models.model_kit import shared
+
+from kvproof.reference.model_runner.memory import PagedMemory  # isort: skip
+from kvproof.suites.reference.parity.tier_roundtrip import tiers  # isort: skip
+from kvproof.suites.reference.parity.compare import TOLERANCE  # isort: skip
+from kvproof.suites.reference.parity.planted_bugs import BUGS, seen  # isort: skip
+
+SUBJECTS = ("gemma3", "deepseek_v32", "falcon_h1")
+"""Windows; latent with indexer; states beside attention: every bug is visible on one of them."""
+
+
+@pytest.mark.parametrize("family", SUBJECTS)
+def test_without_a_bug_nothing_is_seen(family):
+    assert seen(shared(family), None).passed
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_is_seen_wherever_it_is_visible(bug):
+    visible = [family for family in SUBJECTS if bug.visible(shared(family))]
+    assert visible, "no family shows it"
+    for family in visible:
+        outcome = seen(shared(family), bug)
+        assert not outcome.passed, f"{family}: {outcome}"
+        assert outcome.difference > TOLERANCE, f"{family}: hardly seen, {outcome}"
+
+
+@pytest.mark.parametrize("family", ["gemma3", "falcon_h1"])
+def test_a_byte_that_a_tier_loses_is_seen(family, monkeypatch):
+    put = PagedMemory.put
+
+    def damaged(self, ids, content, *, row):
+        data = bytearray(content)
+        data[len(data) // 3] ^= 0x40
+        put(self, ids, memoryview(data), row=row)
+
+    monkeypatch.setattr(PagedMemory, "put", damaged)
+    outcome = tiers(shared(family))
+    assert not outcome.passed
+    assert outcome.difference > 0
+
+
+def test_there_are_thirteen():
+    assert len({bug.name for bug in BUGS}) == 13

@@ -1,0 +1,180 @@
+"""Names that must agree: properties, situations, oracles, and who raises them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from kvproof import harness
+from kvproof.harness.contract.target import Profile
+from kvproof.harness.errors import ANSWERS
+from kvproof.harness.oracle import violation
+from kvproof.harness.oracle.coverage_groups import LIMITS
+from kvproof.harness.records.events import Verdict
+from kvproof.suites.conformance import properties
+from kvproof.suites.conformance.properties import BY_NAME, PROPERTIES, supported, why_unsupported
+
+HARNESS = Path(harness.__file__).parent
+ORACLES = {violation.SHADOW, violation.INVARIANT, violation.BRUTE_FORCE, violation.METAMORPHIC}
+
+
+def strings(*modules):
+    """Every string of these modules, docstrings aside."""
+    for module in modules:
+        tree = ast.parse((HARNESS / f"{module}.py").read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value.value = None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+JUDGES = (
+    *("judge", "owners", "audit", "violation", "checked_job", "admissions", "drops", "experts"),
+    *("hit_rules", "host", "pins", "progress", "states", "tails"),
+)
+
+
+def judged():
+    """Every name that a check or a violation reports, wherever it stands in the code."""
+    sentence = re.compile(r"[a-z]+(_[a-z]+){2,}")
+    fields_of_code = {"eviction_order", "in_flight_steps", "evict_keeps_place", "lru_tail_first"}
+    return {text for text in strings(*JUDGES) if sentence.fullmatch(text)} - fields_of_code
+
+
+def test_every_property_is_judged_and_everything_judged_is_a_property():
+    dying = {ANSWERS}  # judged wherever a target is called: it is what TargetFailure means
+    assert judged() | dying == set(BY_NAME)
+
+
+def test_every_check_in_the_harness_names_its_property_where_it_is_made():
+    calls = 0
+    for module in JUDGES:
+        for node in ast.walk(ast.parse((HARNESS / f"{module}.py").read_text())):
+            name = getattr(getattr(node, "func", None), "attr", "")
+            if isinstance(node, ast.Call) and name in ("_check", "_exclusive"):
+                calls += 1
+                named = {leaf.value for leaf in ast.walk(node.args[0]) if is_text(leaf)}
+                assert named <= set(BY_NAME), (module, node.lineno)
+                assert named or isinstance(node.args[0], ast.Name), (module, node.lineno)
+    assert calls > 25
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def sources():
+    """The modules that count situations, as one."""
+    files = ("situations.py", "special_situations.py", "host.py")
+    texts = [(HARNESS / name).read_text().partition("class ")[2] for name in files]
+    return "\n".join(f"class {text}" for text in texts)
+
+
+def counted():
+    """Situations that are counted; an f-string counts what begins like it."""
+    whole, beginnings = set(), set()
+    whole.update(LIMITS.values())
+    for node in ast.walk(ast.parse(sources())):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_saw":
+            first = node.args[0]
+            if isinstance(first, ast.Name):
+                continue  # LIMITS
+            if isinstance(first, ast.JoinedStr):
+                beginnings.add(first.values[0].value)
+            else:
+                whole.add(first.value)
+    return whole, beginnings
+
+
+def test_every_situation_that_a_property_needs_is_counted():
+    whole, beginnings = counted()
+    needed = {name for prop in PROPERTIES for name in prop.situations}
+    reasons = {"no_space", "never_fits", "busy", "invalid"}
+    refusals = {f"{start}{reason}" for start in beginnings for reason in reasons}
+    assert beginnings == {"a refusal: "}
+    assert needed <= whole | refusals, needed - whole - refusals
+    assert len(needed) > 15
+
+
+def test_no_situation_is_counted_twice_under_one_name():
+    text = sources()
+    for name in counted()[0] - set(LIMITS.values()):
+        assert text.count(f'"{name}"') == 1, name
+
+
+def test_names_are_unique_and_rules_and_oracles_are_known():
+    assert len(BY_NAME) == len(PROPERTIES)
+    for prop in PROPERTIES:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", prop.name)
+        assert all(re.fullmatch(r"[A-Z]\d+", rule) for rule in prop.rules), prop.name
+        assert prop.section == prop.rules[0][0]
+        assert prop.oracle in ORACLES
+        assert prop.sentence[0].islower()
+        assert not prop.sentence.endswith(".")
+
+
+NEEDS = sorted({prop.needs for prop in PROPERTIES} - {""})
+BARE = Profile(
+    engine="e",
+    version="1",
+    block_sizes=(16,),
+    adapters=False,
+    salts=False,
+    evict=False,
+    duplicates="kept",
+    eviction_order="undeclared",
+    index="flat",
+    maximal=False,
+)
+FULL = Profile(
+    engine="e",
+    version="1",
+    block_sizes=(16,),
+    **{
+        field.name: True
+        for field in fields(Profile)
+        if field.type in ("bool",) and field.name != "evict_keeps_place"
+    },
+    in_flight_steps=1,
+    groups=("full", "window", "chunk", "state"),
+    state_pools=("shared", "separate"),
+    host_policies=("write_back",),
+)
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_what_a_property_needs_is_something_a_profile_can_lack(needs):
+    prop = next(prop for prop in PROPERTIES if prop.needs == needs)
+    assert not supported(prop, BARE)
+    assert supported(prop, FULL)
+    assert needs in {field.name for field in fields(Profile)} | set(properties._DECLARED)
+
+
+def test_properties_without_needs_hold_for_every_target():
+    assert all(supported(prop, BARE) for prop in PROPERTIES if not prop.needs)
+    assert sum(not prop.needs for prop in PROPERTIES) > 10
+
+
+def test_the_reason_for_what_is_unsupported_is_the_profiles_own():
+    prop = BY_NAME["pins_hold_the_cached_prefix"]
+    told = Profile(engine="e", version="1", block_sizes=(1,), unsupported={"pins": "no API"})
+    assert why_unsupported(prop, told) == "no API"
+    assert "'pins'" in why_unsupported(prop, BARE)
+
+
+def test_every_capability_that_is_off_can_be_explained():
+    declared = {field.name for field in fields(Profile)} | set(properties._DECLARED)
+    assert set(NEEDS) <= declared
+
+
+def test_verdicts_are_those_of_the_records():
+    assert set(get_args(Verdict)) == {
+        "pass", "inconclusive", "fail", "unsupported", "expected_failure"
+    }  # fmt: skip

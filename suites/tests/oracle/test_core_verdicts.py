@@ -1,0 +1,439 @@
+"""How a verdict comes about: never a pass for what was not seen, never a pass for our own bugs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import msgspec
+import pytest
+from hypothesis import Phase, settings
+
+from kvproof.harness.adapters.reference.target import ReferenceTarget, make_target
+from kvproof.harness.contract.target import Refused
+from kvproof.harness.errors import ANSWERS, Exit, UsageError
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.oracle.coverage import Situations
+from kvproof.harness.records.events import (
+    Exercised,
+    Failure,
+    HarnessFault,
+    PropertyVerdict,
+    Replayed,
+    Skipped,
+    TargetFailed,
+    exit_code,
+)
+from kvproof.reference.cache.cache_manager import NO_HIT, CacheManager
+from kvproof.reference.cache.request_state import Refusal
+from kvproof.suites.conformance.explore import explore
+from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.verdicts import Tally, verdicts
+from kvproof.suites.runner import levels, runner
+from kvproof.suites.runner.runner import CORPUS, SuiteRun
+
+CORE = levels.properties("core")
+
+UNSHRUNK = settings(BUDGETS["debug"], phases=[Phase.generate])
+FEW = settings(UNSHRUNK, max_examples=12)
+
+
+class Recorder:
+    """Takes the place of a run directory."""
+
+    def __init__(self):
+        self.events, self.files = [], {}
+
+    def write_file(self, name, data):
+        self.files[name] = data
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def codes(self):
+        return {exit_code(event) for event in self.events}
+
+    def verdicts(self):
+        return {event.property: event for event in self.of(PropertyVerdict)}
+
+
+def judged(factory, budget=FEW):
+    recorder = Recorder()
+    handle = InProcessHandle("subject", factory)
+    SuiteRun(handle, recorder, write=recorder.events.append).run(budget)
+    return recorder
+
+
+def odd(manager=CacheManager, **off):
+    """Return a factory of references with another manager or profile."""
+
+    def make(config):
+        target = ReferenceTarget(config, manager)
+        target.profile = replace(target.profile, **off)
+        return target
+
+    return make
+
+
+# --- the target's faults ---
+
+
+class NeverHits(CacheManager):
+    def __init__(self, config):
+        super().__init__(config)
+        self.hits.find = lambda *_: NO_HIT
+
+
+def test_a_target_that_never_hits_loses_hits_and_passes_nothing_about_hits():
+    recorder = judged(odd(NeverHits, lookup=False, pins=False))
+    verdicts = recorder.verdicts()
+    assert verdicts["hits_are_maximal"].verdict == "fail"
+    assert "a lost hit" in verdicts["hits_are_maximal"].reason
+    for name in ("reads_return_own_content", "hits_come_from_the_cache", "hits_are_counted_once"):
+        assert verdicts[name].verdict == "inconclusive"
+        assert "never happened: a hit of one block" in verdicts[name].reason
+    assert Exit.FAILURE in recorder.codes()
+
+
+class RefusesAll(ReferenceTarget):
+    def admit(self, request, compute=None):
+        return Refused("no_space", 1, 0)
+
+
+def test_a_target_that_refuses_everything_fails_and_the_rest_is_inconclusive():
+    recorder = judged(RefusesAll, settings(FEW, max_examples=3))
+    verdicts = recorder.verdicts()
+    assert verdicts["what_fits_is_admitted"].verdict == "fail"
+    seen = {name: verdict.verdict for name, verdict in verdicts.items()}
+    assert seen["hits_are_maximal"] == seen["reads_return_own_content"] == "inconclusive"
+    assert seen["table_covers_its_tokens"] == "inconclusive"
+    assert "never evaluated" in verdicts["table_covers_its_tokens"].reason
+    assert recorder.of(Exercised)[0].missing
+    assert recorder.codes() >= {Exit.FAILURE, Exit.INCONCLUSIVE}
+
+
+def test_two_versions_of_an_engine_keep_evidence_of_their_own():
+    recorder, budget = Recorder(), settings(FEW, max_examples=3)
+    names = ["engine==1.2", "engine==1.10"]
+    for name in names:
+        handle = InProcessHandle(name, RefusesAll)
+        SuiteRun(handle, recorder, write=recorder.events.append).run(budget)
+    failures = recorder.of(Failure)
+    assert len({(event.property, event.fingerprint) for event in failures}) == 1
+    assert [event.target for event in failures] == names
+    for event in failures:
+        assert msgspec.json.decode(recorder.files[event.op_log])["target"] == event.target
+        assert event.target in recorder.files[event.script_path].decode()
+
+
+def test_a_target_that_refuses_everything_as_expected_is_inconclusive(monkeypatch):
+    known = expected_failures.Expected("what_fits_is_admitted", "too small", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(RefusesAll, settings(FEW, max_examples=3))
+    assert recorder.verdicts()["what_fits_is_admitted"].verdict == "expected_failure"
+    assert recorder.codes() == {Exit.PASS, Exit.INCONCLUSIVE}
+    skipped = {event.part: event.reason for event in recorder.of(Skipped)}
+    assert len(skipped) == len(list(CORPUS.glob("*.json"))) > 0
+    assert set(skipped.values()) == {"what_fits_is_admitted is expected to fail: too small"}
+
+
+def test_a_situation_that_never_occurred_makes_its_property_inconclusive():
+    recorder = judged(make_target, settings(FEW, max_examples=1, stateful_step_count=1))
+    verdicts = recorder.verdicts().values()
+    assert Exit.INCONCLUSIVE in recorder.codes()
+    for event in verdicts:
+        assert event.verdict != "pass" or all(event.situations.values())
+        assert event.verdict != "pass" or event.checks
+    assert any(event.reason.startswith("never happened: ") for event in verdicts)
+
+
+def test_the_reference_passes_and_every_property_has_a_verdict():
+    recorder = judged(make_target, UNSHRUNK)
+    assert recorder.of(Failure) == recorder.of(HarnessFault) == recorder.of(TargetFailed) == []
+    assert [event.property for event in recorder.of(PropertyVerdict)] == [p.name for p in CORE]
+    assert {event.verdict for event in recorder.of(PropertyVerdict)} <= {"pass", "inconclusive"}
+
+
+# --- unsupported is no hiding place ---
+
+
+class LeaksOnRefusal(CacheManager):
+    def __init__(self, config):
+        super().__init__(config)
+        place = self.needs.place
+
+        def leaking(*arguments):
+            answer = place(*arguments)
+            if isinstance(answer, Refusal) and self.pool.num_free:
+                self.pool.take(1)
+            return answer
+
+        self.needs.place = leaking
+
+
+def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():
+    recorder = judged(odd(LeaksOnRefusal, state=False), UNSHRUNK)
+    failed = {failure.property for failure in recorder.of(Failure)}
+    assert "refusal_changes_nothing" in failed
+    assert recorder.verdicts()["refusal_changes_nothing"].verdict == "fail"
+
+
+def test_nothing_passes_where_failures_ended_the_search_early():
+    recorder = Recorder()
+    run = SuiteRun(InProcessHandle("subject", odd(LeaksOnRefusal)), recorder, write=print)
+    suite, tally = run.suites[0], Tally()
+    run.explore(suite, UNSHRUNK, tally, most=1)
+    told = verdicts("subject", suite, tally, {}, level="core")
+    assert {event.verdict for event in told} <= {"fail", "inconclusive", "unsupported"}
+    reason = "1 failed before the budget was spent"
+    assert sum(event.reason == reason for event in told) > 9
+
+
+def test_scratch_may_wait_where_no_eviction_order_is_declared():
+    class EvictsFirst(CacheManager):
+        def __init__(self, config):
+            super().__init__(config)
+            take = self.residency.take
+
+            def evicting(count):
+                self.residency.evict(count)
+                return take(count)
+
+            self.residency.take = evicting
+
+    names = {"scratch_goes_before_cached", "least_recent_goes_first"}
+    recorder = judged(odd(EvictsFirst, eviction_order="undeclared"), UNSHRUNK)
+    assert recorder.of(Failure) == []
+    assert {recorder.verdicts()[name].verdict for name in names} == {"unsupported"}
+    strict = judged(odd(EvictsFirst), UNSHRUNK)
+    assert "scratch_goes_before_cached" in {failure.property for failure in strict.of(Failure)}
+
+
+def test_a_corpus_log_is_skipped_where_its_bug_cannot_be_seen():
+    recorder = judged(odd(holders=False), settings(FEW, max_examples=1))
+    (skipped,) = recorder.of(Skipped)
+    assert skipped.part == "pinned_path_survives_a_reset.json on subject"
+    assert skipped.reason == "the profile declares no 'holders'"
+    assert {event.outcome for event in recorder.of(Replayed)} == {"FIXED"}
+    assert recorder.of(HarnessFault) == []
+
+
+def test_a_corpus_log_that_says_nothing_about_its_property_is_a_fault_of_ours(
+    monkeypatch, tmp_path
+):
+    log = replace_property((CORPUS / "pinned_path_survives_a_reset.json").read_bytes())
+    (tmp_path / "log.json").write_bytes(log)
+    monkeypatch.setattr(runner, "CORPUS", tmp_path)
+    recorder = judged(make_target, settings(FEW, max_examples=1))
+    (event,) = recorder.of(Replayed)
+    assert event.outcome == "ERROR"
+    assert "batch_rows_are_the_tables was never evaluated" in event.message
+    assert Exit.HARNESS in recorder.codes()
+
+
+def replace_property(log):
+    return log.replace(b'"holders_equal_tables_and_pins"', b'"batch_rows_are_the_tables"')
+
+
+@pytest.mark.parametrize("off", [{"pins": False}, {"pins": False, "in_flight_steps": 0}])
+def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
+    recorder = judged(odd(**off), settings(FEW, max_examples=1))
+    assert {event.outcome for event in recorder.of(Replayed)} == {"FIXED"}
+    (skipped,) = recorder.of(Skipped)
+    assert skipped.part == "pinned_path_survives_a_reset.json on subject"
+    assert skipped.reason == "its last operation is not possible on this target"
+
+
+# --- expected failures ---
+
+
+def expecting(monkeypatch, *entries):
+    known = {entry.property: entry for entry in entries}
+    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+
+
+def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
+    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(make_target)
+    told = recorder.verdicts()["usage_adds_up"]
+    assert told.verdict == "fail"
+    assert "expected to fail and did not" in told.reason
+    assert Exit.FAILURE in recorder.codes()
+
+
+def test_an_expected_failure_of_what_the_profile_does_not_claim_is_a_failure(monkeypatch):
+    known = expected_failures.Expected("pins_hold_the_cached_prefix", "why", "https://x/1")
+    expecting(monkeypatch, known)
+    told = judged(odd(pins=False)).verdicts()["pins_hold_the_cached_prefix"]
+    assert told.verdict == "fail"
+    assert "expected to fail and did not" in told.reason
+
+
+@pytest.mark.parametrize("limit", [{"level": "full"}, {"rare": True}])
+def test_an_expected_failure_that_a_run_need_not_see_is_not_missed(monkeypatch, limit):
+    known = expected_failures.Expected("usage_adds_up", "why", "https://x/1", **limit)
+    expecting(monkeypatch, known)
+    assert judged(make_target).verdicts()["usage_adds_up"].verdict == "pass"
+    assert known.is_seen("full") == ("rare" not in limit)
+
+
+class BlindLookup(ReferenceTarget):
+    def lookup(self, request):
+        return 0
+
+
+def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
+    known = expected_failures.Expected("lookup_finds_the_longest_prefix", "no API", "https://x/1")
+    expecting(monkeypatch, known)
+    recorder = judged(BlindLookup, BUDGETS["pr"])
+    told = recorder.verdicts()["lookup_finds_the_longest_prefix"]
+    assert (told.verdict, told.reason) == ("expected_failure", "no API (https://x/1)")
+    assert recorder.of(Failure) == []
+    assert Exit.FAILURE not in recorder.codes()
+
+
+ENTRY = '[[expected]]\nproperty = "{}"\nreason = "why"\nupstream = "https://x/1"\n'
+
+
+def test_entries_are_read_by_engine_and_version(tmp_path):
+    (tmp_path / "e-1.toml").write_text(ENTRY.format("usage_adds_up"))
+    assert set(expected_failures.load("e", "1", folder=tmp_path)) == {"usage_adds_up"}
+    assert expected_failures.load("e", "2", folder=tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (ENTRY.format("usage_add_up"), "names the property 'usage_add_up'", "'usage_adds_up'"),
+        (ENTRY.format("zzz"), "names the property 'zzz'", "--list-properties"),
+        (ENTRY.format("usage_adds_up") + 'why = "x"', "is not a list of expected failures", ""),
+        ('[[expected]]\nproperty = "usage_adds_up"', "is not a list of expected failures", ""),
+        ("[[expected", "is not a list of expected failures", ""),
+        ("# \udcff", "is not a list of expected failures: 'utf-8' codec can't decode", ""),
+        (
+            ENTRY.format("usage_adds_up") + 'where = "here"\n' + ENTRY.format("usage_adds_up"),
+            "has two entries for the property 'usage_adds_up'",
+            "keep one",
+        ),
+    ],
+)
+def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
+    (tmp_path / "e-1.toml").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError) as refused:
+        expected_failures.load("e", "1", folder=tmp_path)
+    assert message in str(refused.value)
+    assert "e-1.toml" in str(refused.value)
+    assert hint in refused.value.hint
+
+
+def test_a_list_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "e-1.toml").mkdir()
+    with pytest.raises(UsageError, match=r"cannot read .*e-1\.toml.: Is a directory"):
+        expected_failures.load("e", "1", folder=tmp_path)
+
+
+def test_entries_that_are_shipped_can_be_read():
+    for path in expected_failures.FOLDER.glob("*.toml"):
+        engine, _, version = path.stem.rpartition("-")
+        assert expected_failures.load(engine, version), path
+
+
+# --- our own faults ---
+
+
+@pytest.mark.parametrize("method", ["before", "after"])
+def test_a_bug_of_the_harness_is_its_own_verdict_and_never_a_pass(monkeypatch, method):
+    def broken(self, *_):
+        raise ZeroDivisionError("the harness is broken")
+
+    monkeypatch.setattr(Situations, method, broken)
+    recorder = judged(make_target)
+    (fault,) = recorder.of(HarnessFault)
+    assert fault.message == "ZeroDivisionError: the harness is broken"
+    assert "situations" in fault.traceback or "broken" in fault.traceback
+    assert recorder.of(PropertyVerdict) == []
+    assert recorder.codes() == {Exit.PASS, Exit.HARNESS}
+
+
+def test_a_bug_of_the_harness_that_shows_once_is_not_lost(monkeypatch):
+    original, calls = Situations.after, []
+
+    def flaky(self, *arguments):
+        calls.append(1)
+        if len(calls) == 40:
+            raise ZeroDivisionError("now and then")
+        original(self, *arguments)
+
+    monkeypatch.setattr(Situations, "after", flaky)
+    recorder = judged(make_target)
+    assert len(recorder.of(HarnessFault)) == 1
+    assert recorder.of(PropertyVerdict) == []
+
+
+def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypatch):
+    original, lies, raised = Situations.after, [], []
+
+    class Liar(ReferenceTarget):
+        def lookup(self, request):
+            lies.append(super().lookup(request) > 0)
+            return 0
+
+    def flaky(self, *arguments):
+        if sum(lies) > 2 and not raised:
+            raised.append(1)
+            raise ZeroDivisionError("once")
+        original(self, *arguments)
+
+    monkeypatch.setattr(Situations, "after", flaky)
+    with pytest.raises(ZeroDivisionError, match="once"):
+        explore(
+            InProcessHandle("x", Liar),
+            BUDGETS["pr"],
+            tolerate={"lookup_finds_the_longest_prefix"},
+        )
+    assert raised
+
+
+def test_a_target_that_goes_by_the_clock_gets_its_whole_budget():
+    """Hypothesis gives up where equal histories go on differently; the rest is drawn anew."""
+    calls = count(1)
+
+    class Moody(ReferenceTarget):
+        def admit(self, request, compute=None):
+            if next(calls) % 31 == 0:
+                return Refused("no_space")
+            return super().admit(request, compute)
+
+    budget = settings(UNSHRUNK, max_examples=100)
+    handle = InProcessHandle("subject", Moody)
+    seen = explore(handle, budget, tolerate={"what_fits_is_admitted"})
+    assert seen.tolerated["what_fits_is_admitted"] > 1
+    assert seen.test_cases >= budget.max_examples
+
+
+# --- every verb answers ---
+
+
+class Raises(ReferenceTarget):
+    def evict(self, count):
+        raise KeyError("block 7")
+
+
+def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
+    told = judged(Raises).verdicts()
+    assert told[ANSWERS].verdict == "fail"
+    assert told[ANSWERS].reason == "the target died (crash): KeyError: 'block 7'"
+    assert told[ANSWERS].checks > 0
+    others = {verdict.verdict for name, verdict in told.items() if name != ANSWERS}
+    assert others == {"inconclusive"}
+
+
+def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
+    expecting(monkeypatch, expected_failures.Expected(ANSWERS, "cannot evict", "https://x/1"))
+    recorder = judged(Raises, BUDGETS["pr"])
+    told = recorder.verdicts()
+    assert told[ANSWERS].verdict == "expected_failure"
+    assert recorder.of(TargetFailed) == []
+    assert told["usage_adds_up"].verdict == "pass"

@@ -1,0 +1,54 @@
+"""Servers with a planted fault, for tests: `RUN` is what their process begins with."""
+
+from __future__ import annotations
+
+import sys
+
+from kvproof.suites.faults.catalogue import find
+from kvproof.suites.faults.planting import Edit, plant
+
+RUN = "from kvproof.suites.tests.probe.probe_url_faults import main; main({!r})"
+
+OWN = {
+    "image_ignored": Edit(
+        "reference.server.symbolic_text", "content_hash(part.image.data)", "content_hash(b'')"
+    ),
+    "count_halved": Edit(
+        "reference.server.engine_loop",
+        "answer.cached = int(decision.detail[0])",
+        "answer.cached = int(decision.detail[0]) // 2",
+    ),
+    "count_of_prompt": Edit(
+        "reference.server.engine_loop",
+        "answer.cached = int(decision.detail[0])",
+        "answer.cached = len(answer.order.prepared.tokens) + 1",
+    ),
+    "hits_counted_twice": Edit(
+        "reference.cache_manager",
+        "self.statistics.count(request.prompt, start, resumed=resumed)",
+        "self.statistics.count(request.prompt, 2 * start, resumed=resumed)",
+    ),
+    "wrong_block": Edit(
+        "reference.holdings",
+        "request.table = node.table()\n",
+        "request.table = own = node.table()\n"
+        "        if own:\n"
+        "            other, self.other = getattr(self, 'other', own), own[:]\n"
+        "            own[: len(other)] = other[: len(own)]\n",
+    ),
+    "cancelled_twice_freed": Edit(
+        "reference.scheduler",
+        "self.cache.release(request.id)\n",
+        "table = self.cache.release(request.id)\n"
+        "        if request.status == 'cancelled':\n"
+        "            self.cache.manager.pool.give(table[:1])\n",
+    ),
+}
+
+
+def main(name: str) -> None:
+    """Plant a fault, and run the command line."""
+    plant(OWN[name] if name in OWN else find(name))
+    from kvproof.harness.cli import main as run
+
+    run(sys.argv[1:])

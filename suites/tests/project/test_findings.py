@@ -1,0 +1,123 @@
+"""Every finding has a page and a script, and where its engine is installed the script shows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof.harness import adapters
+from kvproof.harness.isolation import environments
+from kvproof.harness.isolation.environments import EngineVersion
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.reproduce import oplog
+from kvproof.suites.framework import model_test_log as part_log
+from kvproof.suites.runner.replay import property_of, replay
+
+FOLDER = Path(__file__).parents[2] / "findings"
+FINDINGS = {
+    "lmdeploy_refused_admission_evicts": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_clamped_suffix_is_not_cached": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_private_copy_pins_its_original": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_full_pool_saves_no_state_inside_a_block": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_hit_inside_a_block_ends_caching": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_lru_in_whole_seconds": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_decode_reads_behind_the_last_token": EngineVersion("lmdeploy", "0.18.0"),
+    "lmdeploy_second_turn_shifts_its_table": EngineVersion("lmdeploy", "0.18.0"),
+    "sglang_extra_key_is_an_adapter": EngineVersion("sglang", "0.5.23"),
+    "sglang_state_of_another_length": EngineVersion("sglang", "0.5.23"),
+    "sglang_refused_admission_evicts": EngineVersion("sglang", "0.5.23"),
+    "sglang_backups_lock_all_states": EngineVersion("sglang", "0.5.23"),
+    "sglang_selective_counts_no_full_hit": EngineVersion("sglang", "0.5.23"),
+    "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
+    "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
+    "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_types_share_keys": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_skip_is_rounded_down": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_refused_retrieve_keeps_locks": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_failed_store_blocks_its_content": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_indexer_objects_differ": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_interleaved_groups_are_never_stored": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_small_window_takes_a_chunk": EngineVersion("lmcache", "0.5.6"),
+    "lmcache_left_pages_stay_mapped": EngineVersion("lmcache", "0.5.6"),
+    "transformers_oversized_prompt_stops_the_loop": EngineVersion("transformers", "5.23.0"),
+}
+
+
+def skip_without(engine: EngineVersion) -> None:
+    if environments.state(engine) != "installed":
+        pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
+
+
+def test_the_list_is_complete() -> None:
+    found = {path.name for path in FOLDER.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert found == FINDINGS.keys()
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_is_described_and_listed(name: str) -> None:
+    page = (FOLDER / name / "README.md").read_text()
+    assert page.startswith("# ")
+    assert all(f"| {word} |" in page for word in ("engine", "judged as", "where", "upstream"))
+    assert f"({name}/README.md)" in (FOLDER / "README.md").read_text()
+
+
+HISTORIES = sorted(FOLDER.glob("*/history.json"))
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
+def test_a_history_breaks_the_property_of_its_page(history: Path, tmp_path: Path) -> None:
+    log = part_log.load(history) if part_log.is_part_log(history) else oplog.load(history)
+    page = (history.parent / "README.md").read_text()
+    assert f"`{log.property}`" in page
+    assert "`history.json`" in page
+    skip_without(FINDINGS[history.parent.name])
+    with open_handle(str(FINDINGS[history.parent.name]), log_directory=tmp_path) as handle:
+        again = replay(handle, history)
+    assert (again.outcome, property_of(again)) == ("FAILED", log.property), again.message
+
+
+@pytest.mark.parametrize(
+    "script", sorted(FOLDER.rglob("*.py")), ids=lambda path: str(path.relative_to(FOLDER))
+)
+def test_nothing_of_kvproof_is_used(script: Path) -> None:
+    imported = re.findall(r"^\s*(?:import|from)\s+(\w+)", script.read_text(), re.MULTILINE)
+    assert imported
+    assert "kvproof" not in imported
+
+
+KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
+"""Needs Triton, which environments leave out: it runs in this interpreter."""
+
+
+@pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
+def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
+    script = FOLDER / name / "script.py"
+    skip_without(engine)
+    if name == KERNELS:
+        pytest.importorskip("triton", reason="the script runs a Triton kernel")
+        python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
+    else:
+        python, more = engine.python, {}
+    stubs = [Path(next(iter(adapters.__path__))) / "sglang_stubs.py"]
+    done = subprocess.run(
+        [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **more},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def with_packages(engine: EngineVersion, folder: Path) -> Path:
+    """Link what this interpreter lacks from the engine's environment; returns the interpreter."""
+    there = next(engine.directory.glob("lib/python*/site-packages"))
+    for name in ("lmdeploy", "pydantic", "pydantic_core", "annotated_types", "typing_inspection",
+                 "psutil"):  # fmt: skip
+        (folder / name).symlink_to(there / name)
+    return Path(sys.executable)

@@ -1,0 +1,112 @@
+"""Every rule has code, properties and faults; the generated documents are fresh."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kvproof.reports.values import types as parts
+from kvproof.suites.docs import rules_table as rules_table_module
+from kvproof.suites.docs import write as docs
+from kvproof.suites.docs.rule_index import cited, places
+from kvproof.suites.docs.rules import CITES_NOTHING, RULES, SECTIONS
+from kvproof.suites.docs.rules_table import faults_by_rule, properties_by_rule, rules_table
+from kvproof.suites.faults.catalogue import find
+from kvproof.suites.runner.levels import catalogue, properties
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.mark.parametrize("held_by", [properties_by_rule, faults_by_rule])
+def test_every_rule_has_a_property_and_a_planted_fault_for_it(held_by):
+    assert sorted(held_by()) == sorted(RULES)
+
+
+def test_a_fault_counts_for_the_rules_of_its_property_and_an_equivalent_one_for_none(monkeypatch):
+    fault = find("last_free_row_never_used")
+    monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: fault})
+    assert faults_by_rule() == {"S7": [fault.name]}
+    equal = msgspec.structs.replace(fault, equivalent="nobody can tell")
+    monkeypatch.setattr(rules_table_module, "load", lambda: {fault.name: equal})
+    assert faults_by_rule() == {}
+
+
+def test_public_code_of_the_reference_cites_its_rule():
+    silent = [str(place) for place in places() if not place.rules]
+    wrong = [name for name in silent if name.partition(".")[0] not in CITES_NOTHING]
+    assert wrong == [], "cite a rule in the docstring of the function, its class or its module"
+    needless = set(CITES_NOTHING) - {name.partition(".")[0] for name in silent}
+    assert needless == set(), "these modules cite rules: take them off the list"
+
+
+def test_code_cites_rules_that_exist():
+    wrong = [f"{place}: {rule}" for place in places() for rule in place.rules if rule not in RULES]
+    assert wrong == []
+
+
+def test_reports_name_every_section():
+    assert {letter: name.lower() for letter, name in parts.SECTIONS.items()} == SECTIONS
+
+
+def test_every_rule_stands_in_its_section_once():
+    assert {rule[0] for rule in RULES} == set(SECTIONS)
+    numbers = [(list(SECTIONS).index(rule[0]), int(rule[1:])) for rule in RULES]
+    assert numbers == sorted(numbers)
+    assert len(set(RULES.values())) == len(RULES)
+    rows = re.findall(r"^\| ([A-Z]\d+) \|", rules_table(), re.MULTILINE)
+    assert rows == list(RULES)
+
+
+def test_properties_of_all_suites_have_names_of_their_own():
+    names = [prop.name for prop in properties("full")]
+    assert len(names) == len(set(names)) > 100
+    for prop in properties("full"):
+        assert re.fullmatch(r"[a-z][a-z_]+[a-z]", prop.name), prop.name
+        assert prop.rules, prop.name
+        assert not prop.sentence.endswith("."), prop.name
+
+
+def test_the_core_level_is_a_part_of_the_full_one():
+    assert set(catalogue("core")) == {"cache"}
+    assert set(catalogue("core")["cache"]) < set(catalogue("full")["cache"])
+
+
+@pytest.mark.parametrize("name", docs.GENERATED)
+def test_the_document_is_fresh(name):
+    assert docs.is_fresh(DOCS / name), "write it again: make docs"
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("Take ids (B3).", ("B3",)),
+        (
+            "Copies (S3, S10), see X1-X3 and P1-3.",
+            ("S3", "S10", "X1", "X2", "X3", "P1", "P2", "P3"),
+        ),
+        ("SHA256 of UTF8, H100, B-3, 1B2", ()),
+    ],
+)
+def test_citations_are_found(text, rules):
+    assert cited(text) == rules
+
+
+def test_a_function_without_citation_has_those_of_its_class_or_module(tmp_path):
+    (tmp_path / "pool.py").write_text(
+        '"""A pool (B1)."""\n'
+        "def take(): ...\n"
+        "def _hidden(): ...\n"
+        "class Pool:\n"
+        '    """Blocks (B2)."""\n'
+        "    def give(self): ...\n"
+        "    def fence(self):\n"
+        '        """Wait (B6)."""\n'
+    )
+    assert [(str(place), place.rules) for place in places(tmp_path)] == [
+        ("pool.take", ("B1",)),
+        ("pool.Pool.give", ("B2",)),
+        ("pool.Pool.fence", ("B6",)),
+    ]

@@ -1,0 +1,120 @@
+"""What lies between HTTP and the engine's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from threading import Event
+
+import pytest
+
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.engine.engine import Engine, Output
+from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.server.engine_loop import Order
+from kvproof.reference.server.errors import ApiError
+from kvproof.reference.server.language.language import Wishes
+from kvproof.reference.server.language.symbolic_text import SymbolicText
+from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.service import Service
+
+CACHE = CacheConfig(65, block_size=4, max_requests=2)
+
+
+def service(**options: object) -> Service:
+    language = SymbolicText(CACHE, max_len=64)
+    engine = Engine(EngineConfig(CACHE), language.model)
+    return Service(engine, language, ServerConfig(**({"max_waiting": 1} | options)))
+
+
+def order(made: Service, name: str, most: int = 5) -> Order:
+    prepared = made.language.prepare_text("a prompt")
+    return Order(name, prepared, Wishes(), most, ignore_ends=True)
+
+
+def test_places_are_given_back_however_a_request_ends() -> None:
+    made = service()
+    with made.place(2), made.place(1), pytest.raises(ApiError) as full, made.place(1):
+        pass
+    assert (full.value.status, full.value.headers) == (429, {"Retry-After": "1"})
+    assert (made.taken, made.turned_away) == (0, 1)
+    with pytest.raises(ApiError) as never, made.place(4):
+        pass
+    assert never.value.status == 400
+
+
+def test_questions_that_fail_fail_their_asker_only() -> None:
+    async def ask() -> int:
+        made = service()
+        made.start()
+        with pytest.raises(ZeroDivisionError):
+            await made.between_steps(lambda: 1 // 0)
+        try:
+            return await made.between_steps(lambda: 7)
+        finally:
+            await made.stop()
+
+    assert asyncio.run(ask()) == 7
+
+
+def test_leaving_early_cancels_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine waits after its first tokens, so that no answer ends before its reader leaves."""
+
+    async def leave() -> tuple[int, int]:
+        made = service()
+        told, left, step = Event(), Event(), made.engine.step
+
+        def step_until_told() -> list[Output]:
+            assert not told.is_set() or left.wait(60)
+            outputs = step()
+            if outputs:
+                told.set()
+            return outputs
+
+        monkeypatch.setattr(made.engine, "step", step_until_told)
+        made.start()
+        orders = [order(made, name, 40) for name in "ab"]
+        async with aclosing(made.answers(orders)) as pieces:
+            await anext(pieces)
+        left.set()
+        held = await made.between_steps(lambda: made.engine.cache.usage().held)
+        await made.stop()
+        return held, made.loop.outcomes["cancelled"]
+
+    assert asyncio.run(leave()) == (0, 2)
+
+
+def test_nothing_new_is_taken_while_the_server_ends() -> None:
+    async def end() -> str:
+        made = service(grace=0.0)
+        made.start()
+        made.drain()
+        made.drain()
+        with pytest.raises(ApiError, match="shutting down") as refused, made.place(1):
+            pass
+        await made.stop()
+        return f"{refused.value.status} {refused.value.code}"
+
+    assert asyncio.run(end()) == "503 shutting_down"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted", "most"),
+    [(10, None, 54), (10, 54, 54), (10, 55, None), (63, None, 1), (64, None, None), (0, 1, None)],
+)
+def test_prompt_and_answer_fit_the_model(prompt: int, wanted: int | None, most: int | None) -> None:
+    made = service()
+    prepared = made.language.prepare_text("a" * prompt)
+    if most is None:
+        with pytest.raises(ApiError) as refused:
+            made.most(prepared, wanted)
+        assert refused.value.status == 400
+    else:
+        assert made.most(prepared, wanted) == most
+
+
+def test_the_longest_prompt_is_an_option() -> None:
+    made = service(max_prompt_tokens=5, max_tokens=7)
+    assert made.most(made.language.prepare_text("abcde"), None) == 7
+    with pytest.raises(ApiError, match="at most 5 are served"):
+        made.most(made.language.prepare_text("abcdef"), None)

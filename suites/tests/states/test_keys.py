@@ -1,0 +1,87 @@
+"""The part `keys`: right keys pass, and each planted mistake falls to its own property."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from kvproof.suites.framework.budgets import BUDGETS
+from kvproof.suites.framework.model_test import PartViolation, run
+from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.reference.object_keys.machine import World
+from kvproof.suites.reference.object_keys.strategies import PART
+from kvproof.suites.tests.framework import planted
+from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen, sees_everything
+from kvproof.suites.tests.framework.planted import Fault
+
+
+def test_all_situations_occur_and_every_property_holds():
+    sees_everything(PART, BUDGETS["pr"])
+
+
+FAULTS = {
+    "joined": (
+        "keys_are_equal_iff_their_content_is",
+        Fault(
+            "reference.identity",
+            "digest(encode(\"kvproof\", group, epoch, *namespace))",
+            "digest(encode(\"kvproof\", group, epoch, ''.join(n or '' for n in namespace)))",
+        ),
+    ),
+    "truncated": (
+        "keys_are_equal_iff_their_content_is",
+        Fault(
+            "reference.identity",
+            "*(field for span in marks for field in span))\n\n    def truncate",
+            "*(str(field)[-4:] for span in marks for field in span))\n\n    def truncate",
+        ),
+    ),
+    "placeless": (
+        "keys_are_equal_iff_their_content_is",
+        Fault(
+            "reference.identity",
+            "*(field for span in marks for field in span))\n\n    def truncate",
+            "*(span.content for span in marks))\n\n    def truncate",
+        ),
+    ),
+    "groupless": (
+        "keys_are_equal_iff_their_content_is",
+        Fault("reference.identity", "(\"kvproof\", group, epoch,", "(\"kvproof\", 0, epoch,"),
+    ),
+    "kept_after_a_cut": (
+        "edited_keys_are_those_from_scratch",
+        Fault(
+            "reference.identity",
+            "del self.keys[num_tokens // self._block_size :]",
+            "del self.keys[-(-num_tokens // self._block_size) :]",
+        ),
+    ),
+    "seeded": (
+        "keys_repeat_in_every_process",
+        Fault(
+            "reference.identity",
+            "digest(encode(\"kvproof\", group,",
+            "digest(encode(str(hash(\"kvproof\")), group,",
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_mistake_falls_to_its_property(name):
+    prop, fault = FAULTS[name]
+    planted.plant(f"keys_{name}", fault)
+    subject = planted.load(f"keys_{name}", "reference.identity")
+    part = PART._replace(world=partial(World, subject=subject))
+    others = {each.name for each in PART.properties} - {prop}
+    seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))
+    assert isinstance(seen.violation, PartViolation)
+    assert seen.violation.property == prop
+    operations = [(each.verb, each.arguments) for each in seen.violation.history.operations]
+    run(PART, seen.violation.history.config, operations)
+
+
+def test_verbs_without_a_request_are_ignored():
+    history = run(PART, {"algorithm": "sha256", "block_size": 2}, [("ask", {"of": 3})])
+    assert history.operations[0].answer == ""
