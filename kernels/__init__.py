@@ -2,4 +2,6 @@
 
 Needs the extra `gpu` (torch and Triton). On a machine without a GPU the same kernels run in
 Triton's interpreter (`TRITON_INTERPRET=1`, set before Triton is imported): right, and slow.
+
+In: tensors on a device. Out: tensors. Imports torch and Triton, nothing else of kvproof.
 """

@@ -1,1 +1,5 @@
-"""The reference engine: the oracle, readable first. The control plane needs numpy only."""
+"""The reference engine: the oracle, readable first.
+
+In: requests. Out: tokens, block tables, counters.
+Imports nothing of kvproof but the kernels; the control plane needs numpy and msgspec, never torch.
+"""

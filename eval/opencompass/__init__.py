@@ -1,1 +1,5 @@
-"""opencompass."""
+"""OpenCompass: its environment, and our components inside it.
+
+In: an evaluation's settings. Out: the samples' records.
+Imports `run`, `benchmark` and `http`.
+"""

@@ -37,7 +37,7 @@ FAULTS = {
         "a hit reads the blocks of the request that hit before it",
         (
             Edit(
-                "reference.holdings",
+                "reference.cache.allocator",
                 "request.table = node.table()\n",
                 "request.table = own = node.table()\n"
                 "        if own:\n"
@@ -61,7 +61,7 @@ FAULTS = {
         "requests of another namespace, with another adapter, are hit",
         (
             Edit(
-                "reference.cache_manager",
+                "reference.cache.cache_manager",
                 "request = Live(request_id, tokens, namespace, spans, self._unit)\n"
                 "        self.check_admission",
                 "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
@@ -74,7 +74,7 @@ FAULTS = {
         "a hit ends one block too late, behind the position where two texts part",
         (
             Edit(
-                "reference.trie_match",
+                "reference.prefix.match",
                 "return equal * TOKEN_BYTES // stride",
                 "return -(-equal * TOKEN_BYTES // stride)",
             ),
@@ -84,7 +84,7 @@ FAULTS = {
         "all kernel blocks of a block are its first one",
         (
             Edit(
-                "reference.block_table",
+                "reference.core.block_table",
                 "np.arange(ratio, dtype=np.int32)",
                 "np.zeros(ratio, dtype=np.int32)",
             ),

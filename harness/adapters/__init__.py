@@ -1,1 +1,5 @@
-"""One file per engine. An adapter imports its engine lazily and never the rest of the harness."""
+"""One package for each engine.
+
+In: a `TargetConfig`. Out: a `Target`.
+Each imports its engine inside functions, the contract, and nothing else of the harness.
+"""

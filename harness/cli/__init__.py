@@ -1,4 +1,7 @@
-"""The command line: thin modules on top of everything, imported by nobody."""
+"""The command line: thin modules on top of everything, imported by nobody.
+
+In: arguments and settings. Out: exit codes, run directories, reports. Imports everything.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 `codec`, `segments`, `journal`, `shim` and the hooks of each engine run inside the engine: they need
 nothing but the standard library of Python 3.10. The rest runs where kvproof does.
+
+In: calls of a running engine. Out: a recording, and its verdict. Imports `oracle` and `records`;
+inside the engine's process only the standard library.
 """
 
 from __future__ import annotations

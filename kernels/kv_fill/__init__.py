@@ -1,5 +1,5 @@
-"""Filling pages: the keys and values of new tokens go where the block table or slots say."""
+"""Filling pages with the keys and values of new tokens (K2).
 
-from kvproof.kernels.kv_fill.launch import kv_fill
-
-__all__ = ["kv_fill"]
+In: keys and values [tokens, heads, size], slots. Out: pages.
+Imports the kernels' common modules.
+"""

@@ -2,6 +2,9 @@
 
 `paged_decode` runs it: in Triton on a GPU (or in Triton's interpreter), in torch elsewhere.
 `workspace` makes what it needs beside its arguments, once for many launches.
+
+In: queries, pages, tables, lengths. Out: attention [tokens, heads, size]. Imports the kernels'
+common modules.
 """
 
 from kvproof.kernels.paged_decode.launch import paged_decode

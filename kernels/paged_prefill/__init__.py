@@ -1,6 +1,5 @@
-"""Paged prefill attention: chunks of new tokens over the cached context of their requests."""
+"""Paged prefill attention: chunks of new tokens over the cached context of their requests (K4).
 
-from kvproof.kernels.paged_prefill.launch import paged_prefill
-from kvproof.kernels.paged_prefill.plans import Plan
-
-__all__ = ["Plan", "paged_prefill"]
+In: queries, pages, tables, lengths. Out: attention [tokens, heads, size].
+Imports the kernels' common modules.
+"""

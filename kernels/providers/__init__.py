@@ -1,1 +1,5 @@
-"""Providers of kernels: ours, torch's, and those of other engines where they are installed."""
+"""Providers of kernels: ours, torch's, and those of installed engines.
+
+In: a cell. Out: a launch.
+Imports the kernels and, inside functions, the engines.
+"""

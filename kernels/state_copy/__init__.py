@@ -1,5 +1,5 @@
-"""Copies recurrent states between rows of many pools, by lists of rows, in one launch."""
+"""Copies of recurrent states between slots of many pools in one launch (S3).
 
-from kvproof.kernels.state_copy.launch import StatePools, copy_rows, state_pools
-
-__all__ = ["StatePools", "copy_rows", "state_pools"]
+In: pools and lists of slots. Out: pools.
+Imports the kernels' common modules.
+"""

@@ -1,1 +1,5 @@
-"""engine."""
+"""The engine: queue, scheduler, steps, generation, migration.
+
+In: requests with their options. Out: tokens, finish reasons, counters.
+Imports all of the reference except `server` and `observe`.
+"""

@@ -1,1 +1,5 @@
-"""Hugging Face models behind the protocol `Model`, unmodified, on paged memory."""
+"""Unmodified Hugging Face models on paged memory.
+
+In: scheduled rows and block tables. Out: logits, tokens, states, routed experts.
+Imports `core`, `planner`, `model`, `transfer` and the kernels; torch and transformers.
+"""

@@ -1,1 +1,5 @@
-"""charts."""
+"""Charts: one module for each kind.
+
+In: values of a report. Out: SVG.
+Imports `values` and `model`.
+"""

@@ -1,1 +1,5 @@
-"""model."""
+"""A report as data, built from run records.
+
+In: events. Out: sections, tables, verdicts.
+Imports `values` and the records.
+"""

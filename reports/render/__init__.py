@@ -1,1 +1,5 @@
-"""render."""
+"""Reports as terminal text, HTML, Markdown and JUnit.
+
+In: a report. Out: text or files.
+Imports `model`, `charts` and `values`.
+"""

@@ -1,1 +1,5 @@
-"""docs."""
+"""Generators of the tables and pages in docs/.
+
+In: properties, rules, profiles. Out: Markdown.
+Imports all suites.
+"""

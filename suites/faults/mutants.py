@@ -1,4 +1,4 @@
-"""Mutation testing of the control plane: `python -m kvproof.suites.faults.mutants block_pool`.
+"""Mutation testing of the control plane: `python -m kvproof.suites.faults.mutants core/block_pool`.
 
 mutmut changes one operator or constant after the other in a copy of the package, and lets the
 tests of the control plane and short explorations of six suites judge each change: those that
@@ -27,9 +27,10 @@ from kvproof.suites.faults.mutant_limit import EXPLORATION
 FOLDERS = ("eval", "harness", "kernels", "reference", "reports", "suites")
 TESTS = "src/kvproof/suites/tests"
 MODULES = (
-    *("block_pool", "block_table", "steps", "trie_match", "prefix_trie", "hit_length"),
-    *("state_cache", "local_blocks", "partial_blocks", "expert_history"),
-    *("holdings", "residency", "cache_manager", "hits", "scheduler"),
+    *("core/block_pool", "core/block_table", "core/fixpoint", "cache/step_fence"),
+    *("prefix/match", "prefix/trie", "prefix/window_blocks", "prefix/partial_blocks"),
+    *("states/state_cache", "cache/expert_history", "cache/allocator", "cache/eviction"),
+    *("cache/cache_manager", "cache/hit_length", "engine/scheduler"),
 )
 """Blocks, the index, the length of a hit, what hangs beside it (states, windows, tails, experts),
 and who holds what when: judged at night."""
@@ -126,11 +127,12 @@ def _origin(name: str) -> Path:
 
 
 def _configure(folder: Path, modules: Sequence[str]) -> None:
-    tests = sorted((folder / TESTS).glob("test_reference_*.py"))
-    chosen = [t.name for t in tests if "faults" not in t.name and t.name != COST]
+    tests = sorted((folder / TESTS).rglob("test_reference_*.py"))
+    chosen = [t for t in tests if "faults" not in t.name and t.name != COST]
+    names = [str(path.relative_to(folder / TESTS)) for path in chosen]
     config = _CONFIG.format(
         mutated=_listed(f"src/kvproof/reference/{name}.py" for name in modules),
-        tests=_listed(f"{TESTS}/{name}" for name in [*chosen, EXPLORATION]),
+        tests=_listed(f"{TESTS}/{name}" for name in [*names, EXPLORATION]),
     )
     (folder / "pyproject.toml").write_text(config)
 
@@ -222,7 +224,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kvproof.suites.faults.mutants")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
     parser.add_argument("--sample", type=int, help="so many random mutants of each module")
-    parser.add_argument("modules", nargs="*", metavar="module", help="of reference/: block_pool")
+    parser.add_argument("modules", nargs="*", metavar="module", help="such as core/block_pool")
     return parser
 
 

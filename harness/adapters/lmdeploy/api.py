@@ -5,7 +5,7 @@ The packages `lmdeploy`, `lmdeploy.vl` and `lmdeploy.pytorch.engine` are entered
 paging only names classes in annotations, are empty.
 
 Imported in the engine's environment only; the engine itself is imported by `engine()`. In what
-releases differ stands in `lmdeploy_releases`.
+releases differ stands in `releases`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reference engine behind the contract; its cycle for benchmarks is in `reference_cycle`."""
+"""The reference engine behind the contract; its cycle for benchmarks is in `cycle`."""
 
 from __future__ import annotations
 

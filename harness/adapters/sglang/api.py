@@ -328,7 +328,7 @@ def _hosted(new: Callable[[TargetConfig], Any], beside: tuple[Group, ...]) -> di
 
 
 def _pools() -> Any:
-    """`sglang_pools`, which itself needs this module."""
+    """`pools`, which itself needs this module."""
     return importlib.import_module("kvproof.harness.adapters.sglang.pools")
 
 

@@ -1,7 +1,7 @@
 """The host tier (HiCache) of SGLang's unified tree, led as its scheduler leads it.
 
 The tree, `HybridCacheController`, `L2TransferEngine` and the host pools are the engine's own; only
-the device under them is replaced (`sglang_device`). Pages of the host are numbered behind those of
+the device under them is replaced (`device`). Pages of the host are numbered behind those of
 the pool, slots of states behind those of theirs. Of a state the recurrent part is followed; what
 belongs to its convolutions is copied by the same calls. Before each step the scheduler looks which
 transfers are over. A backup is submitted when a step is done and takes one step, two or three, by

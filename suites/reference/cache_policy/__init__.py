@@ -1,1 +1,5 @@
-"""Part `access`: what a request may do with the cache, and why."""
+"""Component suite `access`: may a request read and write the cache, and why not (A1, A2).
+
+In: settings and request options. Out: verdicts.
+Imports `framework` and `reference.core`.
+"""

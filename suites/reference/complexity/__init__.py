@@ -1,1 +1,5 @@
-"""What the index keeps alive (T4), and what serving and evicting cost (T5)."""
+"""Component suite `cost`: memory of the index (T4), and the cost of matches and evictions (T5).
+
+In: histories that grow. Out: verdicts.
+Imports `framework` and `reference.cache`.
+"""

@@ -1,1 +1,5 @@
-"""The part `settings`: what is refused before there is a cache (K1, A3)."""
+"""Component suite `settings`: refusals before there is a cache (K1, A3).
+
+In: settings. Out: verdicts.
+Imports `framework` and `reference.core`.
+"""

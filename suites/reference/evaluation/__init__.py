@@ -1,1 +1,5 @@
-"""The part `evaluation`: what is asked of a server, and what its answers are told to be (E1-E3)."""
+"""Component suite `evaluation`: requests to a server and the records of its answers (E1 to E3).
+
+In: scripted servers. Out: verdicts.
+Imports `framework` and `eval`.
+"""

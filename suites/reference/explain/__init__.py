@@ -1,1 +1,5 @@
-"""Why a hit is as long as it is: explanations of the reference beside brute force."""
+"""Component suite `explain`: the reasons for hit lengths, against brute force (V3).
+
+In: contents and requests. Out: verdicts.
+Imports `framework`, `hit_length` and `reference.observe`.
+"""

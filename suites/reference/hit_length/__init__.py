@@ -1,1 +1,5 @@
-"""Part `hits`: the length of a hit over any mix of groups, against brute force."""
+"""Component suite `hits`: the length of a hit over mixed groups, against brute force (X1 to X3).
+
+In: contents of groups. Out: verdicts.
+Imports `framework` and `reference.cache`.
+"""

@@ -1,1 +1,5 @@
-"""The part `metrics`: what is counted and logged is what happened (V2)."""
+"""Component suite `metrics`: counters and logs against the operations (V1, V2).
+
+In: histories. Out: verdicts.
+Imports `framework` and `reference.observe`.
+"""

@@ -1,1 +1,5 @@
-"""Part `keys`: what the keys of blocks depend on, and that they are the same everywhere."""
+"""Component suite `keys`: inputs of block keys, and equal keys in every process (H1 to H7).
+
+In: identities. Out: verdicts.
+Imports `framework` and `reference.core`.
+"""

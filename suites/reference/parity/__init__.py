@@ -1,1 +1,5 @@
-"""Cache reuse does not change what a model computes: shown on tiny models of real families."""
+"""Component suite `parity`: reuse changes no result of tiny models of real families (S4, R4).
+
+In: families, prompts. Out: verdicts and tables.
+Imports `framework` and `reference.model_runner`.
+"""

@@ -1,1 +1,5 @@
-"""Part `states`: recurrent states and their checkpoints, against a model made of sets."""
+"""Component suite `states`: recurrent states and checkpoints, against sets (S1 to S10).
+
+In: histories. Out: verdicts.
+Imports `framework` and `reference.states`.
+"""

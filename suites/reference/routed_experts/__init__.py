@@ -1,1 +1,5 @@
-"""Part `experts`: routed experts of every token, against a model that knows them all."""
+"""Component suite `experts`: the routed experts of every token (R1 to R4).
+
+In: histories. Out: verdicts.
+Imports `framework` and `reference.cache`.
+"""

@@ -1,1 +1,5 @@
-"""Part `tiers`: host memory and disk below the pool, and the keys of what they hold."""
+"""Component suite `tiers`: host memory and disk below the pool, and their keys (C8, G7, H6).
+
+In: histories with damaged files. Out: verdicts.
+Imports `framework` and `reference.tiers`.
+"""

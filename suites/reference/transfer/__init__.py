@@ -1,1 +1,5 @@
-"""Grouped transfers: bytes against an index oracle (G1-G6, G9, G10), and their speed on a CPU."""
+"""Component suite `transfer`: grouped transfers, against an index oracle (G1 to G6, G9, G10).
+
+In: geometries and chunks. Out: verdicts.
+Imports `framework`, `reference.transfer` and `cache_server`.
+"""

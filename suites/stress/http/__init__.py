@@ -1,1 +1,5 @@
-"""The HTTP server under load and under malformed requests."""
+"""Clients of `kvproof serve` that disconnect, cancel and send malformed requests.
+
+In: an address. Out: requests by outcome, leaked blocks.
+Imports the server's suite.
+"""

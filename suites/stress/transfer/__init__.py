@@ -1,1 +1,5 @@
-"""transfer."""
+"""Rates of block transfers.
+
+In: sizes. Out: bytes per second.
+Imports the transfer and its suite.
+"""

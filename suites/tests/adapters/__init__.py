@@ -1,1 +1,1 @@
-"""adapters."""
+"""Tests of targets, workers, adapters of engines, their environments."""

@@ -207,4 +207,4 @@ def test_every_shipped_lock_is_pinned_and_has_an_adapter() -> None:
         assert len(lines) >= 9
         assert all(line.count("==") == 1 for line in lines)
         engine = lock.stem.rpartition("-")[0]
-        assert (lock.parent.parent / "adapters" / f"{engine}.py").exists()
+        assert (lock.parent.parent / "adapters" / engine / "target.py").exists()

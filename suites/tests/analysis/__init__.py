@@ -1,1 +1,1 @@
-"""analysis."""
+"""Tests of compare, history, merge, matrix and thresholds."""

@@ -1,1 +1,1 @@
-"""bench."""
+"""Tests of benchmarks, workloads and traces."""

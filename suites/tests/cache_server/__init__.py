@@ -1,1 +1,1 @@
-"""cache_server."""
+"""Tests of the cache server, stores and remote stores."""

@@ -1,1 +1,1 @@
-"""campaigns."""
+"""Tests of campaigns over processes and Ray."""

@@ -1,1 +1,1 @@
-"""cli."""
+"""Tests of the command line."""

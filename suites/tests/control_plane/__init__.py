@@ -1,1 +1,1 @@
-"""control_plane."""
+"""Tests of the cache manager of the reference."""

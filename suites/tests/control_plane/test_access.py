@@ -13,11 +13,11 @@ from kvproof.suites.tests.framework.planted import Fault, load, plant
 
 FAULTS = {
     "a_reason_is_kept_back": (
-        Fault("reference.access", '        "asked not to store": not store,\n', ""),
+        Fault("reference.core.cache_policy", '        "asked not to store": not store,\n', ""),
         "a_decision_names_every_reason",
     ),
     "reads_what_it_may_not": (
-        Fault("reference.cache_manager", " if access.read else NO_HIT", ""),
+        Fault("reference.cache.cache_manager", " if access.read else NO_HIT", ""),
         "a_decision_is_what_happens",
     ),
     **{f.name: (Fault(f.module, f.old, f.new), f.property) for f in of_suite("access")},
@@ -34,7 +34,7 @@ def test_the_reference_passes_and_everything_is_seen():
 def test_a_planted_fault_is_found_by_its_property(name):
     prop = FAULTS[name][1]
     others = {each.name for each in PART.properties} - {prop}
-    part = load(name, "suites.access.part").PART
+    part = load(name, "suites.reference.cache_policy.strategies").PART
     seen = fallen(lambda seed: explore(part, BUDGETS["pr"], seed=seed, tolerate=others))
     assert seen.violation is not None
     assert seen.violation.property == prop

@@ -13,14 +13,14 @@ FAULTS = (
     Planted(
         "the oldest leaf is searched for among all",
         "eviction_does_not_grow_with_the_cache",
-        "prefix_trie",
+        "prefix.trie",
         "return next(iter(self._idle), None)",
         "return min(self._idle, key=lambda node: node.stamp, default=None)",
     ),
     Planted(
         "each new block is compared with those before it",
         "cost_is_linear_in_the_request",
-        "block_pool",
+        "core.block_pool",
         "        taken.reverse()\n",
         "        taken.reverse()\n"
         "        assert all(a != b for i, a in enumerate(taken) for b in taken[:i])\n",

@@ -1,1 +1,1 @@
-"""engine."""
+"""Tests of the engine of the reference, its tiers and its explanations."""

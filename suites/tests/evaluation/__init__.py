@@ -1,1 +1,1 @@
-"""evaluation."""
+"""Tests of LongBench v2 and the probe model."""

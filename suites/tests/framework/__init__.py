@@ -1,1 +1,1 @@
-"""framework."""
+"""Tests of component suites, planted faults, levels."""

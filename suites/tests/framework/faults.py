@@ -15,25 +15,25 @@ from kvproof.suites.tests.framework.planted import Fault, load, plant
 REGRESSIONS = {
     # the table of a hit was read from a node that holding the hit had just split
     "split_node_gives_back_whole_table": Fault(
-        "reference.holdings",
+        "reference.cache.allocator",
         "        request.table = node.table()\n",
         "        request.table = hit.node.table() if hit.node else node.table()\n",
     ),
     # a step that ended after its request had been released stored its blocks
     "request_released_in_flight_is_not_stored": Fault(
-        "reference.cache_manager",
+        "reference.cache.cache_manager",
         "request.epoch == self.holdings.epoch and not request.released\n",
         "request.epoch == self.holdings.epoch\n",
     ),
     # a block replaced by an equal one was free while a later step still read it
     "replaced_block_waits_for_the_running_step": Fault(
-        "reference.holdings",
+        "reference.cache.allocator",
         "        if self._steps.runs(request.last_step):\n            self.retired.append(ids)\n",
         "        if False:\n            self.retired.append(ids)\n",
     ),
     # after a reset only the last node of a pinned path counted as held
     "pinned_path_survives_a_reset": Fault(
-        "harness.adapters.reference_view",
+        "harness.adapters.reference.view",
         "*(node for request in requests for node in request.node.path())",
         "*(request.node for request in requests)",
     ),
@@ -50,6 +50,6 @@ def __getattr__(name: str) -> Callable[[TargetConfig], Target]:
     else:
         raise AttributeError(name)
     make_target: Callable[[TargetConfig], Target] = load(
-        name, "harness.adapters.reference"
+        name, "harness.adapters.reference.target"
     ).make_target
     return make_target

@@ -59,7 +59,7 @@ def test_soundness_is_seen_by_a_shadow_memory_unless_there_is_a_reason():
 def test_a_text_that_is_not_there_or_there_twice_does_not_fit():
     fault = find("namespace_ignored")
     source = origin(fault.module).read_text()
-    with pytest.raises(Unfit, match=r"occurs 0 times in reference\.requests, not once"):
+    with pytest.raises(Unfit, match=r"occurs 0 times in reference\.cache\.request_state, not once"):
         changed(fault, source.replace(fault.old, ""))
     with pytest.raises(Unfit, match="occurs 2 times"):
         changed(fault, source + source)

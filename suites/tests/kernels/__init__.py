@@ -1,1 +1,1 @@
-"""kernels."""
+"""Tests of kernels, their providers and timing."""

@@ -1,1 +1,1 @@
-"""models."""
+"""Tests of models on pages, and parity."""

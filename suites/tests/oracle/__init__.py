@@ -1,1 +1,1 @@
-"""oracle."""
+"""Tests of the oracle of the conformance suite."""

@@ -1,1 +1,1 @@
-"""planner."""
+"""Tests of memory plans."""

@@ -1,1 +1,1 @@
-"""probe."""
+"""Tests of the probe of running servers."""

@@ -11,7 +11,9 @@ RUN = "from kvproof.suites.tests.probe.probe_url_faults import main; main({!r})"
 
 OWN = {
     "image_ignored": Edit(
-        "reference.server.symbolic_text", "content_hash(part.image.data)", "content_hash(b'')"
+        "reference.server.language.symbolic_text",
+        "content_hash(part.image.data)",
+        "content_hash(b'')",
     ),
     "count_halved": Edit(
         "reference.server.engine_loop",
@@ -24,12 +26,12 @@ OWN = {
         "answer.cached = len(answer.order.prepared.tokens) + 1",
     ),
     "hits_counted_twice": Edit(
-        "reference.cache_manager",
+        "reference.cache.cache_manager",
         "self.statistics.count(request.prompt, start, resumed=resumed)",
         "self.statistics.count(request.prompt, 2 * start, resumed=resumed)",
     ),
     "wrong_block": Edit(
-        "reference.holdings",
+        "reference.cache.allocator",
         "request.table = node.table()\n",
         "request.table = own = node.table()\n"
         "        if own:\n"
@@ -37,7 +39,7 @@ OWN = {
         "            own[: len(other)] = other[: len(own)]\n",
     ),
     "cancelled_twice_freed": Edit(
-        "reference.scheduler",
+        "reference.engine.scheduler",
         "self.cache.release(request.id)\n",
         "table = self.cache.release(request.id)\n"
         "        if request.status == 'cancelled':\n"

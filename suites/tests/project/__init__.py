@@ -1,1 +1,1 @@
-"""project."""
+"""Tests of layout, documents, Makefile, plugin, findings."""

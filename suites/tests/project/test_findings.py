@@ -105,7 +105,7 @@ def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -
         python, more = with_packages(engine, tmp_path), {"PYTHONPATH": str(tmp_path)}
     else:
         python, more = engine.python, {}
-    stubs = [Path(next(iter(adapters.__path__))) / "sglang_stubs.py"]
+    stubs = [Path(next(iter(adapters.__path__))) / "sglang" / "stubs.py"]
     done = subprocess.run(
         [python, "-W", "ignore", script, *(stubs if engine.engine == "sglang" else [])],
         capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **more},

@@ -13,7 +13,7 @@ from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.framework import planted
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen
+from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen, home
 
 NAMES = (
     "namespace_untagged",
@@ -45,11 +45,11 @@ def explore(fault: Fault, seed: int | None) -> Exploration:
     properties = {prop.name for prop in catalogue("full")[fault.suite]}
     others = properties - {fault.property}
     if fault.suite == "cache":
-        make = planted.load(fault.name, "harness.adapters.reference").make_target
+        make = planted.load(fault.name, "harness.adapters.reference.target").make_target
         handle = InProcessHandle(f"reference with {fault.name}", make)
         level: Level = "core" if fault.name in CORE else "full"
         return cache_explore.explore(handle, UNSHRUNK, level=level, seed=seed, tolerate=others)
-    part = planted.load(fault.name, f"suites.{fault.suite}.part").PART
+    part = planted.load(fault.name, home(fault.suite)).PART
     return part_machine.explore(part, UNSHRUNK, seed=seed, tolerate=others)
 
 

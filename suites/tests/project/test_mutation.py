@@ -20,7 +20,7 @@ NAMES = ("killed", "killed_at_collection", "endless", "survivor", "unreached", "
 
 @pytest.fixture
 def folder(tmp_path):
-    prepare(tmp_path, ["block_pool"])
+    prepare(tmp_path, ["core/block_pool"])
     return tmp_path
 
 
@@ -61,44 +61,44 @@ def test_the_modules_judged_at_night_exist(tmp_path):
 
 
 def test_a_run_that_was_cut_short_goes_on(judged):
-    prepare(judged, ["block_pool"])
+    prepare(judged, ["core/block_pool"])
     assert left(judged) == list(NAMES[:5])
     assert (judged / "mutants/mutmut-stats.json").exists()
 
 
 def test_other_modules_keep_verdicts_but_need_to_know_again_which_tests_reach_what(judged):
-    prepare(judged, ["steps"])
+    prepare(judged, ["cache/step_fence"])
     assert left(judged) == list(NAMES[:5])
     assert not (judged / "mutants/mutmut-stats.json").exists()
 
 
 def test_other_tests_judge_survivors_again(judged):
     change(judged, "tests")
-    prepare(judged, ["block_pool"])
+    prepare(judged, ["core/block_pool"])
     assert left(judged) == list(NAMES[:3])
 
 
 def test_nothing_holds_for_another_reference(judged):
     change(judged, "reference")
-    prepare(judged, ["block_pool"])
+    prepare(judged, ["core/block_pool"])
     assert not (judged / META).exists()
 
 
 def test_a_larger_sample_holds_the_smaller_one_and_what_is_judged_already(judged, monkeypatch):
     told = "".join(f"{name}\n" for name in NAMES)
     monkeypatch.setattr(mutants.subprocess, "check_output", lambda *_, **__: told)
-    drawn = [mutants.sampled(judged, "block_pool", size) for size in (2, 4, 6)]
+    drawn = [mutants.sampled(judged, "core/block_pool", size) for size in (2, 4, 6)]
     assert drawn[0] == drawn[1][:2]
     assert drawn[1] == drawn[2][:4]
     assert sorted(drawn[2]) == sorted(NAMES)
-    assert mutants.left(judged, ["block_pool"], 6) == ["unknown"]
+    assert mutants.left(judged, ["core/block_pool"], 6) == ["unknown"]
 
 
 def test_the_table_has_the_score_of_what_was_judged_and_the_survivors(judged):
-    (score,) = mutant_scores.scores(judged, ["block_pool"])
+    (score,) = mutant_scores.scores(judged, ["core/block_pool"])
     assert score.share == 3 / 5
     assert list(mutant_scores.table([score], sampled=True))[2:] == [
-        "| `block_pool` | 6 | 5 | 3 | 1 | 60.0% (23% to 88%) |",
+        "| `core/block_pool` | 6 | 5 | 3 | 1 | 60.0% (23% to 88%) |",
         "survived: survivor",
         "not reached: unreached",
     ]
@@ -106,9 +106,9 @@ def test_the_table_has_the_score_of_what_was_judged_and_the_survivors(judged):
 
 
 def test_nothing_judged_is_no_score_and_everything_judged_is_certain(folder):
-    (score,) = mutant_scores.scores(folder, ["block_pool"])
+    (score,) = mutant_scores.scores(folder, ["core/block_pool"])
     assert (score.judged, score.share, score.interval) == (0, 0.0, (0.0, 1.0))
-    assert mutant_scores.Score("block_pool", {"a": "killed"}).interval == (1.0, 1.0)
+    assert mutant_scores.Score("core/block_pool", {"a": "killed"}).interval == (1.0, 1.0)
 
 
 ENDLESS = """\

@@ -1,1 +1,1 @@
-"""recorder."""
+"""Tests of recordings of engines."""

@@ -1,1 +1,1 @@
-"""reports."""
+"""Tests of reports."""

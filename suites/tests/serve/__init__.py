@@ -1,1 +1,1 @@
-"""serve."""
+"""Tests of `kvproof serve` and its suites."""

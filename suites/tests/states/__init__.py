@@ -1,1 +1,1 @@
-"""states."""
+"""Tests of states, experts, media, keys and other component suites."""

@@ -135,8 +135,8 @@ def test_equal_to_brute_force_on_a_hundred_thousand_cases() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
     name = f"hits_{FAULTS.index(fault)}"
-    plant(name, Fault("reference.hit_length", fault.old, fault.new))
-    broken = load(name, "suites.hits.part").PART
+    plant(name, Fault("reference.core.fixpoint", fault.old, fault.new))
+    broken = load(name, "suites.reference.hit_length.strategies").PART
     fallen: Counter[str] = Counter()
     for case in cases(7, FAULT_CASES):
         try:

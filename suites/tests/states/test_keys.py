@@ -24,7 +24,7 @@ FAULTS = {
     "joined": (
         "keys_are_equal_iff_their_content_is",
         Fault(
-            "reference.identity",
+            "reference.core.identity",
             "digest(encode(\"kvproof\", group, epoch, *namespace))",
             "digest(encode(\"kvproof\", group, epoch, ''.join(n or '' for n in namespace)))",
         ),
@@ -32,7 +32,7 @@ FAULTS = {
     "truncated": (
         "keys_are_equal_iff_their_content_is",
         Fault(
-            "reference.identity",
+            "reference.core.identity",
             "*(field for span in marks for field in span))\n\n    def truncate",
             "*(str(field)[-4:] for span in marks for field in span))\n\n    def truncate",
         ),
@@ -40,19 +40,19 @@ FAULTS = {
     "placeless": (
         "keys_are_equal_iff_their_content_is",
         Fault(
-            "reference.identity",
+            "reference.core.identity",
             "*(field for span in marks for field in span))\n\n    def truncate",
             "*(span.content for span in marks))\n\n    def truncate",
         ),
     ),
     "groupless": (
         "keys_are_equal_iff_their_content_is",
-        Fault("reference.identity", "(\"kvproof\", group, epoch,", "(\"kvproof\", 0, epoch,"),
+        Fault("reference.core.identity", "(\"kvproof\", group, epoch,", "(\"kvproof\", 0, epoch,"),
     ),
     "kept_after_a_cut": (
         "edited_keys_are_those_from_scratch",
         Fault(
-            "reference.identity",
+            "reference.core.identity",
             "del self.keys[num_tokens // self._block_size :]",
             "del self.keys[-(-num_tokens // self._block_size) :]",
         ),
@@ -60,7 +60,7 @@ FAULTS = {
     "seeded": (
         "keys_repeat_in_every_process",
         Fault(
-            "reference.identity",
+            "reference.core.identity",
             "digest(encode(\"kvproof\", group,",
             "digest(encode(str(hash(\"kvproof\")), group,",
         ),
@@ -72,7 +72,7 @@ FAULTS = {
 def test_a_mistake_falls_to_its_property(name):
     prop, fault = FAULTS[name]
     planted.plant(f"keys_{name}", fault)
-    subject = planted.load(f"keys_{name}", "reference.identity")
+    subject = planted.load(f"keys_{name}", "reference.core.identity")
     part = PART._replace(world=partial(World, subject=subject))
     others = {each.name for each in PART.properties} - {prop}
     seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))

@@ -142,7 +142,7 @@ def test_the_reference_passes(name):
 def test_the_fault_is_found_by_its_property(name):
     case = CASES[name]
     planted.plant(f"partial_{name}", planted.Fault(f"reference.{case.module}", case.old, case.new))
-    adapter = planted.load(f"partial_{name}", "harness.adapters.reference")
+    adapter = planted.load(f"partial_{name}", "harness.adapters.reference.target")
     with pytest.raises(Violation) as broken:
         play(adapter.make_target(case.config), case)
     assert broken.value.property == case.property, broken.value

@@ -12,14 +12,14 @@ FAULTS = (
     Planted(
         "half of the legal choices are not offered",
         "kernel_block_sizes_divide_the_block_size",
-        "checks",
+        "core.validation",
         "sorted({*small, *(block_size // size for size in small)})",
         "sorted(small)",
     ),
     Planted(
         "a diffusion model is not known as one",
         "models_that_rewrite_tokens_are_refused",
-        "model_config",
+        "planner.hf_config",
         '"dream", "sdar",',
         '"dream",',
     ),

@@ -1,1 +1,1 @@
-"""sweep."""
+"""Tests of sweeps of kernels."""

@@ -1,1 +1,1 @@
-"""transfer."""
+"""Tests of grouped transfers."""
