@@ -3,3 +3,8 @@
 In: tables [batch, width] of int32. Out: tables [batch, width * ratio].
 Imports the kernels' common modules.
 """
+
+from kvproof.kernels.block_expand.launch import block_expand
+from kvproof.kernels.block_expand.table import ExpandedTable
+
+__all__ = ["ExpandedTable", "block_expand"]

@@ -3,3 +3,7 @@
 In: keys and values [tokens, heads, size], slots. Out: pages.
 Imports the kernels' common modules.
 """
+
+from kvproof.kernels.kv_fill.launch import kv_fill
+
+__all__ = ["kv_fill"]

@@ -3,3 +3,8 @@
 In: queries, pages, tables, lengths. Out: attention [tokens, heads, size].
 Imports the kernels' common modules.
 """
+
+from kvproof.kernels.paged_prefill.launch import paged_prefill
+from kvproof.kernels.paged_prefill.plans import Plan
+
+__all__ = ["Plan", "paged_prefill"]
