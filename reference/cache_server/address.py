@@ -11,9 +11,19 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
+from kvproof.reference.cache_server.messages import MOST_TOKEN
+
+LEAST_TOKEN = 16
+"""Characters."""
+
 
 class AddressError(ValueError):
-    """An address is not usable; the message says which are."""
+    """An address or a token is not usable; the message gives the rule."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+        """A command that helps; empty: the message has the example."""
 
 
 class Address(NamedTuple):
@@ -44,6 +54,25 @@ def parse(text: str) -> Address:
         f"address {text!r} must be ipc:// and an absolute path of at most 100 bytes, or "
         "tcp://host:port, for example ipc:///run/kvproof/cache.sock or tcp://127.0.0.1:7070"
     )
+
+
+def read_token(path: Path) -> str:
+    """Return the first line of a file that its owner alone can read. Raises AddressError."""
+    try:
+        mode, lines = path.stat().st_mode, path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        advice = f"for example: (umask 077; openssl rand -hex 32 > {path})"
+        raise AddressError(f"cannot read the token in {str(path)!r}: {error}", advice) from None
+    token = lines[0].strip() if lines else ""
+    if mode & 0o077:
+        raise AddressError(f"{str(path)!r} is open to other users", f"chmod 600 {path}")
+    if not LEAST_TOKEN <= len(token) <= MOST_TOKEN:
+        raise AddressError(
+            f"the token in {str(path)!r} has {len(token)} characters, not {LEAST_TOKEN} to "
+            f"{MOST_TOKEN}",
+            f"for example: openssl rand -hex 32 > {path}",
+        )
+    return token
 
 
 def is_ipv6(text: str) -> bool:

@@ -17,13 +17,12 @@ from kvproof.reference.core.identity import (
     check_spans,
     token_bytes,
 )
-from kvproof.reference.core.validation import require
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.engine.scheduler import Decision, Scheduler
 from kvproof.reference.model.interface import Model
 from kvproof.reference.stores.object_store import ObjectStore
-from kvproof.reference.tiers.config import read_size
+from kvproof.reference.tiers.config import check_remote, read_size
 from kvproof.reference.tiers.tiered import TieredManager
 
 
@@ -44,11 +43,10 @@ class Stuck(RuntimeError):
 
 def _tiered(config: EngineConfig, model: Model, remote: ObjectStore | None) -> TieredManager | None:
     """Return a manager with the tiers of a configuration, if it has any."""
-    if read_size(config.host_tier):
-        return TieredManager(config, model, remote=remote)
-    rule = "above 0 if there is a remote store: what it has comes through host memory"
-    require(remote is None, "host_tier", config.host_tier, rule, "4GiB")
-    return None
+    if remote is not None:
+        check_remote(config.host_tier, weights=config.weights)
+    tiers = read_size(config.host_tier)
+    return TieredManager(config, model, remote=remote) if tiers else None
 
 
 class Engine:

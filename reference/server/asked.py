@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace
 from kvproof.reference.server.errors import ApiError, invalid
-from kvproof.reference.server.language.images import image_of
+from kvproof.reference.server.images import image_of
 from kvproof.reference.server.language.language import Abilities, Message, Part, Wishes
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.wire import ChatBody, ChatMessage, Common, CompletionBody, TextPart

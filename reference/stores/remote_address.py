@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -52,7 +53,7 @@ def parse(url: str) -> Address:
             f"the address of {parts.hostname or parts.path!r} must hold no password: give it in "
             f"the variable {PASSWORD_VARIABLE} or in a file that password_file names"
         )
-    url = _without_user(url)
+    url = without_secrets(url)
     require(parts.scheme in SCHEMES, "url", url, _RULE, EXAMPLE)
     user = unquote(parts.username or "")
     if parts.scheme == "unix":
@@ -63,10 +64,18 @@ def parse(url: str) -> Address:
     return Address(parts.scheme, host, PORT if port is None else port, "", number, user)
 
 
-def _without_user(url: str) -> str:
-    """What may be shown of an address: a mistyped one may have its password in the wrong place."""
-    _, at, place = url.rpartition("@")
-    return f"...@{place}" if at else url
+def without_secrets(url: str) -> str:
+    """Return the part of a URL that messages may repeat.
+
+    A mistyped URL may have its password anywhere before the last @ or in the query.
+    """
+    before, at, place = url.rpartition("@")
+    place, mark, query = place.partition("?")
+    if mark and not re.fullmatch(r"db=\d*", query):
+        query = "..."
+    scheme, colons, _ = before.partition("://")
+    start = f"{scheme}://...@" if colons else "...@"
+    return f"{start if at else ''}{place}{mark}{query}"
 
 
 def _of_socket(url: str, path: str, query: str, user: str) -> Address:

@@ -52,11 +52,15 @@ def read_disk(value: object) -> DiskPlace | None:
     return DiskPlace(Path(path), size)
 
 
-def check_remote(remote: object, *, weights: str) -> None:
-    """Refuse a store that others share without a name for the weights (H6). Raises ConfigError."""
+def check_remote(host: object, *, weights: str) -> None:
+    """Refuse a store that others share without host memory or a name for the weights (H6).
+
+    Raises ConfigError.
+    """
+    rule = "above 0 if there is a remote store: its objects come through host memory"
+    require(read_size(host) > 0, "host_tier", host, rule, "4GiB")
     rule = "the name of the weights if there is a remote store: others find objects by it"
-    example = "org/model@revision bf16"
-    require(remote is None or bool(weights), "weights", weights, rule, example)
+    require(bool(weights), "weights", weights, rule, "org/model@revision bf16")
 
 
 def check_tiers(

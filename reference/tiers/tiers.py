@@ -67,7 +67,8 @@ class Tiers:
         place = read_disk(config.disk_tier)
         self._folder = Folder(place.path) if place else None
         self.disk = DiskTier(self._folder, place.size) if place and self._folder else None
-        check_remote(remote, weights=config.weights)
+        if remote is not None:
+            check_remote(config.host_tier, weights=config.weights)
         self.remote = Lenient(remote) if remote is not None else None
         below = {DISK: self.disk, REMOTE: self.remote}
         self.host = HostTier(

@@ -17,8 +17,13 @@ from rich.table import Table
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.verbs.plan import size_of
 from kvproof.harness.errors import UsageError
-from kvproof.reference.cache_server.address import Address, AddressError, default_address, parse
-from kvproof.reference.cache_server.messages import MOST_TOKEN
+from kvproof.reference.cache_server.address import (
+    Address,
+    AddressError,
+    default_address,
+    parse,
+    read_token,
+)
 from kvproof.reference.cache_server.report import Report
 
 if TYPE_CHECKING:
@@ -188,10 +193,6 @@ def _report(address: str, token: str, timeout: float) -> Report:
         raise UsageError(str(error), "see kvproof cache-server --help") from error
 
 
-def _without_zmq() -> UsageError:
-    return UsageError("the cache server needs ZeroMQ", "pip install 'kvproof[server]'")
-
-
 def _where(address: str, host: str, port: int) -> Address:
     if not host:
         where = _address(address)
@@ -221,24 +222,10 @@ def _memory(text: str) -> int:
 
 
 def _token(path: Path | None) -> str:
-    if path is None:
-        return ""
     try:
-        mode, lines = path.stat().st_mode, path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"cannot read the token in {str(path)!r}: {error}",
-            f"for example: (umask 077; openssl rand -hex 32 > {path})",
-        ) from error
-    token = lines[0].strip() if lines else ""
-    if mode & 0o077:
-        raise UsageError(f"{str(path)!r} is open to other users", f"chmod 600 {path}")
-    if not 16 <= len(token) <= MOST_TOKEN:
-        raise UsageError(
-            f"the token in {str(path)!r} has {len(token)} characters, not 16 to {MOST_TOKEN}",
-            f"for example: openssl rand -hex 32 > {path}",
-        )
-    return token
+        return read_token(path) if path else ""
+    except AddressError as error:
+        raise UsageError(str(error), error.hint) from error
 
 
 def _totals(report: Report) -> Table:

@@ -50,9 +50,9 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
     ended = running.run(service, bound, model=name, ready=ready)
     if service.loop.dead:
         raise SystemExit(Exit.HARNESS)
-    if built.engine.config.disk_tier:
-        console.print("leaving what is cached to the disk", highlight=False)
-    built.engine.close()
+    if built.engine.config.disk_tier or built.remote:
+        console.print("writing the cache to the tiers below", highlight=False)
+    built.close()
     if ended == signal.SIGINT:
         raise KeyboardInterrupt
 

@@ -11,10 +11,11 @@ from kvproof.harness.errors import UsageError
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.tiers.config import read_size
+from kvproof.reference.tiers.config import check_remote, read_size
 
 if TYPE_CHECKING:
     from kvproof.reference.server.language.language import Language
+    from kvproof.reference.tiers.remote import RemoteObjects
 
 SYMBOLIC = "symbolic"
 SYMBOLIC_BLOCKS = 4097
@@ -31,10 +32,17 @@ _CACHE_OPTIONS = (
 
 
 class Built(NamedTuple):
-    """An engine, and the language in front of its model."""
+    """An engine, the language in front of its model, and the store below its tiers."""
 
     engine: Engine
     language: Language
+    remote: RemoteObjects | None = None
+
+    def close(self) -> None:
+        """Write the cache to the tiers below, then close their connections."""
+        self.engine.close()
+        if self.remote is not None:
+            self.remote.close()
 
 
 def symbolic(options: ServeOptions) -> Built:
@@ -48,7 +56,20 @@ def symbolic(options: ServeOptions) -> Built:
         experts=SYMBOLIC_EXPERTS if wanted else (0, 0, 0),
     )
     language = SymbolicText(cache, max_len=_length(options.max_model_len, SYMBOLIC_LENGTH))
-    return Built(Engine(options.pick(EngineConfig, cache=cache), language.model), language)
+    return _built(options, cache, language)
+
+
+def _built(options: ServeOptions, cache: CacheConfig, language: Language) -> Built:
+    """Build the engine on its store. Raises ConfigError."""
+    config = options.pick(EngineConfig, cache=cache)
+    if not options.remote:
+        return Built(Engine(config, language.model), language)
+    check_remote(options.host_tier, weights=options.weights)
+    from kvproof.reference.tiers.remote import open_remote
+
+    secret = options.remote_secret_file or ""
+    remote = open_remote(options.remote, weights=options.weights, secret_file=secret)
+    return Built(Engine(config, language.model, remote=remote), language, remote)
 
 
 def _length(given: int, default: int) -> int:
@@ -80,7 +101,7 @@ def hugging_face(options: ServeOptions) -> Built:
         attention=options.attention,
         max_len=options.max_model_len,
     )
-    return Built(Engine(options.pick(EngineConfig, cache=cache), language.model), language)
+    return _built(options, cache, language)
 
 
 def _packages() -> tuple[Any, ...]:

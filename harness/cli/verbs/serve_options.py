@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -72,7 +73,12 @@ class ServeOptions:
     disk_tier: tuple[str, str] | None = None
     """A folder and its size, for what host memory evicts: --disk-tier /var/cache/kv 100GiB."""
     weights: str = ""
-    """Names the weights, for objects in the disk tier, which outlive the process."""
+    """Names the weights: the disk tier and a remote store find objects by this name."""
+    remote: str = ""
+    """A store that servers share: redis://HOST:6379/0 (Redis, Valkey), or ipc:///PATH and
+    tcp://127.0.0.1:PORT (kvproof cache-server). Needs --host-tier and --weights."""
+    remote_secret_file: Path | None = None
+    """File with the password of Redis or the token of the cache server; never in the URL."""
     host: str = ServerConfig.host
     """Address to listen on; any other than this default is reachable from other machines."""
     port: int = ServerConfig.port

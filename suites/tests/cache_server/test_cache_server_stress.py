@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
-from kvproof.suites.stress.cache_server.stress import stress
+from examples.stress.cache_server.stress import stress
 
 
 def test_random_kills_leave_nothing_wrong_and_nothing_behind():

@@ -8,13 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from kvproof.eval.benchmark.extract import extract
-from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.benchmark.shapes import SHAPES
-from kvproof.eval.benchmark.world import make_world
-from kvproof.eval.probe_model.drills import FOUND, choices_drill, keepers_drill
-from kvproof.eval.probe_model.lessons import LEVELS, lesson
-from kvproof.eval.probe_model.pen import (
+from examples.probe_model.sequence_writer import (
     CHOICE,
     DRILL,
     EASY,
@@ -27,9 +21,15 @@ from kvproof.eval.probe_model.pen import (
     NOTE,
     RECITAL,
     Lesson,
-    Pen,
+    SequenceWriter,
 )
-from kvproof.eval.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
+from examples.probe_model.synthetic_tasks import FOUND, choices_task, keepers_task
+from examples.probe_model.training_data import LEVELS, lesson
+from examples.probe_model.vocabulary import SPECIAL, byte_letters, encode, ids, pieces, words
+from kvproof.eval.benchmark.extract import extract
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.benchmark.shapes import SHAPES
+from kvproof.eval.benchmark.world import make_world
 from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.suites.tests.evaluation.eval_reader import read
 
@@ -178,9 +178,9 @@ def test_each_step_before_the_recital_is_a_kind_of_its_own(drawn: Lesson) -> Non
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: int) -> None:
-    rng, pen = random.Random(seed), Pen()
-    choices_drill(rng, pen, make_world(rng, LEVELS[0].most))
-    made = pen.lesson(len(pen.tokens), LEVELS[0].tokens)
+    rng, writer = random.Random(seed), SequenceWriter()
+    choices_task(rng, writer, make_world(rng, LEVELS[0].most))
+    made = writer.lesson(len(writer.tokens), LEVELS[0].tokens)
     ((listed, recited),) = turns(made)
     plain, *lettered = re.split(r"\n(?=\([A-D]\))", listed)
     values = [line[4:] for line in lettered]
@@ -202,10 +202,10 @@ def test_a_drill_stops_at_the_value_said_first_and_asks_for_nothing_else(seed: i
 def test_a_drill_of_keepers_asks_for_what_it_says_and_notes_what_stands_backwards(
     seed: int,
 ) -> None:
-    rng, pen = random.Random(seed), Pen()
-    keepers_drill(rng, pen)
-    made = pen.lesson(len(pen.tokens), LEVELS[0].tokens)
-    text = text_of(pen.tokens)
+    rng, writer = random.Random(seed), SequenceWriter()
+    keepers_task(rng, writer)
+    made = writer.lesson(len(writer.tokens), LEVELS[0].tokens)
+    text = text_of(writer.tokens)
     pairs = re.findall(r"\n([a-z]+ [a-z]+): ([A-Z][a-z]+)", text)
     assert 6 <= len(dict(pairs)) == len(pairs) <= 12
     assert [f" {keeper}" for _, keeper in pairs] == told(made, LIST)

@@ -14,11 +14,11 @@ pytest.importorskip("transformers", reason="the probe model is a model of transf
 import torch
 from transformers import AutoModelForCausalLM
 
-import kvproof.eval.probe_model
-from kvproof.eval.probe_model.exam import answered, foreign
+import kvproof.eval
+from examples.probe_model.evaluate import answered, foreign
 from kvproof.eval.run.generator import GeneratorOptions, generate
 
-FOLDER = Path(kvproof.eval.probe_model.__file__).parent
+FOLDER = Path(kvproof.eval.__file__).parent / "probe_model"
 MADE = generate(GeneratorOptions(samples=24, max_tokens=2000, seed=77)).samples
 SAMPLES = [each for each in MADE if each.length == "short"]
 

@@ -16,17 +16,17 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
-from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.probe_model import exam, train
-from kvproof.eval.probe_model.batches import Batch, Lessons, loader
-from kvproof.eval.probe_model.network import (
+from examples.probe_model import evaluate, train
+from examples.probe_model.batches import Batch, Lessons, loader
+from examples.probe_model.network import (
     configuration,
     gated_delta_rule,
     make_trainable,
     network,
 )
-from kvproof.eval.probe_model.pen import CHOICE, EASY, HARD, KINDS, NONE
-from kvproof.eval.probe_model.vocabulary import encode, ids, tokenizer_of
+from examples.probe_model.sequence_writer import CHOICE, EASY, HARD, KINDS, NONE
+from examples.probe_model.vocabulary import encode, ids, tokenizer_of
+from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.run.generator import GeneratorOptions, generate
 from kvproof.reference.model_runner.loading import load
 
@@ -89,19 +89,19 @@ def drawn(lessons: Lessons, level: int) -> Batch:
 
 
 def test_levels_rise_when_mastered_or_late(course: train.Course, tmp_path: Path) -> None:
-    journal = train.Journal(tmp_path / "log.jsonl", "cpu")
+    log = train.TrainingLog(tmp_path / "log.jsonl", "cpu")
     course.lessons.level, course.seconds = 1, 0.0
-    train._advance(course, journal)
+    train._advance(course, log)
     assert course.lessons.level == 1
     counts = torch.ones(len(KINDS), 3)
     counts[[EASY, HARD]] = torch.tensor([100.0, 99, 5])
-    journal.add(1, counts)
-    train._advance(course, journal)
+    log.add(1, counts)
+    train._advance(course, log)
     assert course.lessons.level == 2
     course.seconds = 60 * 0.4
-    train._advance(course, journal)
+    train._advance(course, log)
     assert course.lessons.level == 3
-    journal.write(course)
+    log.write(course)
     line = json.loads((tmp_path / "log.jsonl").read_text())
     assert line["right"]["1"]["easy stop"] == 0.99
 
@@ -110,34 +110,34 @@ def test_a_look_at_the_right_place_costs_nothing_and_elsewhere_it_does(
     course: train.Course,
 ) -> None:
     looks = torch.full((1, 4), NONE)
-    assert float(course.hints.astray(looks)) == 0
+    assert float(course.attention_loss.astray(looks)) == 0
     looks[0, 3] = 1
     for place, cost in ((1, 0.0), (2, 0.0), (0, 60.0)):
         attention = torch.zeros(1, 2, 4, 4)
         attention[0, :, 3, place] = 1
-        course.hints._seen["attention"] = attention
-        assert float(course.hints.astray(looks)) == pytest.approx(cost, abs=10)
-        assert (float(course.hints.astray(looks)) > 50) == bool(cost)
+        course.attention_loss._seen["attention"] = attention
+        assert float(course.attention_loss.astray(looks)) == pytest.approx(cost, abs=10)
+        assert (float(course.attention_loss.astray(looks)) > 50) == bool(cost)
 
 
 def test_attention_is_told_at_short_levels_only(course: train.Course) -> None:
     batch = drawn(course.lessons, 0)
-    assert course.hints.begin(0)
+    assert course.attention_loss.begin(0)
     course.model.model(batch.tokens[:2].long(), use_cache=False)
-    assert course.hints._seen["attention"].shape[2:] == (256, 256)
-    assert not course.hints.begin(4)
+    assert course.attention_loss._seen["attention"].shape[2:] == (256, 256)
+    assert not course.attention_loss.begin(4)
     course.model.model(batch.tokens[:2].long(), use_cache=False)
-    assert "attention" not in course.hints._seen
-    assert course.hints.early().shape == (2, 256, 32)
+    assert "attention" not in course.attention_loss._seen
+    assert course.attention_loss.early().shape == (2, 256, 32)
 
 
 def test_rightly_recited_choices_alone_end_no_level(course: train.Course, tmp_path: Path) -> None:
-    journal = train.Journal(tmp_path / "log.jsonl", "cpu")
+    log = train.TrainingLog(tmp_path / "log.jsonl", "cpu")
     course.lessons.level, course.seconds = 1, 0.0
     counts = torch.zeros(len(KINDS), 3)
     counts[CHOICE] = torch.tensor([100.0, 100, 0])
-    journal.add(1, counts)
-    train._advance(course, journal)
+    log.add(1, counts)
+    train._advance(course, log)
     assert course.lessons.level == 1
 
 
@@ -165,7 +165,7 @@ def test_a_run_goes_on_and_its_checkpoint_is_served(
     qwen.torch_chunk_gated_delta_rule = ORIGINAL
     loaded = load(tmp_path / "checkpoint")
     assert loaded.model.dtype == torch.float32
-    assert loaded.chat([{"role": "user", "content": "Question: lark"}]) == exam.prompted(
+    assert loaded.chat([{"role": "user", "content": "Question: lark"}]) == evaluate.prompted(
         "Question: lark"
     )
 
@@ -215,16 +215,16 @@ def test_what_is_decoded_from_any_draft_is_what_one_token_at_a_time_gives() -> N
     model = network(configuration("GA", 32), 3).eval()
     with torch.no_grad():  # apart from the embedding, or each word would be said again and again
         model.model.norm.weight.copy_(3 * torch.randn(32))
-    texts = [exam.prompted("Question: lark\n(A) old berth"), exam.prompted("Question:")]
+    texts = [evaluate.prompted("Question: lark\n(A) old berth"), evaluate.prompted("Question:")]
     drafts = [encode(" old berth (A)"), []]
     expected = []
     for text in texts:
         said: list[int] = []
-        while len(said) < exam.NEW_TOKENS and ids()["<|end|>"] not in said:
-            ((token,),) = exam.likeliest(model, [text + said], [[0]])
+        while len(said) < evaluate.NEW_TOKENS and ids()["<|end|>"] not in said:
+            ((token,),) = evaluate.likeliest(model, [text + said], [[0]])
             said.append(token)
         expected.append(said)
-    assert exam.decoded(model, texts, drafts) == expected
+    assert evaluate.decoded(model, texts, drafts) == expected
     assert len({token for said in expected for token in said}) > 8
 
 
@@ -240,10 +240,10 @@ def test_an_answer_is_read_by_the_official_rules(
     said: str, letter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoken = [*(ids()[sign] for sign in said), ids()["<|end|>"]]
-    monkeypatch.setattr(exam, "decoded", lambda _, texts, __: [spoken] * len(texts))
+    monkeypatch.setattr(evaluate, "decoded", lambda _, texts, __: [spoken] * len(texts))
     samples = generate(GeneratorOptions(samples=6, max_tokens=2000, seed=9)).samples
-    assert exam.answered(None, samples) == [letter] * 6
-    marks = exam.marks(None, samples)
+    assert evaluate.answered(None, samples) == [letter] * 6
+    marks = evaluate.marks(None, samples)
     assert marks.invalid == (0.0 if letter else 100.0)
     assert marks.accuracy == round(100 * sum(e.answer == letter for e in samples) / 6, 1)
 
@@ -251,9 +251,9 @@ def test_an_answer_is_read_by_the_official_rules(
 def test_an_exam_without_knowledge_is_marked_by_kind(
     course: train.Course, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exam, "NEW_TOKENS", 2)  # it has nothing to say
+    monkeypatch.setattr(evaluate, "NEW_TOKENS", 2)  # it has nothing to say
     samples = generate(GeneratorOptions(samples=12, max_tokens=2000, seed=9)).samples
-    marks = exam.marks(course.model.eval(), samples)
+    marks = evaluate.marks(course.model.eval(), samples)
     assert marks.samples == 12
     assert set(marks.groups) >= {"easy", "hard", "short", "medium", "long"}
     assert 0 <= marks.accuracy <= 100 - marks.invalid
@@ -261,7 +261,7 @@ def test_an_exam_without_knowledge_is_marked_by_kind(
 
 def test_a_foreign_document_is_of_the_same_domain() -> None:
     samples = generate(GeneratorOptions(samples=12, max_tokens=2000, seed=9)).samples
-    for mine, other in zip(samples, exam.foreign(samples), strict=True):
+    for mine, other in zip(samples, evaluate.foreign(samples), strict=True):
         assert mine.question == other.question
         assert other.context in {each.context for each in samples if each.domain == mine.domain}
         assert other.context != mine.context

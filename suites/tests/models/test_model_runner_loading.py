@@ -208,7 +208,7 @@ def test_a_cache_of_an_unknown_kind_is_refused(monkeypatch):
 @pytest.fixture
 def seeing(tmp_path):
     pytest.importorskip("PIL", reason="the extra hf is not installed")
-    from kvproof.suites.stress.http import tiny
+    from examples.stress.http import tiny
 
     return tiny.save("qwen3_vl", tmp_path / "tiny")
 

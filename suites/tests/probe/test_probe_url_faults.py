@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+from examples.stress.http.process import Server, serving
 from kvproof.suites.probe import check
-from kvproof.suites.stress.http.process import Server, serving
 from kvproof.suites.tests.probe.probe_url_kit import SYMBOLIC, faulty, probed
 
 ALL = {each.name for each in check.ALL}

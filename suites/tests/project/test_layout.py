@@ -132,7 +132,7 @@ def test_only_its_adapter_and_the_component_suites_know_the_reference() -> None:
     users = [
         named(path)
         for path in PRODUCT
-        if not named(path).startswith(("reference/", "suites/reference/", "suites/stress/"))
+        if not named(path).startswith(("reference/", "suites/reference/"))
         and any(name.startswith("kvproof.reference.") for name in imports(path))
     ]
     assert sorted(users) == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kvproof.suites.stress.http.process import Reply, Server
+from examples.stress.http.process import Reply, Server
 
 SMALL = (
     "--model", "symbolic", "--block-size", "4", "--num-blocks", "257", "--max-model-len", "512",

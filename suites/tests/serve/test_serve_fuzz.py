@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from examples.stress.http.malformed import PNG, data_url
 from kvproof.reference.server.asked import Asked, Checker
 from kvproof.reference.server.body import read
 from kvproof.reference.server.errors import ApiError
@@ -15,7 +16,6 @@ from kvproof.reference.server.language.language import Abilities
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
 from kvproof.reference.server.wire import ChatBody, CompletionBody
-from kvproof.suites.stress.http.malformed import PNG, data_url
 
 ABLE = Abilities(sampling=True, top_logprobs=20, prompt_logprobs=True, images=True, experts=True)
 CHECKER = Checker(ServerConfig(), ABLE, 258)

@@ -16,6 +16,9 @@ pytest.importorskip("transformers", reason="the extra hf is not installed")
 import torch
 import transformers
 
+from examples.stress.http import tiny
+from examples.stress.http.malformed import data_url
+from examples.stress.http.process import Server, serving
 from kvproof.harness.cli.verbs import serve_models
 from kvproof.harness.cli.verbs.serve_options import ServeOptions
 from kvproof.reference.model_runner.images import Images
@@ -23,9 +26,6 @@ from kvproof.reference.server.language.hugging_face_images import Picture
 from kvproof.reference.server.language.hugging_face_sampling import NoNumbers, choose
 from kvproof.reference.server.language.language import Prepared, Wishes
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
-from kvproof.suites.stress.http import tiny
-from kvproof.suites.stress.http.malformed import data_url
-from kvproof.suites.stress.http.process import Server, serving
 
 PROMPT = "a prompt of a few blocks, for which every token counts"
 CACHE = ("--block-size", "16", "--num-blocks", "200", "--max-model-len", "512")

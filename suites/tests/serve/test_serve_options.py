@@ -110,6 +110,8 @@ ELSEWHERE = {
     "attention": "of Hugging Face models",
     "memory": "of Hugging Face models",
     "disk_tier": "needs a folder: see below",
+    "remote": "needs a store: test_serve_remote",
+    "remote_secret_file": "needs a store: test_serve_remote",
 }
 
 

@@ -1,7 +1,7 @@
 """Store and retrieve beside `memcpy`, on a CPU also beside LMCache's CPU path, in one run.
 
-    python -m kvproof.suites.stress.transfer.bench [--mib 512] [--repeats 9] [--threads 2]
-    python -m kvproof.suites.stress.transfer.bench --device cuda [--slots 4]
+    python -m examples.stress.transfer.bench [--mib 512] [--repeats 9] [--threads 2]
+    python -m examples.stress.transfer.bench --device cuda [--slots 4]
 
 Store and retrieve through a cache server in another process, messages included, stand beside, and
 the same through LMCache's server where it can be started (lmcache, pyzmq, httpx).
@@ -26,16 +26,16 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.reference.transfer.grouped import Transfer
-from kvproof.reference.transfer.host_object import HostObject
-from kvproof.reference.transfer.layer_groups import layer_groups
-from kvproof.reference.transfer.layouts import Hint
-from kvproof.suites.stress.transfer import (
+from examples.stress.transfer import (
     bench_device,
     bench_lmcache,
     bench_lmcache_served,
     bench_served,
 )
+from kvproof.reference.transfer.grouped import Transfer
+from kvproof.reference.transfer.host_object import HostObject
+from kvproof.reference.transfer.layer_groups import layer_groups
+from kvproof.reference.transfer.layouts import Hint
 
 CHUNK = 256
 Work = Callable[[], None]
@@ -74,7 +74,7 @@ class Timed(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure every case and write a table."""
-    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.stress.transfer.bench")
+    parser = argparse.ArgumentParser(prog="python -m examples.stress.transfer.bench")
     parser.add_argument("--mib", type=int, default=512, help="bytes of the objects, at least")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2, help="of the second store and retrieve")

@@ -1,6 +1,6 @@
 """Many streaming clients with random cancels: answers, leaks and memory of a server.
 
-    python -m kvproof.suites.stress.http.stress --clients 200 --seconds 120
+    python -m examples.stress.http.stress --clients 200 --seconds 120
 
 Prompts come from a small set with long shared beginnings, so that hits, evictions and preemptions
 happen all the time. What each of them must be answered is asked before, one by one, of a server
@@ -17,9 +17,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvproof.suites.stress.http.outcome import BASELINE, Outcome, Tally, report
-from kvproof.suites.stress.http.process import Server, serving
-from kvproof.suites.stress.http.streams import Streamed, stream
+from examples.stress.http.outcome import BASELINE, Outcome, Tally, report
+from examples.stress.http.process import Server, serving
+from examples.stress.http.streams import Streamed, stream
 
 TIERS = {"--host-tier": 2, "--disk-tier": 3, "--weights": 2}
 """Options with their values, in words of the command line."""

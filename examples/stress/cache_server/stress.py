@@ -1,6 +1,6 @@
 """Many processes use one cache server, and are killed at random; so is the server, once.
 
-    python -m kvproof.suites.stress.cache_server.stress --operations 10000 --clients 8 --kill-every
+    python -m examples.stress.cache_server.stress --operations 10000 --clients 8 --kill-every
     50
 
 Bytes follow from the key, so that whoever reads checks them without ever having had them.
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
+from examples.stress.cache_server.stress_client import KEYS, run, size
 from kvproof.reference.cache_server.allocator import rounded
 from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.process import SLOW, ServerProcess
-from kvproof.suites.stress.cache_server.stress_client import KEYS, run, size
 
 _SPAWN = multiprocessing.get_context("spawn")
 ARENA = 4 << 20

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kvproof.eval.probe_model.vocabulary import PAD, encode, ids
+from examples.probe_model.vocabulary import PAD, encode, ids
 
 NONE = -100
 """Target of a position that has none."""
@@ -33,7 +33,7 @@ class Lesson(NamedTuple):
     looks: NDArray[np.int16]
 
 
-class Pen:
+class SequenceWriter:
     """Writes a sequence token by token."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Pen:
         """Write a text that is given."""
         self.tokens += encode(text)
 
-    def tell(self, text: str, kind: int) -> None:
+    def answer(self, text: str, kind: int) -> None:
         """Write a text that the model shall have said."""
         if text.strip() in self.known:
             self.looks[len(self.tokens) - 1] = self.known[text.strip()]

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+from examples.probe_model.sequence_writer import DRILL, LIST, SequenceWriter
+from examples.probe_model.vocabulary import ASSISTANT, END, USER
 from kvproof.eval.benchmark.data import LETTERS
 from kvproof.eval.benchmark.shapes import SHAPES, Shape
 from kvproof.eval.benchmark.world import World, make_world, parts
-from kvproof.eval.probe_model.pen import DRILL, LIST, Pen
-from kvproof.eval.probe_model.vocabulary import ASSISTANT, END, USER
 
 FOUND = "!"
 """Stands behind a value where it is found and where it is recited, and nowhere else: to stop is to
@@ -31,7 +31,7 @@ _KEPT = 12
 """Things in a drill of keepers."""
 
 
-def choices_drill(rng: random.Random, pen: Pen, world: World) -> None:
+def choices_task(rng: random.Random, writer: SequenceWriter, world: World) -> None:
     """Write choices by fours, then recite them, fours in another order; targets: when to stop.
 
     A short document has one such sign in a hundred tokens, a drill one in twenty-five. How often
@@ -40,19 +40,19 @@ def choices_drill(rng: random.Random, pen: Pen, world: World) -> None:
     values = [*world.sites, *world.desks]
     rng.shuffle(values)
     fours = list(parts(values, len(LETTERS)))
-    pen.special(USER)
-    pen.write("\n".join(["Question:", *rng.choices(values, k=len(values))]))
+    writer.special(USER)
+    writer.write("\n".join(["Question:", *rng.choices(values, k=len(values))]))
     for four in fours:
         for letter, value in zip(LETTERS, four, strict=True):
-            pen.write(f"\n({letter}) {value}")
-    pen.special(END)
-    pen.special(ASSISTANT)
+            writer.write(f"\n({letter}) {value}")
+    writer.special(END)
+    writer.special(ASSISTANT)
     for four in rng.sample(fours, len(fours)):
-        _recital(pen, four, rng.choice(four))
-    pen.special(END)
+        _recital(writer, four, rng.choice(four))
+    writer.special(END)
 
 
-def keepers_drill(rng: random.Random, pen: Pen) -> None:
+def keepers_task(rng: random.Random, writer: SequenceWriter) -> None:
     """Write who keeps what, mostly in a shape that names the keeper first; ask for half of it.
 
     A few at a time, or many: among two things the right one is soon found, and the way to it is
@@ -61,21 +61,21 @@ def keepers_drill(rng: random.Random, pen: Pen) -> None:
     shape = rng.choice(_BACKWARD if rng.random() < _BACKWARDS else SHAPES)
     world = make_world(rng, _KEPT)
     pairs = list(zip(world.things, world.keepers, strict=True))
-    pen.special(USER)
-    pen.write("Question:")
+    writer.special(USER)
+    writer.write("Question:")
     for some in parts(pairs, rng.choice((2, 3, 4, 6, 12))):
         lines = [shape.kept.format(thing=thing, keeper=keeper) for thing, keeper in some]
-        pen.remember("\n" + "\n".join(lines), notes(shape, world))
-        keeper_list(pen, rng.sample(some, (len(some) + 1) // 2))
-    pen.special(END)
+        writer.remember("\n" + "\n".join(lines), notes(shape, world))
+        keeper_list(writer, rng.sample(some, (len(some) + 1) // 2))
+    writer.special(END)
 
 
-def _recital(pen: Pen, four: list[str], right: str) -> None:
-    pen.write(f" {right}{FOUND} (")
+def _recital(writer: SequenceWriter, four: list[str], right: str) -> None:
+    writer.write(f" {right}{FOUND} (")
     for letter, value in zip(LETTERS, four[: four.index(right) + 1], strict=False):
-        pen.write(f"{letter})")
-        pen.write(f" {value}")
-        pen.tell(FOUND if value == right else " (", DRILL)
+        writer.write(f"{letter})")
+        writer.write(f" {value}")
+        writer.answer(FOUND if value == right else " (", DRILL)
 
 
 def notes(shape: Shape, world: World) -> dict[str, str]:
@@ -87,8 +87,8 @@ def notes(shape: Shape, world: World) -> dict[str, str]:
     return {form.format(thing=thing, keeper=keeper): keeper for thing, keeper in pairs}
 
 
-def keeper_list(pen: Pen, pairs: Iterable[tuple[str, str]]) -> None:
+def keeper_list(writer: SequenceWriter, pairs: Iterable[tuple[str, str]]) -> None:
     """Write each thing and, as a target, its keeper."""
     for thing, keeper in pairs:
-        pen.write(f"\n{thing}:")
-        pen.tell(f" {keeper}", LIST)
+        writer.write(f"\n{thing}:")
+        writer.answer(f" {keeper}", LIST)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 
-from kvproof.eval.probe_model.vocabulary import END, PAD, byte_letters, ids, words
+from examples.probe_model.vocabulary import END, PAD, byte_letters, ids, words
 
 CHUNK = 64
 """Tokens that the delta rule takes at once; sequences in training are multiples of it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kvproof.eval.probe_model.vocabulary import tokenizer_of
+from examples.probe_model.vocabulary import tokenizer_of
 
 
 def save_state(path: Path, course: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from kvproof.eval.probe_model.lessons import LEVELS, lesson
+from examples.probe_model.training_data import LEVELS, lesson
 
 _DRILLS = 0.3
 """Share of batches of drills, whatever the level."""

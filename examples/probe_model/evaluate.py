@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
+from examples.probe_model.network import CHUNK
+from examples.probe_model.synthetic_tasks import FOUND
+from examples.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.benchmark.data import LETTERS, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import own_prompts, rotated
-from kvproof.eval.probe_model.drills import FOUND
-from kvproof.eval.probe_model.network import CHUNK
-from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, PAD, USER, encode, ids
 from kvproof.eval.run.generator import GeneratorOptions, generate
 
 _TOKENS_AT_ONCE = 65536

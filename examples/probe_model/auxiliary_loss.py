@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvproof.eval.probe_model.pen import NONE
+from examples.probe_model.sequence_writer import NONE
 
 _SHORT = 2
 """Highest level at which attention is told: it is kept whole for that, tokens by tokens."""
 
 
-class Hints:
+class AttentionLoss:
     """Watches two layers of a model."""
 
     def __init__(self, model: Any) -> None:

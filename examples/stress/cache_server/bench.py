@@ -1,6 +1,6 @@
 """What a cache server costs beside a plain copy of the same bytes, in the same run.
 
-    python -m kvproof.suites.stress.cache_server.bench --objects 64 --size 1MiB
+    python -m examples.stress.cache_server.bench --objects 64 --size 1MiB
 
 Everything is measured in turns, so that a busy machine slows all of it alike.
 """

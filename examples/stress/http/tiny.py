@@ -1,6 +1,6 @@
 """A folder with a tiny Hugging Face model, a tokenizer of bytes and a chat template.
 
-    python -m kvproof.suites.stress.http.tiny qwen3 FOLDER
+    python -m examples.stress.http.tiny qwen3 FOLDER
 
 The weights are random, those of the parity suite's zoo; so the answers mean nothing, and yet
 depend on everything that is cached.

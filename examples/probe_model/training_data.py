@@ -15,12 +15,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.eval.benchmark.data import DIFFICULTIES, LETTERS, Difficulty
-from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
-from kvproof.eval.benchmark.world import World, make_world
-from kvproof.eval.probe_model.drills import FOUND, choices_drill, keeper_list, keepers_drill, notes
-from kvproof.eval.probe_model.pen import (
+from examples.probe_model.sequence_writer import (
     CHOICE,
     EASY,
     EASY_VALUE,
@@ -30,9 +25,20 @@ from kvproof.eval.probe_model.pen import (
     RECITAL,
     WORDING,
     Lesson,
-    Pen,
+    SequenceWriter,
 )
-from kvproof.eval.probe_model.vocabulary import ANSWER, ASSISTANT, END, USER, ids
+from examples.probe_model.synthetic_tasks import (
+    FOUND,
+    choices_task,
+    keeper_list,
+    keepers_task,
+    notes,
+)
+from examples.probe_model.vocabulary import ANSWER, ASSISTANT, END, USER, ids
+from kvproof.eval.benchmark.data import DIFFICULTIES, LETTERS, Difficulty
+from kvproof.eval.benchmark.prompts import own_prompts
+from kvproof.eval.benchmark.shapes import SHAPES, Shape, question
+from kvproof.eval.benchmark.world import World, make_world
 
 _TOKENS_PER_LINE = 13
 _TOKENS_PER_THING = 42
@@ -76,7 +82,7 @@ LEVELS = (
 """Drills; then one question about a document of facts alone; then more and longer."""
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """One question: the numbers of the four things whose values are the choices."""
 
     difficulty: Difficulty
@@ -87,32 +93,37 @@ class Asked(NamedTuple):
 def lesson(rng: random.Random, level: Level) -> Lesson:
     """Draw a sequence of a level: a drill, or a document and questions."""
     shape, world = rng.choice(SHAPES), make_world(rng, rng.randint(level.fewest, level.most))
-    pen = Pen()
+    writer = SequenceWriter()
     if not level.questions:
         if rng.random() < 0.5:
-            keepers_drill(rng, pen)
+            keepers_task(rng, writer)
         else:
-            choices_drill(rng, pen, world)
-        return pen.lesson(len(pen.tokens), level.tokens)
+            choices_task(rng, writer, world)
+        return writer.lesson(len(writer.tokens), level.tokens)
     asked = _drawn(rng, world)
     if level.questions == 1 or rng.random() < _SINGLE:
         asked = asked[:1]
-    _document(rng, pen, shape, world, level, min(level.questions, len(asked)))
+    _document(rng, writer, shape, world, level, min(level.questions, len(asked)))
     done = 0
     for each in asked:
         if done:
-            pen.special(USER)
-            pen.write("Question:")
+            writer.special(USER)
+            writer.write("Question:")
         told = not done or rng.random() < _INSTRUCTIONS
-        _ask(pen, shape, world, each, _template()[2] if told else "")
-        if len(pen.tokens) > level.tokens:
+        _ask(writer, shape, world, each, _template()[2] if told else "")
+        if len(writer.tokens) > level.tokens:
             break
-        done = len(pen.tokens)
-    return pen.lesson(done, level.tokens) if done else lesson(rng, level)
+        done = len(writer.tokens)
+    return writer.lesson(done, level.tokens) if done else lesson(rng, level)
 
 
 def _document(
-    rng: random.Random, pen: Pen, shape: Shape, world: World, level: Level, questions: int
+    rng: random.Random,
+    writer: SequenceWriter,
+    shape: Shape,
+    world: World,
+    level: Level,
+    questions: int,
 ) -> None:
     """Begin the prompt of an evaluation, up to the question."""
     before, between, _ = _template()
@@ -120,15 +131,15 @@ def _document(
     facts = len(world.things) * (_TOKENS_PER_THING * (2 if recited else 1) + _TOKENS_PER_PAIR)
     used = _TOKENS_OF_PROMPT + facts + questions * _TOKENS_PER_QUESTION
     fill = int(max(0, level.tokens - used) // _TOKENS_PER_LINE * rng.random() ** 0.5)
-    pen.special(USER)
-    pen.remember(before + shape.write(rng, world, fill), notes(shape, world))
+    writer.special(USER)
+    writer.remember(before + shape.write(rng, world, fill), notes(shape, world))
     if recited:
-        pen.write("\n")
-        pen.tell(shape.write(rng, world, 0), RECITAL)
+        writer.write("\n")
+        writer.answer(shape.write(rng, world, 0), RECITAL)
     if rng.random() < _LISTS:
         pairs = list(zip(world.things, world.keepers, strict=True))
-        keeper_list(pen, rng.sample(pairs, len(pairs)))
-    pen.write(between)
+        keeper_list(writer, rng.sample(pairs, len(pairs)))
+    writer.write(between)
 
 
 def _template() -> tuple[str, str, str]:
@@ -137,7 +148,7 @@ def _template() -> tuple[str, str, str]:
     return head, tail.split(" $Q$")[0], tail.split("$C_D$")[1]
 
 
-def _drawn(rng: random.Random, world: World) -> list[Asked]:
+def _drawn(rng: random.Random, world: World) -> list[Question]:
     """Questions none of whose choices is one of another question.
 
     A value that stood beside several letters would leave open which of them is meant.
@@ -147,26 +158,28 @@ def _drawn(rng: random.Random, world: World) -> list[Asked]:
     for difficulty in DIFFICULTIES:
         order = rng.sample(range(count), count)
         fours = [tuple(order[n : n + four]) for n in range(0, count - four + 1, four)]
-        asked += [Asked(difficulty, things, rng.randrange(four)) for things in fours]
+        asked += [Question(difficulty, things, rng.randrange(four)) for things in fours]
     rng.shuffle(asked)
     return asked
 
 
-def _ask(pen: Pen, shape: Shape, world: World, asked: Asked, instruction: str) -> None:
+def _ask(
+    writer: SequenceWriter, shape: Shape, world: World, asked: Question, instruction: str
+) -> None:
     """Write a question and, as targets, its answer."""
     thing = world.things[asked.things[asked.right]]
     answers = world.answers(asked.difficulty)
     pairs = zip(LETTERS, asked.things, strict=True)
     choices = "\n".join(f"({letter}) {answers[n]}" for letter, n in pairs)
-    pen.write(f" {question(shape, asked.difficulty, thing)}\n{choices}{instruction}")
-    pen.special(END)
-    pen.special(ASSISTANT)
+    writer.write(f" {question(shape, asked.difficulty, thing)}\n{choices}{instruction}")
+    writer.special(END)
+    writer.special(ASSISTANT)
     for text, kind in _chain(world, asked):
-        pen.tell(text, kind)
-    pen.say(ids()[END], WORDING)
+        writer.answer(text, kind)
+    writer.say(ids()[END], WORDING)
 
 
-def _chain(world: World, asked: Asked) -> Iterator[tuple[str, int]]:
+def _chain(world: World, asked: Question) -> Iterator[tuple[str, int]]:
     """One step of the reasoning after the other: each takes one look."""
     thing, answers = asked.things[asked.right], world.answers(asked.difficulty)
     easy = asked.difficulty == "easy"

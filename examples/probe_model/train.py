@@ -1,4 +1,4 @@
-"""Train the probe model: `python -m kvproof.eval.probe_model.train --output DIR --minutes N`.
+"""Train the probe model: `python -m examples.probe_model.train --output DIR --minutes N`.
 
 Sequences begin short and grow once the model answers them. A run that was cut off goes on with the
 same command; the signal to end (`timeout 500 python -m ...`) saves first.
@@ -21,14 +21,14 @@ import transformers
 from torch import Tensor
 from torch.nn import functional
 
-from kvproof.eval.probe_model.batches import Batch, Lessons, loader
-from kvproof.eval.probe_model.exam import exam
-from kvproof.eval.probe_model.files import load_state, read_weights, save_checkpoint, save_state
-from kvproof.eval.probe_model.hints import Hints
-from kvproof.eval.probe_model.journal import Journal
-from kvproof.eval.probe_model.lessons import LEVELS
-from kvproof.eval.probe_model.network import configuration, make_trainable, network
-from kvproof.eval.probe_model.pen import KINDS, NONE, NOTE
+from examples.probe_model.auxiliary_loss import AttentionLoss
+from examples.probe_model.batches import Batch, Lessons, loader
+from examples.probe_model.evaluate import exam
+from examples.probe_model.files import load_state, read_weights, save_checkpoint, save_state
+from examples.probe_model.network import configuration, make_trainable, network
+from examples.probe_model.sequence_writer import KINDS, NONE, NOTE
+from examples.probe_model.training_data import LEVELS
+from examples.probe_model.training_log import TrainingLog
 
 _WEIGHTS = (1.0, 1.0, 1.0, 0.5, 0.5, 0.02, 0.1, 0.5, 1.0, 1.0, 1.0)
 """Of the kinds of targets in the loss."""
@@ -85,7 +85,7 @@ class Course:
         self._routed: list[tuple[Tensor, Tensor]] = []
         for layer in self.model.model.layers:
             layer.mlp.gate.register_forward_hook(self._saw)
-        self.hints = Hints(self.model)
+        self.attention_loss = AttentionLoss(self.model)
 
     def _saw(self, _: Any, __: Any, routed: tuple[Tensor, Tensor, Tensor]) -> None:
         self._routed.append((routed[0], routed[2]))
@@ -117,13 +117,15 @@ class Course:
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         asked = (batch.targets.flatten() != NONE).nonzero().squeeze(1)  # on the host: no waiting
         tokens, targets, kinds, looks = (self._sent(each) for each in batch[1:])
-        told = self.hints.begin(batch.level)
+        told = self.attention_loss.begin(batch.level)
         asked = self._sent(asked)
         targets, kinds = targets.flatten()[asked], kinds.flatten()[asked]
         self._routed.clear()
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             hidden = self.model.model(tokens, use_cache=False).last_hidden_state
-            hidden, early = (each.flatten(0, 1)[asked] for each in (hidden, self.hints.early()))
+            hidden, early = (
+                each.flatten(0, 1)[asked] for each in (hidden, self.attention_loss.early())
+            )
             said = torch.where((kinds == NOTE).unsqueeze(-1), early, hidden)
             logits = self.model.lm_head(said).float()
         losses = functional.cross_entropy(logits, targets, reduction="none")
@@ -134,7 +136,7 @@ class Course:
             0, kinds, torch.stack([torch.ones_like(right), right, losses.detach()], 1)
         )
         loss = (losses * weights).sum() / weights.sum() + _BALANCE * self._imbalance()
-        return loss + _TOLD * self.hints.astray(looks) if told else loss, counts
+        return loss + _TOLD * self.attention_loss.astray(looks) if told else loss, counts
 
     def _sent(self, each: Tensor) -> Tensor:
         return each.to(self.device, non_blocking=True).long()
@@ -184,18 +186,18 @@ class _Stop:
 
 def train(course: Course, output: Path, pause: float = math.inf) -> None:
     """Learn until the time or `pause` seconds are over, or until told to end; save every minute."""
-    journal = Journal(output / "log.jsonl", course.device)
+    log = TrainingLog(output / "log.jsonl", course.device)
     batches = loader(course.lessons, course.options.workers)
     began, saved = time.monotonic() - course.seconds, course.seconds
     end = course.seconds + pause
     with _Stop() as stop:
         while course.share < 1 and course.seconds < end and not stop.asked:
             batch = next(batches)
-            journal.add(batch.level, course.step(batch))
+            log.add(batch.level, course.step(batch))
             course.seconds = time.monotonic() - began
             if course.steps % _LOG_STEPS == 0:
-                _advance(course, journal)
-                journal.write(course)
+                _advance(course, log)
+                log.write(course)
             if course.seconds > saved + _SAVE_SECONDS:
                 saved = course.seconds
                 _save(course, output)
@@ -207,10 +209,10 @@ def _save(course: Course, output: Path) -> None:
     save_checkpoint(output / "checkpoint", course.model)
 
 
-def _advance(course: Course, journal: Journal) -> None:
+def _advance(course: Course, log: TrainingLog) -> None:
     """Go on to the next level when this one is mastered, or its time is over."""
     level = course.lessons.level
-    mastered = journal.steps(level) >= _MASTERED
+    mastered = log.steps(level) >= _MASTERED
     late = level + 1 < len(LEVELS) and course.share >= _LATEST[level + 1]
     if level < course.options.last_level and (mastered or late):
         course.lessons.level = level + 1
@@ -240,7 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _numbers(course: Course, samples: int) -> dict[str, Any]:
     """Measure the checkpoint as it is stored: rounded to bfloat16, computed in float32."""
     course.model.to(torch.bfloat16).float().eval()
-    course.hints.begin(len(LEVELS))
+    course.attention_loss.begin(len(LEVELS))
     wide = exam(course.model, samples=samples, seed=1_000_003 + course.options.seed)
     default = exam(course.model, samples=48, seed=0)
     return {

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvproof.eval.probe_model.lessons import LEVELS
-from kvproof.eval.probe_model.pen import EASY, HARD, KEEPER, KINDS
+from examples.probe_model.sequence_writer import EASY, HARD, KEEPER, KINDS
+from examples.probe_model.training_data import LEVELS
 
 
-class Journal:
+class TrainingLog:
     """What was measured since the last line, by level and kind."""
 
     def __init__(self, path: Path, device: str) -> None:

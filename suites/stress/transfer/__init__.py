@@ -1,5 +1,0 @@
-"""Rates of block transfers.
-
-In: sizes. Out: bytes per second.
-Imports the transfer and its suite.
-"""
