@@ -19,12 +19,14 @@ from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
+from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
 
 __all__ = [
     "OPERATIONS",
     "Backend",
     "ExpandedTable",
+    "StatePools",
     "backend_of",
     "block_expand",
     "copy_states",
@@ -33,6 +35,7 @@ __all__ = [
     "paged_decode",
     "paged_prefill",
     "scatter_blocks",
+    "state_pools",
     "transfer_from_host",
     "transfer_to_host",
 ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvproof.kernels.dispatch import StatePools, copy_states, state_pools
 from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.model.symbolic_memory import WrongAddress
 from kvproof.reference.model_runner.page_map import Field, PageMap
+from kvproof.reference.states.batch_copies import Run
 
 POISON = 0xFF
 """Byte of what was freed or never written: NaN in every floating-point type."""
@@ -41,6 +43,8 @@ class PagedMemory:
         separate = config.state_pool == "separate" and pages.state_bytes
         rows = 1 + config.max_requests + config.prefix_cache_state_budget if separate else 0
         self.rows = torch.full((rows, pages.state_bytes), POISON, dtype=torch.uint8, device=device)
+        self._block_pool = state_pools([self.blocks])
+        self._state_pool = state_pools([self.rows]) if rows else self._block_pool
         self._views = [
             {(field.layer, field.part.name): self._view(group, field) for field in fields}
             for group, fields in enumerate(pages.fields)
@@ -106,28 +110,30 @@ class PagedMemory:
         for block, part in zip(ids, state.split(self.map.block_bytes), strict=False):
             self.blocks[block, : len(part)] = part
 
+    @property
+    def state_rows(self) -> int:
+        """Ids that a state may have, the null row included."""
+        return len(self.rows) or len(self.blocks)
+
+    def copy_states(self, runs: Sequence[Run]) -> None:
+        """Copy the rows of states, all in one launch (S3)."""
+        pairs = [(run.source + n, run.destination + n) for run in runs for n in range(run.size)]
+        _copy_rows(self._state_pool, pairs)
+
     # --- blocks ---
 
-    def copy(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks, (source, destination) each (T6). Raises WrongAddress for block 0."""
-        for source, target in pairs:
-            if target == NULL_BLOCK:
-                raise WrongAddress("a step copies into the null block")
-            self.blocks[target] = self.blocks[source]
-
-    def take(self, ids: Sequence[int], *, row: bool) -> bytes:
-        """Return the bytes of whole blocks, or of a state that may lie in a `row`."""
-        blocks = self.rows if row and len(self.rows) else self.blocks
-        return bytes(blocks[list(ids)].cpu().numpy())
-
-    def put(self, ids: Sequence[int], content: memoryview, *, row: bool) -> None:
-        """Write what `take` returned. Raises WrongAddress for id 0."""
-        if len(ids) and min(ids) <= NULL_BLOCK:
-            raise WrongAddress(f"content is put into {list(ids)}: 0 is never used")
-        blocks = self.rows if row and len(self.rows) else self.blocks
-        data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        blocks[list(ids)] = data.view(len(ids), -1).to(self.device)
+        if any(target == NULL_BLOCK for _, target in pairs):
+            raise WrongAddress("a step copies into the null block")
+        _copy_rows(self._block_pool, pairs)
 
     def poison(self, blocks: Sequence[int]) -> None:
         """Destroy the content of blocks that nobody may read any more."""
         self.blocks[torch.tensor(list(blocks), dtype=torch.int64, device=self.device)] = POISON
+
+
+def _copy_rows(pool: StatePools, pairs: Sequence[tuple[int, int]]) -> None:
+    if pairs:
+        rows = torch.tensor(pairs, dtype=torch.int64).T.contiguous().to(pool.tiles.device)
+        copy_states(pool, *rows)

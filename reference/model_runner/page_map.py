@@ -20,6 +20,9 @@ from kvproof.reference.model_runner.specs import CachedLayer, Part
 ALIGNMENT = 16
 """Bytes: of every tensor inside a block, and of blocks."""
 
+OBJECTS = "grouped chunks"
+"""Format of objects: those of 0.13 were raw blocks."""
+
 
 class LayerGroup(NamedTuple):
     """Layers with one block table; the states of all layers are one group, the last."""
@@ -103,7 +106,7 @@ class PageMap:
     def geometry(self) -> str:
         """Name the layout: equal for maps whose blocks mean the same (H6)."""
         sizes = [(config.kind, config.block_size, config.kernel_size) for config in self.configs]
-        parts = repr((self.block_bytes, sizes, self.fields, self.states))
+        parts = repr((OBJECTS, self.block_bytes, sizes, self.fields, self.states))
         return blake2b(parts.encode(), digest_size=16).hexdigest()
 
     def page_bytes(self, group: int) -> int:

@@ -17,8 +17,10 @@ from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.forward import Attention, Forward
 from kvproof.reference.model_runner.images import Images, spans_inside
 from kvproof.reference.model_runner.memory import PagedMemory
+from kvproof.reference.model_runner.object_transfer import ObjectTransfer
 from kvproof.reference.model_runner.page_map import group_configs, layer_groups, page_map
 from kvproof.reference.model_runner.specs import probe
+from kvproof.reference.states.batch_copies import StateBatch
 
 Mode: TypeAlias = Literal["exact", "batched"]
 MODES: tuple[Mode, ...] = ("exact", "batched")
@@ -89,6 +91,7 @@ class HuggingFaceModel:
         Ids that the model would not choose make other entries: such a request needs a namespace
         of its own (H1)."""
         self._model = model
+        self._objects = ObjectTransfer(self.memory, config)
         self._results: dict[int, dict[str, Sample]] = {}
         self.computed = self.forwards = 0
         """Tokens computed, and calls of the model."""
@@ -103,6 +106,7 @@ class HuggingFaceModel:
     def launch(self, step: int, works: Sequence[Work]) -> None:
         """Run a step; see `Model`."""
         with torch.no_grad():
+            self._copy_before(works)
             rows = [self._begin(work) for work in works]
             answers = {row.work.request_id: _Answer(row.work) for row in rows}
             while ready := [row for row in rows if row.cuts]:
@@ -110,16 +114,20 @@ class HuggingFaceModel:
                     self._run(together, answers)
         self._results[step] = {name: answer.sample() for name, answer in answers.items()}
 
+    def _copy_before(self, works: Sequence[Work]) -> None:
+        """Copy the blocks, then the states that the step begins with (S4, T6)."""
+        self.memory.copy([pair for work in works for pair in work.copies])
+        restores = [work.state.restore for work in works if work.state and work.state.restore]
+        lines = [(running, checkpoint, None) for checkpoint, running in restores]
+        rows = self.memory.state_rows
+        self.memory.copy_states(StateBatch.of(lines).copies(rows=rows).restores)
+
     def _begin(self, work: Work) -> Row:
-        """Copy what a step begins with (S4); cut it where states are kept."""
-        self.memory.copy(work.copies)
+        """Read the state of a request; cut its step where states are kept."""
         told = len(self.replays.get(work.request_id, ()))
         cuts = {work.stop} | ({told} if work.start < told < work.stop else set())
         if work.state is None:
             return Row(work, sorted(cuts), work.start, None)
-        if work.state.restore:
-            source, target = work.state.restore
-            self.memory.write_state(target, self.memory.state(source))
         kept = {tokens for tokens, _ in (*work.state.writes, *work.state.saves)}
         state = self.memory.state(work.state.read) if len(work.state.read) else None
         return Row(work, sorted(kept | cuts), work.start, state)
@@ -191,21 +199,15 @@ class HuggingFaceModel:
 
     def object_bytes(self, part: str) -> int:
         """See `Mover`."""
-        layout, pages = self.config.layout, self.memory.map
-        if part == "state":
-            row = len(self.memory.rows)
-            return pages.state_bytes if row else layout.state_blocks * pages.block_bytes
-        rule = layout.full if part == "full" else layout.local[int(part.removeprefix("local"))]
-        return pages.block_bytes * rule.width
+        return self._objects.object_bytes(part)
 
-    def save(self, places: Sequence[Stored]) -> list[bytes]:
+    def save(self, places: Sequence[Stored]) -> list[memoryview]:
         """See `Mover`."""
-        return [self.memory.take(place.ids, row=place.part == "state") for place in places]
+        return self._objects.save(places)
 
     def load(self, places: Sequence[Stored], objects: Sequence[memoryview]) -> None:
         """See `Mover`."""
-        for place, content in zip(places, objects, strict=True):
-            self.memory.put(place.ids, content, row=place.part == "state")
+        self._objects.load(places, objects)
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Fill blocks with NaN."""

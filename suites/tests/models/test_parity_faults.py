@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.suites.tests.models.model_kit import shared
 
-from kvproof.reference.model_runner.memory import PagedMemory  # isort: skip
+from kvproof.reference.model_runner.object_transfer import ObjectTransfer  # isort: skip
 from kvproof.suites.reference.parity.tier_roundtrip import tiers  # isort: skip
 from kvproof.suites.reference.parity.compare import TOLERANCE  # isort: skip
 from kvproof.suites.reference.parity.planted_bugs import BUGS, seen  # isort: skip
@@ -32,14 +32,15 @@ def test_a_bug_is_seen_wherever_it_is_visible(bug):
 
 @pytest.mark.parametrize("family", ["gemma3", "falcon_h1"])
 def test_a_byte_that_a_tier_loses_is_seen(family, monkeypatch):
-    put = PagedMemory.put
+    load = ObjectTransfer.load
 
-    def damaged(self, ids, content, *, row):
-        data = bytearray(content)
-        data[len(data) // 3] ^= 0x40
-        put(self, ids, memoryview(data), row=row)
+    def damaged(self, places, contents):
+        changed = [bytearray(content) for content in contents]
+        for data in changed:
+            data[len(data) // 3] ^= 0x40
+        load(self, places, changed)
 
-    monkeypatch.setattr(PagedMemory, "put", damaged)
+    monkeypatch.setattr(ObjectTransfer, "load", damaged)
     outcome = tiers(shared(family))
     assert not outcome.passed
     assert outcome.difference > 0

@@ -22,7 +22,7 @@ TINY = (
     "--model", "symbolic", "--block-size", "4", "--num-blocks", "17", "--max-model-len", "64",
     "--host-tier", "64",
 )  # fmt: skip
-"""A pool of 16 blocks above host memory for next to nothing: most of the cache is in the remote store."""
+"""A pool of 16 blocks and next to no host memory: most of the cache is in the remote store."""
 TOY = (*TINY, "--weights", "toy")
 PROMPTS = [f"{name} was here long before the others came" for name in ("ada", "bo", "cleo")]
 SECRET = "hunter2-hunter2-hunter2"
@@ -102,7 +102,10 @@ def test_a_store_that_dies_costs_hits_and_no_request(tmp_path: Path) -> None:
         ("http://store.example", ("must begin with one of redis://", "ipc://", "for example")),
         (f"http://me:{SECRET}@store.example", ("'http://...@store.example'",)),
         (f"redis://me:{SECRET}@store.example", ("must hold no password", "password_file")),
-        (f"redis://store.example?password={SECRET}", ("url 'redis://store.example?...'", "redis://[user@]host")),
+        (
+            f"redis://store.example?password={SECRET}",
+            ("url 'redis://store.example?...'", "redis://[user@]host"),
+        ),
         (f"tcp://me:{SECRET}@127.0.0.1:1", ("no user and no password",)),
         ("tcp://127.0.0.1", ("must have the number of a host and a port",)),
         ("ipc://relative", ("absolute path",)),
