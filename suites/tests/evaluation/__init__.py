@@ -1,1 +1,1 @@
-"""Tests of LongBench v2 and the probe model."""
+"""Tests of LongBench v2."""
