@@ -83,7 +83,7 @@ class HostObject:
         return cls(layout, torch.zeros(layout.nbytes, dtype=torch.uint8, pin_memory=pinned))
 
     @classmethod
-    def over(cls, layout: ChunkLayout, buffer: memoryview | bytearray) -> HostObject:
+    def over(cls, layout: ChunkLayout, buffer: bytes | bytearray | memoryview) -> HostObject:
         """Return views of somebody's memory, for example of a shared segment.
 
         They keep `buffer` from being released. Out of one that is read-only nothing but a
