@@ -253,9 +253,10 @@ class Verdict(pytest.Item):
             self._property()
 
     def _property(self) -> None:
-        from kvproof.harness.records.events import PropertyVerdict
+        from kvproof.harness.records.resume import final_verdicts
 
-        found = next((e for e in self.parent.of(PropertyVerdict) if e.property == self.name), None)
+        judged = final_verdicts(self.parent.events)
+        found = next((event for event in judged if event.property == self.name), None)
         if found is None:
             raise Broken(f"inconclusive: the target died before this was judged, see {SURVIVAL}")
         if found.verdict == "unsupported":

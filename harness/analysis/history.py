@@ -16,6 +16,7 @@ from kvproof.harness.analysis.verdicts import Subject, outcomes
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import Failure, PropertyVerdict, Replayed
 from kvproof.harness.records.fault_events import FaultJudged
+from kvproof.harness.records.resume import final_verdicts
 from kvproof.harness.records.run_directory import EVALUATION, Run, read_manifest, read_run
 from kvproof.harness.records.sweep_results import started
 from kvproof.harness.settings import Thresholds
@@ -152,9 +153,8 @@ def _machine(run: Run, key: Key) -> str:
 def _expected(runs: Sequence[Run]) -> Iterator[Expected]:
     judged: dict[tuple[str, str], list[tuple[datetime, PropertyVerdict]]] = {}
     for run in runs:
-        last = {(e.target, e.property): e for e in run.events if isinstance(e, PropertyVerdict)}
-        for key, event in last.items():
-            judged.setdefault(key, []).append((began(run), event))
+        for event in final_verdicts(run.events):
+            judged.setdefault((event.target, event.property), []).append((began(run), event))
     for (target, name), told in judged.items():
         excused = [event.verdict == "expected_failure" for _, event in told]
         if not any(excused):

@@ -24,6 +24,7 @@ from kvproof.harness.records.events import (
     TargetStarted,
     Verdict,
 )
+from kvproof.harness.records.resume import final_verdicts
 from kvproof.harness.records.run_directory import Run
 
 _ORDER: tuple[Verdict, ...] = ("fail", "pass", "expected_failure", "inconclusive", "unsupported")
@@ -115,10 +116,9 @@ def _failures(runs: Sequence[Run]) -> Iterator[AnyEvent]:
 
 def _verdicts(runs: Sequence[Run]) -> Iterator[AnyEvent]:
     groups: dict[tuple[str, str, str], list[PropertyVerdict]] = {}
-    for run in runs:  # within a run the last verdict holds, as when a run is resumed
-        last = {(e.target, e.suite, e.property): e for e in _all([run], PropertyVerdict)}
-        for key, event in last.items():
-            groups.setdefault(key, []).append(event)
+    for run in runs:
+        for event in final_verdicts(run.events):
+            groups.setdefault((event.target, event.suite, event.property), []).append(event)
     yield from (_judged(same) for same in groups.values())
 
 

@@ -13,6 +13,7 @@ from kvproof.harness.records.events import (
     Replayed,
     TargetFailed,
 )
+from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.records.sweep_results import case_name, latest
 
@@ -60,11 +61,14 @@ class VerdictChange(NamedTuple):
 
 
 def outcomes(runs: Sequence[Run]) -> dict[Subject, Outcome]:
-    """Last outcome of each subject over the runs of a side; a failure is never taken back."""
+    """Outcome of each subject over the runs of a side; a failure in one of them stays.
+
+    Within one run the rule of `records.resume` decides.
+    """
     found: dict[Subject, Outcome] = {}
     engines = engines_of(runs)
     for run in runs:
-        for subject, outcome in _outcomes(run.events, engines):
+        for subject, outcome in _outcomes(once(run.events), engines):
             if subject not in found or _RANKS.get(found[subject].verdict, UNKNOWN) < FAILED:
                 found[subject] = outcome
     return found

@@ -8,7 +8,6 @@ import secrets
 import shlex
 import subprocess
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from kvproof.harness.records.events import (
     exit_code,
 )
 from kvproof.harness.records.fault_events import FaultsConcluded
+from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Manifest, RunWriter, read_run
 from kvproof.harness.records.sweep_events import Slower, SweepConcluded
 from kvproof.reports.render.markdown import append_step_summary, render_markdown
@@ -66,8 +66,8 @@ class ActiveRun:
         self._live = live
         self._counts: Counter[str] = Counter()
         """Outcomes that are not verdicts on a property -> how often."""
-        self._counted: dict[object, AnyEvent] = {}
-        """What may call for an exit code; of the verdicts on one subject the last."""
+        self._counted: list[AnyEvent] = []
+        """Events that may call for an exit code."""
         self.judged: set[str] = set()
         """Targets of which an earlier, interrupted part of the run has concluded every suite."""
         self.samples: list[BenchSample] = []
@@ -82,21 +82,26 @@ class ActiveRun:
         self.count(event)
 
     def take_over(self, events: Sequence[AnyEvent]) -> None:
-        """Let the events of a run that is resumed count, as far as their target was judged."""
+        """Let the events of a run that is resumed count.
+
+        A target that was not concluded is judged again; of its events only the verdicts and
+        failures count, by the rule of `records.resume`.
+        """
         self.judged = {event.target for event in events if isinstance(event, TargetConcluded)}
         self.earlier = events
         self.samples = [event for event in events if isinstance(event, BenchSample)]
         for event in events:
-            if getattr(event, "target", "") in self.judged and not isinstance(event, BenchSample):
+            judged = getattr(event, "target", "") in self.judged
+            if isinstance(event, PropertyVerdict | Failure) or (
+                judged and not isinstance(event, BenchSample)
+            ):
                 self.count(event)
 
     def count(self, event: AnyEvent) -> None:
         """Let an event count that is recorded already."""
-        if isinstance(event, PropertyVerdict):
-            # a campaign that goes on judges anew: the last verdict is the one that counts
-            self._counted[event.target, event.suite, event.property] = event
-        elif exit_code(event) or _what_is_wrong(event):
-            self._counted[len(self._counted)] = event
+        judges = isinstance(event, PropertyVerdict | Checked | Threshold)
+        if judges or exit_code(event) or _what_is_wrong(event):
+            self._counted.append(event)
         if isinstance(event, Replayed):
             self._counts[event.outcome] += 1
         if isinstance(event, FaultsConcluded):
@@ -109,18 +114,18 @@ class ActiveRun:
         """Show where a target is."""
         self._live.status(target, text, done, total)
 
-    def ended(self, started: float, code: Exit | None = None, why: str = "") -> Ended:
+    def ended(self, code: Exit | None = None, why: str = "") -> Ended:
         """Return the closing event; `code` and `why` belong to a run that was cut short."""
-        code = worst([*map(exit_code, self._counted.values())]) if code is None else code
+        counted = once(self._counted)
+        code = worst([*map(exit_code, counted)]) if code is None else code
         return Ended(
             verdict=_VERDICTS[code],
             exit_code=int(code),
-            sentence="; ".join(part for part in (why, *self._tally()) if part) or "done",
-            seconds=round(time.monotonic() - started, 2),
+            sentence="; ".join(part for part in (why, *self._tally(counted)) if part) or "done",
+            seconds=round(self.writer.seconds, 2),
         )
 
-    def _tally(self) -> tuple[str, str]:
-        counted = self._counted.values()
+    def _tally(self, counted: Sequence[AnyEvent]) -> tuple[str, str]:
         verdicts = (event for event in counted if isinstance(event, PropertyVerdict))
         tally: Counter[str] = Counter(event.verdict for event in verdicts)
         tally.update(self._counts)
@@ -168,22 +173,22 @@ def run_directory(
     directory = output or new_directory(verb)
     manifest = new_manifest(verb, directory, config, seed)
     earlier = _earlier(directory, manifest)
-    writer, started = RunWriter(directory, manifest), time.monotonic()
+    writer = RunWriter(directory, manifest)
     with LiveProgress(console) as live:
         active = ActiveRun(writer, live)
         active.take_over(earlier)
         try:
             yield active
         except KeyboardInterrupt:
-            ended = active.ended(started, Exit.INTERRUPTED, "interrupted")
+            ended = active.ended(Exit.INTERRUPTED, "interrupted")
         except UsageError as error:
-            _stop(active, active.ended(started, Exit.USAGE, f"stopped: {error}"), console)
+            _stop(active, active.ended(Exit.USAGE, f"stopped: {error}"), console)
             raise
         except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
             active.write(_fault(verb, error))
-            ended = active.ended(started)
+            ended = active.ended()
         else:
-            ended = active.ended(started)
+            ended = active.ended()
         active.write(ended)
         writer.close()
     publish(directory, console)

@@ -6,6 +6,9 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of all events; `at` is seconds since the run started."""
+    """Base of all events; `at` is seconds of work since the run began.
+
+    A run that is resumed goes on counting; the time between its parts is left out.
+    """
 
     at: float = 0.0

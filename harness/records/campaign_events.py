@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from kvproof.harness.records.base import Event
 
 
@@ -50,16 +48,3 @@ class UnitLost(Event, tag="unit_lost", frozen=True, kw_only=True):
     unit: str
     attempt: int
     reason: str
-
-
-def clock(events: Sequence[Event]) -> Iterator[float]:
-    """When each event was recorded, in seconds of work since the run began.
-
-    Every part of a run that was resumed counts from 0; the time between parts is left out.
-    """
-    before = last = 0.0
-    for event in events:
-        if event.at < last:
-            before += last
-        last = event.at
-        yield before + last

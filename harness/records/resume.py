@@ -1,37 +1,110 @@
-"""What a run that was resumed has written again."""
+"""Which events of a run count if it was interrupted and went on, and so repeats some of them.
+
+One rule for every command, report and comparison: **of several events on one subject the last
+counts, but a failure with evidence is never taken back.** Evidence is a reproducer (a `Failure`,
+or the fingerprint of one in a verdict), and for a check or a threshold its own measurement. A
+failure without evidence is judged anew: an interrupted campaign may have missed a situation, or
+a failure that is expected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
+from kvproof.harness.records.base import Event
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSummary,
     Checked,
     Explained,
+    Failure,
     GrowthPoint,
     Optimum,
+    PropertyVerdict,
     Threshold,
 )
 
 
 def once(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Events in order, of what a resumed bench has measured or checked again only the last word.
-
-    A check or a threshold that failed is never taken back.
-    """
+    """Return events in order, and of those on one subject only the one that counts."""
     kept: dict[Hashable, AnyEvent] = {}
     for place, event in enumerate(events):
-        key = _identity(event) or (place,)
+        key = _subject(event) or (place,)
         old = kept.pop(key, event)
-        failed = isinstance(old, Checked | Threshold) and old.verdict == "fail"
-        kept[key] = old if failed else event
-    return list(kept.values())
+        kept[key] = old if _proves(old) and not _fails(event) else event
+    return _with_failures(kept.values())
 
 
-def _identity(event: AnyEvent) -> tuple[Hashable, ...] | None:
-    """What two events that say the same thing have in common; None if nothing is said twice."""
+def final_verdicts(events: Iterable[AnyEvent]) -> list[PropertyVerdict]:
+    """Return one verdict for each target, suite and property: the one that counts.
+
+    A property with a recorded `Failure` does not pass, whatever a later part of the run found.
+    """
+    judged = [event for event in events if isinstance(event, PropertyVerdict | Failure)]
+    return [event for event in once(judged) if isinstance(event, PropertyVerdict)]
+
+
+def continuous(events: Sequence[AnyEvent]) -> list[AnyEvent]:
+    """Return events whose `at` counts the seconds of work since the run began.
+
+    Up to version 0.13 every part of a resumed run counted from 0. The time between two parts is
+    left out.
+    """
+    return [
+        event if event.at == at else replace(event, at=at)
+        for event, at in zip(events, _clock(events), strict=True)
+    ]
+
+
+def _clock(events: Iterable[Event]) -> Iterator[float]:
+    before = last = 0.0
+    for event in events:
+        if event.at < last:
+            before += last
+        last = event.at
+        yield round(before + last, 3)
+
+
+def _fails(event: AnyEvent) -> bool:
+    return isinstance(event, PropertyVerdict | Checked | Threshold) and event.verdict == "fail"
+
+
+def _proves(event: AnyEvent) -> bool:
+    """Whether an event is a failure with evidence."""
+    return _fails(event) and (not isinstance(event, PropertyVerdict) or bool(event.fingerprint))
+
+
+def _with_failures(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Let no property pass of which a failure is recorded: its part ended before its verdict."""
+    every = list(events)
+    recorded = {(e.target, e.property): e for e in every if isinstance(e, Failure)}
+    return [
+        _failed(event, recorded[event.target, event.property])
+        if isinstance(event, PropertyVerdict)
+        and event.verdict in ("pass", "inconclusive")
+        and (event.target, event.property) in recorded
+        else event
+        for event in every
+    ]
+
+
+def _failed(verdict: PropertyVerdict, failure: Failure) -> PropertyVerdict:
+    return replace(
+        verdict,
+        verdict="fail",
+        reason=failure.sentence,
+        oracle=failure.oracle,
+        fingerprint=failure.fingerprint,
+    )
+
+
+def _subject(event: AnyEvent) -> tuple[Hashable, ...] | None:
+    """Return the subject of an event that a resumed run may repeat, None for all others."""
     match event:
+        case PropertyVerdict():
+            return type(event), event.target, event.suite, event.property
         case BenchSummary():
             return _sized(event, event.groups, event.case)
         case Checked():

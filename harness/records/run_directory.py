@@ -20,6 +20,7 @@ import msgspec
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import AnyEvent, Ended
+from kvproof.harness.records.resume import continuous
 
 SCHEMA_VERSION = 1
 
@@ -120,12 +121,17 @@ class RunWriter:
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
-        self._start = time.monotonic()
         self._events = LineFile(directory, manifest, EVENTS)
+        self._start = time.monotonic() - _seconds_so_far(directory)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work since the run began, those of its earlier parts included."""
+        return time.monotonic() - self._start
 
     def write(self, event: AnyEvent) -> None:
         """Append one event and flush it to the operating system."""
-        stamped = msgspec.structs.replace(event, at=round(time.monotonic() - self._start, 3))
+        stamped = msgspec.structs.replace(event, at=round(self.seconds, 3))
         self._events.append(_line(stamped))
 
     def write_file(self, name: str, data: bytes) -> Path:
@@ -191,7 +197,13 @@ def read_run(directory: Path) -> Run:
             "kvproof eval compare compares two of them; kvproof report renders one",
         )
     events, torn = read_lines(directory / EVENTS, _decode)
-    return Run(directory=directory, manifest=manifest, events=events, torn=torn)
+    return Run(directory=directory, manifest=manifest, events=continuous(events), torn=torn)
+
+
+def _seconds_so_far(directory: Path) -> float:
+    """Return when the last event of a run was recorded, 0 for one that begins."""
+    events, _ = read_lines(directory / EVENTS, _decode)
+    return continuous(events)[-1].at if events else 0.0
 
 
 def read_manifest(directory: Path) -> Manifest:

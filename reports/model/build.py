@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from kvproof.harness.records.events import AnyEvent, Failure, PropertyVerdict
-from kvproof.harness.records.resume import once
+from kvproof.harness.records.resume import final_verdicts, once
 from kvproof.harness.records.run_directory import Run
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.values.text import clean_run
@@ -17,7 +17,7 @@ from kvproof.reports.values.types import MAIN_SUITE, SECTIONS, Finding, Row, Sec
 def build(run: Run) -> Report:
     """Sort a run for reading."""
     run = clean_run(msgspec.structs.replace(run, events=once(run.events)))
-    verdicts = _latest(e for e in run.events if isinstance(e, PropertyVerdict))
+    verdicts = final_verdicts(run.events)
     failures = [e for e in run.events if isinstance(e, Failure)]
     return Report(
         run=run,
@@ -30,19 +30,6 @@ def build(run: Run) -> Report:
 def _targets(events: Sequence[AnyEvent]) -> tuple[str, ...]:
     named = (getattr(event, "target", "") for event in events)
     return tuple(dict.fromkeys(target for target in named if target))
-
-
-def _latest(verdicts: Iterable[PropertyVerdict]) -> list[PropertyVerdict]:
-    """One verdict per target and property: the last, but a failure is never taken back.
-
-    A resumed run judges a property again; a fuzz run judges it once per chunk.
-    """
-    kept: dict[tuple[str, str], PropertyVerdict] = {}
-    for verdict in verdicts:
-        key = (verdict.target, verdict.property)
-        if key not in kept or kept[key].verdict != "fail":
-            kept[key] = verdict
-    return list(kept.values())
 
 
 def _sections(verdicts: Sequence[PropertyVerdict]) -> tuple[Section, ...]:

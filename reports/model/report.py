@@ -70,7 +70,8 @@ class Report:
     def seconds(self) -> float:
         """Length of the run, or up to its last event if it was killed."""
         ended = _closing(self.run)
-        return ended.seconds if ended else max((event.at for event in self.run.events), default=0)
+        last = max((event.at for event in self.run.events), default=0.0)
+        return max(ended.seconds, last) if ended else last
 
     def of(self, kind: type[E]) -> list[E]:
         """Events of one type, in order."""
@@ -240,10 +241,14 @@ def _closing(run: Run) -> Ended | None:
 
 def _outcome(report: Report) -> Outcome:
     ended = _closing(report.run)
-    if ended:
+    failed = bool(report.verdicts("fail"))
+    if ended and not (failed and ended.verdict == "pass"):
         word, tone = OUTCOMES[ended.verdict]
         return Outcome(word, tone, ended.sentence or _failed_sentence(report), closed=True)
-    bad = bool(report.failures or report.deaths or report.verdicts("fail"))
+    if ended:  # version 0.13 let a resumed run take a failure back
+        word, tone = OUTCOMES["fail"]
+        return Outcome(word, tone, _failed_sentence(report), closed=True)
+    bad = bool(report.failures or report.deaths) or failed
     word, tone = OUTCOMES["fail" if bad else "killed"]
     sentence = f"the run was killed before it closed; until then {_failed_sentence(report)}"
     return Outcome(word, tone, sentence, closed=False)

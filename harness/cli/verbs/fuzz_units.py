@@ -14,7 +14,7 @@ from kvproof.harness.campaign.pool import Lost, Pool
 from kvproof.harness.cli.runs import ActiveRun, driver
 from kvproof.harness.cli.verbs.fuzz_unit import Order, UnitResult, claim_name, parse, tally_of
 from kvproof.harness.errors import ANSWERS
-from kvproof.harness.records.campaign_events import UnitDone, UnitLost, clock
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import AnyEvent, Failure, HarnessFault, TargetFailed
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.framework.property import Level
@@ -53,7 +53,7 @@ class Campaign:
 
     def _take_over(self, events: Sequence[AnyEvent]) -> None:
         failures = {(e.target, e.property): e for e in events if isinstance(e, Failure)}
-        self._spent = max(clock(events), default=0.0)
+        self._spent = max((event.at for event in events), default=0.0)
         for event in events:
             if isinstance(event, UnitDone):
                 self._count(event, failures)
