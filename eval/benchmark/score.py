@@ -11,7 +11,7 @@ import msgspec
 from kvproof.eval.benchmark.data import DIFFICULTIES, DOMAINS, LENGTHS
 from kvproof.eval.run.records import Phase, SampleRecord
 from kvproof.eval.verdict.pairs import one_each
-from kvproof.eval.verdict.statistics import Interval, wilson
+from kvproof.harness.statistics import Interval, wilson
 
 
 class Accuracy(msgspec.Struct, frozen=True):

@@ -18,9 +18,8 @@ from msgspec.structs import replace
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge
 from kvproof.eval.run.records import Conditions, Phase, SampleRecord
 from kvproof.eval.verdict.pairs import Row, Sides, Verdict, make_row, more_flips, one_each
-from kvproof.eval.verdict.statistics import smallest_loss
-from kvproof.harness.analysis.statistics import holm
 from kvproof.harness.errors import UsageError
+from kvproof.harness.statistics import holm, smallest_loss
 from kvproof.reports.values.text import plural
 
 

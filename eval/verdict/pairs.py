@@ -10,7 +10,7 @@ import msgspec
 
 from kvproof.eval.run.config import Configuration
 from kvproof.eval.run.records import Phase, SampleRecord
-from kvproof.eval.verdict.statistics import at_least, mcnemar, upper_bound
+from kvproof.harness.statistics import at_least, clopper_pearson, mcnemar
 
 Verdict = Literal["pass", "inconclusive", "fail"]
 
@@ -105,7 +105,7 @@ def make_row(sides: Sides, one: Configuration, phase: Phase, base: str) -> Row:
         won=won,
         p_accuracy=mcnemar(lost, won),
         p_flips=1.0,
-        bound=upper_bound(lost, right) if right else 1.0,
+        bound=clopper_pearson(lost, right) if right else 1.0,
         logprob=_logprob(pairs),
         flips=tuple(flip for a, b in pairs if (flip := _flip(a, b))),
     )

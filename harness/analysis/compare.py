@@ -13,13 +13,14 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from kvproof.harness.analysis.environment import CARD, MACHINE, Difference, differences
+from kvproof.harness.analysis.estimate import Estimate, decide, estimate, least_p
 from kvproof.harness.analysis.series import COUNTED, Key, Metric, Series, paired, rounds, series_of
-from kvproof.harness.analysis.statistics import Estimate, decide, estimate, holm, least_p
 from kvproof.harness.analysis.verdicts import FAILED, UNKNOWN, VerdictChange, changes, outcomes
 from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.records.events import Ended, HarnessFault
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.settings import CompareSettings
+from kvproof.harness.statistics import holm
 
 RowChange: TypeAlias = Literal["slower", "faster", "worse", "better", "same", "inconclusive"]
 """`worse` and `better` are of figures that are counted."""

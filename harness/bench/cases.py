@@ -17,6 +17,7 @@ from kvproof.harness.bench.groups import groups_of, widths
 from kvproof.harness.bench.lookup_job import LOOKUPS, MATCH_TOKENS
 from kvproof.harness.bench.workloads import Workload
 from kvproof.harness.records.events import BenchSample, BenchSummary, Optimum
+from kvproof.harness.statistics import median_of_ratios
 
 DEFAULT_CASES = ("no_eviction", "eviction", "lists")
 """`lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
@@ -29,7 +30,6 @@ TRACE_CAPACITIES = (1_000, 10_000, 50_000, 100_000)
 
 _CURVE = (256, 64, 16, 4)
 """The optimum's curve has a point at each 1/n of the distinct blocks."""
-_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,6 @@ class Case(NamedTuple):
     requests: int
     tokens: int
     note: str = ""
-
-
-class Ratio(NamedTuple):
-    """Median of paired ratios with its 95 % bootstrap interval."""
-
-    middle: float
-    low: float
-    high: float
 
 
 def plan(
@@ -158,15 +150,6 @@ def tokens_per_second(samples: Sequence[BenchSample]) -> list[float]:
     return [sample.tokens / sample.cpu_seconds for sample in samples]
 
 
-def paired_ratio(own: Sequence[float], peer: Sequence[float]) -> Ratio:
-    """Ratio of rates measured in turn; repetition i of one side goes with i of the other."""
-    ratios = np.divide(own, peer)
-    rng = np.random.Generator(np.random.PCG64(0))
-    drawn = rng.integers(len(ratios), size=(_RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(ratios[drawn], axis=1), [2.5, 97.5])
-    return Ratio(float(np.median(ratios)), float(low), float(high))
-
-
 def summarize(
     samples: Sequence[BenchSample],
     peers: Sequence[BenchSample],
@@ -179,7 +162,7 @@ def summarize(
     first = samples[0]
     rates = tokens_per_second(samples)
     low, middle, high = np.percentile(rates, [10, 50, 90]).tolist()
-    ratio = paired_ratio(rates, tokens_per_second(peers)) if peers else None
+    ratio = median_of_ratios(rates, tokens_per_second(peers)) if peers else None
     return BenchSummary(
         target=first.target,
         workload=first.workload,

@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from kvproof.harness.analysis.statistics import medians
-from kvproof.harness.bench.cases import Ratio
 from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.sweep_events import (
     CaseValue,
@@ -23,6 +21,7 @@ from kvproof.harness.records.sweep_events import (
     SweepKernel,
     SweepStarted,
 )
+from kvproof.harness.statistics import Ratio, ratio_of_medians
 
 CellKey: TypeAlias = tuple[str, str, str]
 """Kernel, provider, case in one line."""
@@ -123,17 +122,6 @@ def _work(cell: Cell, ceiling: str) -> int:
     return amounts.get(ceiling, 0)
 
 
-def ratio(own: Sequence[float], other: Sequence[float], *, sure: float = 95.0) -> Ratio:
-    """Median of `other` over median of `own`, so above 1 if own is faster; bootstrap interval.
-
-    The two were not measured in pairs, so each is resampled on its own.
-    """
-    rng = np.random.Generator(np.random.PCG64(0))
-    mine, theirs = (medians(np.asarray(samples), rng) for samples in (own, other))
-    low, high = np.percentile(theirs / mine, [50 - sure / 2, 50 + sure / 2])
-    return Ratio(float(np.median(other) / np.median(own)), float(low), float(high))
-
-
 def speedups(found: Sequence[Row], provider: str) -> dict[tuple[str, str], dict[str, Ratio]]:
     """(Kernel, case key) -> other provider -> its time over that of `provider`."""
     cases: dict[tuple[str, str], dict[str, Row]] = {}
@@ -142,19 +130,13 @@ def speedups(found: Sequence[Row], provider: str) -> dict[tuple[str, str], dict[
         cases.setdefault(place, {})[row.cell.provider] = row
     return {
         place: {
-            name: ratio(sides[provider].cell.samples, row.cell.samples)
+            name: ratio_of_medians(row.cell.samples, sides[provider].cell.samples)
             for name, row in sides.items()
             if name != provider
         }
         for place, sides in cases.items()
         if provider in sides
     }
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive numbers; NaN of none."""
-    logs = [float(np.log(value)) for value in values]
-    return float(np.exp(np.mean(logs))) if logs else float("nan")
 
 
 def neighbours(found: Sequence[Row], kernels: Sequence[SweepKernel]) -> list[Neighbours]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from kvproof.harness.bench.cases import Ratio
 from kvproof.harness.records import sweep_results
 from kvproof.harness.records.events import AnyEvent
 from kvproof.harness.records.sweep_events import (
@@ -21,6 +20,7 @@ from kvproof.harness.records.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.records.sweep_results import Neighbours, Row
+from kvproof.harness.statistics import Ratio, geometric_mean
 from kvproof.reports.model.report import grouped
 from kvproof.reports.values.text import listed, percent, plural
 
@@ -42,7 +42,7 @@ class Standing(NamedTuple):
     def fraction(self) -> float | None:
         """Geometric mean of the share of the ceiling over the timed cells."""
         shares = [row.fraction for row in self.rows if row.fraction]
-        return sweep_results.geometric_mean(shares) if shares else None
+        return geometric_mean(shares) if shares else None
 
     @property
     def lowest(self) -> Row | None:
@@ -61,7 +61,7 @@ class Speedups(NamedTuple):
     @property
     def mean(self) -> float:
         """Geometric."""
-        return sweep_results.geometric_mean(ratio.middle for _, ratio in self.ratios)
+        return geometric_mean(ratio.middle for _, ratio in self.ratios)
 
     @property
     def ahead(self) -> int:

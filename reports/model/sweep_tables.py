@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from kvproof.harness.bench.cases import Ratio
 from kvproof.harness.records import sweep_results
 from kvproof.harness.records.sweep_events import Cell
 from kvproof.harness.records.sweep_results import Row
+from kvproof.harness.statistics import Ratio
 from kvproof.reports.model.sweep import OUTCOMES, KernelResult, Speedups, Standing, SweepResult
 from kvproof.reports.model.sweep_names import Names, Rank, axes_of, names_of
 from kvproof.reports.values.svg import Table

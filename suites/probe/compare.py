@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from math import comb
 from typing import NamedTuple
 
 from kvproof.suites.probe.answers import Answer, Token
@@ -70,21 +69,3 @@ def spread(pairs: Sequence[Pair]) -> float:
                 break
             found.append(abs(one.logprob - two.logprob))
     return max(found)
-
-
-def fisher(bad: int, count: int, controls_bad: int, controls: int) -> float:
-    """Chance of at least `bad` of `count`, if controls are as often bad (exact, one-sided)."""
-    total, marked = count + controls, bad + controls_bad
-    ways = sum(
-        comb(count, each) * comb(controls, marked - each)
-        for each in range(bad, min(count, marked) + 1)
-    )
-    return ways / comb(total, marked)
-
-
-def tail(bad: int, count: int, share: float) -> float:
-    """Chance of at least `bad` of `count`, each with the chance `share`."""
-    return sum(
-        comb(count, each) * share**each * (1 - share) ** (count - each)
-        for each in range(bad, count + 1)
-    )

@@ -7,17 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kvproof.harness.statistics import binomial_tail, fisher
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.check import STEADY, About, Outcome, Verdict
-from kvproof.suites.probe.compare import (
-    ALPHA,
-    NEAR_TIES,
-    Pair,
-    difference,
-    fisher,
-    spread,
-    tail,
-)
+from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spread
 from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.counts import untold
 from kvproof.suites.probe.line import Sent
@@ -196,7 +189,7 @@ class Judge:
         """Tell whether answers change more often than without the cache; may ask for more."""
         if not changed:
             return False
-        if not first.plain.tokens and tail(changed, count, NEAR_TIES) > ALPHA:
+        if not first.plain.tokens and binomial_tail(changed, count, NEAR_TIES) > ALPHA:
             return False
         while self._chance(changed, count) > ALPHA:
             if self._controls_bad or len(self._controls.pairs) >= _MOST_CONTROLS:

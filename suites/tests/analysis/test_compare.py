@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import random
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
-from kvproof.harness.analysis import statistics as compare_statistics
 from kvproof.harness.analysis.compare import compare
+from kvproof.harness.analysis.estimate import decide, estimate, least_p
 from kvproof.harness.analysis.series import rounds, series_of
 from kvproof.harness.analysis.sides import read_side
-from kvproof.harness.analysis.statistics import above_zero, decide, estimate, greater, holm, least_p
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.records.events import (
     BenchSample,
@@ -30,6 +25,7 @@ from kvproof.harness.records.events import (
 from kvproof.harness.records.run_directory import Manifest, RunWriter, read_run
 from kvproof.harness.records.sweep_events import Cell
 from kvproof.harness.settings import CompareSettings
+from kvproof.harness.statistics import mann_whitney
 from kvproof.reports.render.compare_page import html, markdown
 from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.reports.report_kit import TAGS, Page
@@ -125,52 +121,6 @@ def changes(found):
     return {row.key.metric: row.change for row in found.rows}
 
 
-def test_p_is_that_of_all_orders_of_the_samples():
-    generator = random.Random(1)
-    for left, right in ((2, 3), (4, 4), (5, 3)):
-        values = [generator.random() for _ in range(left + right)]
-        u = sum(a > b for a in values[:left] for b in values[left:])
-        as_large = 0
-        for chosen in itertools.combinations(range(left + right), left):
-            mine = [values[at] for at in chosen]
-            rest = [values[at] for at in range(left + right) if at not in chosen]
-            as_large += sum(a > b for a in mine for b in rest) >= u
-        expected = as_large / math.comb(left + right, left)
-        assert greater(values[:left], values[left:]) == pytest.approx(expected)
-
-
-def test_many_samples_are_judged_as_exactly_as_few():
-    for shift in (-0.05, 0.0, 0.05, 0.1):
-        left = np.array([1.0 + at * 0.01 for at in range(30)])
-        right = np.array([1.0 - shift + at * 0.01001 for at in range(30)])
-        u = float((left[:, None] > right[None, :]).sum())
-        near = compare_statistics._normal(u, left, right)
-        assert greater(left, right) == pytest.approx(near, abs=0.004)
-
-
-def test_equal_samples_show_nothing():
-    assert greater([1.0] * 9, [1.0] * 9) == 1.0
-
-
-def test_holm_keeps_the_order_and_never_falls():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
-
-
-def test_signed_ranks_are_those_of_all_signs():
-    generator = random.Random(2)
-    for count in (3, 6):
-        values = [generator.gauss(0.3, 1) for _ in range(count)]
-        ranks = {
-            at: rank
-            for rank, at in enumerate(sorted(range(count), key=lambda i: abs(values[i])), 1)
-        }
-        seen = sum(ranks[at] for at in range(count) if values[at] > 0)
-        signs = itertools.product((0, 1), repeat=count)
-        sums = [sum(ranks[at] for at in range(count) if each[at]) for each in signs]
-        assert above_zero(values) == pytest.approx(sum(s >= seen for s in sums) / 2**count)
-
-
 def test_pairs_see_through_a_machine_that_drifts():
     drift = [1.0, 1.4, 2.0, 0.8, 1.7, 1.1, 2.4, 0.9, 1.3, 1.9]
     noise = [1 + 0.01 * (at % 3 - 1) for at in range(10)]
@@ -186,7 +136,7 @@ def test_pairs_see_through_a_machine_that_drifts():
 
 
 def test_what_so_few_samples_can_show():
-    assert least_p(3, 3) == greater([4, 5, 6], [1, 2, 3]) == pytest.approx(0.05)
+    assert least_p(3, 3) == mann_whitney([4, 5, 6], [1, 2, 3]) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1.3, "slower"), (1 / 1.3, "faster"), (1.0, "same")])

@@ -9,7 +9,6 @@ from kvproof.harness.bench.cases import (
     SMALL_WORKLOAD,
     BenchOptions,
     eviction_pool,
-    paired_ratio,
     plan,
 )
 from kvproof.harness.bench.workloads import load_workload
@@ -50,20 +49,6 @@ def test_eviction_holds_64_prompts_and_the_longest_one() -> None:
     (case,) = plan(many, 16, cases=["eviction"], max_blocks=1 << 20)
     assert (case.num_blocks, case.requests) == (64 * 4 + 1, 300)
     assert plan(load_workload(WORKLOAD), 16, cases=["eviction"], max_blocks=1 << 20) == []
-
-
-def test_ratios_are_paired_by_repetition() -> None:
-    """Both sides are slow in the second repetition; the ratio does not notice."""
-    assert paired_ratio([10, 5, 10, 10, 10], [2, 1, 2, 2, 2]) == (5, 5, 5)
-    ratio = paired_ratio([10, 12, 14, 16, 18], [1, 1, 1, 1, 1])
-    assert ratio.middle == 14
-    assert 10 <= ratio.low < 14 < ratio.high <= 18
-
-
-def test_an_interval_narrows_with_more_repetitions() -> None:
-    few, many = [10, 12, 14], [10, 12, 14] * 20
-    wide, narrow = paired_ratio(few, [1] * 3), paired_ratio(many, [1] * 60)
-    assert narrow.high - narrow.low < wide.high - wide.low
 
 
 # --- the whole bench ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import pytest
 
 from kvproof.suites.probe.answers import Answer, NoAnswer, Token, read_answer
 from kvproof.suites.probe.asker import CHANCE, Question, Seen
-from kvproof.suites.probe.compare import Pair, difference, fisher, spread, tail
+from kvproof.suites.probe.compare import Pair, difference, spread
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image, other, prompt_of
 from kvproof.suites.probe.metrics import grown, total
 
@@ -79,14 +78,6 @@ def test_the_noise_is_the_largest_difference_before_answers_part() -> None:
     two = said(("a", -0.2, {}), ("x", -0.2, {}), ("c", -1.0, {}))
     assert spread([Pair("", one, two)]) == pytest.approx(0.1)
     assert spread([]) == 0.0
-
-
-def test_chances_are_exact() -> None:
-    assert fisher(8, 8, 0, 16) == pytest.approx(1 / math.comb(24, 8))
-    assert fisher(0, 8, 3, 16) == pytest.approx(1.0)
-    assert fisher(1, 1, 1, 1) == 1.0
-    assert tail(2, 2, 0.2) == pytest.approx(0.04)
-    assert tail(0, 5, 0.2) == pytest.approx(1.0)
 
 
 # --- answers ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,17 +105,6 @@ def test_a_copy_counts_both_ways_and_a_link_one() -> None:
     assert results.row_of(both, "link", limits).fraction == pytest.approx(0.25)
 
 
-def test_a_ratio_is_above_one_for_the_faster_and_its_interval_holds_the_truth() -> None:
-    quick, slow = [1.0, 1.01, 0.99, 1.0, 1.02] * 3, [2.0, 2.02, 1.98, 2.0, 2.01] * 3
-    found = results.ratio(quick, slow)
-    assert found.middle == pytest.approx(2.0)
-    assert found.low <= 2.0 <= found.high
-    assert 1.9 < found.low < found.high < 2.1
-    wide = results.ratio([1.0, 3.0, 1.0, 3.0, 2.0], [2.0, 6.0, 2.0, 6.0, 4.0])
-    assert wide.high - wide.low > 1
-    assert results.ratio(quick, slow, sure=50).low >= results.ratio(quick, slow, sure=99).low
-
-
 def test_speedups_compare_the_providers_of_one_case() -> None:
     rows = results.rows([*begun(), cell(), cell(32), cell(provider="peer", seconds=2e-3)])
     (place,) = (key for key, sides in results.speedups(rows, "ours").items() if sides)
@@ -130,11 +118,6 @@ def test_neighbours_are_one_step_apart_along_one_axis_worst_first() -> None:
     pairs = results.neighbours(results.rows([*begun(), *cells]), [KERNEL])
     told = [(p.axis, p.slow.cell.case["page"], p.fast.cell.case["page"], p.ratio) for p in pairs]
     assert told == [("page", 32, 16, pytest.approx(2.0))]  # 64 lies between 32 and 128
-
-
-def test_the_geometric_mean_of_nothing_is_no_number() -> None:
-    assert results.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
-    assert math.isnan(results.geometric_mean([]))
 
 
 def test_slower_means_by_more_than_is_tolerated_and_than_the_spread() -> None:
