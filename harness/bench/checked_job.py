@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.harness.bench.workloads import load_workload
+from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Refused, Request, TargetConfig
 from kvproof.harness.oracle.session import Session
@@ -26,10 +26,19 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     explained = _function(arguments["explained"])(config) if arguments.get("explained") else None
     target = explained.target if explained else _function(arguments["factory"])(config)
     session = Session(target, config, audited=False)
+    try:
+        served = _serve_all(session, workload, arguments["max_tokens"])
+        return {**served, "explained": explained.told() if explained else []}
+    finally:
+        target.close()
+
+
+def _serve_all(session: Session, workload: Workload, most: int) -> dict[str, Any]:
+    """Serve requests until `most` tokens are served, or one of them violates a property."""
     requests = tokens = 0
     verdict, message = "pass", ""
     for index in range(workload.requests):
-        if tokens >= arguments["max_tokens"]:
+        if tokens >= most:
             break
         prompt = workload.prompt(index)
         try:
@@ -44,7 +53,6 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
         "slots_compared": session.shadow.compared,
         "verdict": verdict,
         "message": message,
-        "explained": explained.told() if explained else [],
     }
 
 

@@ -27,7 +27,7 @@ def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """Serve one prompt of MATCH_TOKENS tokens, then look it up with one token more.
 
     Arguments: factory, block_size, num_blocks; optional groups, variant. Result as of
-    `bench_job.run`. The cycle has to offer `lookup` (see `target.Cycle`).
+    `job.run`. The cycle has to offer `lookup` (see `target.Cycle`).
     """
     make_cycle = bench_job.cycle_factory(arguments["factory"])
     if make_cycle is None:

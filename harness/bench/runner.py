@@ -1,6 +1,6 @@
 """Benchmarks cache managers side by side: speed, memory, hit rate, growth, and a checked pass.
 
-Every number comes from a job inside the target's worker (`bench_job`), so all sides are measured
+Every number comes from a job inside the target's worker (`bench.job`), so all sides are measured
 alike. Repetitions are interleaved (A B A B ...), so that what disturbs the machine for a while
 disturbs all sides; ratios are paired by repetition. Raw samples are events, summaries too.
 """
@@ -54,7 +54,7 @@ EXPLAINED = {
 """Factory -> what makes the same target, each hit explained."""
 
 _OWN = "kvproof."
-_MATCH = "bench_match:run"
+_MATCH = "lookup_job:run"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
 """Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
@@ -225,7 +225,7 @@ class _Bench:
             work = {"tokens": 4 * max(sizes) * block_size, "blocks": 4 * max(sizes)}
             result = self._ask(
                 runner,
-                "bench_job:growth",
+                "job:growth",
                 work,
                 block_size=block_size,
                 sizes=sizes,
@@ -262,7 +262,7 @@ class _Bench:
         self.progress(f"bench: block {case.block_size}, {case.name} {turn}: {runner.name}")
         result = self._ask(
             runner,
-            _MATCH if case.name == "match" else "bench_job:run",
+            _MATCH if case.name == "match" else "job:run",
             {"tokens": case.tokens, "blocks": case.num_blocks},
             workload=self.workload.spec,
             block_size=case.block_size,
@@ -294,7 +294,7 @@ class _Bench:
             self.progress(f"bench: block {block_size}, memory: {runner.name}")
             result = self._ask(
                 runner,
-                "bench_job:memory",
+                "job:memory",
                 {"tokens": _TRACED * head.tokens, "blocks": _TRACED * pool},
                 workload=head.spec,
                 block_size=block_size,
@@ -378,7 +378,7 @@ class _Bench:
         timeout = _START + work["tokens"] * _PER_TOKEN + work["blocks"] * _PER_BLOCK
         arguments["factory"] = runner.factory
         try:
-            result = runner.run_job(f"kvproof.harness.{job}", arguments, timeout=timeout)
+            result = runner.run_job(f"kvproof.harness.bench.{job}", arguments, timeout=timeout)
         except TargetDied as error:
             self._lost(runner, error)
             return None

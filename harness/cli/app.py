@@ -216,6 +216,7 @@ def replay(
     targets = _split(target, ()) if target else ()
     if record_verb.are_recordings(paths):
         record_verb.replay(paths, targets=targets, output=output, console=console)
+        return
     conformance.replay_all(paths, targets=targets, output=output, console=console)
 
 

@@ -8,6 +8,7 @@ A handle serves one thread.
 from __future__ import annotations
 
 import platform
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,8 +86,16 @@ class InProcessHandle:
 
     isolation: Isolation = "in_process"
 
-    def __init__(self, name: str, factory: Callable[[TargetConfig], Target]) -> None:
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[[TargetConfig], Target],
+        *,
+        search_path: str = "",
+    ) -> None:
+        """Make targets by `factory`; `search_path` leaves `sys.path` when the handle is closed."""
         self.name = name
+        self._search_path = search_path
         # a user's factory may be a closure, a partial or an instance: only its spec names it
         self.factory = name if ":" in name else f"{factory.__module__}:{factory.__qualname__}"
         self.python = platform.python_version()
@@ -103,7 +112,7 @@ class InProcessHandle:
     def create(self, config: TargetConfig) -> Target:
         """Close the current target and make a new one. Raises TargetDied(`start`)."""
         profile = self.profile
-        self.close()
+        self._close_target()
         with _verdict("start"):
             self._target = target = self._make(config)
         return cast("Target", _Proxy(profile, partial(self._ask, target)))
@@ -111,7 +120,7 @@ class InProcessHandle:
     def _ask(self, target: Target, verb: str, *arguments: object, **keywords: object) -> object:
         if verb == "close":
             if target is self._target:
-                self.close()
+                self._close_target()
             return None
         with _verdict("crash"):
             answer = getattr(target, verb)(*arguments, **keywords)
@@ -123,7 +132,13 @@ class InProcessHandle:
             return cast("dict[str, Any]", worker.load(job)(arguments))
 
     def close(self) -> None:
-        """Close the current target."""
+        """Close the current target, and give the search path of its module back."""
+        path, self._search_path = self._search_path, ""
+        if path in sys.path:
+            sys.path.remove(path)
+        self._close_target()
+
+    def _close_target(self) -> None:
         target, self._target = self._target, None
         if target is not None:
             with _verdict("crash"):

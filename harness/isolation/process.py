@@ -23,9 +23,13 @@ _PATIENCE = 2.0
 
 def exit_in_words(code: int) -> str:
     """Spell out an exit status as `subprocess` and `multiprocessing` report it."""
-    if code < 0:
-        return f"the worker was killed by {signal.Signals(-code).name}"
-    return f"the worker exited with code {code}"
+    if code >= 0:
+        return f"the worker exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal but the first and the last has no name
+        name = f"signal {-code}"
+    return f"the worker was killed by {name}"
 
 
 class WorkerProcess:

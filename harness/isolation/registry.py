@@ -84,7 +84,7 @@ def open_handle(spec: str, *, log_directory: Path | None = None) -> Handle:
     if "==" in spec or engine in {each.engine for each in environments.known()}:
         return _worker(_installed(spec), log_directory)
     if ":" in spec:
-        return InProcessHandle(spec, _user_factory(spec))
+        return _own(spec)
     for point in _entry_points():
         if point.name == spec:
             return InProcessHandle(spec, _loaded(spec, point.load))
@@ -145,10 +145,22 @@ def _scratch() -> Path:
     return folder
 
 
+def _own(spec: str) -> InProcessHandle:
+    """A handle of the user's own factory, imported also from the working directory.
+
+    The directory stays in `sys.path` until the handle is closed: a target may import more of its
+    modules while it runs.
+    """
+    directory = os.getcwd()  # noqa: PTH109 - sys.path holds strings
+    sys.path.insert(0, directory)
+    try:
+        return InProcessHandle(spec, _user_factory(spec), search_path=directory)
+    except BaseException:
+        sys.path.remove(directory)
+        raise
+
+
 def _user_factory(spec: str) -> Callable[[TargetConfig], Target]:
-    """Import the user's own factory, also from the working directory."""
-    if os.getcwd() not in sys.path:  # noqa: PTH109 - sys.path holds strings
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as above
     module, _, attribute = spec.partition(":")
     if not all(name.isidentifier() for name in [*module.split("."), attribute]):
         raise UsageError(f"target {spec!r} is not of the form package.module:function", _OWN)

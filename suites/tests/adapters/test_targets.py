@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from kvproof.harness.contract.target import Request, TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation import environments
 from kvproof.harness.isolation import registry as targets
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.isolation.registry import list_targets, open_handle, open_target
@@ -46,9 +48,24 @@ def test_a_factory_in_the_working_directory_is_found(
     source = f"from {FAKES} import make_toy as make_mine\n"
     (tmp_path / "engine_of_this_test.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = list(sys.path)
     with open_handle("engine_of_this_test:make_mine") as handle:
         assert handle.profile.engine == "toy"
+        handle.create(TargetConfig(num_blocks=8, block_size=64)).close()
+        assert str(tmp_path) in sys.path
+        with open_handle("engine_of_this_test:make_mine"):
+            pass
+        assert str(tmp_path) in sys.path, "a handle of the directory is still open"
+    assert sys.path == before
+
+
+def test_a_directory_is_not_searched_any_more_if_its_factory_does_not_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    refused("no_such_module_of_this_test:make")
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
@@ -78,6 +95,16 @@ def test_rows_say_how_to_install() -> None:
     assert rows["vllm==0.33.0"].state == "missing"
     assert rows["vllm==0.33.0"].command == "kvproof targets install vllm==0.33.0"
     assert "vllm" not in rows
+
+
+def test_no_entry_point_of_ours_names_an_engine_with_environments() -> None:
+    """It could never be opened: such a name means the environment of the engine."""
+    listed = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    ours = listed["project"]["entry-points"][targets.GROUP]
+    engines = {each.engine for each in environments.known()}
+    assert len(engines) > 3
+    assert set(ours) == {"reference"}
+    assert not set(ours) & engines
 
 
 def test_open_target_closes_what_it_opened() -> None:

@@ -117,6 +117,7 @@ def test_handle_says_what_it_runs(toy: WorkerHandle) -> None:
         ("sys.exit", "crash", "the worker exited with code 4 during finish"),
         ("sigkill", "crash", "the worker was killed by SIGKILL during finish"),
         ("segfault", "crash", "the worker was killed by SIGSEGV during finish"),
+        ("real-time signal", "crash", "the worker was killed by signal 35 during finish"),
         ("none", "garbage", "finish answered NoneType null, expected Released"),
         ("wrong record", "garbage", "finish answered Evicted"),
         ("wrong field", "garbage", "Expected `array`, got `str` - at `$.blocks`"),

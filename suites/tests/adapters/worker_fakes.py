@@ -118,6 +118,7 @@ DEEDS: dict[str, Any] = {
     "exit": lambda: os._exit(3),
     "sys.exit": lambda: sys.exit(4),
     "sigkill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "real-time signal": lambda: os.kill(os.getpid(), 35),
     "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "hang": lambda: time.sleep(300),
     "hang with child": _hang_with_child,

@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
+from kvproof.harness.adapters.reference.target import make_target
+from kvproof.harness.bench import checked_job
 from kvproof.harness.bench import job as bench_job
 from kvproof.harness.bench.belady import Depths, engine_blocks
 from kvproof.harness.bench.cases import (
     plan,
 )
 from kvproof.harness.bench.workloads import load_workload
+from kvproof.harness.contract.target import Request, TargetConfig
 from kvproof.harness.isolation import worker_main as worker
+from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.tests.bench import bench_kit
 from kvproof.suites.tests.bench.bench_kit import REFERENCE, WORKLOAD, factory
 
@@ -125,3 +129,36 @@ def test_the_reference_hits_what_its_rules_allow() -> None:
     assert result["hit_tokens"] / workload.tokens == pytest.approx(
         Depths(engine_blocks(workload, 16)).infinite().tokens
     )
+
+
+class Closing:
+    """The reference, which notes when it is closed."""
+
+    closed = 0
+
+    def __init__(self, config: TargetConfig, *, blind: bool = False) -> None:
+        self._target, self._blind = make_target(config), blind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def admit(self, request: Request, compute: int | None = None) -> Any:
+        if self._blind:  # a hit that nobody wrote
+            raise Violation("nothing_is_served_unwritten", "shadow", "it is blind")
+        return self._target.admit(request, compute)
+
+    def close(self) -> None:
+        Closing.closed += 1
+        self._target.close()
+
+
+def blind(config: TargetConfig) -> Closing:
+    return Closing(config, blind=True)
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("Closing", "pass"), ("blind", "fail")])
+def test_a_checked_target_is_closed_whatever_comes_of_it(name: str, verdict: str) -> None:
+    Closing.closed = 0
+    checked = {"workload": WORKLOAD, "block_size": 16, "num_blocks": 100, "max_tokens": 2_000}
+    assert checked_job.run({"factory": f"{__name__}:{name}", **checked})["verdict"] == verdict
+    assert Closing.closed == 1

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.harness.cli.verbs import conformance, record
 from kvproof.harness.recorder import boot_folder, shim
 from kvproof.harness.recorder.journal import Cache, Journal, Settings
-from kvproof.suites.tests.cli.cli_kit import TARGETS, kvproof
+from kvproof.suites.tests.cli.cli_kit import TARGETS, here, kvproof
 from kvproof.suites.tests.recorder.record_kit import (
     SIZE,
     admit,
@@ -188,3 +189,15 @@ def test_recordings_are_not_mixed_with_op_logs(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text("{}")
     done = kvproof("replay", "rec", "log.json", cwd=tmp_path)
     assert (done.code, "some of these are recordings" in done.err) == (2, True)
+
+
+def test_recordings_are_replayed_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the replay of recordings ends with, op logs are not looked for as well."""
+    done: list[str] = []
+    monkeypatch.setattr(record, "are_recordings", lambda _: True)
+    monkeypatch.setattr(record, "replay", lambda *_, **__: done.append("recordings"))
+    monkeypatch.setattr(conformance, "replay_all", lambda *_, **__: done.append("op logs"))
+    assert here("replay", "rec", cwd=tmp_path).code == 0
+    assert done == ["recordings"]
