@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.eval.benchmark.score import Score, score
 from kvproof.eval.run.config import EvalConfig, check_config
 from kvproof.eval.run.records import (
     Conditions,
@@ -19,6 +18,7 @@ from kvproof.eval.run.records import (
     models_of,
 )
 from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
+from kvproof.eval.verdict.score import Score, score
 from kvproof.harness.errors import Exit, UsageError, worst
 
 VERDICTS = {"pass": Exit.PASS, "inconclusive": Exit.INCONCLUSIVE, "fail": Exit.FAILURE}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kvproof.eval.benchmark.score import Accuracy, Score
 from kvproof.eval.run.records import Scored
 from kvproof.eval.verdict.pairs import Row
+from kvproof.eval.verdict.score import Accuracy, Score
 from kvproof.eval.verdict.summary import Summary
 from kvproof.reports.values.text import MARKS, duration, percent, plural, significant
 

@@ -38,7 +38,7 @@ from kvproof.suites.tests.adapters import worker_fakes
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 CONFIG = TargetConfig(num_blocks=8, block_size=64)
-SOURCES = Path(worker.__file__).parent
+SOURCES = Path(worker.__file__).parents[1]
 
 
 def open_worker(log: Path, factory: str = "make_toy", **timeouts: float) -> WorkerHandle:
@@ -398,7 +398,12 @@ def test_in_process_targets_are_closed_once(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "toy closed\n"
 
 
-ENGINE_SIDE = ["worker.py", "target.py", "adapters/vllm.py", "adapters/vllm_api.py"]
+ENGINE_SIDE = [
+    "isolation/worker_main.py",
+    "contract/target.py",
+    "adapters/vllm/target.py",
+    "adapters/vllm/api.py",
+]
 
 
 @pytest.mark.parametrize("name", ENGINE_SIDE)

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.eval.benchmark.score import score
 from kvproof.eval.run.config import Judge, Protocol
 from kvproof.eval.run.generator import GeneratorOptions
 from kvproof.eval.run.records import Conditions, SampleRecord, Usage
 from kvproof.eval.run.runner import conditions
 from kvproof.eval.verdict.compare import Comparison, check_comparable, compare
 from kvproof.eval.verdict.pairs import Row
+from kvproof.eval.verdict.score import score
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.evaluation.eval_kit import (
     Change,

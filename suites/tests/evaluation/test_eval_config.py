@@ -9,9 +9,9 @@ from cyclopts import App
 
 from kvproof import eval as eval_package
 from kvproof.eval.run.config import EvalConfig, check_servers, command, read_config, with_urls
-from kvproof.eval.run.faults import FAULTS
 from kvproof.harness.cli.verbs.serve import serve
 from kvproof.harness.errors import UsageError
+from kvproof.suites.faults.eval_server import FAULTS
 
 READY_MADE = sorted((Path(eval_package.__file__).parent / "configs").glob("*.toml"))
 
@@ -147,7 +147,7 @@ def test_ready_made_files_start_commands_that_exist(path: Path) -> None:
         line = command(EvalConfig(model="m", server=found.server,
                                   configuration=found.configuration), each, port=9)  # fmt: skip
         if path.stem == "faults":
-            assert line[1:3] == ["-m", "kvproof.eval.run.faults"]
+            assert line[1:3] == ["-m", "kvproof.suites.faults.eval_server"]
             assert line[3] in FAULTS
             line = ["kvproof", *line[4:]]
         assert Path(line[0]).name == "kvproof"

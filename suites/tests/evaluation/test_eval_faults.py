@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Protocol, Server
-from kvproof.eval.run.faults import FAULTS
 from kvproof.eval.run.records import PHASES
+from kvproof.suites.faults import eval_server
+from kvproof.suites.faults.eval_server import FAULTS
 from kvproof.suites.faults.planting import changed, origin
 from kvproof.suites.tests.evaluation.eval_kit import judged, run_small
 
@@ -26,7 +27,7 @@ SERVE = ("serve", "--model", "symbolic", "--port", "{port}", "--max-model-len", 
 
 
 def launched(name: str, fault: str = "none") -> Configuration:
-    start = ("{python}", "-m", "kvproof.eval.run.faults", fault)
+    start = ("{python}", "-m", "kvproof.suites.faults.eval_server", fault)
     return Configuration(name=name, server=Server(launch=(*start, *SERVE), ready_within=60))
 
 
@@ -69,8 +70,18 @@ def test_the_edits_of_a_fault_fit_the_code_as_it_is(name: str) -> None:
         compile(source, edit.module, "exec")
 
 
-def test_an_unknown_fault_is_named_with_the_known_ones() -> None:
-    command = [sys.executable, "-m", "kvproof.eval.run.faults", "typo", "serve"]
+def test_a_tenant_asks_first_through_a_planted_line_and_nothing_is_patched() -> None:
+    (edit,) = FAULTS["tenant"].edits
+    assert edit.module == "harness.cli.verbs.serve"
+    source = changed(edit, origin(edit.module).read_text())
+    assert source.index("ask_for_tenant(built)") < source.rindex("    _run(built, config, bound, ")
+    assert "setattr(" not in Path(eval_server.__file__).read_text()
+
+
+@pytest.mark.parametrize("module", ["kvproof.suites.faults.eval_server", "kvproof.eval.faults"])
+def test_an_unknown_fault_is_named_with_the_known_ones(module: str) -> None:
+    """Also under the name of version 0.13, which evaluation files of users may hold."""
+    command = [sys.executable, "-m", module, "typo", "serve"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "there is no fault 'typo': one of none, tenant, wrong-block" in done.stderr

@@ -1,8 +1,8 @@
 """`kvproof serve` with a cache fault, to see that an evaluation finds it.
 
-    python -m kvproof.eval.run.faults stale-state serve --model FOLDER ...
+    python -m kvproof.suites.faults.eval_server stale-state serve --model FOLDER ...
 
-Nothing in the engine knows of this: a few lines of one module are others when it is imported.
+A fault is a few lines of one module that are others when it is imported.
 `none` changes nothing. `tenant` changes nothing either, but has another tenant ask about the same
 documents first, whose adapter reads every word as another one; only the namespace keeps the two
 apart. `namespace` is that with the namespace ignored.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from kvproof.eval.benchmark.prompts import own_prompts
@@ -26,13 +27,20 @@ class Fault(NamedTuple):
 
     what: str
     edits: tuple[Edit, ...] = ()
-    tenant: bool = False
-    """Another tenant asks first."""
 
+
+_TENANT_FIRST = Edit(
+    "harness.cli.verbs.serve",
+    "    _run(built, config, bound, ",
+    "    from kvproof.suites.faults.eval_server import ask_for_tenant\n\n"
+    "    ask_for_tenant(built)\n"
+    "    _run(built, config, bound, ",
+)
+"""Another tenant asks before the server is ready."""
 
 FAULTS = {
     "none": Fault("nothing"),
-    "tenant": Fault("nothing, with another tenant's entries in the cache", tenant=True),
+    "tenant": Fault("nothing, with another tenant's entries in the cache", (_TENANT_FIRST,)),
     "wrong-block": Fault(
         "a hit reads the blocks of the request that hit before it",
         (
@@ -67,8 +75,8 @@ FAULTS = {
                 "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
                 "        self.check_admission",
             ),
+            _TENANT_FIRST,
         ),
-        tenant=True,
     ),
     "position": Fault(
         "a hit ends one block too late, behind the position where two texts part",
@@ -93,21 +101,11 @@ FAULTS = {
 }
 
 
-def tenant_first() -> None:
-    """Have the server ask for another tenant before it is ready."""
-    from kvproof.harness.cli.verbs import serve
+def ask_for_tenant(built: Any) -> None:
+    """Compute the documents of the generated set in a namespace of its own.
 
-    run = serve._run
-
-    def after_tenant(built: Any, *rest: Any) -> None:
-        _ask_for_tenant(built)
-        run(built, *rest)
-
-    setattr(serve, "_run", after_tenant)  # noqa: B010 - a function in the place of another one
-
-
-def _ask_for_tenant(built: Any) -> None:
-    """Compute the documents of the generated set in a namespace of its own."""
+    `built` has the `engine` and the `language` of a server that is about to start.
+    """
     from kvproof.reference.core.identity import Namespace
     from kvproof.reference.server.language.language import Message, Part
 
@@ -145,11 +143,8 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"there is no fault {name!r}: one of {', '.join(FAULTS)}")
     for edit in FAULTS[name].edits:
         plant(edit)
-    if FAULTS[name].tenant:
-        tenant_first()
-    from kvproof.harness.cli import main as run
-
-    run(rest)
+    (command,) = entry_points(group="console_scripts", name="kvproof")
+    command.load()(rest)
 
 
 if __name__ == "__main__":
