@@ -26,8 +26,8 @@ import numpy as np
 
 from kvproof.harness.campaign.driver import Outcome, work_off
 from kvproof.harness.campaign.pool import LocalPool, Pool
+from kvproof.harness.cli.actions.campaign.unit import tally_of
 from kvproof.harness.cli.runs import new_manifest
-from kvproof.harness.cli.verbs.fuzz_unit import tally_of
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.run_directory import RunWriter, read_run
 from kvproof.suites.framework.verdicts import Tally

@@ -1,6 +1,7 @@
-"""The command line: thin modules on top of everything, imported by nobody.
+"""The command line, on top of every other package; nothing but tests and tools imports it.
 
-In: arguments and settings. Out: exit codes, run directories, reports. Imports everything.
+In: the words of a command. Out: an exit code of `Exit`. `app` finds the verb, `verbs` have its
+options and help, `arguments` the long sets of options, `actions` its work; `runs` records it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ from kvproof.harness.errors import Exit
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
     try:
+        if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+            _print_version()
+            return
         from kvproof.harness.cli.app import main as run  # takes long enough for a Ctrl-C
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     run(arguments)
+
+
+def _print_version() -> None:
+    """Without the application: it would take four times as long to start."""
+    from importlib.metadata import version
+
+    sys.stdout.write(f"{version('kvproof')}\n")
 
 
 __all__ = ["main"]

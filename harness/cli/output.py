@@ -7,6 +7,7 @@ import sys
 from typing import Any, cast
 
 from rich.console import Console
+from rich.table import Table
 
 from kvproof.harness.errors import UsageError
 
@@ -45,3 +46,16 @@ def _silence(error: OSError) -> int:
 def standard_output() -> Console:
     """Return a console whose errors are UsageErrors, and that survives `kvproof run | head`."""
     return Console(file=cast("Any", _Stdout()))
+
+
+def print_text(text: str) -> None:
+    """Print a line as it is: no markup, no colours, no folding."""
+    standard_output().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def table_of(*columns: str) -> Table:
+    """Return a table without a frame, whose cells fold."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from kvproof.harness.cli.output import standard_output
 from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.records.events import (
     AnyEvent,
@@ -74,6 +75,8 @@ class ActiveRun:
         """Bench samples that it has written."""
         self.earlier: Sequence[AnyEvent] = ()
         """All events that it has written."""
+        self.exit_code = int(Exit.INTERRUPTED)
+        """The verdict, once `run_directory` has closed the run."""
 
     def write(self, event: AnyEvent) -> None:
         """Record an event, show it, and let it count for the verdict."""
@@ -161,15 +164,18 @@ def run_directory(
     *,
     config: dict[str, Any],
     output: Path | None,
-    console: Console,
+    console: Console | None = None,
     seed: int | None = None,
 ) -> Iterator[ActiveRun]:
-    """Record one run; on leaving, close it, render its reports and raise SystemExit.
+    """Record one run; on leaving, close it, render its reports and set its `exit_code`.
 
-    Ctrl-C closes the records and ends with 130; an error of kvproof itself ends with 70. If
-    `output` holds the same run, and it is not complete, it goes on there. A UsageError is raised
-    again when the records are closed; if there are none, nothing is left behind.
+    Ctrl-C ends the block, closes the records and gives 130; an error of kvproof itself ends the
+    block and gives 70: the verb returns `exit_code` after the block in any case. If `output`
+    holds the same run, and it is not complete, it goes on there. A UsageError is raised again
+    when the records are closed; if there are none, nothing is left behind. The summary goes to
+    standard output unless `console` is another one.
     """
+    console = console or standard_output()
     directory = output or new_directory(verb)
     manifest = new_manifest(verb, directory, config, seed)
     earlier = _earlier(directory, manifest)
@@ -192,7 +198,7 @@ def run_directory(
         active.write(ended)
         writer.close()
     publish(directory, console)
-    raise SystemExit(ended.exit_code)
+    active.exit_code = ended.exit_code
 
 
 def _stop(active: ActiveRun, ended: Ended, console: Console) -> None:

@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
 
 _TENANT_FIRST = Edit(
-    "harness.cli.verbs.serve",
+    "harness.cli.actions.serving.serve",
     "    _run(built, config, bound, ",
     "    from kvproof.suites.faults.eval_server import ask_for_tenant\n\n"
     "    ask_for_tenant(built)\n"

@@ -1,5 +1,5 @@
-"""One module for each verb of the command line.
+"""The verbs of `kvproof`: one module each, with its options, their help, and a call of its action.
 
-In: parsed options. Out: an exit code, and the records of the run.
-Imports everything below the command line.
+In: words of the command line, parsed by cyclopts; out: an exit code. These modules import no
+suites, reports or numpy at load time, so that `kvproof --help` may import them all.
 """

@@ -1,4 +1,4 @@
-"""`compare` and `baseline`."""
+"""`kvproof compare` and `kvproof baseline`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
-
-from kvproof.harness.analysis.compare import Comparison
-from kvproof.harness.analysis.compare import compare as compare_sides
-from kvproof.harness.analysis.record import comparison_json
-from kvproof.harness.analysis.sides import read_side
-from kvproof.harness.analysis.sides import save_baseline as keep
-from kvproof.harness.cli.output import standard_output
-from kvproof.harness.records.run_directory import store
-from kvproof.harness.settings import load_settings
-from kvproof.reports.render.compare_page import html, markdown, print_comparison
-from kvproof.reports.render.markdown import append_step_summary
 
 baseline_app = App(name="baseline", help="Runs that later ones are compared with.")
 
@@ -30,7 +18,7 @@ def compare(
     output: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     config: Path | None = None,
-) -> None:
+) -> int:
     """Say what got worse between two sides: verdicts, then figures with a stated error rate.
 
     Ends with 1 for a new failure, 4 for a figure that is slower or worse, 3 if nothing could be
@@ -50,31 +38,9 @@ def compare(
         Settings file; its table compare has thresholds and the error rate.
 
     """
-    settings = load_settings(config).compare
-    baselines = Path(settings.baselines)
-    found = compare_sides(read_side(base, baselines), read_side(head, baselines), settings)
-    if output is not None:
-        _write(found, output)
-    append_step_summary(markdown(found))
-    _print(found, output, standard_output(), json=json)
-    raise SystemExit(found.code)
+    from kvproof.harness.cli.actions import compare as action
 
-
-def _write(found: Comparison, output: Path) -> None:
-    store(output / "comparison.json", comparison_json(found))
-    for name, text in (("comparison.md", markdown(found)), ("comparison.html", html(found))):
-        store(output / name, text.encode("utf-8", "backslashreplace"))
-
-
-def _print(found: Comparison, output: Path | None, console: Console, *, json: bool) -> None:
-    if json:
-        text = comparison_json(found).decode()
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
-        return
-    print_comparison(found, console)
-    if output is not None:
-        path = str(output / "comparison.html")
-        console.print(f"Report:  {path}", markup=False, highlight=False, soft_wrap=True)
+    return action.compare(base, head, output=output, json=json, config=config)
 
 
 @baseline_app.command
@@ -100,7 +66,6 @@ def save(
         Settings file; compare.baselines is the folder.
 
     """
-    baselines = Path(load_settings(config).compare.baselines)
-    kept, count = keep(runs, name, baselines, replace=replace)
-    text = f"baseline {name}: {count} run{'' if count == 1 else 's'} in {kept}"
-    standard_output().print(text, markup=False, highlight=False, soft_wrap=True)
+    from kvproof.harness.cli.actions import compare as action
+
+    action.save_baseline(runs, name=name, replace=replace, config=config)

@@ -1,45 +1,25 @@
-"""`faults`: plant each fault of the catalogue, and see which property finds it."""
+"""`kvproof faults`."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.markup import escape
-from rich.table import Table
 
-from kvproof.harness.cli.duration import seconds
-from kvproof.harness.cli.output import standard_output
-from kvproof.harness.cli.runs import ActiveRun, run_directory
-from kvproof.harness.errors import UsageError
-from kvproof.harness.records.events import HarnessFault, Skipped
-from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
-from kvproof.reports.values.text import plural
-from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
-from kvproof.suites.faults.crew import Broke, Crew, Doing
-from kvproof.suites.faults.verdict import judged
-from kvproof.suites.runner.registry import find
-
-Budget = Literal["pr", "nightly"]
-ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
-"""Budget -> share of the faults that may survive it."""
-_INSTALL = 'pip install "kvproof[gpu]"'
+from kvproof.harness.errors import Exit
 
 
 def faults(
     *,
-    budget: Budget = "pr",
+    budget: Literal["pr", "nightly"] = "pr",
     only: str = "",
     workers: int = 1,
     seed: int | None = None,
     limit: str = "",
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
-) -> None:
+) -> int:
     """Measure what the suites find: plant known bugs in the reference, one after the other.
 
     Parameters
@@ -60,101 +40,11 @@ def faults(
         Print the catalogue; exit.
 
     """
-    wanted = chosen(only)
+    from kvproof.harness.cli.actions import faults as action
+
     if list_:
-        _list(wanted)
-        return
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
-    limit = limit or ("20m" if budget == "pr" else "3h")
-    most = seconds(limit)
-    config = {"budget": budget, "only": only, "limit": limit}
-    console = standard_output()
-    with run_directory(
-        "faults", config=config, output=output, console=console, seed=seed
-    ) as active:
-        _run(active, wanted, budget, Crew(
-            _left(active, wanted), budget=budget, seed=seed,
-            directory=active.writer.directory, workers=workers, limit=most,
-        ))  # fmt: skip
-
-
-def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
-    """Faults that are to be judged: not equivalent, installed, and not judged before."""
-    done = {event.fault for event in active.earlier if isinstance(event, FaultJudged)}
-    skipped: Counter[tuple[str, str]] = Counter()
-    for fault in wanted:
-        if fault.name in done:
-            continue
-        if fault.equivalent:
-            active.write(judged(fault, None))
-        elif why := _missing(fault):
-            skipped[fault.suite, why] += 1
-    for (suite, why), count in skipped.items():
-        part = f"{plural(count, 'fault')} of the suite {suite}"
-        command = _INSTALL if suite == KERNELS else ""
-        active.write(Skipped(part=part, reason=why, command=command))
-    return [f for f in wanted if not (f.name in done or f.equivalent or _missing(f))]
-
-
-def _missing(fault: Fault) -> str:
-    """Say what the suite of a fault needs and is not installed."""
-    if fault.suite == KERNELS:
-        absent = [name for name in ("torch", "triton") if not find_spec(name)]
-        return f"{' and '.join(absent)} not installed" if absent else ""
-    elsewhere = fault.suite == "cache" or fault.target != "reference"
-    return "" if elsewhere else find(fault.suite).missing()
-
-
-def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> None:
-    ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
-    allowed = math.floor(ALLOWED[budget] * len(ran))
-    active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))
-    events = [event for event in active.earlier if isinstance(event, FaultJudged)]
-    with crew:
-        for report in crew.reports():
-            if isinstance(report, Doing):
-                text = f"{report.fault.name}, {report.suite}"
-                active.status("faults", text, len(events), len(wanted))
-            elif isinstance(report, Broke):
-                active.write(_fault(report))
-            else:
-                active.write(report)
-                events.append(report)
-    if ran:
-        active.write(conclude(events, allowed=allowed, expected=len(ran)))
-
-
-def _fault(report: Broke) -> HarnessFault:
-    where = f"fault {report.fault.name}"
-    return HarnessFault(where=where, message=report.message, traceback=report.log)
-
-
-def conclude(events: list[FaultJudged], *, allowed: int, expected: int) -> FaultsConcluded:
-    """Judge the suites by what they found; `expected` faults should have been judged."""
-    latest = {event.fault: event for event in events}
-    outcomes = Counter[str](event.outcome for event in latest.values())
-    survivors = [event.fault for event in latest.values() if event.outcome == "survived"]
-    unseen = [event.fault for event in latest.values() if event.unseen]
-    told = outcomes["killed"] + outcomes["survived"]
-    reasons = [f"{told} of {expected} faults were judged"] if told < expected else []
-    if survivors:
-        reasons.append(f"{len(survivors)} survived, {allowed} may: {', '.join(survivors)}")
-    if unseen:
-        reasons.append(f"no shadow memory saw {', '.join(unseen)}")
-    verdict: Literal["pass", "fail", "inconclusive"] = "pass"
-    if len(survivors) > allowed or unseen:
-        verdict = "fail"
-    elif told < expected:
-        verdict = "inconclusive"
-    return FaultsConcluded(verdict=verdict, reason="; ".join(reasons), outcomes=dict(outcomes))
-
-
-def _list(wanted: list[Fault]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("fault", "mechanism", "kind", "modelled on", "what is wrong"):
-        table.add_column(column, overflow="fold")
-    for fault in wanted:
-        cells = (fault.name, fault.mechanism, fault.kind, " ".join(fault.bugs), fault.story)
-        table.add_row(*map(escape, cells))
-    standard_output().print(table)
+        action.print_catalogue(only)
+        return Exit.PASS
+    return action.faults(
+        budget=budget, only=only, workers=workers, seed=seed, limit=limit, output=output
+    )

@@ -1,141 +1,73 @@
-"""`fuzz`: work units over local processes or a Ray cluster, until the time is up."""
+"""`kvproof fuzz`."""
 
 from __future__ import annotations
 
-import secrets
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from functools import partial
-from itertools import count, islice
 from pathlib import Path
 
-from rich.console import Console
+from msgspec.structs import replace
 
-from kvproof.harness.campaign.claims import Claims, DirectoryClaims, RayClaims
-from kvproof.harness.campaign.databases import open_database
-from kvproof.harness.campaign.pool import LocalPool, Pool
-from kvproof.harness.campaign.ray_pool import RayPool
-from kvproof.harness.cli.runs import ActiveRun, run_directory
-from kvproof.harness.cli.verbs.conformance import open_all
-from kvproof.harness.cli.verbs.fuzz_unit import explore_unit, unit_id
-from kvproof.harness.cli.verbs.fuzz_units import Campaign
-from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation import signals as interrupts
-from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.records.events import AnyEvent, Failure
-from kvproof.harness.records.run_directory import read_run
-from kvproof.harness.settings import CampaignSettings
-from kvproof.suites.framework.property import Level
-from kvproof.suites.framework.verdicts import Tally
-from kvproof.suites.runner.levels import suites as suites_of
-from kvproof.suites.runner.runner import SuiteRun
-
-LONGEST = 300.0
-"""Seconds that a unit explores at most; it usually takes some."""
-
-_SHRINKING = 120.0
-"""Seconds more after which its process is given up: it hangs."""
+from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.options import Output, Targets
+from kvproof.harness.settings import LevelName, load_settings
 
 
 def fuzz(
-    specs: Sequence[str],
     *,
-    max_seconds: float,
-    workers: int,
-    level: Level,
-    seed: int | None,
-    keep_going: bool,
-    shared: CampaignSettings,
-    output: Path | None,
-    console: Console,
-    ray: str,
-    units: int,
-) -> None:
-    """`kvproof fuzz`; `units` 0: as many as the time allows."""
-    _check(workers, units)
-    open_database(shared.database, shared.artifact)
-    suites = _suites(specs, level)
-    first = first_seed(output) if seed is None else seed
-    config = {
-        "targets": list(specs), "max_seconds": max_seconds, "units": units, "level": level,
-        "keep_going": keep_going, "database": shared.database, "artifact": shared.artifact,
-        "histories": shared.histories,
-    }  # fmt: skip
-    with (
-        closing(_pool(ray, workers)) as pool,
-        run_directory("fuzz", config=config, output=output, console=console, seed=first) as active,
-    ):
-        claims: Claims = (
-            RayClaims(ray) if ray else DirectoryClaims(active.writer.directory / "claims")
-        )
-        driver = Campaign(active, claims, shared, level=level, keep_going=keep_going)
-        every = _units(suites, first)
-        cut_short = True
-        try:
-            with closing(claims):
-                driver.run(pool, islice(every, units) if units else every, max_seconds, LONGEST)
-            cut_short = False
-        finally:  # judged also after Ctrl-C, which is how long campaigns usually end
-            for spec in specs:
-                _conclude(active, level, spec, driver.tallies[spec], cut_short=cut_short)
+    target: Targets = None,
+    max_time: str = "10m",
+    workers: int = 1,
+    level: LevelName = "core",
+    seed: int | None = None,
+    keep_going: bool = False,
+    database: str = "",
+    ray: str = "",
+    units: int = 0,
+    output: Output = None,
+    config: Path | None = None,
+) -> int:
+    """Run the same machines with new seeds until the time is up or something new fails.
 
+    Parameters
+    ----------
+    target
+        As for run.
+    max_time
+        For example 90s, 10m, 2h; a run that is resumed goes on with what is left of it.
+    workers
+        Processes that explore side by side on one database.
+    level
+        As for run.
+    seed
+        First seed; random by default, or that of the run in output which is resumed.
+    keep_going
+        Go on after a failure and group failures by fingerprint.
+    database
+        Failing examples, shared by all workers and later runs: a directory, or redis://host/0;
+        campaign.database of the settings file by default.
+    ray
+        Spread work units over a Ray cluster: auto, or its address.
+    units
+        End after so many work units (a suite, 200 histories from one seed); also without Ray.
+    output
+        Directory of the run's records and reports.
+    config
+        Settings file.
 
-def _check(workers: int, units: int) -> None:
-    if units < 0:
-        raise UsageError(f"--units {units} is negative", "for example --units 100")
-    if workers < 1:
-        raise UsageError(f"--workers {workers} must be at least 1", "for example --workers 2")
+    """
+    from kvproof.harness.cli.actions.campaign import fuzz as action
+    from kvproof.harness.cli.actions.targets import chosen_targets
 
-
-def _pool(ray: str, workers: int) -> Pool:
-    limit = LONGEST + _SHRINKING
-    if ray:
-        return RayPool(explore_unit, ray, limit=limit)
-    listen = partial(interrupts.listen, signal.SIGTERM)
-    return LocalPool(explore_unit, workers, limit=limit, prepare=listen)
-
-
-def first_seed(output: Path | None) -> int:
-    """Go on with the seed of the run in `output`, if there is one; else draw one."""
-    if output and (output / "run.json").exists():
-        recorded = read_run(output).manifest
-        if recorded.verb == "fuzz" and recorded.seed is not None:
-            return recorded.seed
-    return secrets.randbits(32)
-
-
-def _suites(specs: Sequence[str], level: Level) -> list[tuple[str, str]]:
-    """Target and suite of everything that is judged; a typing error costs nothing."""
-    with ExitStack() as stack:
-        handles = open_all(specs, stack)
-        return [
-            (handle.name, suite.name)
-            for handle in handles
-            for suite in suites_of(handle, level)
-            if suite.judged
-        ]
-
-
-def _units(suites: Sequence[tuple[str, str]], first: int) -> Iterator[str]:
-    """All suites with a seed, then all with the next."""
-    for seed in count(first):
-        yield from (unit_id(target, suite, seed) for target, suite in suites)
-
-
-def _conclude(
-    active: ActiveRun, level: Level, spec: str, suites: Mapping[str, Tally], *, cut_short: bool
-) -> None:
-    """Judge all properties on everything that all units did; nothing on nothing."""
-    if cut_short and not any(tally.test_cases or tally.died for tally in suites.values()):
-        return
-
-    def write(event: AnyEvent) -> None:
-        if not isinstance(event, Failure):  # recorded when it was found
-            active.write(event)
-
-    with open_handle(spec) as handle:
-        run = SuiteRun(handle, active.writer, write=write, level=level)
-        with run.guarded():
-            run.start()
-            run.conclude({suite.name: suites.get(suite.name, Tally()) for suite in run.suites})
+    settings = load_settings(config)
+    shared = replace(settings.campaign, **({"database": database} if database else {}))
+    return action.fuzz(
+        chosen_targets(target, settings.run.targets),
+        max_seconds=seconds(max_time),
+        workers=workers,
+        level=level,
+        seed=seed,
+        keep_going=keep_going,
+        shared=shared,
+        output=output,
+        ray=ray,
+        units=units,
+    )

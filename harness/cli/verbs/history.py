@@ -1,20 +1,8 @@
-"""`history`."""
+"""`kvproof history`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from rich.markup import escape
-from rich.table import Table
-
-from kvproof.harness.analysis.duckdb import query
-from kvproof.harness.analysis.history import history as look
-from kvproof.harness.analysis.history import read_history
-from kvproof.harness.cli.output import standard_output
-from kvproof.harness.records.run_directory import store
-from kvproof.harness.settings import load_settings
-from kvproof.reports.render.history_page import render_history, sentence
-from kvproof.reports.values.text import clean
 
 
 def history(
@@ -39,24 +27,9 @@ def history(
         Settings file; thresholds of [compare.threshold] hold for changes of level too.
 
     """
+    from kvproof.harness.cli.actions import history as action
+
     if sql:
-        _ask(directory, sql)
-        return
-    runs, unreadable = read_history(directory)
-    found = look(runs, load_settings(config).compare.threshold, unreadable)
-    store(output, render_history(found).encode("utf-8", "backslashreplace"))
-    console = standard_output()
-    console.print(sentence(found), markup=False, highlight=False)
-    for line in unreadable:
-        console.print(f"not read: {clean(line)}", markup=False, highlight=False)
-    console.print(f"Report:  {output}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _ask(directory: Path, sql: str) -> None:
-    found = query(directory, sql)
-    table = Table(box=None, pad_edge=False)
-    for column in found.columns:
-        table.add_column(escape(clean(column)), overflow="fold")
-    for row in found.rows:
-        table.add_row(*(escape(clean(str(value))) for value in row))
-    standard_output().print(table)
+        action.print_answer(directory, sql)
+    else:
+        action.history(directory, output=output, config=config)

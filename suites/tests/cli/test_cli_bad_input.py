@@ -56,7 +56,8 @@ def test_a_target_that_cannot_be_opened(
 @pytest.mark.parametrize(
     ("command", "message", "hint"),
     [
-        ("rum", 'Unknown command "rum". Did you mean "run"?', "kvproof --help"),
+        ("rum", "unknown verb 'rum'", "did you mean 'run'? see kvproof --help"),
+        ("everything", "unknown verb 'everything'", "see kvproof --help"),
         ("targets instal", 'Did you mean "install"?', "kvproof targets --help"),
         ("run --bugdet pr", "Unknown option: --bugdet. Did you mean --budget?", "kvproof run"),
         ("run --budget prr", 'Invalid value "prr" for --budget', "kvproof run --help"),
@@ -68,7 +69,7 @@ def test_a_target_that_cannot_be_opened(
         ("replay", "requires an argument", "kvproof replay --help"),
         ("report", "requires an argument", "kvproof report --help"),
         ("targets install vllm", "no environment is known for target 'vllm'", ENGINE),
-        ("targets profile refrence", "unknown target 'refrence'", "did you mean 'reference'?"),
+        ("targets show refrence", "unknown target 'refrence'", "did you mean 'reference'?"),
     ],
 )
 def test_a_command_line_with_a_mistake(

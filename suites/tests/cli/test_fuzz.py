@@ -12,9 +12,14 @@ from unittest import mock
 import pytest
 
 from kvproof.harness.campaign.pool import Finished, Lost
-from kvproof.harness.cli.output import standard_output
-from kvproof.harness.cli.verbs import fuzz as verb
-from kvproof.harness.cli.verbs.fuzz_unit import Order, UnitResult, explore_unit, parse, unit_id
+from kvproof.harness.cli.actions.campaign import fuzz as verb
+from kvproof.harness.cli.actions.campaign.unit import (
+    Order,
+    UnitResult,
+    explore_unit,
+    parse,
+    unit_id,
+)
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost, clock
 from kvproof.harness.records.events import (
@@ -192,11 +197,9 @@ def campaign(pool, folder, monkeypatch, **changes):
     """Run `kvproof fuzz` on another kind of pool; returns the code it ends with."""
     options = {"max_seconds": 60, "workers": 1, "level": "core", "seed": 1, "keep_going": True,
                "shared": CampaignSettings(database=str(folder / "e")), "ray": "", "units": 2,
-               "output": folder / "run", "console": standard_output(), **changes}  # fmt: skip
+               "output": folder / "run", **changes}  # fmt: skip
     monkeypatch.setattr(verb, "_pool", lambda *_: pool)
-    with pytest.raises(SystemExit) as ended:
-        verb.fuzz(["reference"], **options)
-    return ended.value.code
+    return verb.fuzz(["reference"], **options)
 
 
 class Answering:

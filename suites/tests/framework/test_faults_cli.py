@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kvproof.harness.adapters.reference.target import make_target
-from kvproof.harness.cli.verbs.faults import conclude
+from kvproof.harness.cli.actions.faults import conclude
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.records.events import HarnessFault, Skipped

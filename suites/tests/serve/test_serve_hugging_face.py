@@ -19,8 +19,8 @@ import transformers
 from examples.stress.http import tiny
 from examples.stress.http.malformed import data_url
 from examples.stress.http.process import Server, serving
-from kvproof.harness.cli.verbs import serve_models
-from kvproof.harness.cli.verbs.serve_options import ServeOptions
+from kvproof.harness.cli.actions.serving import models as serve_models
+from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.reference.model_runner.images import Images
 from kvproof.reference.server.language.hugging_face_images import Picture
 from kvproof.reference.server.language.hugging_face_sampling import NoNumbers, choose
@@ -151,8 +151,8 @@ def test_a_folder_without_a_tokenizer_takes_token_ids(folder: Path, tmp_path: Pa
 def test_what_cannot_be_served_is_a_usage_error(
     options: list[str], message: str, folder: Path
 ) -> None:
-    from kvproof.harness.cli.verbs import serve
-    from kvproof.harness.cli.verbs.serve_options import ServeOptions
+    from kvproof.harness.cli.actions.serving import serve
+    from kvproof.harness.cli.arguments.serve import ServeOptions
     from kvproof.harness.errors import UsageError
 
     chosen = dict(
@@ -165,8 +165,8 @@ def test_what_cannot_be_served_is_a_usage_error(
 
 
 def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.harness.cli.verbs import serve
-    from kvproof.harness.cli.verbs.serve_options import ServeOptions
+    from kvproof.harness.cli.actions.serving import serve
+    from kvproof.harness.cli.arguments.serve import ServeOptions
 
     seen: list[Any] = []
 
@@ -189,8 +189,8 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.harness.cli.verbs import serve
-    from kvproof.harness.cli.verbs.serve_options import ServeOptions
+    from kvproof.harness.cli.actions.serving import serve
+    from kvproof.harness.cli.arguments.serve import ServeOptions
     from kvproof.harness.errors import UsageError
 
     seen: list[Any] = []

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from kvproof.harness.cli.verbs import serve
-from kvproof.harness.cli.verbs.serve_options import ServeOptions
+from kvproof.harness.cli.actions.serving import serve
+from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.server.options import ServerConfig

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from examples.stress.http.process import Server, serving
-from kvproof.harness.cli.verbs import serve
+from kvproof.harness.cli.actions.serving import serve
 from kvproof.reference.tiers.remote import open_remote
 from kvproof.suites.tests.cli.cli_kit import here, refused
 

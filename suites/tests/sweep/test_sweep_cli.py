@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.cli.verbs import gate
-from kvproof.harness.cli.verbs.sweep import Swept, compare
+from kvproof.harness.cli.actions import gate
+from kvproof.harness.cli.actions.sweep import Swept, compare
 from kvproof.harness.records.events import AnyEvent, Skipped, exit_code
 from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.harness.records.sweep_events import Cell, SweepConcluded

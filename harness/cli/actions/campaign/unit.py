@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from kvproof.harness.campaign.claims import Asked
 from kvproof.harness.campaign.databases import WatchedDatabase, open_database
-from kvproof.harness.cli.verbs.conformance import open_all
+from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import Handle

@@ -11,8 +11,8 @@ from kvproof.harness.campaign.claims import Claims
 from kvproof.harness.campaign.databases import for_workers
 from kvproof.harness.campaign.driver import Given, Outcome, work_off
 from kvproof.harness.campaign.pool import Lost, Pool
+from kvproof.harness.cli.actions.campaign.unit import Order, UnitResult, claim_name, parse, tally_of
 from kvproof.harness.cli.runs import ActiveRun, driver
-from kvproof.harness.cli.verbs.fuzz_unit import Order, UnitResult, claim_name, parse, tally_of
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import AnyEvent, Failure, HarnessFault, TargetFailed

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvproof.harness.cli.verbs.serve_options import DEFAULT_MEMORY, ServeOptions
+from kvproof.harness.cli.arguments.serve import DEFAULT_MEMORY, ServeOptions
 from kvproof.harness.errors import UsageError
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError
 from kvproof.reference.engine.engine import Engine

@@ -1,0 +1,67 @@
+"""`kvproof bench`: run the cases, refuse a run that measured nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+
+from kvproof.harness.bench.cases import BenchOptions
+from kvproof.harness.bench.runner import run_bench
+from kvproof.harness.bench.workloads import load_workload
+from kvproof.harness.cli.actions.targets import chosen_targets, open_all
+from kvproof.harness.cli.arguments.bench import BenchArguments
+from kvproof.harness.cli.runs import run_directory
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
+from kvproof.harness.settings import load_settings
+
+
+def bench(arguments: BenchArguments) -> int:
+    """Measure, record and report; returns the exit code. Raises UsageError."""
+    specs = chosen_targets(arguments.target, load_settings(arguments.config).run.targets)
+    options, workload = _options(arguments), arguments.workload
+    load_workload(workload)
+    config = {"targets": specs, "workload": workload, **asdict(options)}
+    with ExitStack() as stack:
+        handles = open_all(specs, stack)
+        active = stack.enter_context(run_directory("bench", config=config, output=arguments.output))
+        events: list[AnyEvent] = []
+
+        def write(event: AnyEvent) -> None:
+            events.append(event)
+            active.write(event)
+
+        run_bench(
+            handles,
+            workload,
+            options=options,
+            write=write,
+            progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
+            earlier=active.samples,
+        )
+        _refuse_nothing(events)
+    return active.exit_code
+
+
+def _options(arguments: BenchArguments) -> BenchOptions:
+    usual = BenchOptions()
+    return BenchOptions(
+        block_sizes=tuple(arguments.block_size or usual.block_sizes),
+        groups=arguments.groups,
+        cases=tuple(arguments.case or usual.cases),
+        repetitions=arguments.repetitions,
+        peer=arguments.peer,
+        checked_tokens=arguments.checked_tokens,
+        max_blocks=arguments.max_blocks,
+        growth_sizes=usual.growth_sizes if arguments.growth else (),
+    )
+
+
+def _refuse_nothing(events: Sequence[AnyEvent]) -> None:
+    """A bench that measured nothing must not look like one that passed."""
+    if not any(isinstance(event, (BenchSummary, TargetFailed)) for event in events):
+        skipped = [event for event in events if isinstance(event, Skipped)]
+        raise UsageError(
+            "nothing was measured", "; ".join(f"{e.part}: {e.reason}" for e in skipped)
+        )

@@ -1,0 +1,5 @@
+"""`kvproof fuzz`: work units over processes or a Ray cluster, explored, claimed and recorded once.
+
+In: targets, a level and the settings of a campaign; out: a record and an exit code. May import
+every layer below the command line.
+"""

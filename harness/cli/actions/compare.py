@@ -1,0 +1,53 @@
+"""`kvproof compare` and `kvproof baseline save`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvproof.harness.analysis.compare import Comparison
+from kvproof.harness.analysis.compare import compare as compare_sides
+from kvproof.harness.analysis.record import comparison_json
+from kvproof.harness.analysis.sides import read_side
+from kvproof.harness.analysis.sides import save_baseline as keep
+from kvproof.harness.cli.output import print_text, standard_output
+from kvproof.harness.records.run_directory import store
+from kvproof.harness.settings import load_settings
+from kvproof.reports.render.compare_page import html, markdown, print_comparison
+from kvproof.reports.render.markdown import append_step_summary
+
+
+def compare(base: Path, head: Path, *, output: Path | None, json: bool, config: Path | None) -> int:
+    """Compare two sides, print and store the comparison; returns the exit code."""
+    settings = load_settings(config).compare
+    baselines = Path(settings.baselines)
+    found = compare_sides(read_side(base, baselines), read_side(head, baselines), settings)
+    if output is not None:
+        _write(found, output)
+    append_step_summary(markdown(found))
+    _print(found, output, json=json)
+    return int(found.code)
+
+
+def _write(found: Comparison, output: Path) -> None:
+    store(output / "comparison.json", comparison_json(found))
+    for name, text in (("comparison.md", markdown(found)), ("comparison.html", html(found))):
+        store(output / name, text.encode("utf-8", "backslashreplace"))
+
+
+def _print(found: Comparison, output: Path | None, *, json: bool) -> None:
+    if json:
+        text = comparison_json(found).decode()
+        print_text(text)
+        return
+    print_comparison(found, standard_output())
+    if output is not None:
+        print_text(f"Report:  {output / 'comparison.html'}")
+
+
+def save_baseline(runs: Sequence[Path], *, name: str, replace: bool, config: Path | None) -> None:
+    """Copy the records of runs into a baseline. Raises UsageError."""
+    baselines = Path(load_settings(config).compare.baselines)
+    kept, count = keep(runs, name, baselines, replace=replace)
+    text = f"baseline {name}: {count} run{'' if count == 1 else 's'} in {kept}"
+    print_text(text)

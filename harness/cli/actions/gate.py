@@ -1,0 +1,118 @@
+"""`kvproof gate`: corpus, suites, bench, thresholds and kernels in one run with one report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from kvproof.harness.analysis.baseline import load_baseline, save_baseline
+from kvproof.harness.analysis.thresholds import judge_thresholds
+from kvproof.harness.bench.cases import SMALL
+from kvproof.harness.bench.runner import run_bench
+from kvproof.harness.cli.actions.conformance import suites
+from kvproof.harness.cli.actions.sweep import run_in
+from kvproof.harness.cli.actions.targets import chosen_targets, open_all
+from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, versions
+from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.doctor import GPU_EXTRA, KERNELS_NEED
+from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary, Skipped
+from kvproof.harness.settings import Settings, load_settings
+from kvproof.harness.sweep.plan import SweepOptions
+from kvproof.suites.framework.model_test_suite import SUBJECT
+from kvproof.suites.framework.property import Level
+
+REPETITIONS = 6
+"""Of the gate's bench: fewer samples could show no loss among the rows of two targets."""
+
+
+def gate(
+    target: Sequence[str] | None, *, config: Path | None, save: bool, output: Path | None
+) -> int:
+    """Judge targets by suites, bench, thresholds and kernels; returns the exit code.
+
+    Raises UsageError before anything runs if the settings or the baseline cannot be used.
+    """
+    settings = load_settings(config)
+    specs = chosen_targets(target, settings.run.targets)
+    recorded = {"targets": specs, **msgspec.to_builtins(settings)}
+    baseline = load_baseline(Path(settings.gate.baseline))
+    if save:
+        _check_place(Path(settings.gate.baseline))
+    with ExitStack() as stack:
+        handles = open_all(specs, stack)
+        active = stack.enter_context(run_directory("gate", config=recorded, output=output))
+        for handle in handles:
+            level: Level = settings.gate.level if handle.name == SUBJECT else "core"
+            suites(handle, active, budget=settings.run.budget, level=level, seed=None)
+        if settings.gate.bench:
+            summaries, samples = _bench(handles, active, settings)
+            judged = judge_thresholds(
+                summaries, settings.gate, baseline,
+                hardware=hardware(), targets=specs, samples=samples,
+            )  # fmt: skip
+            judgements: list[AnyEvent] = [*judged.thresholds, *judged.skipped]
+            for event in judgements:
+                active.write(event)
+            if save:
+                save_baseline(
+                    Path(settings.gate.baseline),
+                    summaries,
+                    samples,
+                    hardware=hardware(),
+                    versions=versions(),
+                )
+        if settings.gate.sweep:
+            _sweep(active)
+    return active.exit_code
+
+
+def _sweep(active: ActiveRun) -> None:
+    """The listed small cells of all kernels, right or not; times belong to `kvproof sweep`."""
+    lacking = [name for name in KERNELS_NEED if find_spec(name) is None]
+    if lacking:
+        reason = f"{' and '.join(lacking)} not installed"
+        active.write(
+            Skipped(part="sweep of the kernels", reason=reason, command=f"pip install {GPU_EXTRA}")
+        )
+    else:
+        run_in(active, SweepOptions(cells=("cpu",), timing=False))
+
+
+def _check_place(baseline: Path) -> None:
+    """What cannot be stored after minutes is refused at once."""
+    if not os.access(baseline.parent, os.W_OK):
+        raise UsageError(
+            f"cannot write baseline {str(baseline)!r}: its folder is missing or read-only",
+            "set gate.baseline in kvproof.toml to a writable place",
+        )
+
+
+def _bench(
+    handles: Sequence[Handle], active: ActiveRun, settings: Settings
+) -> tuple[list[BenchSummary], list[BenchSample]]:
+    summaries: list[BenchSummary] = []
+    samples = list(active.samples)
+
+    def write(event: AnyEvent) -> None:
+        active.write(event)
+        if isinstance(event, BenchSummary):
+            summaries.append(event)
+        elif isinstance(event, BenchSample):
+            samples.append(event)
+
+    run_bench(
+        handles,
+        f"shared-heads:requests={settings.gate.requests}",
+        options=replace(SMALL, repetitions=REPETITIONS),
+        write=write,
+        progress=lambda text: active.status("bench", text.removeprefix("bench: ")),
+        earlier=active.samples,
+    )
+    return summaries, samples

@@ -1,0 +1,158 @@
+"""`kvproof probe`: a black-box check of a running OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from rich.console import Console
+
+from kvproof.eval.http.client import Client
+from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.errors import UsageError
+from kvproof.harness.records.events import Skipped, TargetFailed
+from kvproof.suites.probe.answers import NoAnswer
+from kvproof.suites.probe.asker import Asker
+from kvproof.suites.probe.check import ANSWERED, Verdict
+from kvproof.suites.probe.events import exercised, property_verdict, started
+from kvproof.suites.probe.evidence import failure
+from kvproof.suites.probe.facts import Facts
+from kvproof.suites.probe.line import Budget, Gone, Line, Spent
+from kvproof.suites.probe.session import Session
+from kvproof.suites.probe.survey import served, survey
+
+
+def probe(
+    url: str,
+    *,
+    model: str,
+    against: str,
+    api_key: str,
+    max_requests: int,
+    max_time: str,
+    timeout: str,
+    tolerance: float,
+    output: Path | None,
+) -> int:
+    """Check a running server from outside; returns the exit code. Raises UsageError."""
+    if max_requests < 1:
+        raise UsageError(f"--max-requests {max_requests} must be at least 1", "for example 1000")
+    if tolerance < 0:
+        raise UsageError(f"--tolerance {tolerance:g} must not be negative", "for example 0.2")
+    _hide(api_key)
+    address, console = _address(url), standard_output()
+    budget = Budget(requests=max_requests, seconds=seconds(max_time))
+
+    def line_to(where: str) -> Line:
+        return Line(Client(where, key=api_key), budget, timeout=seconds(timeout))
+
+    asked = _Asked(address, line_to(address), model, tolerance, console)
+    if against:
+        asked = asked._replace(against=_address(against), reference=line_to(_address(against)))
+    config = {
+        "url": address, "model": model, "against": asked.against, "max_requests": max_requests,
+        "max_time": budget.seconds, "timeout": seconds(timeout), "tolerance": tolerance,
+    }  # fmt: skip
+    with run_directory("probe", config=config, output=output, console=console) as active:
+        _run(active, asked)
+    return active.exit_code
+
+
+def _hide(key: str) -> None:
+    """The command line is recorded, and a key must not be."""
+    if key:
+        sys.argv[:] = [each.replace(key, "<key>") for each in sys.argv]
+
+
+class _Asked(NamedTuple):
+    """What is to be probed, and how."""
+
+    url: str
+    line: Line
+    model: str
+    tolerance: float
+    console: Console
+    against: str = ""
+    reference: Line | None = None
+
+    @property
+    def target(self) -> str:
+        """What reports call the server."""
+        return urlsplit(self.url).netloc
+
+
+def _address(url: str) -> str:
+    """Return the address of the API: `/v1`, unless another path is given. Raises UsageError."""
+    text = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return text  # the client says what is wrong with it
+    path = parts.path.rstrip("/") or "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _run(active: ActiveRun, asked: _Asked) -> None:
+    line = asked.line
+
+    def told(text: str) -> None:
+        active.status(asked.target, text, line.budget.used, line.budget.requests)
+
+    told("what the server takes")
+    try:
+        facts = survey(line, url=asked.url, model=asked.model)
+        session = Session(line, facts, asked.tolerance, told, _reference(asked, facts))
+        session.measure()
+    except (NoAnswer, Spent, Gone) as why:
+        _write(active, _unanswered(line, why), asked)
+        return
+    event = started(session, asked.target)
+    active.write(event)
+    if asked.console.is_terminal:  # elsewhere every event is a line
+        asked.console.print(f"{event.engine} {event.version}", highlight=False, markup=False)
+    _judge(active, session, asked)
+
+
+def _reference(asked: _Asked, facts: Facts) -> Asker | None:
+    """Return who asks the other server, in the same words. Raises UsageError."""
+    if asked.reference is None:
+        return None
+    try:
+        model = served(asked.reference, url=asked.against, model=asked.model)
+    except UsageError as error:
+        raise UsageError(f"--against: {error}", error.hint) from None
+    return Asker(asked.reference, replace(facts, model=model))
+
+
+def _unanswered(line: Line, why: Exception) -> Verdict:
+    """Judge a server that cannot even be asked what it is."""
+    failed = isinstance(why, Gone) or getattr(why, "trouble", "") in ("failed", "malformed")
+    log = line.log
+    if failed:
+        return Verdict(ANSWERED, "fail", str(why), checks=len(log), history=log[-1:])
+    return Verdict(ANSWERED, "inconclusive", str(why), checks=len(log))
+
+
+def _write(active: ActiveRun, verdict: Verdict, asked: _Asked) -> None:
+    """Record a verdict, after what shows a failure."""
+    if verdict.outcome == "fail" and verdict.history:
+        active.write(failure(verdict, active.writer, target=asked.target, url=asked.url))
+    active.write(property_verdict(verdict, asked.target))
+
+
+def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
+    verdicts, target = [], asked.target
+    for verdict in session.verdicts():
+        verdicts.append(verdict)
+        _write(active, verdict, asked)
+    active.write(exercised(session, verdicts, target))
+    if session.gone:
+        active.write(TargetFailed(target=target, kind="crash", message=session.gone))
+    if not session.asker.tells:
+        told = session.facts.law.counts_told_by
+        active.write(Skipped(part="cached_tokens", reason="no answer tells them", command=told))

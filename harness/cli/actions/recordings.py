@@ -1,0 +1,165 @@
+"""Recordings of `kvproof record`: judge them, run them again on targets, explain their hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvproof.harness.bench.explain_job import Story
+from kvproof.harness.cli.output import print_text
+from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
+from kvproof.harness.recorder.rerun import Rerun, rerun
+from kvproof.harness.recorder.story import Told
+from kvproof.harness.recorder.verdict import Broken, Judged, judge
+from kvproof.harness.records.events import Checked, Explained
+from kvproof.reports.values.text import clean, plural
+from kvproof.suites.runner.replay import target_failed
+
+_SHOWN = 5
+"""Requests of which a rerun says what they hit on both sides."""
+
+
+def are_recordings(paths: Sequence[Path]) -> bool:
+    """Tell whether recordings are named, and nothing else. Raises UsageError for a mixture."""
+    kinds = {is_recording(path) for path in paths}
+    if len(kinds) > 1:
+        raise UsageError(
+            "some of these are recordings, others are not", "replay them one kind at a time"
+        )
+    return True in kinds
+
+
+def replay(paths: Sequence[Path], *, targets: Sequence[str], output: Path | None) -> int:
+    """Judge the recorded answers, or run the requests again on targets; returns the exit code."""
+    found = [recording for path in paths for recording in recordings(path)]
+    config = {"recordings": [str(path) for path in paths], "targets": list(targets)}
+    with run_directory("replay", config=config, output=output) as active:
+        for recording in found:
+            if not targets:
+                _judge(active, recording)
+            for spec in targets:
+                _again(active, recording, spec)
+    return active.exit_code
+
+
+def _judge(active: ActiveRun, recording: Recording) -> None:
+    header = recording.header
+    active.status(header.target, "judging what was recorded")
+    judged = judge(recording)
+    doubt = _doubt(header, judged, judged.hit_tokens)
+    active.write(_checked(recording, header.target, judged, judged.broken, doubt))
+    _say(f"{recording.name}: {_summary(recording, judged)}")
+
+
+def _doubt(header: Header, found: Judged | Rerun, hit_tokens: int) -> str:
+    """Say why a history without a violation proves little; empty: it does not."""
+    doubts = [f"the recorder gave up: {found.stopped}"] if found.stopped else []
+    if not found.requests:
+        doubts.append("no request was admitted")
+    elif not hit_tokens and header.prefix_caching:
+        doubts.append("no request hit anything: what is reused was never read")
+    return "; ".join(doubts)
+
+
+def _checked(
+    recording: Recording,
+    target: str,
+    found: Judged | Rerun,
+    broken: Broken | Violation | None,
+    doubt: str,
+) -> Checked:
+    return Checked(
+        target=target,
+        workload=f"recording {recording.name}",
+        block_size=recording.header.block_size,
+        num_blocks=recording.header.num_blocks,
+        requests=found.requests,
+        tokens=found.tokens,
+        slots_compared=found.slots_compared,
+        verdict="fail" if broken else "inconclusive" if doubt else "pass",
+        message=str(broken or doubt),
+    )
+
+
+def _summary(recording: Recording, judged: Judged) -> str:
+    """Say what was there to be judged."""
+    happened = [plural(count, what) for what, count in judged.happened.items() if count]
+    parts = [
+        f"{plural(judged.operations, 'operation')}, {plural(judged.requests, 'request')}, "
+        f"{judged.hit_tokens:,} of {judged.tokens:,} tokens hit ({', '.join(happened) or 'no hit'})"
+    ]
+    if recording.dropped:
+        parts.append(
+            f"the first {plural(recording.dropped, 'file')} dropped: what "
+            f"{plural(judged.trusted, 'block')} held was taken on trust"
+        )
+    return "; ".join(parts)
+
+
+def _again(active: ActiveRun, recording: Recording, spec: str) -> None:
+    header = recording.header
+    active.status(spec, f"running {recording.name} again")
+    try:
+        with open_handle(spec) as handle:
+            found = rerun(recording, handle.create(header.config))
+    except TargetDied as died:
+        active.write(target_failed(spec, died))
+        return
+    doubt = _doubt(header, found, found.target)
+    active.write(_checked(recording, spec, found, found.violation, doubt))
+    for line in _compared(header.target, spec, found):
+        _say(line)
+
+
+def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:
+    """Say where the two differ."""
+    lines = [
+        f"{plural(found.requests, 'request')} of {found.tokens:,} tokens: {recorded} hit "
+        f"{found.recorded:,}, {spec} hits {found.target:,}; "
+        f"{plural(len(found.differences), 'difference')}"
+        + (f"; {spec} had no room {plural(found.refused, 'time')}" if found.refused else "")
+    ]
+    lines += [
+        f"  {each.name} ({each.milliseconds / 1000:.3f} s, {each.prompt:,} tokens): "
+        f"{each.recorded:,} when recorded, {each.target:,} on {spec}"
+        for each in found.differences[:_SHOWN]
+    ]
+    more = len(found.differences) - _SHOWN
+    return lines + ([f"  and {more:,} more"] if more > 0 else [])
+
+
+def _say(text: str) -> None:
+    print_text(clean(text))
+
+
+def explained(path: Path) -> Story:
+    """Say of each recorded request why it hit what it hit. Raises UsageError."""
+    told: list[Explained] = []
+    stopped = ""
+    for recording in recordings(path):
+        judged = judge(recording, tell=True)
+        stopped = str(judged.broken or judged.stopped or stopped)
+        told += [_event(recording, each) for each in judged.told]
+    if not told:
+        raise UsageError(f"{str(path)!r} admits no request", "record for longer")
+    return Story(told, stopped)
+
+
+def _event(recording: Recording, told: Told) -> Explained:
+    header = recording.header
+    return Explained(
+        target=header.target,
+        workload=recording.name,
+        block_size=header.block_size,
+        num_blocks=header.num_blocks,
+        request=told.name,
+        prompt=told.prompt,
+        hit=told.hit,
+        optimum=told.optimum,
+        lost=told.lost,
+        sentence=told.sentence,
+    )

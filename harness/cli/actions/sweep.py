@@ -1,0 +1,226 @@
+"""`kvproof sweep`: check kernels over all their shapes, print and compare the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kvproof.harness.campaign.ray_sweep import RaySweep
+from kvproof.harness.cli.arguments.sweep import SweepArguments
+from kvproof.harness.cli.duration import seconds
+from kvproof.harness.cli.options import names
+from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.runs import ActiveRun, run_directory
+from kvproof.harness.errors import Exit, UsageError
+from kvproof.harness.records.events import AnyEvent, Skipped
+from kvproof.harness.records.run_directory import Run, read_run
+from kvproof.harness.records.sweep_events import Cell
+from kvproof.harness.records.sweep_results import CellKey, latest, rows, started
+from kvproof.harness.sweep.cell_filter import parse_where
+from kvproof.harness.sweep.messages import KernelFacts, ProviderFacts
+from kvproof.harness.sweep.plan import SweepOptions, describe
+from kvproof.harness.sweep.runner import MakeProcess, run_sweep
+from kvproof.harness.sweep.verdict import slower, undecided
+from kvproof.harness.sweep.worker_pool import Seat, SweepProcess
+from kvproof.kernels.registry import provider_names
+
+
+def sweep(arguments: SweepArguments) -> int:
+    """Check the chosen cells, and compare them with the baseline; returns the exit code.
+
+    Raises UsageError before the run begins if the arguments cannot be used.
+    """
+    options = _options(arguments)
+    if arguments.list_:
+        _list(options, standard_output())
+        return Exit.PASS
+    before = _baseline(arguments.baseline)
+    make: MakeProcess = SweepProcess
+    if arguments.ray:
+        make = spread = RaySweep(arguments.ray)
+        options = spread.options(options)
+    config = {
+        **asdict(options),
+        "baseline": str(arguments.baseline or ""),
+        "max_regression": arguments.max_regression,
+    }
+    console = Console(stderr=True) if arguments.json else None
+    with (
+        _cells_after(arguments.json) as told,
+        run_directory("sweep", config=config, output=arguments.output, console=console) as active,
+    ):
+        told.append(active.writer.directory)
+        found = run_in(active, options, make)
+        if before:
+            compare(active, found, before, arguments.max_regression)
+    return active.exit_code
+
+
+def _options(arguments: SweepArguments) -> SweepOptions:
+    """Raises UsageError for what can be refused without a worker."""
+    chosen = arguments.device
+    options = SweepOptions(
+        kernels=names(arguments.kernels),
+        providers=names(arguments.providers) or SweepOptions().providers,
+        peers=names(arguments.peers),
+        cells=names(arguments.cells),
+        where=arguments.where,
+        device="cuda" if arguments.devices and chosen == "auto" else chosen,
+        devices=_numbers("--devices", arguments.devices) or (0,),
+        workers=arguments.workers,
+        seeds=_numbers("--seeds", arguments.seeds),
+        timing=arguments.timing,
+        timeout=seconds(arguments.timeout),
+    )
+    _check(options, arguments.max_regression)
+    return options
+
+
+def _numbers(option: str, given: Sequence[str] | None) -> tuple[int, ...]:
+    for name in names(given):
+        if not name.isdecimal():
+            raise UsageError(f"{option} {name!r} is not a number", f"for example {option} 0,1")
+    return tuple(int(name) for name in names(given))
+
+
+def _check(options: SweepOptions, max_regression: float) -> None:
+    parse_where(options.where)
+    if options.workers < 0:
+        raise UsageError(f"--workers {options.workers} is negative", "for example --workers 2")
+    if not max_regression >= 0:
+        raise UsageError(
+            f"--max-regression {max_regression} is negative", "0.1 tolerates a tenth more time"
+        )
+
+
+class Swept(NamedTuple):
+    """What a sweep has left: its events, and the cells as they ended."""
+
+    events: list[AnyEvent]
+    cells: dict[CellKey, Cell]
+
+
+def run_in(active: ActiveRun, options: SweepOptions, make: MakeProcess = SweepProcess) -> Swept:
+    """Sweep as a part of a run that may have been interrupted earlier."""
+    events = list(active.earlier)
+
+    def write(event: AnyEvent) -> None:
+        active.write(event)
+        events.append(event)
+
+    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
+        cells = run_sweep(
+            options,
+            write=write,
+            progress=lambda text, done, total: active.status("sweep", text, done, total),
+            logs=Path(logs),
+            earlier=active.earlier,
+            make=make,
+        )
+    return Swept(events, cells)
+
+
+def _baseline(directory: Path | None) -> Run | None:
+    """What is to be compared with is read before anything runs."""
+    if directory is None:
+        return None
+    run = read_run(directory)
+    if not any(cell.samples for cell in latest(run.events).values()):
+        raise UsageError(
+            f"run {str(directory)!r} has no timed cell", "a baseline is a sweep on a GPU"
+        )
+    return run
+
+
+def compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float) -> None:
+    """Times of another card say nothing about a change of the code."""
+    now, then = started(swept.events), started(before.events)
+    here, there = ([each.name for each in run.devices] if run else [] for run in (now, then))
+    if set(here) != set(there):
+        why = f"it ran on {', '.join(there) or 'nothing'}, this on {', '.join(here) or 'nothing'}"
+        active.write(Skipped(part="comparison with the baseline", reason=why))
+        return
+    old = latest(before.events)
+    for event in slower(swept.cells, old, tolerated=max_regression):
+        active.write(event)
+    if unknown := undecided(swept.cells, old, tolerated=max_regression):
+        part = f"comparison of {len(unknown):,} cells with the baseline"
+        active.write(Skipped(part=part, reason=f"such as {unknown[0]}"))
+
+
+@contextmanager
+def _cells_after(wanted: bool) -> Iterator[list[Path]]:  # noqa: FBT001 - one caller, with an option
+    """Print the cells of the run in the directory given, when the run is closed."""
+    directories: list[Path] = []
+    try:
+        yield directories
+    finally:
+        for directory in directories if wanted else ():
+            _print_json(read_run(directory))
+
+
+def _print_json(run: Run) -> None:
+    """The cells as they ended, each with its figures."""
+    figures = {id(row.cell): row for row in rows(run.events)}
+    told = []
+    for cell in latest(run.events).values():
+        row = figures.get(id(cell))
+        more = {"median": row.seconds, "rate": row.rate, "unit": row.unit,
+                "fraction": row.fraction} if row else {}  # fmt: skip
+        told.append({**msgspec.to_builtins(cell), **more})
+    ended = run.ended
+    whole = {
+        "verdict": ended.verdict if ended else "killed",
+        "sentence": ended.sentence if ended else "",
+        "directory": str(run.directory),
+        "cells": told,
+    }
+    text = msgspec.json.format(msgspec.json.encode(whole)).decode()
+    standard_output().print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _list(options: SweepOptions, console: Console) -> None:
+    with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
+        lead = SweepProcess(Seat(options.device, options.devices[0]), Path(logs) / "lead.log")
+        specs = dict.fromkeys([*provider_names(), *options.providers, *options.peers])
+        try:
+            found = describe(lead, options.kernels, list(specs))
+        finally:
+            lead.end()
+    device = f"device: {lead.device}, {lead.facts.get('name', '')}"
+    console.print(device, markup=False, highlight=False)
+    console.print(_kernel_table(found.kernels))
+    console.print(_provider_table(found.providers))
+
+
+def _kernel_table(kernels: Sequence[KernelFacts]) -> Table:
+    table = _table("kernel", "cells", "what it does")
+    for each in kernels:
+        sets = ", ".join(f"{name} {count:,}" for name, count in each.sets.items())
+        sentence = each.sentence or f"not usable: {each.problem}"
+        table.add_row(*map(escape, (each.name, sets, sentence)))
+    return table
+
+
+def _provider_table(providers: Sequence[ProviderFacts]) -> Table:
+    table = _table("provider", "version", "kernels")
+    for each in providers:
+        kernels = ", ".join(each.kernels) or f"not usable: {each.problem}"
+        table.add_row(*map(escape, (each.spec, each.version, kernels)))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

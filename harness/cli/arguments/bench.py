@@ -1,0 +1,46 @@
+"""Options of `kvproof bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kvproof.harness.cli.options import Output, Targets
+
+WORKLOAD = "shared-heads:requests=2000,length=4096,shared=0.75"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArguments:
+    """Each field is an option, and what stands under it is its help."""
+
+    workload: str = WORKLOAD
+    """A trace (.jsonl, .jsonl.gz) or shared-heads, multi-turn, agents, uniform with parameters,
+    for example shared-heads:requests=2000,length=4096,shared=0.75."""
+    target: Targets = None
+    """As for run; side by side in one run."""
+    block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None
+    """Tokens per block, repeatable; 16 and 64 by default."""
+    groups: str = ""
+    """Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
+    or chunk, blocks of a state. One of full attention by default."""
+    case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None
+    """no_eviction, eviction, lists, match (the lookup alone of 131,072 tokens); repeatable; all
+    but match by default."""
+    repetitions: int = 5
+    """Interleaved repetitions per target and case."""
+    peer: str = ""
+    """Target that ratios are against."""
+    checked_tokens: int = 1 << 20
+    """Tokens of the workload that run once more under the shadow memory; 0 for none."""
+    max_blocks: int = 1 << 21
+    """Largest pool."""
+    growth: bool = True
+    """Measure the cost per token beside 10^3 to 10^6 cached blocks too."""
+    output: Output = None
+    """Directory of the run's records and reports."""
+    config: Path | None = None
+    """Settings file."""

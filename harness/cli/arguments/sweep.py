@@ -1,0 +1,51 @@
+"""Options of `kvproof sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepArguments:
+    """Each field is an option, and what stands under it is its help."""
+
+    kernels: Names = None
+    """Names, separated by commas, or your own package.module:attribute; all by default."""
+    providers: Names = None
+    """Whose kernels are judged: kvproof, torch, an engine, or package.module:function."""
+    peers: Names = None
+    """Providers shown beside them, without a part in the verdict; skipped if not installed."""
+    cells: Names = None
+    """cpu, gpu, anchors, random:100; gpu on a GPU, else cpu."""
+    where: str = ""
+    """Only some cells, for example "page=16,32 head_dim=128"."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged."""
+    devices: Names = None
+    """GPUs over which cells are spread, for example 0,1."""
+    workers: int = 0
+    """Processes per device that check side by side; as many as the cores allow by default."""
+    seeds: Names = None
+    """Of the random inputs, all of which a cell is checked with; 0,1 on a GPU, else 0."""
+    timing: bool = True
+    """Measure the time of cells that are right."""
+    timeout: str = "60s"
+    """Of one cell, compilation included."""
+    baseline: Path | None = None
+    """Directory of an earlier sweep: a cell that is slower now ends the run with 4."""
+    max_regression: float = 0.1
+    """How much longer a cell may take than in the baseline."""
+    output: Path | None = None
+    """Directory of the run's records and reports; the same command resumes it."""
+    json: bool = False
+    """Print the cells as JSON, and everything else to standard error."""
+    ray: str = ""
+    """Spread cells over a Ray cluster: auto, or its address; all its GPUs, else its cores."""
+    list_: Annotated[bool, Parameter("--list", negative="")] = False
+    """Print kernels, providers and how many cells there are; exit."""

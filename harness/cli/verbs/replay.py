@@ -1,0 +1,27 @@
+"""`kvproof replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvproof.harness.cli.options import Output, Targets
+
+
+def replay(paths: list[Path], /, *, target: Targets = None, output: Output = None) -> int:
+    """Run recorded failures again: FIXED, FAILED or ERROR each.
+
+    Parameters
+    ----------
+    paths
+        Op logs, or directories that are searched for them (a run's directory, the corpus); or
+        recordings of kvproof record.
+    target
+        Target to replay on; by default the one that each log was recorded on. Recordings are judged
+        as they are, without a target.
+    output
+        Directory of the run's records and reports.
+
+    """
+    from kvproof.harness.cli.actions.replay import replay_paths
+
+    return replay_paths(paths, target=target, output=output)

@@ -1,0 +1,45 @@
+"""`kvproof report` and `kvproof merge`: the reports of one run, or of several runs as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    directory: Path,
+    /,
+    *,
+    formats: Annotated[list[str] | None, Parameter(("--format", "--formats"))] = None,
+) -> None:
+    """Render a run again: report.html, report.md, junit.xml. Also for a run that was killed.
+
+    Parameters
+    ----------
+    directory
+        A run's directory, for example runs/latest.
+    formats
+        html, markdown, junit; all by default.
+
+    """
+    from kvproof.harness.cli.actions import reports
+
+    reports.render_again(directory, formats or ())
+
+
+def merge(directories: list[Path], /, *, output: Path) -> int:
+    """Make one record, with its reports and its exit code, of the runs of separate jobs.
+
+    Parameters
+    ----------
+    directories
+        Run directories, or folders of several, all of one commit.
+    output
+        Directory of the merged record.
+
+    """
+    from kvproof.harness.cli.actions import reports
+
+    return reports.merge(directories, output=output)

@@ -1,0 +1,57 @@
+"""`kvproof run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvproof.harness.cli.options import Output, Targets
+from kvproof.harness.errors import Exit
+from kvproof.harness.settings import BudgetName, LevelName, load_settings
+
+
+def run(
+    *,
+    target: Targets = None,
+    budget: BudgetName | None = None,
+    level: LevelName = "core",
+    seed: int | None = None,
+    output: Output = None,
+    config: Path | None = None,
+    list_properties: bool = False,
+) -> int:
+    """Run the conformance suites against targets, bounded, for CI.
+
+    Parameters
+    ----------
+    target
+        reference, vllm==0.33.0, or your own package.module:make_target; repeatable. all: every
+        target that is ready.
+    budget
+        pr (200 histories of 50 steps), nightly (2000 of 200) or debug.
+    level
+        core: the suite cache on one group. full: groups, states, media, experts, and the parts
+        of the reference.
+    seed
+        Draw other histories than the budget's own.
+    output
+        Directory of the run's records and reports.
+    config
+        Settings file; kvproof.toml of the working directory by default.
+    list_properties
+        Print all properties, and the known bugs of engines that they catch, as Markdown; exit.
+
+    """
+    from kvproof.harness.cli.actions import conformance
+    from kvproof.harness.cli.actions.targets import chosen_targets
+
+    if list_properties:
+        conformance.list_properties()
+        return Exit.PASS
+    settings = load_settings(config)
+    return conformance.run(
+        chosen_targets(target, settings.run.targets),
+        budget=budget or settings.run.budget,
+        level=level,
+        seed=seed,
+        output=output,
+    )

@@ -1,0 +1,60 @@
+"""`kvproof targets`."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+app = App(name="targets", help="Engines under test: list, install, remove, show.")
+
+
+@app.command(name="list")
+def list_() -> None:
+    """List what can stand after --target, and what is installed."""
+    from kvproof.harness.cli.actions import targets
+
+    targets.print_targets()
+
+
+@app.command
+def install(spec: str, /) -> None:
+    """Build the environment of an engine, for example vllm==0.33.0; seconds if it is there.
+
+    Parameters
+    ----------
+    spec
+        Engine and version.
+
+    """
+    from kvproof.harness.cli.actions import targets
+
+    targets.install(spec)
+
+
+@app.command
+def remove(spec: str, /) -> None:
+    """Delete the environment of an engine.
+
+    Parameters
+    ----------
+    spec
+        Engine and version.
+
+    """
+    from kvproof.harness.cli.actions import targets
+
+    targets.remove(spec)
+
+
+@app.command
+def show(spec: str, /) -> None:
+    """Show what a target supports, which properties it is judged by, and why not the others.
+
+    Parameters
+    ----------
+    spec
+        As for --target.
+
+    """
+    from kvproof.harness.cli.actions import conformance
+
+    conformance.show_target(spec)
