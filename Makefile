@@ -69,7 +69,7 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 	@test -f $(MODEL)/config.json || { \
 	  echo "There is no model in $(MODEL). Any local Hugging Face folder: make eval MODEL=FOLDER" >&2; exit 2; }
 	$(BIN)/kvproof eval install
-	$(BIN)/kvproof eval longbench-v2 --through opencompass --config eval/configs/probe.toml \
+	$(BIN)/kvproof eval longbench-v2 --runner opencompass --config eval/configs/probe.toml \
 	  --model $(MODEL) --output runs/eval $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/

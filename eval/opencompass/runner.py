@@ -164,7 +164,7 @@ def _passes(at: _At, turn: Turn, job: Job) -> Iterator[Path]:
     if turn.config.protocol.order == "samples":
         raise UsageError(
             "the stock configuration of OpenCompass asks one whole pass after the other",
-            'order = "passes", or --through opencompass',
+            'order = "passes", or --runner opencompass',
         )
     for phase in turn.config.protocol.phases:
         if phase != "shared":

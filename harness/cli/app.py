@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensErr
 from rich.console import Console
 
 from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.renamed import current
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import signals as interrupts
 
@@ -61,7 +62,9 @@ app = _application()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
     interrupts.listen(signal.SIGINT, signal.SIGTERM)
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words, notices = current(sys.argv[1:] if arguments is None else arguments)
+    for notice in notices:
+        _errors().print(f"kvproof: {notice}", markup=False, highlight=False, soft_wrap=True)
     if not words or words[0] in ("--help", "-h"):
         app.resolved_commands()  # the help of a verb is in its module
     try:

@@ -21,8 +21,8 @@ def parse_where(text: str) -> dict[str, list[str]]:
         wanted = [value for value in values.split(",") if value]
         if not (axis and equals and wanted):
             raise UsageError(
-                f"--where {part!r} is not AXIS=VALUE",
-                'for example --where "page=16,32 head_dim=128"',
+                f"--filter {part!r} is not AXIS=VALUE",
+                'for example --filter "page=16,32 head_dim=128"',
             )
         found[axis] = [*found.get(axis, []), *wanted]
     return found
@@ -43,4 +43,4 @@ def check_axes(where: Where, known: Sequence[str]) -> None:
         if axis not in known:
             close = get_close_matches(axis, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
-            raise UsageError(f"--where {axis!r} is not an axis of these kernels", hint)
+            raise UsageError(f"--filter {axis!r} is not an axis of these kernels", hint)

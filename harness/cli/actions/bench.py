@@ -51,8 +51,8 @@ def _options(arguments: BenchArguments) -> BenchOptions:
         groups=arguments.groups,
         cases=tuple(arguments.case or usual.cases),
         repetitions=arguments.repetitions,
-        peer=arguments.peer,
-        checked_tokens=arguments.checked_tokens,
+        peer=arguments.baseline_target,
+        checked_tokens=arguments.verify_tokens,
         max_blocks=arguments.max_blocks,
         growth_sizes=usual.growth_sizes if arguments.growth else (),
     )

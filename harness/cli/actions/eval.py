@@ -28,7 +28,7 @@ from kvproof.harness.cli.output import print_text, standard_output
 from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
 from kvproof.harness.errors import UsageError
 
-Through = Literal["kvproof", "opencompass", "stock"]
+RunnerName = Literal["kvproof", "opencompass", "stock"]
 
 
 def longbench_v2(
@@ -38,7 +38,7 @@ def longbench_v2(
     shared: Path | None,
     prompts: Path | None,
     cot: bool,
-    through: Through,
+    runner: RunnerName,
     model: str,
     url: Sequence[str] | None,
     output: Path | None,
@@ -51,17 +51,17 @@ def longbench_v2(
     asked = replace(asked, model=model or asked.model)
     check_servers(asked)
     directory = output or new_directory("eval")
-    runner = chosen(through, directory)
-    sources = Sources(data, shared, prompts_of(prompts, cot=cot, stock=through == "stock"))
+    client = chosen(runner, directory)
+    sources = Sources(data, shared, prompts_of(prompts, cot=cot, stock=runner == "stock"))
     console = standard_output()
     with material(asked, sources, directory / "data") as found:
-        kept = stored(asked, conditions_of(asked, found, through))
+        kept = stored(asked, conditions_of(asked, found, runner))
         earlier = _earlier(directory, kept)
         writer = Writer(directory, new_manifest("eval", directory, kept))
         with closing(writer), _shown(console) as progress:
             outlet = Outlet(writer.write, progress, directory / "servers")
             try:
-                evaluate(asked, found, outlet, earlier=earlier, runner=runner)
+                evaluate(asked, found, outlet, earlier=earlier, runner=client)
             except (KeyboardInterrupt, UsageError):
                 _resumable(console, directory)
                 raise
@@ -89,12 +89,12 @@ def generate(directory: Path, options: GeneratorOptions) -> None:
         print_text(f"written: {path}")
 
 
-def chosen(through: Through, directory: Path) -> Runner | None:
+def chosen(runner: RunnerName, directory: Path) -> Runner | None:
     """Return what asks; None for our own client. Raises UsageError without OpenCompass."""
-    if through == "kvproof":
+    if runner == "kvproof":
         return None
     folder = directory / "opencompass"
-    return opencompass.Runner(environment.require(), folder, stock=through == "stock")
+    return opencompass.Runner(environment.require(), folder, stock=runner == "stock")
 
 
 def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | None:
@@ -112,11 +112,11 @@ def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | Non
     return read_prompts(given, cot=cot)
 
 
-def conditions_of(asked: EvalConfig, found: Material, through: Through) -> Conditions:
+def conditions_of(asked: EvalConfig, found: Material, runner: RunnerName) -> Conditions:
     """Return the conditions of the run; those of the stock configuration say what it is."""
-    if through == "kvproof":
+    if runner == "kvproof":
         return conditions(asked, found)
-    if through == "opencompass":
+    if runner == "opencompass":
         return conditions(asked, found, runner=opencompass.NAME)
     made = conditions(asked, found, runner=opencompass.STOCK, extraction=opencompass.GUESSED)
     notes = (*made.data.notes, opencompass.STOCK_NOTE)

@@ -71,9 +71,9 @@ def _options(arguments: SweepArguments) -> SweepOptions:
     options = SweepOptions(
         kernels=names(arguments.kernels),
         providers=names(arguments.providers) or SweepOptions().providers,
-        peers=names(arguments.peers),
+        peers=names(arguments.compare_with),
         cells=names(arguments.cells),
-        where=arguments.where,
+        where=arguments.filter_,
         device="cuda" if arguments.devices and chosen == "auto" else chosen,
         devices=_numbers("--devices", arguments.devices) or (0,),
         workers=arguments.workers,

@@ -32,9 +32,9 @@ class BenchArguments:
     but match by default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
-    peer: str = ""
+    baseline_target: str = ""
     """Target that ratios are against."""
-    checked_tokens: int = 1 << 20
+    verify_tokens: int = 1 << 20
     """Tokens of the workload that run once more under the shadow memory; 0 for none."""
     max_blocks: int = 1 << 21
     """Largest pool."""

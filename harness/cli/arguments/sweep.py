@@ -19,11 +19,11 @@ class SweepArguments:
     """Names, separated by commas, or your own package.module:attribute; all by default."""
     providers: Names = None
     """Whose kernels are judged: kvproof, torch, an engine, or package.module:function."""
-    peers: Names = None
+    compare_with: Names = None
     """Providers shown beside them, without a part in the verdict; skipped if not installed."""
     cells: Names = None
     """cpu, gpu, anchors, random:100; gpu on a GPU, else cpu."""
-    where: str = ""
+    filter_: Annotated[str, Parameter("--filter")] = ""
     """Only some cells, for example "page=16,32 head_dim=128"."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged."""

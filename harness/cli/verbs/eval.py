@@ -24,7 +24,7 @@ def longbench_v2(
     shared: Path | None = None,
     prompts: Path | None = None,
     cot: bool = False,
-    through: Literal["kvproof", "opencompass", "stock"] = "kvproof",
+    runner: Literal["kvproof", "opencompass", "stock"] = "kvproof",
     model: str = "",
     url: Urls = None,
     output: Path | None = None,
@@ -45,7 +45,7 @@ def longbench_v2(
         opencompass for the one that comes with OpenCompass.
     cot
         The checkout's chain of thought, in two turns.
-    through
+    runner
         What asks: kvproof alone; opencompass, with our data set, prompt and strict rule; or stock,
         OpenCompass with everything of its own. The latter two need kvproof eval install.
     model
@@ -64,7 +64,7 @@ def longbench_v2(
         shared=shared,
         prompts=prompts,
         cot=cot,
-        through=through,
+        runner=runner,
         model=model,
         url=url,
         output=output,

@@ -151,7 +151,7 @@ def test_redis_may_go_away_and_come_back(tmp_path):
 def test_a_sweep_over_nodes_judges_the_same_cells(cluster, tmp_path):
     pytest.importorskip("torch", reason="pip install 'kvproof[gpu]'")
     command = ("sweep", "--kernels", "kv_fill", "--providers", "torch", "--device", "cpu")
-    few = ("--cells", "cpu", "--where", "page=16 head_dim=64")
+    few = ("--cells", "cpu", "--filter", "page=16 head_dim=64")
     cells = {}
     for name, where in (("local", ()), ("ray", ("--ray", cluster.address))):
         done = kvproof(*command, *few, *where, "--output", name, cwd=tmp_path)

@@ -129,7 +129,7 @@ def test_a_workload_that_cannot_be_read(
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ("--peer nobody", "unknown peer 'nobody'", "choose one of reference"),
+        ("--baseline-target nobody", "unknown peer 'nobody'", "choose one of reference"),
         ("--case evict", "unknown case 'evict'; did you mean 'eviction'?", "no_eviction"),
     ],
 )

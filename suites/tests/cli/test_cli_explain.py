@@ -17,7 +17,7 @@ from kvproof.suites.tests.cli.cli_kit import here, refused
 from kvproof.suites.tests.reports.report_kit import HOSTILE, recorded_run, with_events
 
 BENCH = "bench --target reference --workload multi-turn:requests=40 --repetitions 1"
-SMALL = "--case no_eviction --block-size 16 --no-growth --checked-tokens 60000"
+SMALL = "--case no_eviction --block-size 16 --no-growth --verify-tokens 60000"
 
 
 def op_log(path: Path, **changes: Any) -> Path:

@@ -35,7 +35,7 @@ VERBS = ("run", "fuzz", "replay", "bench", "gate", "report", "targets", "doctor"
             ["## Known bugs", *(f"| `{name}` |" for name in NAMES)],
         ),
         ("targets list", ["reference", "ready", ENGINE]),
-        ("targets profile reference", NAMES),
+        ("targets show reference", NAMES),
     ],
 )
 def test_verbs_without_a_run_answer_and_leave_nothing(

@@ -257,8 +257,8 @@ def test_without_its_environment_the_command_that_builds_it_is_named(
         '[[configuration]]\nname = "off again"\ncontrol = true\n[[configuration]]\nname = "on"\n'
     )
     for more in (
-        ["--through", "opencompass"],
-        ["--through", "stock"],
+        ["--runner", "opencompass"],
+        ["--runner", "stock"],
         ["--prompts", "opencompass"],
     ):
         done = here("eval", "longbench-v2", "--config", "config.toml", *more, cwd=tmp_path)

@@ -40,7 +40,7 @@ SWEEP = ("sweep", "--kernels", f"{TOYS}:KERNEL", "--device", "cpu", "--workers",
         (["--workers", "-1"], "--workers -1 is negative", "--workers 2"),
         (["--max-regression", "-1"], "--max-regression -1.0 is negative", "0.1"),
         (["--timeout", "soon"], "'soon' is not a duration", "90s"),
-        (["--where", "page"], "--where 'page' is not AXIS=VALUE", "page=16,32"),
+        (["--filter", "page"], "--filter 'page' is not AXIS=VALUE", "page=16,32"),
         (["--baseline", "nowhere"], "'nowhere' is not a run directory", "runs/latest"),
     ],
 )
