@@ -72,7 +72,7 @@ def test_the_edits_of_a_fault_fit_the_code_as_it_is(name: str) -> None:
 
 def test_a_tenant_asks_first_through_a_planted_line_and_nothing_is_patched() -> None:
     (edit,) = FAULTS["tenant"].edits
-    assert edit.module == "harness.cli.verbs.serve"
+    assert edit.module == "harness.cli.actions.serving.serve"
     source = changed(edit, origin(edit.module).read_text())
     assert source.index("ask_for_tenant(built)") < source.rindex("    _run(built, config, bound, ")
     assert "setattr(" not in Path(eval_server.__file__).read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.harness.cli.verbs import conformance, record
+from kvproof.harness.cli.actions import recordings, replay
 from kvproof.harness.recorder import boot_folder, shim
 from kvproof.harness.recorder.journal import Cache, Journal, Settings
 from kvproof.suites.tests.cli.cli_kit import TARGETS, here, kvproof
@@ -196,8 +196,8 @@ def test_recordings_are_replayed_and_nothing_else_is(
 ) -> None:
     """Whatever the replay of recordings ends with, op logs are not looked for as well."""
     done: list[str] = []
-    monkeypatch.setattr(record, "are_recordings", lambda _: True)
-    monkeypatch.setattr(record, "replay", lambda *_, **__: done.append("recordings"))
-    monkeypatch.setattr(conformance, "replay_all", lambda *_, **__: done.append("op logs"))
+    monkeypatch.setattr(recordings, "are_recordings", lambda _: True)
+    monkeypatch.setattr(recordings, "replay", lambda *_, **__: done.append("recordings"))
+    monkeypatch.setattr(replay, "replay_logs", lambda *_, **__: done.append("op logs"))
     assert here("replay", "rec", cwd=tmp_path).code == 0
     assert done == ["recordings"]
