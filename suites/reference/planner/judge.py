@@ -29,8 +29,8 @@ def judge_refusal(case: Case, error: PlanError) -> None:
     name = "too_little_memory_says_what_fits"
     if not error.needed:
         return
-    case.recorder.saw(seen.SHORTAGE)
-    case.recorder.saw(seen.NOTHING_FITS, not error.longest)
+    case.coverage.event(seen.SHORTAGE)
+    case.coverage.event(seen.NOTHING_FITS, not error.longest)
     lack = error.needed - error.available
     more = replace(case.settings, memory=tuple(m + lack for m in case.settings.memory))
     case.check(name, lack > 0 and _fits(case.model, more), f"{error}: {lack} bytes more do not do")
@@ -176,7 +176,7 @@ def judge_fallback(case: Case, plan: Plan) -> None:
     hybrid = planner.make_plan(case.model, several)
     length = case.settings.max_len
     more = request_bytes(plan, length) - request_bytes(hybrid, length)
-    case.recorder.saw(seen.PROMOTED, more > 0)
+    case.coverage.event(seen.PROMOTED, more > 0)
     stated = f"{capacity(plan).requests:,} run at once instead of {capacity(hybrid).requests:,}"
     case.check(
         "keeping_windows_whole_states_its_cost",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.framework.model_test import Recorder
-from kvproof.suites.reference.cache_server.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.cache_server.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
     *catalogued("store"),
@@ -129,18 +129,18 @@ FAULTS = (
 
 
 def test_the_cache_server_passes_and_everything_is_seen():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_what_an_abort_gives_back_was_used_in_the_order_in_which_it_was_asked_for():
     """The oracle once took the order in which objects were stored: a false alarm."""
     config = {"sizes": [100] * 4, "verify": False, "theme": "", "arena": 3 * 128}
-    world = PART.world(config, Recorder(PART.properties))
+    world = SUITE.machine(config, Coverage(SUITE.properties))
     world.apply("join", provable=True, space="a")
     for key in (0, 1):
         world.apply("store", keys=[key])
@@ -151,4 +151,4 @@ def test_what_an_abort_gives_back_was_used_in_the_order_in_which_it_was_asked_fo
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}
