@@ -16,6 +16,7 @@ import msgspec
 from kvproof.harness.contract.target import CONTRACT_VERSION, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.records.renamed import current
 from kvproof.harness.records.run_directory import UNREADABLE
 from kvproof.harness.reproduce.session_play import decode
 
@@ -112,6 +113,7 @@ def _parse(path: Path, text: bytes) -> OpLog:
         # said first: a newer log may look like nothing that is known here
         raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
     log = _upgraded(text) if kind.part else msgspec.json.decode(text, type=OpLog)
+    log = msgspec.structs.replace(log, property=current(log.property))
     if log.suite == CACHE:
         msgspec.convert(log.config, TargetConfig)
         decode(log.operations)

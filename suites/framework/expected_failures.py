@@ -16,6 +16,7 @@ import msgspec
 import tomllib
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.renamed import current
 from kvproof.suites.framework.property import LEVELS, Level
 
 FOLDER = Path(__file__).parents[1] / "expected"
@@ -62,7 +63,8 @@ def load(
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
     found: dict[str, Expected] = {}
-    for entry in entries:
+    for each in entries:
+        entry = msgspec.structs.replace(each, property=current(each.property))
         if entry.property not in names:
             close = get_close_matches(entry.property, names, 1)
             raise UsageError(

@@ -64,7 +64,7 @@ class Judge:
         self._event(seen.SILENT, silent & views.keys())
         busy = {n for n, why in refused.items() if why == "busy"}
         self._check(
-            "silence_opens_keys_and_no_memory",
+            "silent_writers_lose_keys_but_keep_memory",
             not busy & silent,
             lambda: f"{busy & silent} are busy, though their writer is silent for long",
         )
@@ -98,7 +98,7 @@ class Judge:
         )
         first = set(idle[: len(gone)])
         self._check(
-            "the_longest_unused_make_room",
+            "eviction_is_lru_and_on_demand",
             set(gone) == first and (granted or not gone),
             lambda: (
                 f"{[life.number for life in gone]} were evicted; the longest unused are "
@@ -120,7 +120,7 @@ class Judge:
         self._event(seen.FULL, idle)
         smallest = min(rounded(self._machine.model.sizes[number]) for number in full)
         self._check(
-            "no_room_is_said_only_if_there_is_none",
+            "full_means_no_evictable_bytes",
             smallest > largest,
             lambda: f"of {full} one of {smallest} bytes was refused, and {largest} can be had",
         )
@@ -130,7 +130,7 @@ class Judge:
         there = self._machine.model.of(actor.space)
         late = {c.number for c in room.copies if c.silent} & done
         self._check(
-            "silence_opens_keys_and_no_memory",
+            "silent_writers_lose_keys_but_keep_memory",
             room.void or not late & told,
             lambda: f"{late & told} were published, their writer had been silent for too long",
         )
@@ -143,7 +143,9 @@ class Judge:
         expected = set() if room.void else {n for n in (*done, *room.present) if n in there}
         expected -= {n for n, life in room.present.items() if not life.listed} | late | withdrawn
         self._check(
-            "a_new_server_trusts_nothing_old" if room.void else "readers_see_what_was_written",
+            "leases_do_not_survive_a_server_restart"
+            if room.void
+            else "readers_see_what_was_written",
             told == expected,
             lambda: f"{sorted(told)} are told to be there, expected {sorted(expected)}",
         )
@@ -166,7 +168,7 @@ class Judge:
         )
         missing = set(numbers) & there.keys() - told
         self._check(
-            "the_longest_unused_make_room",
+            "eviction_is_lru_and_on_demand",
             not missing,
             lambda: f"{sorted(missing)} are not found, and nothing made room by them",
         )
@@ -210,7 +212,7 @@ class Judge:
         """Check that nothing is left of a client."""
         core, used = self._machine.server.core, self._used()
         self._check(
-            "the_dead_leave_nothing",
+            "dead_clients_hold_nothing",
             actor.session not in core.sessions and core.shelf.allocator.used == used,
             lambda: f"{core.shelf.allocator.used} bytes are taken, of others {used}",
         )
@@ -255,7 +257,7 @@ class Judge:
         for holding in actor.holdings:
             for life, view in zip(holding.lives, holding.lease.views, strict=True):
                 if life is not None and view is not None:
-                    self._right("held_bytes_stay", life.number, view)
+                    self._right("leased_bytes_do_not_change", life.number, view)
         for room in actor.rooms:
             for copy in room.copies:
                 self._copied(copy)
@@ -263,7 +265,7 @@ class Judge:
     def _copied(self, copy: Copy) -> None:
         data = content(key(copy.number), self._machine.model.sizes[copy.number])
         self._check(
-            "held_bytes_stay",
+            "leased_bytes_do_not_change",
             copy.view[: copy.done] == data[: copy.done],
             lambda: f"what was written of {copy.number} changed before its commit",
         )

@@ -50,7 +50,7 @@ class Pages:
             if data == self._model.content(group, salt, tokens, block).hex()
         ]
         self._coverage.check(
-            "unlike_numbers_share_no_bytes",
+            "dtypes_are_part_of_the_key",
             not same,
             lambda: (
                 f"{len(same)} blocks of an engine's {numbers} have the bytes that one with other "

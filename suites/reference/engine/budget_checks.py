@@ -34,7 +34,7 @@ class Leftovers:
         waiting = self._scheduler.line.head()
         room = len(self._scheduler.running) < self._config["max_requests"]
         self._coverage.check(
-            "no_budget_is_left_while_somebody_waits",
+            "token_budget_is_used_while_requests_wait",
             left <= 0 or waiting is None or not room or {"wait", "preempt"} & {*verbs},
             lambda: f"a step computes {computed}, {left} tokens are left, {waiting.id} waits",
         )

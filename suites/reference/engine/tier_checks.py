@@ -108,7 +108,7 @@ class Depths:
             self._counted += promised
             if promised:
                 self._coverage.check(
-                    "what_comes_back_is_hit_by_who_asked",
+                    "loaded_objects_are_hit_by_their_request",
                     not hasattr(answer, "reason") and answer.hit >= promised,
                     lambda: f"{promised} tokens came back for {name}, which got {answer}",
                 )
@@ -158,7 +158,7 @@ class Depths:
             return
         counted = sum(tiers.loaded.values()) + sum(tiers.loaded_again.values())
         self._coverage.check(
-            "what_comes_back_is_hit_by_who_asked",
+            "loaded_objects_are_hit_by_their_request",
             counted == self._counted,
             lambda: f"{self._counted} tokens came back, {counted} were counted",
         )

@@ -96,7 +96,7 @@ class EvaluationMachine:
         half = most // 2
         expected = text[:half] + text[half + gone :] if gone > 0 else text
         self._coverage.check(
-            "prompts_lose_their_middle_only",
+            "truncation_keeps_head_and_tail",
             prompt == (expected, gone > 0),
             lambda: f"{text!r} within {most} tokens is {prompt}",
         )
@@ -146,7 +146,7 @@ class EvaluationMachine:
         self._coverage.event(seen.WON, row.won)
         counts = kinds.count("lost"), kinds.count("won"), len(kinds)
         self._coverage.check(
-            "flips_are_told_by_sample",
+            "flips_are_listed_by_sample",
             {*row.flips} == expected and (row.lost, row.won, row.answers) == counts,
             lambda: f"{row.flips} are told, {expected} are there",
         )
@@ -157,7 +157,7 @@ class EvaluationMachine:
         ways = [sum(way) for way in product((0, 1), repeat=changed)]
         uneven = sum(max(lost, changed - lost) >= most for lost in ways)
         self._coverage.check(
-            "chances_are_those_of_all_outcomes",
+            "p_values_are_exact",
             row.p_accuracy == uneven / len(ways),
             lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {uneven / len(ways)}",
         )

@@ -11,8 +11,8 @@ from kvproof.suites.reference.http_server.replies import Choice
 from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 
 ANSWER = "every_client_reads_its_own_answer"
-REASON = "the_reason_of_an_end_is_told"
-SCORES = "scores_are_told_of_every_token"
+REASON = "finish_reason_is_correct"
+SCORES = "logprobs_cover_every_token"
 USAGE = "usage_tells_what_was_computed"
 
 

@@ -19,12 +19,12 @@ LETTERS = 16
 """Tokens that may be in a prompt or an answer."""
 MOST_TURNS = 3000
 """Far more than all tokens of all requests of a history need."""
-PLACES = "places_are_given_back"
+PLACES = "queue_slots_are_released"
 FITS = "what_never_fits_is_told_at_once"
 ANSWER = "every_client_reads_its_own_answer"
-GONE = "who_leaves_is_computed_no_more"
-WAITING = "nobody_is_left_waiting"
-FIGURES = "figures_count_each_request_once"
+GONE = "cancelled_requests_stop_computing"
+WAITING = "no_request_starves"
+FIGURES = "metrics_count_each_request_once"
 REST = "nothing_is_held_once_all_have_gone"
 
 

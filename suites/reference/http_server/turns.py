@@ -11,7 +11,7 @@ from kvproof.suites.reference.http_server.hits import Hits
 from kvproof.suites.reference.http_server.subject import Subject
 from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 
-GONE = "who_leaves_is_computed_no_more"
+GONE = "cancelled_requests_stop_computing"
 FAILED = "a_failed_step_fails_who_took_part"
 
 

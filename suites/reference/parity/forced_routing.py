@@ -131,7 +131,7 @@ class ForcedRoutingMachine:
     # --- what has to hold ---
 
     def _follows(self, wanted: torch.Tensor, seen: Seen) -> None:
-        self._same_rows("told_experts_are_chosen", wanted, seen.rows[: len(wanted)])
+        self._same_rows("forced_experts_are_used", wanted, seen.rows[: len(wanted)])
 
     def _agree(
         self, prop: str, source: Seen, seen: Seen, *, start: int = 0, stop: int | None = None

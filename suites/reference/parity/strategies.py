@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROPERTIES = (
     Property(
-        "told_experts_are_chosen",
+        "forced_experts_are_used",
         ("R4",),
         "each layer's experts are those that the request was told, token by token",
         ("other experts than the model's are told", "the told rows end inside a step"),

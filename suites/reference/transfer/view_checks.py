@@ -206,7 +206,7 @@ def need(machine: TransferMachine, *, length: int, chunks: int) -> object:
 
 
 def _need(machine: TransferMachine, ok: object, sentence: str) -> None:
-    machine.coverage.check("needed_blocks_are_those_a_hit_looks_at", ok, lambda: sentence)
+    machine.coverage.check("transferred_blocks_are_those_visible", ok, lambda: sentence)
 
 
 def read(
@@ -255,7 +255,7 @@ def _turned(machine: TransferMachine, cache: Cache, tensor: torch.Tensor, turned
 
 
 def _reading(machine: TransferMachine, ok: object, sentence: str) -> None:
-    machine.coverage.check("tensors_are_read_one_way_or_refused", ok, lambda: sentence)
+    machine.coverage.check("ambiguous_layouts_are_refused", ok, lambda: sentence)
 
 
 def _readings(shape: list[int], hint: dict[str, int]) -> list[str]:

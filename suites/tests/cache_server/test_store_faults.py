@@ -19,14 +19,14 @@ FAULTS = (
     ),
     Planted(
         "the reservations of a dead client stay",
-        "the_dead_leave_nothing",
+        "dead_clients_hold_nothing",
         "cache_server.answers",
         "        for batch in list(session.batches):\n",
         "        for batch in []:\n",
     ),
     Planted(
         "the key that a silent client was writing stays busy",
-        "silence_opens_keys_and_no_memory",
+        "silent_writers_lose_keys_but_keep_memory",
         "cache_server.answers",
         "        there = [index.get(key) for key in keys]\n",
         "        silent = {e.key: e for s in self._server.sessions.values() if s.lapsed\n"
@@ -36,28 +36,28 @@ FAULTS = (
     ),
     Planted(
         "the most recently used go first",
-        "the_longest_unused_make_room",
+        "eviction_is_lru_and_on_demand",
         "cache_server.shelf",
         "self._evict(next(iter(self.idle)))",
         "self._evict(next(reversed(self.idle)))",
     ),
     Planted(
         "reading is no use",
-        "the_longest_unused_make_room",
+        "eviction_is_lru_and_on_demand",
         "cache_server.shelf",
         "        self.idle.move_to_end(entry)\n",
         "        self.idle.move_to_end(entry, last=entry.checksum is not None)\n",
     ),
     Planted(
         "room between two held objects is not looked for",
-        "no_room_is_said_only_if_there_is_none",
+        "full_means_no_evictable_bytes",
         "cache_server.shelf",
         "            if start - end >= need:\n                return True\n",
         "",
     ),
     Planted(
         "objects are refused as long as nothing is free",
-        "no_room_is_said_only_if_there_is_none",
+        "full_means_no_evictable_bytes",
         "cache_server.shelf",
         "        if offset is None and self._can_fit(rounded(size)):\n",
         "        if offset is None and len(self.idle) > 2 and self._can_fit(rounded(size)):\n",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Planted(
         "a reservation of the old server is committed to the new one",
-        "a_new_server_trusts_nothing_old",
+        "leases_do_not_survive_a_server_restart",
         "cache_server.reservation",
         "        if isinstance(reply, m.Flags):\n",
         "        self.stored = frozenset(self.views) | self.present\n"

@@ -21,7 +21,7 @@ KNOWN = {
     "what_a_window_left_is_not_served",
     "null_blocks_are_not_written",
     "a_refused_call_leaves_nothing",
-    "unlike_numbers_share_no_bytes",
+    "dtypes_are_part_of_the_key",
 }
 
 

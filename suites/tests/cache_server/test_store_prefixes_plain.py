@@ -41,7 +41,7 @@ def test_the_plain_server_is_right_and_brings_about_all_but_windows():
     assert (seen.violation, seen.died) == (None, None)
     met = {situation for prop in PROPERTIES for situation in prop.situations} - {*seen.situations}
     assert met == WITHOUT
-    assert seen.checks["unlike_numbers_share_no_bytes"], "judged, though nothing is found"
+    assert seen.checks["dtypes_are_part_of_the_key"], "judged, though nothing is found"
     assert FULL == ((-1,), (-1, -1))
 
 

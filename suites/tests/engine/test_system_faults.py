@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Planted(
         "the first unit of a window does not come back with the others",
-        "what_comes_back_is_hit_by_who_asked",
+        "loaded_objects_are_hit_by_their_request",
         "tiers.plan",
         "        return first, length\n",
         "        return min(first + 1, length), length\n",

@@ -29,7 +29,7 @@ IN_PARTS = {
     "one_restore_ends_all": "checkpoints_hold_exactly_their_tokens",
     "evicted_checkpoint_stays_indexed": "checkpoints_hold_exactly_their_tokens",
     "neighbouring_copies_merged": "checkpoints_hold_exactly_their_tokens",
-    "silent_writer_loses_its_bytes": "held_bytes_stay",
+    "silent_writer_loses_its_bytes": "leased_bytes_do_not_change",
 }
 """Fault whose part finds it long before anybody reads -> what finds it with the others silent."""
 

@@ -18,7 +18,7 @@ FAULTS = (
     *catalogued("parity"),
     Planted(
         "every layer is told the experts of the first",
-        "told_experts_are_chosen",
+        "forced_experts_are_used",
         "model_runner.experts",
         "_told(block, rows[:, :, layer])",
         "_told(block, rows[:, :, 0])",

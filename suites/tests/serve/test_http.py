@@ -94,7 +94,7 @@ def test_a_prompt_of_one_token_is_echoed_with_its_score() -> None:
         CONFIG,
         [("complete", asked), ("drain", {}), ("complete", asked | {"stream": True}), ("drain", {})],
     )
-    assert seen.coverage.checks["scores_are_told_of_every_token"] == 2
+    assert seen.coverage.checks["logprobs_cover_every_token"] == 2
 
 
 def test_clients_share_leave_and_fail_as_a_history_says() -> None:

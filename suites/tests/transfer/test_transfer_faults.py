@@ -69,14 +69,14 @@ FAULTS = (
     ),
     Planted(
         "a hit needs the states of all chunks before it",
-        "needed_blocks_are_those_a_hit_looks_at",
+        "transferred_blocks_are_those_visible",
         "transfer.blocks",
         "if start + layout.tokens == length else",
         "if start + layout.tokens <= length else",
     ),
     Planted(
         "a hit may end where a window was not kept",
-        "needed_blocks_are_those_a_hit_looks_at",
+        "transferred_blocks_are_those_visible",
         "transfer.blocks",
         "    _check_end(layout, length)\n",
         "",
