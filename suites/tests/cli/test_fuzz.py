@@ -62,7 +62,7 @@ def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
 )
 def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, where, claims):
     known = {PLANTED: Expected(PLANTED, "r", "https://x/1", where)}
-    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
     claimed = []
     asked = order(tmp_path, "cache", level="core",
                   claim=lambda name, _: claimed.append(name.split()[-1]) or True)  # fmt: skip

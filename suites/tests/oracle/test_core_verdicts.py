@@ -251,7 +251,7 @@ def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
 
 def expecting(monkeypatch, *entries):
     known = {entry.property: entry for entry in entries}
-    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
 
 
 def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
