@@ -1,7 +1,3 @@
-"""The name of `kvproof.suites.framework.model_test` in versions up to 0.13; goes with 0.15."""
+"""The name of `kvproof.suites.play` in versions up to 0.13; goes with 0.15."""
 
-import sys
-
-from kvproof.suites.framework import model_test
-
-sys.modules[__name__] = model_test
+from kvproof.suites.play import play as play

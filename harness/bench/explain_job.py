@@ -10,7 +10,7 @@ from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Explained
-from kvproof.harness.reproduce import oplog
+from kvproof.harness.reproduce import oplog, session_play
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.observe.explainer import Explainer
@@ -51,14 +51,16 @@ def explained_target(config: TargetConfig) -> ExplainedTarget:
 def explain_log(path: Path) -> Story:
     """Replay an op log of any target on the reference. Raises UsageError for what is none."""
     log = oplog.load(path)
-    explained = explained_target(log.config)
+    config = oplog.target_config(log)
+    explained = explained_target(config)
     stopped = ""
     try:
-        session = Session(explained.target, log.config)
-        oplog.play(session, oplog.making_room(session, oplog.decode(log.operations)))
+        session = Session(explained.target, config)
+        operations = session_play.decode(log.operations)
+        session_play.play(session, session_play.making_room(session, operations))
     except Violation as violation:
         stopped = str(violation)
-    where = log.config.block_size, log.config.num_blocks
+    where = config.block_size, config.num_blocks
     told = [_event(path.name, *where, each) for each in explained.told()]
     return Story(told, stopped)
 

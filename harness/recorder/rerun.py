@@ -14,7 +14,7 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Line, Place, Recording
 from kvproof.harness.recorder.verdict import long_session
-from kvproof.harness.reproduce.oplog import play
+from kvproof.harness.reproduce.session_play import play
 
 _HISTORY = 256
 

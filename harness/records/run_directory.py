@@ -20,6 +20,7 @@ import msgspec
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import AnyEvent, Ended
+from kvproof.harness.records.renamed import upgraded
 from kvproof.harness.records.resume import continuous
 
 SCHEMA_VERSION = 1
@@ -50,10 +51,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(AnyEvent).decode
+_decoder = msgspec.json.Decoder(AnyEvent)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises for bytes that are not JSON, not the record, nested too deep, or no text."""
+
+
+def _decode(line: bytes) -> AnyEvent:
+    return upgraded(_decoder.decode(line))
 
 
 def _line(event: AnyEvent) -> bytes:

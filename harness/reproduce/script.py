@@ -7,12 +7,17 @@ whole history (events, orphans), the script asks a `Session` to judge the same o
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Completed, Scheduled
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+
+API = "kvproof.harness.api"
+"""The one module that scripts about targets import."""
+LINE = 100
 
 _HELPERS = {
     "slot(": [
@@ -28,25 +33,34 @@ _HELPERS = {
 }
 
 
-def render(target: str, violation: Violation) -> str:
-    """Return the source of a script that fails where the target is wrong and passes when fixed."""
-    session = violation.session
-    assert session is not None
+def source(violation: Violation, imports: Mapping[str, Iterable[str]], body: Sequence[str]) -> str:
+    """Return the source of a script: the sentence of a violation, imports by module, a body."""
     lines = [docstring(violation), ""]
+    for module, names in imports.items():
+        lines += _import(module, sorted(names))
+    return "\n".join([*lines, "", *body]) + "\n"
+
+
+def _import(module: str, names: Sequence[str]) -> list[str]:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= LINE:
+        return [line]
+    return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
+
+
+def render(target: str, violation: Violation, session: Session) -> str:
+    """Return the script of a violation in a session: the adapter alone, or a `Session` judges."""
     body = _direct(violation, session) if violation.assertion else _judged(session)
     body.insert(0, f"target = open_target({target!r}, {code(session.config)})")
     used = "\n".join(body)
-    names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
-    lines += [f"from kvproof.harness.contract.target import {', '.join(names)}"]
-    if not violation.assertion:
-        verbs = sorted({type(operation).__name__ for operation, _ in session.history})
-        lines.insert(2, f"from kvproof.harness.contract.operations import {', '.join(verbs)}")
-        lines.insert(3, "from kvproof.harness.oracle.session import Session")
-    lines += ["from kvproof.harness.isolation.registry import open_target", ""]
     for call, helper in _HELPERS.items():
         if call in used:
-            lines += [line.format(page=session.config.kernel_size) for line in helper]
-    return "\n".join([*lines, *body]) + "\n"
+            body[:0] = [line.format(page=session.config.kernel_size) for line in helper]
+    names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
+    if not violation.assertion:
+        names += {type(operation).__name__ for operation, _ in session.history}
+        names.append("Session")
+    return source(violation, {API: [*names, "open_target"]}, body)
 
 
 _IMPORTABLE = (

@@ -19,8 +19,8 @@ LARGEST_UNIT = 8
 MOST_BLOCKS = 48
 
 
-class Wish(NamedTuple):
-    """What a theme wants of a configuration; by default nothing."""
+class LayoutConstraint(NamedTuple):
+    """Demands of a workload profile on a configuration; by default none."""
 
     kind: str = ""
     """At least one group is of this kind."""
@@ -42,7 +42,7 @@ class Wish(NamedTuple):
     """Partial blocks are kept, also with states, and blocks have several tokens."""
 
 
-ANYTHING = Wish()
+ANYTHING = LayoutConstraint()
 
 
 def configurations(profile: Profile) -> st.SearchStrategy[TargetConfig]:
@@ -81,12 +81,14 @@ def one_group(
 
 
 @st.composite
-def any_layout(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
+def any_layout(
+    draw: st.DrawFn, profile: Profile, *, constraint: LayoutConstraint = ANYTHING
+) -> TargetConfig:
     """Draw one group, half of the time and where no others are known, or several."""
     if len(profile.groups) > 1 and draw(st.booleans()):
-        return draw(several(profile, wish=wish))
-    config = draw(one_group(profile, most_units=min(MAX_BLOCKS, wish.most_units)))
-    return replace(config, require_experts=_strict(draw, profile, wish))
+        return draw(several(profile, constraint=constraint))
+    config = draw(one_group(profile, most_units=min(MAX_BLOCKS, constraint.most_units)))
+    return replace(config, require_experts=_strict(draw, profile, constraint))
 
 
 @st.composite
@@ -96,37 +98,41 @@ def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
     if "window" in kinds and draw(st.booleans()):
         able = replace(profile, groups=kinds, layouts=layouts)
-        return draw(several(able, wish=Wish(kind="window", host=True)))
+        return draw(several(able, constraint=LayoutConstraint(kind="window", host=True)))
     return draw(one_group(profile, most_units=7, host=True))
 
 
 @st.composite
-def several(draw: st.DrawFn, profile: Profile, *, wish: Wish = ANYTHING) -> TargetConfig:
+def several(
+    draw: st.DrawFn, profile: Profile, *, constraint: LayoutConstraint = ANYTHING
+) -> TargetConfig:
     """Draw one to four groups and a pool that holds a few units of each."""
-    groups = _groups(draw, profile, wish)
+    groups = _groups(draw, profile, constraint)
     layout = Layout(groups, separate=False)
     states = bool(layout.states)
-    pools = (wish.pool,) if wish.pool else profile.state_pools
+    pools = (constraint.pool,) if constraint.pool else profile.state_pools
     separate = states and bool(pools) and draw(st.sampled_from(pools)) == "separate"
     rows = _rows(draw, profile) if separate else 0
-    roomy = wish.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
-    units = rows + 1 if roomy else draw(st.integers(2, wish.most_units))
+    roomy = constraint.pool == "separate" and draw(st.booleans())  # rows run out before blocks do
+    units = rows + 1 if roomy else draw(st.integers(2, constraint.most_units))
     blocks = units * Layout(groups, separate=separate).unit_blocks
-    strict = bool(layout.full) and _strict(draw, profile, wish)
+    strict = bool(layout.full) and _strict(draw, profile, constraint)
     return TargetConfig(
         num_blocks=min(MOST_BLOCKS, max(units, blocks)) + 1,  # and the null block
         block_size=layout.unit,
-        prefix_caching=wish.host or draw(st.integers(0, 15)) != 15,
+        prefix_caching=constraint.host or draw(st.integers(0, 15)) != 15,
         groups=groups,
         state_rows=rows,
         decode_interval=draw(st.sampled_from((0, 1, 1, 2))) * layout.unit if states else 0,
         require_experts=strict,
         partial_blocks=(
-            _may_be_partial(profile, groups) and not strict and (wish.inside or draw(st.booleans()))
+            _may_be_partial(profile, groups)
+            and not strict
+            and (constraint.inside or draw(st.booleans()))
         ),
-        host_blocks=draw(st.integers(len(groups), 2 * blocks)) if wish.host else 0,
-        host_rows=draw(st.integers(1, rows)) if wish.host and separate else 0,
-        host_policy=draw(st.sampled_from(profile.host_policies)) if wish.host else "",
+        host_blocks=draw(st.integers(len(groups), 2 * blocks)) if constraint.host else 0,
+        host_rows=draw(st.integers(1, rows)) if constraint.host and separate else 0,
+        host_policy=draw(st.sampled_from(profile.host_policies)) if constraint.host else "",
     )
 
 
@@ -136,8 +142,8 @@ def _rows(draw: st.DrawFn, profile: Profile) -> int:
     return draw(st.integers(2, 6) if rows == 1 else st.integers(rows + 1, 3 * rows + 1))
 
 
-def _strict(draw: st.DrawFn, profile: Profile, wish: Wish) -> bool:
-    chances = (False, True, True) if wish.strict_often else (False, False, False, True)
+def _strict(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> bool:
+    chances = (False, True, True) if constraint.strict_often else (False, False, False, True)
     return profile.require_experts and draw(st.sampled_from(chances))
 
 
@@ -148,31 +154,31 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
     return profile.partial_blocks and not whole
 
 
-def _groups(draw: st.DrawFn, profile: Profile, wish: Wish) -> tuple[Group, ...]:
-    """Full attention more often than the others, and what is wished for at any place."""
+def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> tuple[Group, ...]:
+    """Full attention more often than the others, and the constraint at any place."""
     anything = not profile.layouts
-    if wish.across and draw(st.booleans()) and _beside_full(profile):
+    if constraint.across and draw(st.booleans()) and _beside_full(profile):
         return _across(draw, profile)
-    if wish.draft and anything and "full" in profile.groups and draw(st.booleans()):
+    if constraint.draft and anything and "full" in profile.groups and draw(st.booleans()):
         size = draw(st.sampled_from(sorted(profile.block_sizes)[:3]))
         return Group("full", size), Group("full", size, draft=True)
-    kinds = _kinds(draw, profile, wish)
+    kinds = _kinds(draw, profile, constraint)
     if profile.layouts:
-        fitting = [kinds for kinds in profile.layouts if wish.kind in (*kinds, "")]
+        fitting = [kinds for kinds in profile.layouts if constraint.kind in (*kinds, "")]
         kinds = list(draw(st.sampled_from(fitting)))
     if "state" in kinds and profile.state_block_sizes:
         profile = replace(profile, block_sizes=profile.state_block_sizes)
-    if wish.inside:
+    if constraint.inside:
         large = tuple(size for size in profile.block_sizes if size > 1)
         profile = replace(profile, block_sizes=large or profile.block_sizes)
-    larger = tuple(size for size in profile.block_sizes if size >= wish.least_size)
+    larger = tuple(size for size in profile.block_sizes if size >= constraint.least_size)
     profile = replace(profile, block_sizes=larger or profile.block_sizes)
     sizes = _sizes(draw, profile, len(kinds))
     unit = lcm(*sizes)
     groups = [
         _group(draw, profile, kind, size, unit) for kind, size in zip(kinds, sizes, strict=True)
     ]
-    if wish.draft and not any(group.draft for group in groups):
+    if constraint.draft and not any(group.draft for group in groups):
         _make_draft(draw, profile, groups)
     if all(group.draft for group in groups):
         groups[0] = replace(groups[0], draft=False)
@@ -192,10 +198,10 @@ def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
     return Group("full", size), Group("chunk", size, draw(st.sampled_from(uneven)))
 
 
-def _kinds(draw: st.DrawFn, profile: Profile, wish: Wish) -> list[str]:
+def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> list[str]:
     """Draw the kinds of one to four groups."""
-    count = draw(st.integers(2 if wish.draft else 1, MOST_GROUPS))
-    first = wish.kind or draw(st.sampled_from(("full", *profile.groups)))
+    count = draw(st.integers(2 if constraint.draft else 1, MOST_GROUPS))
+    first = constraint.kind or draw(st.sampled_from(("full", *profile.groups)))
     usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
     kinds = [first, *(draw(st.sampled_from(usual)) for _ in range(count - 1))]
     return kinds if draw(st.booleans()) else kinds[::-1]

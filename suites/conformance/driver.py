@@ -1,4 +1,4 @@
-"""What rules and habits are made of: requests that are admitted, computed, extended and go."""
+"""Steps of rules and scenarios: admit, compute, extend and release requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Request
 from kvproof.harness.oracle.session import Session
-from kvproof.suites.conformance.profiles import EIGHTHS, Theme
 from kvproof.suites.conformance.prompts import Prompts
-from kvproof.suites.framework.model_test import Draw
+from kvproof.suites.conformance.weights import EIGHTHS, Weights
+from kvproof.suites.framework.component_suite import Draw
 
 
 class Driver:
@@ -21,7 +21,7 @@ class Driver:
     def __init__(
         self,
         session: Session,
-        theme: Theme,
+        weights: Weights,
         prompts: Prompts,
         *,
         draw: Draw,
@@ -34,7 +34,7 @@ class Driver:
         self.prompts = prompts
         self.draw = draw
         self.apply = apply
-        self._theme = theme
+        self._weights = weights
 
     def admit(self, request: Request, compute: int | None = None) -> bool:
         """Admit a request and complete steps that it may not overtake; tell whether it got in."""
@@ -59,9 +59,9 @@ class Driver:
 
     def _routed(self) -> bool:
         """Draw whether a step completes with expert rows; where they do not matter, it does."""
-        if not (self._theme.unrouted and self.profile.experts):
+        if not (self._weights.unrouted and self.profile.experts):
             return True
-        often: bool = self.draw(st.integers(0, EIGHTHS - 1)) >= self._theme.unrouted
+        often: bool = self.draw(st.integers(0, EIGHTHS - 1)) >= self._weights.unrouted
         return often
 
     def drain(self, *, routed: bool | None = None) -> None:

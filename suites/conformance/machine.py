@@ -1,200 +1,122 @@
-"""The state machine that drives any target through histories of domain verbs.
-
-Pools are so small that refusal and eviction happen all the time, the alphabet so small that
-prompts share prefixes by accident, and every admission is either fresh or a fork of an earlier
-prompt, drawn inside the rule: that finds more than bundles of prompts do.
-"""
+"""The machine of the suite `cache`: any target beside a `Session`, and how it is reported."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar
+import json
+from typing import Any, Literal
 
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import msgspec
 
+from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import Request
+from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.session import Session
-from kvproof.suites.conformance.driver import Driver
-from kvproof.suites.conformance.profiles import CORE, Theme
-from kvproof.suites.conformance.prompts import LARGE_ALPHABET, TINY_ALPHABET, Prompts
-from kvproof.suites.framework.model_test import Draw
+from kvproof.harness.oracle.violation import describe_writer
+from kvproof.harness.records.events import BlockView
+from kvproof.harness.reproduce import script
+from kvproof.harness.reproduce.session_play import making_room, operation, play
+from kvproof.suites.framework.component_suite import IGNORED, Config, Counterexample, Operation
+from kvproof.suites.framework.coverage import Coverage
+
+SMALL_POOL = 32
+"""Blocks up to which a report shows the whole pool."""
 
 
-class CacheMachine(RuleBasedStateMachine):
-    """Subclassed per exploration and theme; `session` judges every step."""
+class SessionMachine:
+    """A new target of `handle`, driven through its contract; a session judges every answer."""
 
-    handle: ClassVar[Handle]
-    theme: ClassVar[Theme] = CORE
-    session: Session
+    def __init__(self, handle: Handle, config: Config, coverage: Coverage) -> None:
+        native = msgspec.convert(config, TargetConfig)
+        self.session = Session(handle.create(native), native)
+        self._coverage = coverage
+        self._answer: object = None
+        coverage.checks = self.session.checks
+        coverage.situations = self.session.situations.seen
+        coverage.hits = self.session.situations.hits
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._preempted: dict[str, Request] = {}
-        self._pins: list[str] = []
-        self._following = False
-        """Whether the request being served follows another one into its media."""
+    def apply(self, verb: str, /, **arguments: Any) -> object:
+        """Run one operation of the contract and judge its answer; returns it in words.
 
-    @initialize(data=st.data())
-    def create(self, data: Any) -> None:
-        """Draw a pool and an alphabet."""
-        profile = self.handle.profile
-        self.draw: Draw = data.draw
-        self.config = self.draw(self.theme.configs(profile))
-        alphabet = LARGE_ALPHABET if self.draw(st.integers(0, 7)) == 7 else TINY_ALPHABET
-        self.prompts = Prompts(profile, self.config, alphabet, theme=self.theme, draw=self.draw)
-        self.session = self.open()
-        self.driver = Driver(
-            self.session, self.theme, self.prompts, draw=self.draw, apply=self.apply
-        )
+        An operation that earlier answers made impossible is ignored. A step that may not be
+        overtaken is completed first.
+        """
+        session, before = self.session, len(self.session.history)
+        done = play(session, making_room(session, [operation(verb, arguments)]))
+        carried_out = len(session.history) - before
+        self._coverage.operations["complete"] += max(0, carried_out - 1)
+        if not done:
+            self._answer = IGNORED
+        elif carried_out:  # not the end of a step that ended at once
+            self._answer = wording.answer(session.history[-1][1])
+        return self._answer
 
-    @property
-    def full(self) -> bool:
-        """Whether groups, drafts and the like are drawn."""
-        return self.theme is not CORE
+    def close(self) -> None:
+        """Close the target. Raises TargetDied."""
+        self.session.target.close()
 
-    def open(self) -> Session:
-        """Make a target with the drawn pool."""
-        return Session(self.handle.create(self.config), self.config)
 
-    def apply(self, operation: ops.Operation) -> None:
-        """Run and judge one operation."""
-        self.session.apply(operation)
+class SessionReporting:
+    """Histories in the words of the contract."""
 
-    # --- rules: verbs of the domain ---
+    def operations(self, machine: SessionMachine, _: list[Operation]) -> list[Operation]:
+        """Return the operations that the session recorded: with each step's end."""
+        return [
+            Operation(ops.name(each), json.dumps(ops.compact(each)), wording.answer(answer))
+            for each, answer in machine.session.history
+        ]
 
-    @rule()
-    def admit(self) -> None:
-        """Admit a fresh prompt, a fork, or a variant of an earlier one."""
-        request = self.prompts.request()
-        chunk = self.draw(st.integers(0, 7))
-        compute = None if chunk < 5 else self.draw(st.integers(1, 2 * self.config.block_size))
-        self.driver.admit(request, compute)
+    def arguments(self, each: Operation) -> str:
+        """Return the request, the tokens or the block count of an operation."""
+        return wording.arguments(operation(each.verb, each.arguments))
 
-    @rule(count=st.integers(1, 4))
-    def serve(self, count: int) -> None:
-        """Serve whole requests one after the other, which fills the cache quickly."""
-        for _ in range(count):
-            self._serve(self.prompts.request())
-        if self.theme.habits:
-            self.draw(st.sampled_from(self.theme.habits))(self.driver)
+    def script(self, found: Counterexample, target: str) -> str:
+        """Return a script that uses the adapter alone, or a `Session`."""
+        return script.render(target, found.violation, found.history.machine.session)
 
-    def _serve(self, request: Request) -> None:
-        self.driver.run(request)
-        if self.full:
-            self.driver.decode(request.id)
-        self.driver.finish(request.id)
-        if self.full and self.prompts.seen and not self._following:
-            self._follow(self.prompts.seen[-1])
+    def blocks(self, found: Counterexample) -> tuple[list[BlockView], dict[str, list[int]]]:
+        """Return the blocks of a small pool, or the suspects, and the tables of requests."""
+        session: Session = found.history.machine.session
+        tables = {name: list(live.blocks) for name, live in session.live.items()}
+        return blocks(session, found.violation.suspects), tables
 
-    def _follow(self, last: Request) -> None:
-        """Serve a request that leaves the last one somewhere, or goes on from its drafts."""
-        drafted = sum(one.id == last.id for one in self.prompts.seen) > 1
-        plain = not (self.config.groups or self.config.partial_blocks or last.spans or drafted)
-        if plain or (not self.config.partial_blocks and self.draw(st.booleans())):
-            return
-        self._following = True  # while all of it is still there
-        self._serve(self.prompts.fork(last))
-        self._following = False
 
-    @precondition(lambda self: any(not live.drafts for live in self.session.live.values()))
-    @rule()
-    def extend(self) -> None:
-        """Decode, or go on with a prefill."""
-        name = self._draw_live(drafting=False)
-        pending = self.driver.pending(name)
-        count = self.draw(st.integers(0 if pending else 1, 2 * self.config.block_size))
-        tokens = self.prompts.tokens(count) if count else ()
-        compute = None if self.draw(st.booleans()) else 1
-        drafts = self.prompts.drafts()
-        self.driver.extend(name, tokens, None if drafts else compute, drafts)
+def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
+    """Show every block of a small pool as it stands, of a large one only the suspects."""
+    holders: dict[int, list[str]] = {}
+    owners = [(live.request.id, live.blocks) for live in session.live.values()]
+    owners += [(fenced.request.id, fenced.blocks) for fenced in session.fenced]
+    for name, table in owners:
+        for block in table:
+            holders.setdefault(block, []).append(name)
+    for pin, table in session.pins.items():
+        for block in table:
+            holders.setdefault(block, []).append(f"pin {pin}")
+    small = session.config.num_blocks <= SMALL_POOL
+    shown = range(session.config.num_blocks) if small else sorted(set(suspects))
+    return [_view(session, block, holders.get(block, []), suspects) for block in shown]
 
-    def _draw_live(self, *, drafting: bool = True) -> str:
-        live = {name for name, one in self.session.live.items() if drafting or not one.drafts}
-        names: list[str] = sorted(live, key=lambda name: int(name[1:]))
-        index: int = self.draw(st.integers(0, len(names) - 1))
-        return names[index]
 
-    @precondition(lambda self: self.session.steps)
-    @rule()
-    def complete(self) -> None:
-        """Finish the oldest step in flight."""
-        self.driver.complete()
+def _view(session: Session, block: int, owners: list[str], suspects: tuple[int, ...]) -> BlockView:
+    written = session.shadow.writer_of_block(block)
+    words = ""
+    if written:
+        writer, first, last = written
+        words = f"positions {first}..{last}: {describe_writer(writer, last)}"
+    return BlockView(
+        block=block,
+        owners=owners,
+        writer=words,
+        state=_state(session, block, owners),
+        suspect=block in suspects and block != 0,
+    )
 
-    @precondition(lambda self: self.session.live)
-    @rule(verb=st.sampled_from((ops.Finish, ops.Finish, ops.Cancel, ops.Preempt)))
-    def release(self, verb: type[ops.Finish | ops.Cancel | ops.Preempt]) -> None:
-        """Let a request go, also while its step is in flight; a preempted one may come back."""
-        name = self._draw_live()
-        if verb is ops.Preempt:
-            live = self.session.live[name]
-            known = live.request.tokens[: len(live.request.tokens) - live.drafts]
-            self._preempted[name] = replace(live.request, tokens=known)
-        self.apply(verb(name))
 
-    @precondition(lambda self: self._preempted)
-    @rule()
-    def resume(self) -> None:
-        """Bring a preempted request back with all its tokens."""
-        name = self.draw(st.sampled_from(sorted(self._preempted)))
-        if self.driver.admit(replace(self._preempted[name], resumed=True)):
-            del self._preempted[name]
-
-    @precondition(lambda self: self.session.live or self.prompts.seen)
-    @rule()
-    def ask(self) -> None:
-        """Look something up, or read the padded tables of some running requests."""
-        profile, names = self.session.profile, sorted(self.session.live)
-        settled = [name for name in names if not self.session.live[name].drafts]
-        if self.full and profile.experts and settled and self.draw(st.booleans()):
-            self.apply(ops.Experts(self.draw(st.sampled_from(settled))))
-        elif profile.batch and names and self.draw(st.booleans()):
-            count = self.draw(st.integers(1, min(3, len(names))))
-            self.apply(ops.ReadBatch(tuple(names[-count:])))
-        elif profile.lookup and self.prompts.seen:
-            self.apply(ops.Lookup(self.prompts.variant()))
-
-    @rule(count=st.integers(1, 3))
-    def disturb(self, count: int) -> None:
-        """Do what happens now and then: evict, reset, pin, unpin, release or offer nonsense."""
-        profile = self.handle.profile
-        choices = {
-            "evict": profile.evict,
-            "reset": True,
-            "release nothing": True,
-            "malformed": profile.validates,
-            "pin": profile.pins and self.prompts.seen,
-            "unpin": self._pins,
-        }
-        choice = self.draw(st.sampled_from([name for name, ok in choices.items() if ok]))
-        if choice == "evict":
-            self.apply(ops.Evict(count))
-        elif choice == "reset":
-            self.apply(ops.Reset())
-        elif choice == "release nothing":
-            self.apply(ops.Finish("r0" if "r0" not in self.session.live else "gone"))
-        elif choice == "malformed":
-            self.apply(ops.Admit(self.prompts.malformed()))
-        elif choice == "pin":
-            self._pins.append(self.prompts.name())
-            self.apply(ops.Pin(replace(self.prompts.old(), id=self._pins[-1])))
-        elif choice == "unpin":
-            self.apply(ops.Unpin(self._pins.pop(0)))
-
-    @precondition(lambda self: self.session.steps)
-    @rule(chance=st.integers(0, 2))
-    def reset_in_flight(self, chance: int) -> None:
-        """Begin a new epoch under a running step, whose results are then stale."""
-        if chance == 2:
-            self.apply(ops.Reset())
-
-    @invariant()
-    def checks(self) -> None:
-        """Everything is judged inside `Session.apply`; one invariant keeps reproducers short."""
-
-    def teardown(self) -> None:
-        """Give the target back."""
-        if hasattr(self, "session"):
-            self.session.target.close()
+def _state(
+    session: Session, block: int, owners: list[str]
+) -> Literal["null", "free", "cached", "held"]:
+    if block == 0:
+        return "null"
+    if owners:
+        return "held"
+    return "cached" if block in session.ledger.cached else "free"

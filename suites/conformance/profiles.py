@@ -1,7 +1,7 @@
-"""Themes: each history is drawn for one kind of layout and the traffic that is rare elsewhere.
+"""Workload profiles: each history is drawn for one kind of layout and the traffic it needs.
 
 A budget is dealt out evenly, so that no situation depends on how often its kind happens to be
-drawn. Within a theme everything else stays possible, only less often.
+drawn. Within a profile everything else stays possible, only less often.
 """
 
 from __future__ import annotations
@@ -13,68 +13,79 @@ from typing import NamedTuple, TypeAlias
 from hypothesis import strategies as st
 
 from kvproof.harness.contract.target import Profile, TargetConfig
-from kvproof.suites.conformance import scenarios as habits
+from kvproof.suites.conformance import scenarios
 from kvproof.suites.conformance.configs import (
-    Wish,
+    LayoutConstraint,
     any_layout,
     configurations,
     hosted,
     one_group,
     several,
 )
-from kvproof.suites.conformance.scenarios import Habit
+from kvproof.suites.conformance.scenarios import Scenario
+from kvproof.suites.conformance.weights import Weights
 from kvproof.suites.framework.property import Level
 
 Configs: TypeAlias = Callable[[Profile], st.SearchStrategy[TargetConfig]]
 
-EIGHTHS = 8
-"""In which the fields of a theme say how often something is drawn."""
 
-
-class Theme(NamedTuple):
-    """What the histories of one theme are drawn from."""
+class WorkloadProfile(NamedTuple):
+    """Configurations and traffic that the histories of one profile are drawn from."""
 
     name: str
     configs: Configs
-    habits: tuple[Habit, ...] = ()
+    scenarios: tuple[Scenario, ...] = ()
     """Sequences of operations that bring about its rare situations."""
     needs: Callable[[Profile], bool] = lambda _: True
-    """Whether a target's profile has what the theme is about."""
-    runs_of_spans: int = 0
-    """Eighths of the prompts that get up to five spans."""
-    bridges: int = 0
-    """Eighths of the prompts whose clamp needs two rounds."""
-    drafts: int = 0
-    """Eighths of the extensions that have draft tokens."""
-    unrouted: int = 0
-    """Eighths of the steps that complete without expert rows."""
-    forks: int = 0
-    """Eighths of the prompts that leave an earlier one anywhere, also inside a span."""
+    """Whether a target's profile has the layout or the feature in question."""
+    weights: Weights = Weights()
 
 
-_CORE_HABITS = (
-    habits.repeat,
-    habits.resume,
-    habits.change_tenant,
-    habits.show,
-    habits.read_batch,
+_CORE_SCENARIOS = (
+    scenarios.repeat,
+    scenarios.resume,
+    scenarios.change_tenant,
+    scenarios.media_reuse,
+    scenarios.read_batch,
 )
-CORE = Theme("core", configurations, _CORE_HABITS)
+CORE = WorkloadProfile("core", configurations, _CORE_SCENARIOS)
 """One group of full attention, no drafts, no more than two spans but where they are shown."""
 
-_EVERYWHERE = (*_CORE_HABITS, habits.hold, habits.begin_anew, habits.converse)
+_EVERYWHERE = (
+    *_CORE_SCENARIOS,
+    scenarios.pin_under_eviction,
+    scenarios.reset_and_repeat,
+    scenarios.shared_continuation,
+)
 
-_full = partial(Theme, runs_of_spans=1, drafts=1, forks=2)
+_USUAL = Weights(runs_of_spans=1, drafts=1, forks=2)
 
 
-def _states(pool: str) -> Theme:
+def _full(
+    name: str,
+    configs: Configs,
+    sequences: tuple[Scenario, ...],
+    needs: Callable[[Profile], bool] = lambda _: True,
+    **weights: int,
+) -> WorkloadProfile:
+    return WorkloadProfile(name, configs, sequences, needs, _USUAL._replace(**weights))
+
+
+def _states(pool: str) -> WorkloadProfile:
     def needs(profile: Profile) -> bool:
         return "state" in profile.groups and pool in profile.state_pools
 
     return _full(
         f"states in a {pool} pool",
-        partial(several, wish=Wish(kind="state", pool=pool)),
-        (habits.leave, habits.leave, habits.generate, habits.reject, habits.repeat, habits.crowd),
+        partial(several, constraint=LayoutConstraint(kind="state", pool=pool)),
+        (
+            scenarios.diverge,
+            scenarios.diverge,
+            scenarios.generate,
+            scenarios.reject_drafts,
+            scenarios.repeat,
+            scenarios.crowded_rows,
+        ),
         needs,
         drafts=2,
     )
@@ -88,88 +99,107 @@ def _keeps_a_grid(profile: Profile) -> bool:
 
 FULL = (
     _full("plain", configurations, _EVERYWHERE),
-    _full("tiny pools", partial(any_layout, wish=Wish(most_units=3)), _EVERYWHERE),
+    _full(
+        "tiny pools", partial(any_layout, constraint=LayoutConstraint(most_units=3)), _EVERYWHERE
+    ),
     _full(
         "media",
         partial(one_group, least_size=2),
-        (habits.show, habits.cut_spans, habits.repeat, habits.narrate),
+        (scenarios.media_reuse, scenarios.cut_spans, scenarios.repeat, scenarios.decode_over_media),
         lambda profile: profile.spans,
         runs_of_spans=6,
-        bridges=2,
+        overlapping_clamps=2,
         forks=4,
     ),
     _full(
         "partial blocks",
         partial(one_group, least_size=2, partial_blocks=True),
-        (habits.continue_inside, habits.repeat, habits.resume),
+        (scenarios.continue_inside, scenarios.repeat, scenarios.resume),
         lambda profile: profile.partial_blocks,
     ),
     _full(
         "host tier",
         hosted,
-        (habits.come_back, habits.come_back, habits.slide, habits.resume, habits.begin_anew),
+        (
+            scenarios.return_after_eviction,
+            scenarios.return_after_eviction,
+            scenarios.slide_windows,
+            scenarios.resume,
+            scenarios.reset_and_repeat,
+        ),
         lambda profile: bool(profile.host_policies),
     ),
     _full(
         "states on the host",
-        partial(several, wish=Wish(kind="state", host=True)),
-        (habits.come_back, habits.come_back, habits.generate, habits.leave, habits.begin_anew),
+        partial(several, constraint=LayoutConstraint(kind="state", host=True)),
+        (
+            scenarios.return_after_eviction,
+            scenarios.return_after_eviction,
+            scenarios.generate,
+            scenarios.diverge,
+            scenarios.reset_and_repeat,
+        ),
         lambda profile: bool(profile.host_policies) and "state" in profile.host_groups,
     ),
     _full(
         "experts",
-        partial(any_layout, wish=Wish(strict_often=True)),
-        (habits.fill, habits.fill, habits.repeat),
+        partial(any_layout, constraint=LayoutConstraint(strict_often=True)),
+        (scenarios.backfill_experts, scenarios.backfill_experts, scenarios.repeat),
         lambda profile: profile.experts,
         unrouted=3,
     ),
     _full(
         "drafts",
         any_layout,
-        (habits.reject, habits.generate, habits.repeat),
+        (scenarios.reject_drafts, scenarios.generate, scenarios.repeat),
         lambda profile: profile.drafts,
         drafts=5,
     ),
     _full(
         "draft groups",
-        partial(several, wish=Wish(draft=True)),
-        (habits.slide, habits.repeat),
+        partial(several, constraint=LayoutConstraint(draft=True)),
+        (scenarios.slide_windows, scenarios.repeat),
         lambda profile: profile.draft_groups,
         drafts=3,
     ),
     _full(
         "windows",
-        partial(several, wish=Wish(kind="window")),
-        (habits.slide, habits.slide, habits.overlap),
+        partial(several, constraint=LayoutConstraint(kind="window")),
+        (scenarios.slide_windows, scenarios.slide_windows, scenarios.overlap),
         lambda profile: "window" in profile.groups,
     ),
     _full(
         "chunks",
-        partial(several, wish=Wish(kind="chunk", across=True)),
-        (habits.slide, habits.overlap, habits.cut_back, habits.cut_back),
+        partial(several, constraint=LayoutConstraint(kind="chunk", across=True)),
+        (scenarios.slide_windows, scenarios.overlap, scenarios.cut_back, scenarios.cut_back),
         lambda profile: "chunk" in profile.groups,
     ),
     _states("shared"),
     _states("separate"),
     _full(
         "states between steps",
-        partial(several, wish=Wish(kind="state", least_size=2)),
-        (habits.chop,),
+        partial(several, constraint=LayoutConstraint(kind="state", least_size=2)),
+        (scenarios.uneven_chunks,),
         _keeps_a_grid,
     ),
     _full(
         "states inside blocks",
-        partial(several, wish=Wish(kind="state", pool="separate", inside=True)),
-        (habits.continue_inside, habits.continue_inside, habits.generate, habits.repeat),
+        partial(several, constraint=LayoutConstraint(kind="state", pool="separate", inside=True)),
+        (
+            scenarios.continue_inside,
+            scenarios.continue_inside,
+            scenarios.generate,
+            scenarios.repeat,
+        ),
         lambda profile: profile.partial_states,
     ),
     _full(
         "hybrids",
-        partial(several, wish=Wish()),
-        habits.ALL,
+        partial(several, constraint=LayoutConstraint()),
+        scenarios.ALL,
         lambda profile: len(profile.groups) > 1,
         runs_of_spans=3,
-        bridges=1,
+        overlapping_clamps=1,
         drafts=3,
         unrouted=1,
     ),
@@ -177,8 +207,8 @@ FULL = (
 """The level `full`; a budget goes round them."""
 
 
-def themes(profile: Profile, level: Level) -> tuple[Theme, ...]:
-    """Return the themes that a target is driven by."""
+def profiles(profile: Profile, level: Level) -> tuple[WorkloadProfile, ...]:
+    """Return the workload profiles that a target is driven by."""
     if level == "core":
         return (CORE,)
-    return tuple(theme for theme in FULL if theme.needs(profile))
+    return tuple(each for each in FULL if each.needs(profile))

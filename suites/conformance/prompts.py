@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from kvproof.harness.contract.target import Namespace, Profile, Request, Span, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
-from kvproof.suites.conformance.profiles import EIGHTHS, Theme
-from kvproof.suites.framework.model_test import Draw
+from kvproof.suites.conformance.weights import EIGHTHS, Weights
+from kvproof.suites.framework.component_suite import Draw
 
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
 CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
-"""Of spans: whoever keeps only the beginning or the end of a hash takes them for equal."""
+"""Of spans: equal for an engine that keeps only the beginning or the end of a hash."""
 SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
 """Of spans of one token, also where the content says how long a span is."""
 
@@ -23,11 +23,11 @@ class Prompts:
     """Draws the requests of one history."""
 
     def __init__(
-        self, profile: Profile, config: TargetConfig, alphabet: int, *, theme: Theme, draw: Draw
+        self, profile: Profile, config: TargetConfig, alphabet: int, *, weights: Weights, draw: Draw
     ) -> None:
         layout = Layout.of(config)
         self._profile = profile
-        self._theme = theme
+        self._weights = weights
         self._draw = draw
         self._unit = layout.unit
         self._room = config.num_blocks
@@ -82,7 +82,7 @@ class Prompts:
         return spaces[kind % len(spaces)] if kind > 7 else spaces[0]
 
     def _spans(self, tokens: tuple[int, ...]) -> tuple[Span, ...]:
-        if self._profile.spans and self._often(self._theme.runs_of_spans):
+        if self._profile.spans and self._often(self._weights.runs_of_spans):
             return self._run_of_spans(len(tokens))
         if not self._profile.spans or self._draw(st.integers(0, 3)) != 3:
             return ()
@@ -121,7 +121,7 @@ class Prompts:
             position += long + self._draw(st.sampled_from((0, 0, 0, 1, unit)))
         return tuple(spans)
 
-    def _bridge(self) -> Request:
+    def _overlapping_clamps(self) -> Request:
         """Draw two spans: a cut in the second moves to a block border inside the first (M2)."""
         unit, (one, other) = self._unit, CONTENTS
         length = 4 * unit + self._draw(st.integers(1, 2))
@@ -140,19 +140,19 @@ class Prompts:
         length = self._draw(st.integers(1, most)) * self._unit + beyond
         return Request(self.name(), self.tokens(length))
 
-    def unlike(self, units: int) -> Request:
+    def unique(self, units: int) -> Request:
         """Return a prompt of so many units that begins like no other one."""
         name = self.name()
         return Request(name, (LARGE_ALPHABET + self._count,) * (units * self._unit))
 
     def with_spans(self) -> Request:
-        """Draw a prompt with spans, of which two rounds of the clamp may be needed."""
-        if self._may_bridge() and self._draw(st.booleans()):
-            return self._bridge()
+        """Draw a prompt with spans, whose clamp may need two rounds."""
+        if self._may_overlapping_clamps() and self._draw(st.booleans()):
+            return self._overlapping_clamps()
         tokens = self.tokens(self._draw(st.integers(2, 4)) * self._unit + 1)
         return Request(self.name(), tokens, spans=self._run_of_spans(len(tokens)))
 
-    def crowded(self) -> Request:
+    def spans_in_last_block(self) -> Request:
         """Draw a prompt that ends in a block with two spans and room; units have three tokens."""
         before = self._draw(st.integers(0, 2)) * self._unit
         start = before + self._draw(st.integers(0, self._unit - 3))
@@ -170,7 +170,7 @@ class Prompts:
         other = CONTENTS[first.content == CONTENTS[0]]
         return replace(old, spans=(replace(first, content=other), *old.spans[1:]))
 
-    def _may_bridge(self) -> bool:
+    def _may_overlapping_clamps(self) -> bool:
         profile = self._profile
         return profile.span_clamp and "length" in profile.span_identity and self._unit > 1
 
@@ -193,10 +193,10 @@ class Prompts:
     def request(self) -> Request:
         """Draw a fresh request, a fork or a variant."""
         profile = self._profile
-        if self.seen and self._often(self._theme.forks):
+        if self.seen and self._often(self._weights.forks):
             return self.fork(self.old())
-        if self._may_bridge() and self._often(self._theme.bridges):
-            return self._bridge()
+        if self._may_overlapping_clamps() and self._often(self._weights.overlapping_clamps):
+            return self._overlapping_clamps()
         if self.seen and self._draw(st.integers(0, 5)) == 5:
             return replace(self.variant(), id=self.name(), resumed=False)
         tokens = self._tokens_of()
@@ -243,6 +243,6 @@ class Prompts:
 
     def drafts(self) -> tuple[int, ...]:
         """Draw some draft tokens, or none."""
-        if not (self._profile.drafts and self._often(self._theme.drafts)):
+        if not (self._profile.drafts and self._often(self._weights.drafts)):
             return ()
         return self.tokens(self._draw(st.integers(1, self._unit + 1)))

@@ -1,24 +1,22 @@
-"""Habits: short sequences that bring about what single rules rarely do.
+"""Scenarios: short sequences of operations that single rules rarely draw.
 
-A habit leaves out what the target's profile does not claim. Whatever it does is judged like the
-operations of any rule; that something was refused on the way ends it early.
+A scenario leaves out operations that the target's profile does not claim. Its operations are
+judged like those of any rule; a refusal on the way ends it early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Request
+from kvproof.suites.conformance.driver import Driver
 
-if TYPE_CHECKING:
-    from kvproof.suites.conformance.driver import Driver
-
-Habit: TypeAlias = Callable[["Driver"], None]
+Scenario: TypeAlias = Callable[[Driver], None]
 
 
 def repeat(driver: Driver) -> None:
@@ -46,7 +44,7 @@ def change_tenant(driver: Driver) -> None:
         driver.serve_again(replace(request, namespace=space))
 
 
-def hold(driver: Driver) -> None:
+def pin_under_eviction(driver: Driver) -> None:
     """Pin what a prompt left, try to evict it, and give it back."""
     if not driver.profile.pins:
         return
@@ -59,7 +57,7 @@ def hold(driver: Driver) -> None:
     driver.apply(ops.Unpin(pin))
 
 
-def begin_anew(driver: Driver) -> None:
+def reset_and_repeat(driver: Driver) -> None:
     """Reset, which a target may refuse, and ask again for what was there before."""
     request = driver.prompts.plain(2)
     driver.serve(request)
@@ -77,7 +75,7 @@ def read_batch(driver: Driver) -> None:
         driver.apply(ops.ReadBatch(tuple(sorted(driver.session.live)[-3:])))
 
 
-def fill(driver: Driver) -> None:
+def backfill_experts(driver: Driver) -> None:
     """Compute a prompt without expert rows, hit it, compute it again with them, ask for all."""
     if not driver.profile.experts:
         return
@@ -91,7 +89,7 @@ def fill(driver: Driver) -> None:
             driver.finish(name)
 
 
-def slide(driver: Driver) -> None:
+def slide_windows(driver: Driver) -> None:
     """Let windows move over a prompt, evict what they have left behind, and ask again."""
     request = driver.prompts.plain(4)
     driver.serve(request, driver.unit)
@@ -111,7 +109,7 @@ def cut_back(driver: Driver) -> None:
         driver.serve(Request(driver.prompts.name(), request.tokens[:end]))
 
 
-def come_back(driver: Driver) -> None:
+def return_after_eviction(driver: Driver) -> None:
     """Serve prompts that together need more than the pool, then go on from the first.
 
     Once from all of it, where a state was saved, and once from anywhere in it.
@@ -125,7 +123,7 @@ def come_back(driver: Driver) -> None:
         driver.run(Request(driver.prompts.name(), first.tokens[:end] + rest))
 
 
-def crowd(driver: Driver) -> None:
+def crowded_rows(driver: Driver) -> None:
     """Fill the rows with states of short prompts, let one run, and ask for all blocks behind one.
 
     That hits, and cannot be served beside what runs.
@@ -133,10 +131,10 @@ def crowd(driver: Driver) -> None:
     driver.drain()
     for name in tuple(driver.session.live):
         driver.finish(name)
-    known = [driver.prompts.unlike(1) for _ in range(max(2, driver.config.state_rows - 1))]
+    known = [driver.prompts.unique(1) for _ in range(max(2, driver.config.state_rows - 1))]
     for request in known:
         driver.serve(request)
-    driver.run(driver.prompts.unlike(driver.draw(st.integers(1, 2))))
+    driver.run(driver.prompts.unique(driver.draw(st.integers(1, 2))))
     units = (driver.config.num_blocks - 1) // max(1, driver.session.layout.unit_blocks)
     rest = driver.prompts.tokens((units - 1) * driver.unit)
     driver.admit(Request(driver.prompts.name(), known[-1].tokens + rest))
@@ -156,7 +154,7 @@ def overlap(driver: Driver) -> None:
     driver.finish(request.id)
 
 
-def chop(driver: Driver) -> None:
+def uneven_chunks(driver: Driver) -> None:
     """Compute a prompt in steps that end anywhere, and go on from it in another request."""
     request = driver.prompts.plain(4, beyond=driver.draw(st.integers(1, driver.unit)))
     driver.drain()
@@ -172,7 +170,7 @@ def chop(driver: Driver) -> None:
     driver.serve(Request(driver.prompts.name(), longer))
 
 
-def leave(driver: Driver) -> None:
+def diverge(driver: Driver) -> None:
     """Serve a prompt, one that leaves it where no state was saved, and one like that."""
     first = driver.prompts.plain(4)
     half = first.tokens[: len(first.tokens) // 2 + 1]
@@ -198,7 +196,7 @@ def generate(driver: Driver) -> None:
         driver.serve_again(longer)
 
 
-def converse(driver: Driver) -> None:
+def shared_continuation(driver: Driver) -> None:
     """Serve what a running request is about to say, then let it say so in its partial block."""
     request, rest = driver.prompts.plain(1), driver.prompts.tokens(driver.unit + 1)
     if not driver.run(request):
@@ -209,7 +207,7 @@ def converse(driver: Driver) -> None:
     driver.finish(request.id)
 
 
-def reject(driver: Driver) -> None:
+def reject_drafts(driver: Driver) -> None:
     """Reject drafts across a block border, and serve what they would have become."""
     request = driver.prompts.plain(2)
     if not (driver.profile.drafts and driver.run(request)):
@@ -223,7 +221,7 @@ def reject(driver: Driver) -> None:
     driver.serve_again(as_if)
 
 
-def show(driver: Driver) -> None:
+def media_reuse(driver: Driver) -> None:
     """Serve a prompt with spans, the same again, and with another one first."""
     if not driver.profile.spans:
         return
@@ -243,11 +241,11 @@ def cut_spans(driver: Driver) -> None:
         driver.serve(driver.prompts.fork(request))
 
 
-def narrate(driver: Driver) -> None:
+def decode_over_media(driver: Driver) -> None:
     """Generate over the end of a block with spans; serve that again, and with the spans moved."""
     if not driver.profile.spans or driver.unit < 3:
         return
-    request = driver.prompts.crowded()
+    request = driver.prompts.spans_in_last_block()
     if not driver.run(request):
         return
     driver.extend(request.id, driver.prompts.tokens(driver.unit))
@@ -270,21 +268,21 @@ def continue_inside(driver: Driver) -> None:
         driver.serve(Request(driver.prompts.name(), request.tokens + rest))
 
 
-ALL: tuple[Habit, ...] = (
+ALL: tuple[Scenario, ...] = (
     repeat,
     resume,
     change_tenant,
-    hold,
-    begin_anew,
+    pin_under_eviction,
+    reset_and_repeat,
     read_batch,
-    fill,
-    slide,
+    backfill_experts,
+    slide_windows,
     overlap,
-    leave,
+    diverge,
     generate,
-    converse,
-    reject,
-    show,
+    shared_continuation,
+    reject_drafts,
+    media_reuse,
     cut_spans,
     continue_inside,
 )

@@ -118,7 +118,7 @@ def _why_not(profile: Profile) -> Iterator[str]:
 
 
 def _failures(profile: Profile) -> Iterator[str]:
-    found = expected_failures.load(profile.engine, profile.version)
+    found = expected_failures.load(profile.engine, profile.version, names=levels.property_names())
     yield "## Expected failures"
     yield ""
     if not found:

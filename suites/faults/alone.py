@@ -17,8 +17,9 @@ from hypothesis.errors import HypothesisException
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import SHADOW, Violation
-from kvproof.suites.framework.model_test import Arguments, Draw, History, Recorder
-from kvproof.suites.framework.model_test_machine import PartMachine
+from kvproof.suites.framework.component_suite import Arguments, Draw, History
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.state_machine import DrawnOperations
 
 TOLERATED = frozenset({ANSWERS})
 """What a history ends with where its bookkeeping is lost."""
@@ -31,35 +32,37 @@ def shadow_alone() -> Iterator[None]:
     Where the bookkeeping cannot follow a wrong subject any further, a history ends with a death
     that stands for `every_verb_answers`, which is to be tolerated (`TOLERATED`).
     """
-    check, note, propose = Session.check, Recorder.check, PartMachine.propose
-    apply, judged = Session._apply, History._judged
+    check, note, draw_operation = Session.check, Coverage.check, DrawnOperations.draw_operation
+    apply, guarded = Session._apply, History._guarded
 
     def heard(self: Session, prop: str, oracle: str, ok: bool, *rest: Any, **more: Any) -> None:  # noqa: FBT001 - as in Session
         if oracle == SHADOW:
             check(self, prop, oracle, ok, *rest, **more)
 
     def noted(
-        self: Recorder, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
+        self: Coverage, prop: str, ok: object, sentence: Callable[[], str], *, oracle: str = ""
     ) -> None:
         oracle = oracle or self._oracles[prop]
         if oracle == SHADOW:
             note(self, prop, ok, sentence, oracle=oracle)
 
-    def proposed(self: PartMachine, draw: Draw) -> tuple[str, Arguments]:
+    def drawn(self: DrawnOperations, draw: Draw) -> tuple[str, Arguments]:
         try:
-            return propose(self, draw)
+            return draw_operation(self, draw)
         except HypothesisException:
             raise
         except Exception as error:
-            with self.watch.operation():
+            with self.watch.operation(self.history):
                 raise _lost(error) from error
 
     with (
         patch.object(Session, "check", heard),
         patch.object(Session, "_apply", lambda self, op: _followed(lambda: apply(self, op))),
-        patch.object(Recorder, "check", noted),
-        patch.object(History, "_judged", lambda self, call: _followed(lambda: judged(self, call))),
-        patch.object(PartMachine, "propose", proposed),
+        patch.object(Coverage, "check", noted),
+        patch.object(
+            History, "_guarded", lambda self, call: _followed(lambda: guarded(self, call))
+        ),
+        patch.object(DrawnOperations, "draw_operation", drawn),
     ):
         yield
 

@@ -120,8 +120,8 @@ class Judge:
 
     def _kill(self, suite: Suite, seen: Exploration, first: float) -> Kill | None:
         cases, seconds = self._cases + seen.first_case, round(self._seconds + first, 3)
-        if seen.violation:
-            failure = self._run.failure(suite, seen.violation, self._seed)
+        if seen.counterexample:
+            failure = self._run.failure(suite, seen.counterexample, self._seed)
             return Kill(
                 suite=suite.name,
                 property=failure.property,

@@ -63,26 +63,26 @@ from hypothesis import Phase, settings
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.suites.framework import model_test_machine as part_machine
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.runner import registry
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.conformance.explore import explore
+from kvproof.suites.conformance.suite import conformance
 
 BUDGET = settings(
     BUDGETS["pr"], max_examples=36, stateful_step_count=40, phases=(Phase.generate,)
 )
 NAMES = ("hits", "states", "experts", "explain", "system")
-PARTS = [part for part in registry.PARTS if part.name in NAMES]
+SUITES = [part for part in registry.SUITES if part.name in NAMES]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+@pytest.mark.parametrize("part", SUITES, ids=lambda part: part.name)
 def test_a_part_passes(part):
-    seen = part_machine.explore(part, BUDGET)
+    seen = explore(part, BUDGET)
     assert (seen.violation, seen.died) == (None, None)
 
 
 def test_the_suite_cache_passes():
-    seen = explore(InProcessHandle("reference", make_target), BUDGET, level="full")
+    seen = explore(conformance(InProcessHandle("reference", make_target)), BUDGET)
     assert (seen.violation, seen.died) == (None, None)
 '''
 _NAMES = """\

@@ -8,15 +8,15 @@ has to fail on: the project's tests replay it where the engine is installed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
 import tomllib
 
-from kvproof.harness.contract.target import Profile
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.renamed import current
 from kvproof.suites.framework.property import LEVELS, Level
 
 FOLDER = Path(__file__).parents[1] / "expected"
@@ -45,16 +45,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expected: list[Expected] = []
 
 
-def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expected]:
+def load(
+    engine: str, version: str, *, names: Collection[str], folder: Path = FOLDER
+) -> dict[str, Expected]:
     """Return property -> entry for `<folder>/<engine>-<version>.toml`; no file, no entries.
 
-    Raises UsageError for a file that is none, for an entry that names no property, which could
-    never be missed, and for a second one for a property, which would take the place of the first.
+    `names` are those of all properties. Raises UsageError for a file that cannot be read, for an
+    entry that names no property, and for a second entry for a property.
     """
-    from kvproof.suites.runner.levels import (
-        property_names,  # whose suites ask here what is confined
-    )
-
     path = folder / f"{engine}-{version}.toml"
     if not path.exists():
         return {}
@@ -65,8 +63,8 @@ def load(engine: str, version: str, *, folder: Path = FOLDER) -> dict[str, Expec
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r} is not a list of expected failures: {error}") from error
     found: dict[str, Expected] = {}
-    names = property_names()
-    for entry in entries:
+    for each in entries:
+        entry = msgspec.structs.replace(each, property=current(each.property))
         if entry.property not in names:
             close = get_close_matches(entry.property, names, 1)
             raise UsageError(
@@ -87,7 +85,6 @@ def everywhere(entries: Mapping[str, Expected]) -> set[str]:
     return {name for name, entry in entries.items() if not entry.where}
 
 
-def confined(profile: Profile) -> dict[str, str]:
-    """Return property -> situation of the entries of a target that are confined to one."""
-    entries = load(profile.engine, profile.version)
+def confined(entries: Mapping[str, Expected]) -> dict[str, str]:
+    """Return property -> situation of the entries that are confined to one."""
     return {name: entry.where for name, entry in entries.items() if entry.where}

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TypeVar
 
 from hypothesis import reject, settings
 from hypothesis import seed as with_seed
@@ -18,12 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.component_suite import Counterexample, History
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
-
-MINIMISE_SECONDS = 60
-"""Within these a failing history is cut down; a unit that takes much longer counts as hanging."""
 
 TURN = 200
 """Test cases after which all machines of a subject have had a turn."""
@@ -33,8 +30,6 @@ NEXT_TURN = 1 << 40
 
 REDRAWN = 1 << 80
 """To the seed of what is drawn anew where Hypothesis gave up."""
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -64,9 +59,9 @@ class Counts:
 
 @dataclass
 class Exploration(Counts):
-    """What a machine did to its subject, and the smallest history that broke a property."""
+    """Counts of an exploration, and the smallest history that broke a property."""
 
-    violation: Violation | None = None
+    counterexample: Counterexample | None = None
     died: TargetDied | None = None
     interrupted: bool = False
     """By Ctrl-C; what was seen until then stands."""
@@ -74,6 +69,11 @@ class Exploration(Counts):
     """A fault of the harness, also one that shows only now and then."""
     first_case: int = 0
     """The first test case that failed, counted from one; 0: none did."""
+
+    @property
+    def violation(self) -> Violation | None:
+        """The property that failed, with the smallest history known."""
+        return self.counterexample.violation if self.counterexample else None
 
 
 class Stop(KeyboardInterrupt):
@@ -84,8 +84,8 @@ class Stop(KeyboardInterrupt):
 class Watch:
     """Stands between Hypothesis and a machine: decides what an outcome means, and when to end."""
 
-    size: Callable[[Violation], tuple[int, int]]
-    """Length of a violation's history; ties go to the second number."""
+    size: Callable[[Counterexample], tuple[int, int]]
+    """Length of a history; ties go to the second number."""
     tolerate: Collection[str] = ()
     """Properties whose violation ends a history quietly."""
     deadline: float = math.inf
@@ -100,14 +100,14 @@ class Watch:
     _first: float = 0.0
 
     @contextmanager
-    def operation(self) -> Iterator[None]:
-        """Run one operation inside."""
+    def operation(self, history: History) -> Iterator[None]:
+        """Run one operation of `history` inside, or make its machine."""
         if self.over:
             raise Stop
         try:
             yield
         except Violation as violation:
-            self._broke(violation)
+            self._broke(violation, history)
             raise
         except TargetDied as died:
             if not died.fatal:
@@ -132,13 +132,13 @@ class Watch:
         self.seen.add(case)
         self.progress(self.seen.test_cases)
 
-    def _broke(self, violation: Violation) -> None:
-        best = self.seen.violation
-        self._pass_over(violation.property, known=self._is_excused(violation))
+    def _broke(self, violation: Violation, history: History) -> None:
+        best, found = self.seen.counterexample, Counterexample(violation, history)
+        self._pass_over(violation.property, known=self._is_excused(found))
         self._first = self._first or time.monotonic()
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
-        if best is None or self.size(violation) <= self.size(best):
-            self.seen.violation = violation
+        if best is None or self.size(found) <= self.size(best):
+            self.seen.counterexample = found
 
     def _pass_over(self, name: str, *, known: bool = False) -> None:
         """End a history quietly if what failed is known, or is not to be shrunk now."""
@@ -153,9 +153,9 @@ class Watch:
         counts[name] += 1
         reject()
 
-    def _is_excused(self, violation: Violation) -> bool:
-        where = self.confined.get(violation.property)
-        return bool(where and violation.session and violation.session.situations.seen[where])
+    def _is_excused(self, found: Counterexample) -> bool:
+        where = self.confined.get(found.violation.property)
+        return bool(where and found.history.coverage.situations[where])
 
     def lose(self, died: TargetDied) -> None:
         """Keep the death of the target; end here if its process is gone."""
@@ -235,41 +235,3 @@ def drive_all(
         if seen.violation or seen.died or seen.interrupted or watch.over:
             break
     return watch.seen
-
-
-def cut_down(seen: Exploration, smaller: Callable[[Violation], Violation]) -> Exploration:
-    """Replace what was found by something smaller; Ctrl-C meanwhile leaves it as it is."""
-    if seen.violation and not seen.interrupted:
-        try:
-            seen.violation = smaller(seen.violation)
-        except KeyboardInterrupt:
-            seen.interrupted = True
-    return seen
-
-
-def without_needless(
-    violation: Violation,
-    operations: Callable[[Violation], list[T]],
-    again: Callable[[list[T]], Violation | None],
-    *,
-    seconds: float = MINIMISE_SECONDS,
-) -> Violation:
-    """Leave out operations without which `again` still breaks the same property.
-
-    Many at once first, in the end one by one; what cannot be tried within `seconds` stays.
-    `operations` reads the history of a violation; `again` runs one and returns what it breaks.
-    """
-    deadline = time.monotonic() + seconds
-    count = max(1, len(operations(violation)) // 2)
-    while count:
-        before = len(operations(violation))
-        for stop in range(before - 1, 0, -count):
-            if time.monotonic() > deadline:
-                return violation
-            now = operations(violation)
-            found = again(now[: max(0, stop - count)] + now[stop:])
-            if found and found.property == violation.property:
-                violation = found
-        if len(operations(violation)) == before:  # what was left out may have needed others
-            count //= 2
-    return violation

@@ -1,39 +1,48 @@
-"""What the runner knows of a suite: its properties, and how to look for failures."""
+"""A suite as the runner sees it: a component suite bound to the target that it judges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.records.events import BlockView, Step
+from hypothesis import settings
+
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation.handles import Handle
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Counterexample,
+    TargetProvided,
+)
+from kvproof.suites.framework.evidence import Evidence, evidence
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.state_machine import explore
 
-
-class Evidence(NamedTuple):
-    """Everything about a violation that a person can use."""
-
-    fingerprint: str
-    log: bytes
-    script: str
-    history: list[Step]
-    blocks: list[BlockView]
-    tables: dict[str, list[int]]
+SUBJECT = "reference"
+"""The target whose components the suites look at."""
+ELSEWHERE = "it judges a component of the reference engine"
+CALL_TIMEOUT_S = 120.0
+"""Of the calls of one operation, where a target carries them out."""
 
 
 class Suite(NamedTuple):
-    """Properties of one subject, with the machine that exercises them."""
+    """Properties that a target is judged by, with the component suite that exercises it."""
 
-    name: str
+    component: ComponentSuite
+    target: str
     properties: tuple[Property, ...]
     why_not: Callable[[Property], str]
     """Why the target is not judged by a property; empty if it is."""
-    explore: Callable[..., Exploration]
-    """Takes a budget, and the keywords `seed`, `progress`, `tolerate`, `deadline` and `claim`."""
-    evidence: Callable[[Violation], Evidence]
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""
+
+    @property
+    def name(self) -> str:
+        """The name of the component suite."""
+        return self.component.name
 
     @property
     def judged(self) -> list[Property]:
@@ -46,3 +55,59 @@ class Suite(NamedTuple):
             if prop.name == name:
                 return prop
         raise LookupError(f"the suite {self.name!r} reports {name!r}, which is no property of it")
+
+    def explore(self, budget: settings, **options: Any) -> Exploration:
+        """Look for failures; see `state_machine.explore`."""
+        return explore(self.component, budget, **options)
+
+    def evidence(self, found: Counterexample) -> Evidence:
+        """Return everything about a failure that a person can use."""
+        return evidence(found, self.target)
+
+
+def bound(suite: ComponentSuite, handle: Handle) -> Suite:
+    """Return a component suite for a target: on what it provides, if it provides that."""
+    provided = None if handle.name == SUBJECT else _provided(suite, handle)
+    if provided is None:
+
+        def why_not(_: Property) -> str:
+            return suite.missing() if handle.name == SUBJECT else ELSEWHERE
+
+        return Suite(suite, handle.name, suite.properties, why_not)
+    own = {prop.name: prop for prop in provided.suite.properties}
+    return Suite(
+        provided.suite,
+        handle.name,
+        tuple(own.get(prop.name, prop) for prop in suite.properties),
+        lambda prop: provided.without.get(prop.name, ""),
+    )
+
+
+def on_target(suite: ComponentSuite, handle: Handle) -> ComponentSuite:
+    """Return a component suite on a target. Raises UsageError if it does not provide it."""
+    if handle.name == SUBJECT:
+        return suite
+    provided = _provided(suite, handle)
+    if provided is None:
+        raise UsageError(
+            f"target {handle.name!r} provides nothing that the suite {suite.name!r} can judge",
+            f"replay it where it was recorded, or on {SUBJECT}",
+        )
+    return provided.suite
+
+
+def _provided(suite: ComponentSuite, handle: Handle) -> TargetProvided | None:
+    """A target that does not start provides nothing: its verdict comes when it is judged."""
+    if suite.target_provided is None:
+        return None
+    try:
+        job = handle.profile.parts.get(suite.name)
+        return suite.target_provided(partial(_call, handle, job)) if job else None
+    except TargetDied:
+        return None
+
+
+def _call(handle: Handle, job: str, *calls: tuple[str, Arguments]) -> list[Any]:
+    reply = handle.run_job(job, {"calls": calls}, timeout=CALL_TIMEOUT_S)
+    answers: list[Any] = reply["answers"]
+    return answers

@@ -1,6 +1,7 @@
-"""Which suites run: `core` for any cache manager, `full` for groups, states and the parts.
+"""Which suites run: `core` for any cache manager, `full` for groups, states and the reference.
 
-A target that manages no blocks is judged by the parts that it offers, at either level.
+A target that manages no blocks is judged by the component suites for which it provides an
+implementation, at either level.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.conformance.suite import NAME as CACHE
 from kvproof.suites.conformance.suite import cache_suite
 from kvproof.suites.conformance.suite import properties as cache_properties
-from kvproof.suites.framework.model_test import Part
-from kvproof.suites.framework.model_test_suite import target_suite
+from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.property import Level, Property
-from kvproof.suites.framework.suite import Suite
+from kvproof.suites.framework.suite import Suite, bound
 from kvproof.suites.runner import registry
 
 
 def suites(handle: Handle, level: Level) -> tuple[Suite, ...]:
     """Return the suites of a level for one target, in the order in which they run."""
-    parts = registry.PARTS if level == "full" else _instead_of_blocks(handle)
-    return (cache_suite(handle, level), *(target_suite(part, handle) for part in parts))
+    others = registry.SUITES if level == "full" else _instead_of_blocks(handle)
+    return (cache_suite(handle, level), *(bound(suite, handle) for suite in others))
 
 
-def _instead_of_blocks(handle: Handle) -> tuple[Part, ...]:
+def _instead_of_blocks(handle: Handle) -> tuple[ComponentSuite, ...]:
     try:
         profile = handle.profile
-    except TargetDied:  # it is told when the target is started
+    except TargetDied:  # its verdict comes when the target is started
         return ()
-    return tuple(p for p in registry.PARTS if p.name in profile.parts and not profile.blocks)
+    provided = () if profile.blocks else profile.parts
+    return tuple(suite for suite in registry.SUITES if suite.name in provided)
 
 
 def catalogue(level: Level) -> dict[str, tuple[Property, ...]]:
-    """Return suite -> properties: what a target is judged by at a level."""
-    parts = registry.PARTS if level == "full" else ()
-    return {CACHE: cache_properties(level), **{part.name: part.properties for part in parts}}
+    """Return suite -> properties of a level."""
+    others = registry.SUITES if level == "full" else ()
+    return {CACHE: cache_properties(level), **{each.name: each.properties for each in others}}
 
 
 def properties(level: Level) -> list[Property]:

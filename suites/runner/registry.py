@@ -1,14 +1,18 @@
-"""The parts that exist, in the order in which they run and are listed."""
+"""The component suites that exist, in the order in which they run and are listed."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
 from kvproof.harness.errors import UsageError
-from kvproof.suites.framework.model_test import Part
+from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.reproduce.oplog import CACHE
+from kvproof.suites.conformance.suite import conformance
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.suite import on_target
 from kvproof.suites.reference.cache_policy import strategies as access
-from kvproof.suites.reference.cache_server import offered as objects
 from kvproof.suites.reference.cache_server import prefixes
+from kvproof.suites.reference.cache_server import remote as objects
 from kvproof.suites.reference.cache_server import strategies as store
 from kvproof.suites.reference.complexity import strategies as cost
 from kvproof.suites.reference.config import strategies as settings
@@ -28,40 +32,53 @@ from kvproof.suites.reference.tiered_hits import strategies as tiered
 from kvproof.suites.reference.tiers import strategies as tiers
 from kvproof.suites.reference.transfer import strategies as transfer
 
-PARTS: tuple[Part, ...] = (
-    settings.PART,
-    plan.PART,
-    access.PART,
-    keys.PART,
-    hits.PART,
-    cost.PART,
-    media.PART,
-    states.PART,
-    transfer.PART,
-    experts.PART,
-    explain.PART,
-    metrics.PART,
-    tiers.PART,
-    tiered.PART,
-    store.PART,
-    objects.PART,
-    prefixes.PART,
-    system.PART,
-    http.PART,
-    parity.PART,
-    evaluation.PART,
+SUITES: tuple[ComponentSuite, ...] = (
+    settings.SUITE,
+    plan.SUITE,
+    access.SUITE,
+    keys.SUITE,
+    hits.SUITE,
+    cost.SUITE,
+    media.SUITE,
+    states.SUITE,
+    transfer.SUITE,
+    experts.SUITE,
+    explain.SUITE,
+    metrics.SUITE,
+    tiers.SUITE,
+    tiered.SUITE,
+    store.SUITE,
+    objects.SUITE,
+    prefixes.SUITE,
+    system.SUITE,
+    http.SUITE,
+    parity.SUITE,
+    evaluation.SUITE,
 )
-"""Level `full` runs all of them after the suite `cache`."""
+"""The suites of the reference; level `full` runs them after the suite `cache`."""
 
 
-def find(name: str) -> Part:
-    """Return a part by its name. Raises UsageError."""
-    parts = {part.name: part for part in PARTS}
-    if name not in parts:
-        close = get_close_matches(name, parts, 1)
-        known = ", ".join(parts) or "none"
+def find(name: str) -> None:
+    """Raise UsageError unless there is a suite of that name."""
+    names = [CACHE, *(suite.name for suite in SUITES)]
+    if name not in names:
+        close = get_close_matches(name, names, 1)
         raise UsageError(
-            f"there is no part {name!r} of the suites",
-            f"did you mean {close[0]!r}?" if close else f"the parts are: {known}",
+            f"there is no suite {name!r}",
+            f"did you mean {close[0]!r}?" if close else f"the suites are: {', '.join(names)}",
         )
-    return parts[name]
+
+
+def component(name: str) -> ComponentSuite:
+    """Return a suite of the reference. Raises UsageError, also for the suite `cache`."""
+    find(name)
+    found = next((suite for suite in SUITES if suite.name == name), None)
+    if found is None:
+        raise UsageError(f"the suite {name!r} judges a target, not a component of the reference")
+    return found
+
+
+def on(name: str, handle: Handle) -> ComponentSuite:
+    """Return a suite as it judges a target. Raises UsageError."""
+    find(name)
+    return conformance(handle) if name == CACHE else on_target(component(name), handle)

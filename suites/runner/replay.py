@@ -4,86 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from kvproof.harness.contract import format as wording
+from kvproof.harness.contract import operations as ops
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.conformance import suite as cache
-from kvproof.suites.framework import model_test as part
-from kvproof.suites.framework import model_test_log as part_log
-from kvproof.suites.framework.model_test import History
-from kvproof.suites.framework.model_test_suite import SUBJECT, offered_part
-from kvproof.suites.runner.registry import find
+from kvproof.suites.framework.component_suite import ComponentSuite, History, run
+from kvproof.suites.framework.evidence import steps
+from kvproof.suites.runner.registry import on
 
 IMPOSSIBLE = "its last operation is not possible on this target"
 """Why a log shows nothing there: that operation is the one that failed."""
 
 
-class _Rerun(NamedTuple):
-    """A log, and how to run it: returns why that shows nothing, if so."""
-
-    target: str
-    property: str
-    run: Callable[[], str]
-
-
 def replay(
     handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
 ) -> Replayed:
-    """Run an op log again on a target; the log of a part, where its like was recorded.
+    """Run an op log again on a target.
 
-    `died` hears of the death of the target, with its log. Raises UsageError for what is no log.
+    `died` is called with the death of the target, which has its log. Raises UsageError for a file
+    that is no op log, and for a suite that cannot judge the target.
     """
-    rerun = _of_part(handle, path) if part_log.is_part_log(path) else _of_target(handle, path)
+    log = oplog.load(path)
+    suite = on(log.suite, handle)
     outcome: Literal["FIXED", "FAILED", "ERROR"]
     try:
-        nothing = rerun.run()
-        outcome, message = ("ERROR", nothing) if nothing else ("FIXED", f"{rerun.property} holds")
+        nothing = _rerun(suite, log)
+        outcome, message = ("ERROR", nothing) if nothing else ("FIXED", f"{log.property} holds")
     except Violation as violation:
         outcome, message = "FAILED", str(violation)
     except TargetDied as death:
-        died(target_failed(rerun.target, death))
+        died(target_failed(handle.name, death))
         outcome, message = "FAILED", f"the target died ({death.kind}): {death}"
     except Exception as error:  # noqa: BLE001 - a fault of the harness, not of the target
         outcome, message = "ERROR", f"{type(error).__name__}: {error}"
     return Replayed(
-        target=rerun.target,
+        target=handle.name,
         path=str(path),
         outcome=outcome,
         message=message,
-        expected=rerun.property,
+        expected=log.property,
     )
 
 
-def _of_target(handle: Handle, path: Path) -> _Rerun:
-    log = oplog.load(path)
-
-    def run() -> str:
-        session = Session(handle.create(log.config), log.config)
-        try:
-            done = oplog.play(session, oplog.making_room(session, oplog.decode(log.operations)))
-        finally:
-            session.target.close()
-        if not done:
-            return IMPOSSIBLE
-        return "" if session.checks[log.property] else unseen(log.property)
-
-    return _Rerun(handle.name, log.property, run)
-
-
-def _of_part(handle: Handle, path: Path) -> _Rerun:
-    log = part_log.load(path)
-    subject = offered_part(find(log.part), handle) if log.target else find(log.part)
-
-    def run() -> str:
-        checks = part.run(subject, log.config, log.operations).recorder.checks
-        return "" if checks[log.property] else unseen(log.property)
-
-    return _Rerun(handle.name if log.target else SUBJECT, log.property, run)
+def _rerun(suite: ComponentSuite, log: oplog.OpLog) -> str:
+    """Run a log; return why it shows nothing, if so. Raises Violation, TargetDied."""
+    history = run(suite, log.config, oplog.calls(log))
+    if history.ignored:
+        return IMPOSSIBLE
+    return "" if history.coverage.checks[log.property] else unseen(log.property)
 
 
 def unseen(prop: str) -> str:
@@ -104,6 +78,20 @@ def target_failed(target: str, died: TargetDied) -> TargetFailed:
 
 
 def _history(died: TargetDied) -> list[Step]:
-    if isinstance(died.session, Session):
-        return cache.steps(died.session, str(died))
-    return part_log.steps(died.session, str(died)) if isinstance(died.session, History) else []
+    if isinstance(died.session, History):
+        return steps(died.session, str(died))
+    return _judged_steps(died.session, str(died)) if isinstance(died.session, Session) else []
+
+
+def _judged_steps(session: Session, note: str) -> list[Step]:
+    """Spell out the history of a session that no suite has driven."""
+    last = len(session.history) - 1
+    return [
+        Step(
+            op=ops.name(operation),
+            arguments=wording.arguments(operation),
+            answer=wording.answer(answer),
+            note=note if index == last else "",
+        )
+        for index, (operation, answer) in enumerate(session.history)
+    ]

@@ -17,7 +17,6 @@ from hypothesis import settings
 
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import (
     AnyEvent,
     Failure,
@@ -28,12 +27,12 @@ from kvproof.harness.records.events import (
     TargetFailed,
     TargetStarted,
 )
-from kvproof.suites.conformance.suite import NAME as CACHE
+from kvproof.harness.reproduce import oplog
+from kvproof.harness.reproduce.oplog import CACHE
 from kvproof.suites.framework import expected_failures
-from kvproof.suites.framework import model_test_log as part_log
+from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Exploration
-from kvproof.suites.framework.model_test_suite import SUBJECT
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
@@ -129,7 +128,8 @@ class SuiteRun:
     def start(self) -> None:
         """Start the target, say so, and read what is expected to fail."""
         handle, profile = self._handle, self._handle.profile
-        self._expected = expected_failures.load(profile.engine, profile.version)
+        names = levels.property_names()
+        self._expected = expected_failures.load(profile.engine, profile.version, names=names)
         self._write(
             TargetStarted(
                 target=handle.name,
@@ -152,14 +152,10 @@ class SuiteRun:
             self._write(death)
 
     def _concerns(self, path: Path) -> bool:
-        """A log concerns a target judged by its suite; that of a part, where it was recorded."""
-        if not part_log.is_part_log(path):
-            return self._judges(CACHE)
-        log = part_log.load(path)
-        return (log.target or SUBJECT) == self._handle.name and self._judges(log.part)
-
-    def _judges(self, name: str) -> bool:
-        return any(suite.name == name and suite.judged for suite in self.suites)
+        """A log concerns a target judged by its suite, where it was recorded or portable."""
+        log = oplog.load(path)
+        judging = [suite for suite in self.suites if suite.name == log.suite and suite.judged]
+        return any(suite.component.portable or suite.target == log.target for suite in judging)
 
     def _excused(self, event: Replayed) -> Skipped | None:
         """A log shows nothing about its bug where that cannot be seen, or something else fails."""
@@ -209,6 +205,7 @@ class SuiteRun:
             seed=seed,
             progress=progress,
             tolerate=expected_failures.everywhere(self._expected),
+            confined=expected_failures.confined(self._expected),
             deadline=deadline,
             claim=lambda name: name not in tally.failures and claim(name),
         )
@@ -226,10 +223,10 @@ class SuiteRun:
         tally.interrupted = seen.interrupted
         if seen.died and not seen.violation:
             tally.died = target_failed(self._handle.name, seen.died)
-        if seen.violation:
-            failure = self.failure(suite, seen.violation, seed)
+        if seen.counterexample:
+            failure = self.failure(suite, seen.counterexample, seed)
             tally.failures[failure.property] = failure
-        return bool(seen.violation) and not tally.interrupted
+        return bool(seen.counterexample) and not tally.interrupted
 
     def conclude(self, tallies: Mapping[str, Tally]) -> None:
         """Write what was exercised, the failures, and a verdict for every property, by suite."""
@@ -248,9 +245,9 @@ class SuiteRun:
         if tally.died:
             self._write(tally.died)
 
-    def failure(self, suite: Suite, violation: Violation, seed: int | None) -> Failure:
-        """Store the op log and the script of a violation; returns its event."""
-        evidence = suite.evidence(violation)
+    def failure(self, suite: Suite, found: Counterexample, seed: int | None) -> Failure:
+        """Store the op log and the script of a counterexample; returns its event."""
+        violation, evidence = found.violation, suite.evidence(found)
         folder = re.sub(r"[^\w.]+", "-", self._handle.name)  # versions share their fingerprints
         stem = f"failures/{folder}/{violation.property}_{evidence.fingerprint}"
         self._files.write_file(f"{stem}.json", evidence.log)

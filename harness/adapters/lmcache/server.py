@@ -1,7 +1,7 @@
 """LMCache's cache server without its sockets: handlers, memory, and the engines registered.
 
 Every public method but `settle` and `close` is a call of the parts `objects` and `prefixes`
-(`kvproof.suites.reference.cache_server.offered`): keywords in, JSON values out. Bytes travel as
+(`kvproof.suites.reference.cache_server.remote`): keywords in, JSON values out. Bytes travel as
 hexadecimal digits.
 
 Imported in the engine's environment only.

@@ -16,10 +16,10 @@ from kvproof.harness.recorder.recording import is_recording
 from kvproof.harness.records.events import Explained
 from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import read_run
+from kvproof.harness.reproduce import oplog
 from kvproof.reports.charts.hit_loss import Sums, cause_table, sums
 from kvproof.reports.render.console import Screen
 from kvproof.reports.values.text import clean, one_line
-from kvproof.suites.framework import model_test_log as part_log
 
 
 def explain(record: Path, *, request: str | None) -> None:
@@ -45,10 +45,10 @@ def _of_run(directory: Path) -> Story:
 
 
 def _of_log(path: Path) -> Story:
-    if part_log.is_part_log(path):
-        part = part_log.load(path).part
+    suite = oplog.load(path).suite
+    if suite != oplog.CACHE:
         raise UsageError(
-            f"{str(path)!r} is a log of the part {part!r}, which serves no requests of a target",
+            f"{str(path)!r} is a log of the suite {suite!r}, which serves no requests of a target",
             f"kvproof replay {path} runs it again",
         )
     story = explain_log(path)

@@ -20,7 +20,7 @@ from kvproof.reports.values.text import plural
 from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
 from kvproof.suites.faults.crew import Broke, Crew, Doing
 from kvproof.suites.faults.verdict import judged
-from kvproof.suites.runner.registry import find
+from kvproof.suites.runner.registry import component
 
 Budget = Literal["pr", "nightly"]
 ALLOWED: dict[Budget, float] = {"pr": 0.05, "nightly": 0.0}
@@ -88,7 +88,7 @@ def _missing(fault: Fault) -> str:
         absent = [name for name in ("torch", "triton") if not find_spec(name)]
         return f"{' and '.join(absent)} not installed" if absent else ""
     elsewhere = fault.suite == "cache" or fault.target != "reference"
-    return "" if elsewhere else find(fault.suite).missing()
+    return "" if elsewhere else component(fault.suite).missing()
 
 
 def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> None:

@@ -25,8 +25,8 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary, Skipped
 from kvproof.harness.settings import Settings, load_settings
 from kvproof.harness.sweep.plan import SweepOptions
-from kvproof.suites.framework.model_test_suite import SUBJECT
 from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.suite import SUBJECT
 
 REPETITIONS = 6
 """Of the gate's bench: fewer samples could show no loss among the rows of two targets."""

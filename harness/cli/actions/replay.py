@@ -13,9 +13,8 @@ from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.records.events import Skipped
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.framework import model_test_log as part_log
-from kvproof.suites.framework.model_test_suite import ELSEWHERE, SUBJECT
-from kvproof.suites.runner.registry import find
+from kvproof.suites.framework.suite import ELSEWHERE, SUBJECT
+from kvproof.suites.runner.registry import component, find
 from kvproof.suites.runner.replay import replay, target_failed
 
 
@@ -65,11 +64,9 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
 
 
 def _recorded_on(path: Path) -> str:
-    if not part_log.is_part_log(path):
-        return oplog.load(path).target
-    log = part_log.load(path)
-    find(log.part)
-    return log.target or SUBJECT
+    log = oplog.load(path)
+    find(log.suite)
+    return log.target
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
@@ -86,15 +83,14 @@ def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
 
 
 def _why_not(handle: Handle, path: Path) -> str:
-    """Say why a log cannot be replayed on a target; empty: it can."""
-    if not part_log.is_part_log(path):
+    """Return why a log cannot be replayed on a target; empty: it can."""
+    log = oplog.load(path)
+    if log.suite == oplog.CACHE:
         return ""
-    log = part_log.load(path)
-    part = find(log.part)
-    if log.target:
-        offered = part.name in handle.profile.parts
-        return "" if offered else f"recorded on the part {part.name!r} that {log.target} offers"
-    return part.missing() if handle.name == SUBJECT else ELSEWHERE
+    if log.target == SUBJECT:
+        return component(log.suite).missing() if handle.name == SUBJECT else ELSEWHERE
+    provided = log.suite in handle.profile.parts
+    return "" if provided else f"it ran on the {log.suite!r} implementation of {log.target}"
 
 
 def _op_logs(paths: Sequence[Path]) -> list[Path]:

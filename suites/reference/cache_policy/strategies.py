@@ -14,7 +14,8 @@ from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Admission
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import Access, decide
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import Property
 
 HELD_BACK = "a request that may not read meets its own prefix"
@@ -49,15 +50,15 @@ WISHES = {
 """Keyword of a decision -> its usual value, and what the other one is called."""
 
 
-class AccessWorld:
+class CachePolicyMachine:
     """Requests come one after the other, run whole and go."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         self._enabled: bool = config["enabled"]
         self._manager = CacheManager(
             CacheConfig(BLOCKS, BLOCK, enable_prefix_caching=self._enabled)
         )
-        self._recorder = recorder
+        self._coverage = coverage
         self._count = 0
         self.prompts: dict[tuple[int, ...], bool] = {}
         """Prompt -> whether some request has stored it."""
@@ -76,9 +77,9 @@ class AccessWorld:
 
     def _judge_decision(self, decision: Access, wishes: Sequence[str]) -> None:
         expected = self._expected(wishes)
-        self._recorder.saw(OFF, not self._enabled)
-        self._recorder.saw(SEVERAL, self._enabled and len(wishes) > 1)
-        self._recorder.check(
+        self._coverage.event(OFF, not self._enabled)
+        self._coverage.event(SEVERAL, self._enabled and len(wishes) > 1)
+        self._coverage.check(
             "a_decision_names_every_reason",
             (decision.read, decision.write) == (expected.read, expected.write)
             and set(decision.reason.split(", ")) == set(expected.reason.split(", ")),
@@ -109,9 +110,9 @@ class AccessWorld:
         stored = [old for old, kept in self.prompts.items() if kept]
         longest = max((_shared(tokens, old) for old in stored), default=0)
         reads = self._enabled and self._may_read(wishes)
-        self._recorder.saw(HELD_BACK, longest and not reads)
-        self._recorder.saw(NOT_STORED, reads and self.prompts.get(tokens) is False)
-        self._recorder.check(
+        self._coverage.event(HELD_BACK, longest and not reads)
+        self._coverage.event(NOT_STORED, reads and self.prompts.get(tokens) is False)
+        self._coverage.check(
             "a_decision_is_what_happens",
             admission.hit == (longest if reads else 0),
             lambda: f"the hit is {admission.hit} tokens, {longest} are stored, may read: {reads}",
@@ -136,9 +137,9 @@ def draw_config(draw: Draw) -> Config:
     return {"enabled": draw(st.integers(0, 7)) < 7}
 
 
-def propose(world: AccessWorld, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: CachePolicyMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw a request: a new prompt, or one that was there before, with some wishes."""
-    known = sorted(world.prompts)
+    known = sorted(machine.prompts)
     if known and draw(st.booleans()):
         tokens = list(draw(st.sampled_from(known)))
     else:
@@ -148,4 +149,4 @@ def propose(world: AccessWorld, draw: Draw) -> tuple[str, Arguments]:
     return "serve", {"tokens": tokens, "wishes": wishes}
 
 
-PART = Part("access", PROPERTIES, draw_config, AccessWorld, propose)
+SUITE = ComponentSuite("access", PROPERTIES, draw_config, CachePolicyMachine, draw_operation)

@@ -1,4 +1,4 @@
-"""The clients of a world: what each of them holds, and how it can end."""
+"""The clients of a machine: what each of them holds, and how it can end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Roo
 
 
 class Watched:
-    """A witness of processes that end when the world says so; `provable` is for the next hello."""
+    """A witness of processes that the machine ends; `provable` is for the next hello."""
 
     def __init__(self) -> None:
         self.provable = True

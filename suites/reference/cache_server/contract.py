@@ -19,7 +19,7 @@ random history:
 
 and the test is two lines:
 
-    seen = explore(contract_part(Redis(url)), UNSHRUNK)      # suites.part_machine
+    seen = explore(contract_part(Redis(url)), UNSHRUNK)      # suites.state_machine
     judge(provider, seen)                                     # no violation, nothing left unseen
 
 All clients are called from one thread. What is stored under a key is a function of the key, so
@@ -45,10 +45,10 @@ from typing import NamedTuple, Protocol
 from hypothesis import strategies as st
 
 from kvproof.reference.stores.object_store import ObjectStore
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.explore import Exploration
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
 from kvproof.suites.reference.cache_server import contract_properties as seen
-from kvproof.suites.reference.cache_server.contract_world import World
+from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
 
 KEYS = 12
 VERBS = ("store", "store", "store", "acquire", "acquire", "release", "release", "lookup", "rare")
@@ -81,7 +81,7 @@ class Provider(Protocol):
         """Return clients of one empty store; those returned before are not used any more."""
 
 
-def contract_part(provider: Provider) -> Part:
+def contract_part(provider: Provider) -> ComponentSuite:
     """Return the contract as a part whose subject is the provider's store."""
     traits = provider.traits
 
@@ -92,20 +92,20 @@ def contract_part(provider: Provider) -> Part:
             "sizes": draw(st.lists(sizes, min_size=KEYS, max_size=KEYS)),
         }
 
-    return Part(
+    return ComponentSuite(
         name="store_contract",
         properties=seen.PROPERTIES,
         draw_config=draw_config,
-        world=lambda config, recorder: World(provider, config, recorder),
-        propose=_propose,
+        machine=lambda config, coverage: StoreContractMachine(provider, config, coverage),
+        draw_operation=_propose,
     )
 
 
-def _propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def _propose(machine: StoreContractMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation of one client over a few keys."""
     verb = draw(st.sampled_from(VERBS))
     verb = draw(st.sampled_from(RARE)) if verb == "rare" else verb
-    client = {"client": draw(st.integers(0, world.clients - 1))}
+    client = {"client": draw(st.integers(0, machine.clients - 1))}
     if verb == "restart":
         return verb, {}
     if verb == "clear":

@@ -11,29 +11,29 @@ import msgspec
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.allocator import rounded
 from kvproof.reference.stores.object_store import Lease
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
 from kvproof.suites.reference.cache_server.actor import Actor
 from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.model import Copy, Life, Room, bytes_of
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.cache_server.machine import World
+    from kvproof.suites.reference.cache_server.machine import CacheServerMachine
 
 LONG = 6
 """Uses of other objects that make a read a late one."""
 
 
 class Judge:
-    """Compares the server with the model of a world."""
+    """Compares the server with the model of a machine."""
 
-    def __init__(self, world: World, recorder: Recorder) -> None:
-        self._world, self._recorder = world, recorder
-        self._check, self._saw = recorder.check, recorder.saw
+    def __init__(self, machine: CacheServerMachine, coverage: Coverage) -> None:
+        self._machine, self._coverage = machine, coverage
+        self._check, self._event = coverage.check, coverage.event
 
     def everything(self) -> None:
         """Check what holds after every operation."""
-        for actor in self._world.actors:
+        for actor in self._machine.actors:
             self._held_bytes(actor)
         self._owners()
         self._pins()
@@ -50,10 +50,10 @@ class Judge:
         lost: bool,
     ) -> None:
         """Check what became of a reservation."""
-        copies = self._world.copies(actor.space)
+        copies = self._machine.copies(actor.space)
         if lost:
-            self._saw(seen.LOST, views)
-            told, expected = self._reserved(), sum(map(self._count, self._world.actors))
+            self._event(seen.LOST, views)
+            told, expected = self._reserved(), sum(map(self._count, self._machine.actors))
             self._check(
                 "a_call_happens_once",
                 told == expected + len(views),
@@ -61,10 +61,10 @@ class Judge:
             )
         writing = {copy.number for copy in copies if copy.open}
         silent = {copy.number for copy in copies if copy.silent} - writing
-        self._saw(seen.SILENT, silent & views.keys())
+        self._event(seen.SILENT, silent & views.keys())
         busy = {n for n, why in refused.items() if why == "busy"}
         self._check(
-            "silence_opens_keys_and_no_memory",
+            "silent_writers_lose_keys_but_keep_memory",
             not busy & silent,
             lambda: f"{busy & silent} are busy, though their writer is silent for long",
         )
@@ -74,63 +74,63 @@ class Judge:
             not there & writing and busy >= writing & set(numbers) - present.keys(),
             lambda: f"{there} are told to be there, {busy} busy; {writing} are being written",
         )
-        self._saw(seen.FILLED, "full" in refused.values())
+        self._event(seen.FILLED, "full" in refused.values())
 
     def _reserved(self) -> int:
-        return self._world.server.core.report().reserved
+        return self._machine.server.core.report().reserved
 
     def _count(self, actor: Actor) -> int:
         return len(actor.copies)
 
     def evictions(self, idle: Sequence[Life], *, granted: bool) -> None:
         """Forget what made room, and check that it was its turn."""
-        spaces = self._world.server.core.spaces
+        spaces = self._machine.server.core.spaces
         gone = [
             life
-            for life in self._world.model.there.values()
+            for life in self._machine.model.there.values()
             if life.space not in spaces or key(life.number) not in spaces[life.space].index
         ]
-        self._saw(seen.EVICTED, len(gone) > 1)
-        self._saw(seen.SEVERAL, 0 < len(gone) < len(idle))
+        self._event(seen.EVICTED, len(gone) > 1)
+        self._event(seen.SEVERAL, 0 < len(gone) < len(idle))
         pinned = [life.number for life in gone if life.pins]
         self._check(
             "pins_outlive_their_client", not pinned, lambda: f"{pinned} are pinned and were evicted"
         )
         first = set(idle[: len(gone)])
         self._check(
-            "the_longest_unused_make_room",
+            "eviction_is_lru_and_on_demand",
             set(gone) == first and (granted or not gone),
             lambda: (
                 f"{[life.number for life in gone]} were evicted; the longest unused are "
                 f"{[life.number for life in idle]}"
             ),
         )
-        self._world.model.forget(gone)
+        self._machine.model.forget(gone)
 
     def refusals(self, full: Sequence[int]) -> None:
         """Check by brute force that what found no room would find none with nothing idle."""
         if not full:
             return
-        shelf = self._world.server.core.shelf
+        shelf = self._machine.server.core.shelf
         idle = {entry.offset for entry in shelf.idle}
         held = sorted((at, size) for at, size in shelf.allocator.taken.items() if at not in idle)
         ends = [0, *(at + size for at, size in held)]
         starts = [*(at for at, _ in held), shelf.allocator.size]
         largest = max(start - end for start, end in zip(starts, ends, strict=True))
-        self._saw(seen.FULL, idle)
-        smallest = min(rounded(self._world.model.sizes[number]) for number in full)
+        self._event(seen.FULL, idle)
+        smallest = min(rounded(self._machine.model.sizes[number]) for number in full)
         self._check(
-            "no_room_is_said_only_if_there_is_none",
+            "full_means_no_evictable_bytes",
             smallest > largest,
             lambda: f"of {full} one of {smallest} bytes was refused, and {largest} can be had",
         )
 
     def committed(self, actor: Actor, room: Room, told: set[int], done: set[int]) -> None:
         """Check what a commit says is there."""
-        there = self._world.model.of(actor.space)
+        there = self._machine.model.of(actor.space)
         late = {c.number for c in room.copies if c.silent} & done
         self._check(
-            "silence_opens_keys_and_no_memory",
+            "silent_writers_lose_keys_but_keep_memory",
             room.void or not late & told,
             lambda: f"{late & told} were published, their writer had been silent for too long",
         )
@@ -143,16 +143,18 @@ class Judge:
         expected = set() if room.void else {n for n in (*done, *room.present) if n in there}
         expected -= {n for n, life in room.present.items() if not life.listed} | late | withdrawn
         self._check(
-            "a_new_server_trusts_nothing_old" if room.void else "readers_see_what_was_written",
+            "leases_do_not_survive_a_server_restart"
+            if room.void
+            else "readers_see_what_was_written",
             told == expected,
             lambda: f"{sorted(told)} are told to be there, expected {sorted(expected)}",
         )
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
         """Check what is found by key."""
-        there = self._world.model.of(actor.space)
-        writing = {copy.number for copy in self._world.copies(actor.space)} - there.keys()
-        self._saw(seen.LOOKED, writing.intersection(numbers))
+        there = self._machine.model.of(actor.space)
+        writing = {copy.number for copy in self._machine.copies(actor.space)} - there.keys()
+        self._event(seen.LOOKED, writing.intersection(numbers))
         told = {n for n, flag in zip(numbers, flags, strict=True) if flag}
         self._check(
             "nothing_is_found_before_its_commit",
@@ -166,7 +168,7 @@ class Judge:
         )
         missing = set(numbers) & there.keys() - told
         self._check(
-            "the_longest_unused_make_room",
+            "eviction_is_lru_and_on_demand",
             not missing,
             lambda: f"{sorted(missing)} are not found, and nothing made room by them",
         )
@@ -175,12 +177,12 @@ class Judge:
         self, actor: Actor, numbers: Sequence[int], lease: Lease, lives: Sequence[Life | None]
     ) -> None:
         """Check what is read."""
-        clock = max((life.used for life in self._world.model.there.values()), default=0)
+        clock = max((life.used for life in self._machine.model.there.values()), default=0)
         for number, view, life in zip(numbers, lease.views, lives, strict=True):
             if life is not None and life.flipped:
                 self._not_read(number, view)
             elif view is not None:
-                self._saw(seen.LATE, life is not None and clock - life.used >= LONG)
+                self._event(seen.LATE, life is not None and clock - life.used >= LONG)
                 self._right("readers_see_what_was_written", number, view)
         flipped = {n for n, life in zip(numbers, lives, strict=True) if life and life.flipped}
         flags = [
@@ -208,16 +210,16 @@ class Judge:
 
     def buried(self, actor: Actor) -> None:
         """Check that nothing is left of a client."""
-        core, used = self._world.server.core, self._used()
+        core, used = self._machine.server.core, self._used()
         self._check(
-            "the_dead_leave_nothing",
+            "dead_clients_hold_nothing",
             actor.session not in core.sessions and core.shelf.allocator.used == used,
             lambda: f"{core.shelf.allocator.used} bytes are taken, of others {used}",
         )
 
     def refused(self, frame: bytes) -> object:
         """Send a message that makes no sense, and check that nothing happens."""
-        core = self._world.server.core
+        core = self._machine.server.core
         before = self._state()
         answer = m.answers.decode(core.handle(frame))
         self._check(
@@ -232,19 +234,19 @@ class Judge:
         self._check("malformed_messages_change_nothing", ok=False, sentence=lambda: f"done: {kind}")
 
     def _state(self) -> object:
-        core = self._world.server.core
+        core = self._machine.server.core
         told = msgspec.structs.replace(core.report(), refused={}, sessions=[])
         return told, dict(core.shelf.allocator.taken), set(core.sessions)
 
     def _right(self, prop: str, number: int, view: memoryview) -> None:
         self._check(
             prop,
-            view == content(key(number), self._world.model.sizes[number]),
+            view == content(key(number), self._machine.model.sizes[number]),
             lambda: f"object {number} reads {bytes(view[:8]).hex()}..., {len(view)} bytes",
         )
 
     def _not_read(self, number: int, view: memoryview | None) -> None:
-        self._saw(seen.FLIPPED)
+        self._event(seen.FLIPPED)
         self._check(
             "changed_bytes_are_not_read",
             view is None,
@@ -255,21 +257,21 @@ class Judge:
         for holding in actor.holdings:
             for life, view in zip(holding.lives, holding.lease.views, strict=True):
                 if life is not None and view is not None:
-                    self._right("held_bytes_stay", life.number, view)
+                    self._right("leased_bytes_do_not_change", life.number, view)
         for room in actor.rooms:
             for copy in room.copies:
                 self._copied(copy)
 
     def _copied(self, copy: Copy) -> None:
-        data = content(key(copy.number), self._world.model.sizes[copy.number])
+        data = content(key(copy.number), self._machine.model.sizes[copy.number])
         self._check(
-            "held_bytes_stay",
+            "leased_bytes_do_not_change",
             copy.view[: copy.done] == data[: copy.done],
             lambda: f"what was written of {copy.number} changed before its commit",
         )
 
     def _owners(self) -> None:
-        core = self._world.server.core
+        core = self._machine.server.core
         entries = {e for space in core.spaces.values() for e in space.index.values()}
         for session in core.sessions.values():
             entries.update(e for batch in session.batches.values() for e in batch.entries if e)
@@ -285,9 +287,9 @@ class Judge:
         )
 
     def _pins(self) -> None:
-        spaces = self._world.server.core.spaces.values()
+        spaces = self._machine.server.core.spaces.values()
         kept = {(s.name, k) for s in spaces for k, entry in s.index.items() if entry.pins}
-        expected = {(life.space, key(life.number)) for life in self._world.model.pinned()}
+        expected = {(life.space, key(life.number)) for life in self._machine.model.pinned()}
         self._check(
             "pins_outlive_their_client",
             kept == expected,
@@ -295,17 +297,17 @@ class Judge:
         )
 
     def _used(self) -> int:
-        world = self._world
-        lives = world.held() | set(world.model.there.values())
+        machine = self._machine
+        lives = machine.held() | set(machine.model.there.values())
         sizes = [life.size for life in lives]
-        copies = [copy for actor in world.actors for copy in actor.copies]
-        return bytes_of([*sizes, *(world.model.sizes[copy.number] for copy in copies)])
+        copies = [copy for actor in machine.actors for copy in actor.copies]
+        return bytes_of([*sizes, *(machine.model.sizes[copy.number] for copy in copies)])
 
     def _report(self) -> None:
-        world, told = self._world, self._world.server.core.report()
-        there, held = set(world.model.there.values()), world.held()
-        copies = [copy for actor in world.actors for copy in actor.copies]
-        pinned = list(world.model.pinned())
+        machine, told = self._machine, self._machine.server.core.report()
+        there, held = set(machine.model.there.values()), machine.held()
+        copies = [copy for actor in machine.actors for copy in actor.copies]
+        pinned = list(machine.model.pinned())
         expected = {
             "objects": len(there),
             "payload": sum(life.size for life in there),

@@ -8,7 +8,8 @@ from typing import Any
 from kvproof.reference.cache_server.client import CacheClient
 from kvproof.reference.cache_server.connection import CacheServerRefused
 from kvproof.reference.cache_server.core import Settings
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
 from kvproof.suites.reference.cache_server.actor import Actor, Watched
 from kvproof.suites.reference.cache_server.contents import content, key
@@ -22,19 +23,19 @@ PATIENCE = 60.0
 MOST_ACTORS = 4
 
 
-class World:
+class CacheServerMachine:
     """Everything happens in one process; a copy happens when the machine says so."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         self._sizes: list[int] = config["sizes"]
         self._verify: bool = config["verify"]
         self.theme: str = config["theme"]
-        self._recorder = recorder
+        self._coverage = coverage
         settings = Settings(config["arena"], patience=PATIENCE)
         self.server = LocalServer(settings, witness=self._witness)
         self.model = Model(self._sizes)
         self.actors: list[Actor] = []
-        self._judge = Judge(self, recorder)
+        self._judge = Judge(self, coverage)
 
     def _witness(self) -> Watched:
         self._watched = Watched()
@@ -116,7 +117,7 @@ class World:
         copy.done = max(copy.done, self._sizes[copy.number] // (2 if half else 1))
         data = content(key(copy.number), self._sizes[copy.number])
         copy.view[: copy.done] = data[: copy.done]
-        self._recorder.saw(seen.WROTE_LATE, not copy.open)
+        self._coverage.event(seen.WROTE_LATE, not copy.open)
         return f"{copy.done} bytes of {copy.number}"
 
     def _commit(self, actor: Actor, *, room: int) -> object:
@@ -125,7 +126,7 @@ class World:
         ended = actor.rooms.pop(room)
         copies = {copy.number: copy for copy in ended.copies}
         done = {n for n, copy in copies.items() if copy.done == self._sizes[n]}
-        self._recorder.saw(seen.UNWRITTEN, set(copies) - done)
+        self._coverage.event(seen.UNWRITTEN, set(copies) - done)
         stored = self._call(actor, lambda: ended.reservation.commit({key(n) for n in done}))
         for number in ended.order if not ended.void else ():
             if number in ended.present:
@@ -191,16 +192,16 @@ class World:
         if not actor.acts:
             return None
         spaces = {space for space, _ in self.model.there}
-        self._recorder.saw(seen.OTHER, spaces > {actor.space})
+        self._coverage.event(seen.OTHER, spaces > {actor.space})
         everything = set(range(len(self._sizes)))
         return self._dropped(actor, everything, self._call(actor, actor.client.clear))
 
     def _dropped(self, actor: Actor, numbers: set[int], count: int) -> object:
         lives = [life for n, life in self.model.of(actor.space).items() if n in numbers]
-        self._recorder.saw(seen.HELD, self.held().intersection(lives))
+        self._coverage.event(seen.HELD, self.held().intersection(lives))
         self.model.forget(lives)
         for copy in self.copies(actor.space):
-            self._recorder.saw(seen.WITHDRAWN, copy.open and copy.number in numbers)
+            self._coverage.event(seen.WITHDRAWN, copy.open and copy.number in numbers)
             copy.open = copy.open and copy.number not in numbers
         self._judge.dropped(actor, numbers, count, len(lives))
         return count
@@ -211,7 +212,7 @@ class World:
         flags = self._call(actor, lambda: actor.client.pin(name, [key(n) for n in keys]))
         share = self.server.settings.pinned_share * self.server.settings.size
         expected = [self.model.pin(actor.space, n, name, share) for n in keys]
-        self._recorder.saw(seen.PINNED, len(self.model.names) > 1)
+        self._coverage.event(seen.PINNED, len(self.model.names) > 1)
         self._judge.pinned(flags, expected)
         return flags
 
@@ -235,9 +236,9 @@ class World:
 
     def _die(self, actor: Actor) -> object:
         """The server hears of it only if it can be proved."""
-        self._recorder.saw(seen.DIED, actor.provable and (actor.held or actor.copies))
+        self._coverage.event(seen.DIED, actor.provable and (actor.held or actor.copies))
         half = any(0 < copy.done < self._sizes[copy.number] for copy in actor.copies)
-        self._recorder.saw(seen.HALF, actor.provable and half)
+        self._coverage.event(seen.HALF, actor.provable and half)
         if not actor.provable:
             actor.gone = True
             return "gone, and nobody knows"
@@ -251,7 +252,7 @@ class World:
             return None
         actor.link.lose = 0
         actor.client.close()
-        self._recorder.saw(seen.LEFT, self.model.names)
+        self._coverage.event(seen.LEFT, self.model.names)
         self._ended(actor)
         self._judge.buried(actor)
         return "gone"
@@ -277,7 +278,7 @@ class World:
 
     def _restart(self) -> object:
         copies = any(actor.copies for actor in self.actors)
-        self._recorder.saw(seen.RESTARTED, self.held() and copies)
+        self._coverage.event(seen.RESTARTED, self.held() and copies)
         self.server.restart()
         self.model = Model(self._sizes)
         for actor in self.actors:
@@ -291,7 +292,7 @@ class World:
     def _noise(self, *, kind: str, seed: int) -> object:
         session = next((actor.session for actor in self.actors if actor.acts), b"")
         frame = noise(kind, seed, session)
-        self._recorder.saw(seen.NOISE)
+        self._coverage.event(seen.NOISE)
         return self._judge.refused(frame)
 
     def _strange(self, actor: Actor, *, kind: str) -> object:

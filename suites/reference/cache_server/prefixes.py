@@ -23,7 +23,15 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Ask, Config, Draw, Offered, Part
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Config,
+    Draw,
+    RemoteCalls,
+    TargetProvided,
+)
+from kvproof.suites.reference.cache_server.prefixes_machine import ROOM, PrefixesMachine
 from kvproof.suites.reference.cache_server.prefixes_model import (
     BLOCK,
     CHUNK,
@@ -32,7 +40,6 @@ from kvproof.suites.reference.cache_server.prefixes_model import (
     TENANTS,
 )
 from kvproof.suites.reference.cache_server.prefixes_properties import PROPERTIES
-from kvproof.suites.reference.cache_server.prefixes_world import ROOM, World
 
 FULL = ((-1,), (-1, -1))
 WINDOWS = ((-1,), (-1, 32), (-1, 16, 48), (-1, -1), (16,), (-1, 64, 16), (-1, 24), (40,), (24,))
@@ -68,12 +75,12 @@ def draw_config(
     }
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: PrefixesMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
-    verb = draw(st.sampled_from(_OFTEN + (("ask_as_other",) * 4 if world.other else ())))
-    if verb in ("take", "quit") and not world.model.pending:
+    verb = draw(st.sampled_from(_OFTEN + (("ask_as_other",) * 4 if machine.other else ())))
+    if verb in ("take", "quit") and not machine.model.pending:
         verb = "ask"
-    if world.trouble and draw(st.integers(0, 9)) == 0:
+    if machine.trouble and draw(st.integers(0, 9)) == 0:
         verb = draw(st.sampled_from(_TROUBLE))
     if verb in ("take", "quit", "short_take"):
         return verb, _of_pending(draw, verb)
@@ -112,7 +119,7 @@ def _chunks(draw: Draw, verb: str) -> Arguments:
     return {**chosen, "ahead": ahead * BLOCK, "first": draw(st.integers(0, 50))}
 
 
-def offered(ask: Ask) -> Offered:
+def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the part on a target.
 
     One history in four has calls that must be refused, one an engine with other numbers.
@@ -127,20 +134,20 @@ def offered(ask: Ask) -> Offered:
         partial(draw, trouble=True),
         partial(draw, other="float16"),
     )
-    part = PART._replace(world=partial(World, ask), missing=str, themes=themes)
-    return Offered(part, {} if windows else dict.fromkeys(_WITHOUT, _NO_WINDOWS))
+    part = SUITE._replace(machine=partial(PrefixesMachine, ask), missing=str, profiles=themes)
+    return TargetProvided(part, {} if windows else dict.fromkeys(_WITHOUT, _NO_WINDOWS))
 
 
-def _no_subject(*_: object) -> World:
+def _no_subject(*_: object) -> PrefixesMachine:
     raise LookupError(_WHY_NOT)
 
 
-PART = Part(
+SUITE = ComponentSuite(
     "prefixes",
     PROPERTIES,
     draw_config,
     _no_subject,
-    propose,
+    draw_operation,
     missing=lambda: _WHY_NOT,
-    offered=offered,
+    target_provided=offered,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.suites.framework.model_test import Ask, Recorder
+from kvproof.suites.framework.component_suite import RemoteCalls
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server.prefixes_model import BLOCKS, CHUNK, EACH, Model, Pending
 
 ENGINE, OTHER = 1, 2
@@ -15,8 +16,8 @@ UNTOUCHED = 0xCD
 class Pages:
     """Compares blocks of the engine with what the model says."""
 
-    def __init__(self, ask: Ask, recorder: Recorder, model: Model) -> None:
-        self._ask, self._recorder, self._model = ask, recorder, model
+    def __init__(self, ask: RemoteCalls, coverage: Coverage, model: Model) -> None:
+        self._ask, self._coverage, self._model = ask, coverage, model
 
     def judge(self, pending: Pending, start: int, skip: int, ids: Sequence[Sequence[int]]) -> None:
         """Read all blocks after a retrieve into `ids`, and judge every byte of them."""
@@ -48,8 +49,8 @@ class Pages:
             for block, data in enumerate(pages)
             if data == self._model.content(group, salt, tokens, block).hex()
         ]
-        self._recorder.check(
-            "unlike_numbers_share_no_bytes",
+        self._coverage.check(
+            "dtypes_are_part_of_the_key",
             not same,
             lambda: (
                 f"{len(same)} blocks of an engine's {numbers} have the bytes that one with other "
@@ -64,13 +65,13 @@ class Pages:
         right = data == self._model.content(group, pending.salt, pending.tokens, block)
         hole = (group, block) in self._model.there.get(key, ())
         if not hole or right:
-            self._recorder.check(
+            self._coverage.check(
                 "prefix_bytes_are_those_computed",
                 right,
                 lambda: f"block {block} of group {group} reads {data[:8].hex()}, which is not its",
             )
         looks = self._model.sees(group, pending.hit * CHUNK, block)
-        self._recorder.check(
+        self._coverage.check(
             "what_a_window_left_is_not_served",
             right or not hole or not looks,
             lambda: (
@@ -82,13 +83,13 @@ class Pages:
 
     def _judge_rest(self, group: int, got: dict[int, bytes]) -> None:
         null = got.pop(0)
-        self._recorder.check(
+        self._coverage.check(
             "null_blocks_are_not_written",
             set(null) == {UNTOUCHED},
             lambda: f"the null block of group {group} reads {null[:8].hex()} after a retrieve",
         )
         wrong = [block for block, data in got.items() if set(data) != {UNTOUCHED}]
-        self._recorder.check(
+        self._coverage.check(
             "prefix_bytes_are_those_computed",
             not wrong,
             lambda: f"blocks {wrong} of group {group} were written, which were not asked for",

@@ -54,7 +54,7 @@ PROPERTIES = (
         oracle=SHADOW,
     ),
     Property(
-        "unlike_numbers_share_no_bytes",
+        "dtypes_are_part_of_the_key",
         ("H6",),
         "what an engine has stored is never read as numbers of another type",
         (OTHER,),

@@ -41,7 +41,7 @@ PROPERTIES = (
         (LOOKED,),
     ),
     Property(
-        "held_bytes_stay",
+        "leased_bytes_do_not_change",
         ("G7", "G8"),
         "bytes under a lease, and bytes that a client has reserved, change by that client alone",
         (HELD, WROTE_LATE),
@@ -55,25 +55,25 @@ PROPERTIES = (
         oracle=BRUTE_FORCE,
     ),
     Property(
-        "the_dead_leave_nothing",
+        "dead_clients_hold_nothing",
         ("G7", "G8"),
         "when a client is gone for certain, nothing of it is held or half there",
         (DIED, HALF),
     ),
     Property(
-        "silence_opens_keys_and_no_memory",
+        "silent_writers_lose_keys_but_keep_memory",
         ("G8",),
         "others may store what a silent client was writing, and its late commit publishes nothing",
         (SILENT,),
     ),
     Property(
-        "the_longest_unused_make_room",
+        "eviction_is_lru_and_on_demand",
         ("G8",),
         "only idle objects are evicted, in the order of their last use, and only for another one",
         (SEVERAL,),
     ),
     Property(
-        "no_room_is_said_only_if_there_is_none",
+        "full_means_no_evictable_bytes",
         ("G8", "B4"),
         "an object is refused if it would not fit were all idle ones gone, and evicts nothing then",
         (FULL, FILLED),
@@ -104,7 +104,7 @@ PROPERTIES = (
         (LOST,),
     ),
     Property(
-        "a_new_server_trusts_nothing_old",
+        "leases_do_not_survive_a_server_restart",
         ("G8",),
         "after a server was lost, what clients held of it is neither there nor in their way",
         (RESTARTED,),

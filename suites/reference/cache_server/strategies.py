@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.cache_server.machine import World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.cache_server.machine import CacheServerMachine
 from kvproof.suites.reference.cache_server.malformed_messages import KINDS, STRANGE
 from kvproof.suites.reference.cache_server.properties import PROPERTIES
 
@@ -17,7 +17,7 @@ LARGEST = 700
 SPACES = ("a", "b", "a")
 OFTEN = ("theme", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "theme",
          "acquire", "release", "lookup", "theme")  # fmt: skip
-THEMES = {
+PROFILES = {
     "ends": ("wait", "die", "stop", "reserve", "copy"),
     "pins": ("pin", "pin", "unpin", "leave", "flip"),
     "losses": ("restart", "noise", "strange", "lose", "abort"),
@@ -28,7 +28,7 @@ THEMES = {
 
 def draw_config(draw: Draw) -> Config:
     """Draw sizes, an arena that holds about half of the objects, and what happens beside."""
-    return _themed(draw, draw(st.sampled_from(sorted(THEMES))))
+    return _themed(draw, draw(st.sampled_from(sorted(PROFILES))))
 
 
 def _themed(draw: Draw, theme: str) -> Config:
@@ -42,22 +42,22 @@ def _themed(draw: Draw, theme: str) -> Config:
     }
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: CacheServerMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation of one client."""
-    if len(world.actors) < 2:
+    if len(machine.actors) < 2:
         return "join", _join(draw)
     verb = draw(st.sampled_from(OFTEN))
-    verb = draw(st.sampled_from(THEMES[world.theme])) if verb == "theme" else verb
+    verb = draw(st.sampled_from(PROFILES[machine.theme])) if verb == "theme" else verb
     alone = _alone(verb, draw)
     if alone is not None:
         return verb, alone
-    actor = draw(st.sampled_from(_who(world, verb)))
-    return verb, {"actor": actor, **_arguments(world, actor, verb, draw)}
+    actor = draw(st.sampled_from(_who(machine, verb)))
+    return verb, {"actor": actor, **_arguments(machine, actor, verb, draw)}
 
 
-def _who(world: World, verb: str) -> list[int]:
+def _who(machine: CacheServerMachine, verb: str) -> list[int]:
     """Clients by number, of those that have what the verb is about if there are any."""
-    actors = world.actors
+    actors = machine.actors
     able = {
         "die": [bool(actor.held or actor.copies) for actor in actors],
         "release": [bool(actor.holdings) for actor in actors],
@@ -85,19 +85,19 @@ def _alone(verb: str, draw: Draw) -> Arguments | None:
     return None
 
 
-def _arguments(world: World, actor: int, verb: str, draw: Draw) -> Arguments:
+def _arguments(machine: CacheServerMachine, actor: int, verb: str, draw: Draw) -> Arguments:
     if verb in ("store", "reserve", "acquire", "lookup", "drop"):
-        return {"keys": draw(_keys(world, actor, draw))}
+        return {"keys": draw(_keys(machine, actor, draw))}
     if verb == "pin":
-        keys = draw(_keys(world, actor, draw))
+        keys = draw(_keys(machine, actor, draw))
         return {"name": draw(st.sampled_from(("p", "q"))), "keys": keys}
     if verb == "unpin":
         return {"name": draw(st.sampled_from(("p", "q")))}
     if verb == "copy":
-        rooms = [len(room.copies) for room in world.actors[actor].rooms] or [1]
+        rooms = [len(room.copies) for room in machine.actors[actor].rooms] or [1]
         room = draw(st.integers(0, len(rooms) - 1))
         at = draw(st.integers(0, max(0, rooms[room] - 1)))
-        return {"room": room, "at": at, "half": world.theme == "ends" and draw(st.booleans())}
+        return {"room": room, "at": at, "half": machine.theme == "ends" and draw(st.booleans())}
     if verb in ("commit", "abort"):
         return {"room": draw(st.integers(0, 1))}
     if verb == "release":
@@ -107,12 +107,12 @@ def _arguments(world: World, actor: int, verb: str, draw: Draw) -> Arguments:
     return {"kind": draw(st.sampled_from(sorted(STRANGE)))} if verb == "strange" else {}
 
 
-def _keys(world: World, actor: int, draw: Draw) -> st.SearchStrategy[list[int]]:
+def _keys(machine: CacheServerMachine, actor: int, draw: Draw) -> st.SearchStrategy[list[int]]:
     """Half of the time, objects that are there or being written, by a silent client if any is."""
-    space = world.actors[actor].space
-    copies = world.copies(space)
+    space = machine.actors[actor].space
+    copies = machine.copies(space)
     silent = sorted({copy.number for copy in copies if copy.silent})
-    known = sorted({*world.model.of(space), *(copy.number for copy in copies)})
+    known = sorted({*machine.model.of(space), *(copy.number for copy in copies)})
     some = (silent or known or range(NUMBERS)) if draw(st.booleans()) else range(NUMBERS)
     return st.lists(st.sampled_from(some), min_size=1, max_size=4)
 
@@ -121,4 +121,6 @@ def _of(theme: str) -> Callable[[Draw], Config]:
     return lambda draw: _themed(draw, theme)
 
 
-PART = Part("store", PROPERTIES, draw_config, World, propose, tuple(map(_of, THEMES)))
+SUITE = ComponentSuite(
+    "store", PROPERTIES, draw_config, CacheServerMachine, draw_operation, tuple(map(_of, PROFILES))
+)

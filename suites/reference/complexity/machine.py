@@ -13,7 +13,8 @@ from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Admission
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.complexity import properties as seen
 from kvproof.suites.reference.complexity.measure import lines_of
 
@@ -36,13 +37,13 @@ _BUFFERS: dict[str, Callable[[Sequence[int]], Any]] = {
 }
 
 
-class World:
+class ComplexityMachine:
     """Requests come one after the other, and are known by tokens that nothing beside has."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         groups = tuple(GroupConfig(*group) for group in config["groups"])
         self._managers = [_manager(groups, blocks) for blocks in (FEW, MANY)]
-        self._recorder = recorder
+        self._coverage = coverage
         self._evictable = FEW
         """Blocks beside that both managers still have: the oldest ones of each."""
         self._fresh = 0
@@ -60,13 +61,13 @@ class World:
         return verbs[verb](**arguments)
 
     def _serve(self, *, tokens: list[int], form: str) -> object:
-        self._recorder.saw(seen.IN_FORM[form])
-        self._recorder.saw(
+        self._coverage.event(seen.IN_FORM[form])
+        self._coverage.event(
             seen.FORKED, any(0 < _shared(tokens, old) < len(old) for old in self.prompts)
         )
         self.prompts.append(tokens)
         hits = self._both(tokens, form, lambda manager, buffer: serve(manager, buffer))
-        self._recorder.saw(seen.HIT, hits[0] >= 2 * BLOCK)
+        self._coverage.event(seen.HIT, hits[0] >= 2 * BLOCK)
         return f"hit {hits[0]}"
 
     def _lookup(self, *, tokens: list[int], form: str) -> object:
@@ -83,7 +84,7 @@ class World:
             done.append(lines_of(lambda m=manager, b=buffer: work(m, b)))  # type: ignore[misc]
             self._forgotten(form, before, sys.getrefcount(buffer))
         (hit, few), (_, many) = done
-        self._recorder.check(
+        self._coverage.check(
             "cost_does_not_grow_with_the_cache",
             few == many,
             lambda: (
@@ -94,7 +95,7 @@ class World:
         return [hit for hit, _ in done]
 
     def _forgotten(self, form: str, before: int, after: int) -> None:
-        self._recorder.check(
+        self._coverage.check(
             "the_index_keeps_no_buffer_alive",
             after == before,
             lambda: f"{after - before} more refer to the {form} of a request that is gone",
@@ -109,7 +110,7 @@ class World:
         manager.unpin("pin")
         self._managers[1].pin("pin", tokens)
         self._managers[1].unpin("pin")
-        self._recorder.saw(seen.PINNED, held)
+        self._coverage.event(seen.PINNED, held)
         return held
 
     def _evict(self, *, count: int) -> object:
@@ -121,8 +122,8 @@ class World:
             lines_of(lambda m=manager: m.evict(count))  # type: ignore[misc]
             for manager in self._managers
         )
-        self._recorder.saw(seen.EVICTED, len(few_ids) > 1)
-        self._recorder.check(
+        self._coverage.event(seen.EVICTED, len(few_ids) > 1)
+        self._coverage.check(
             "eviction_does_not_grow_with_the_cache",
             few == many and len(few_ids) == len(many_ids),
             lambda: (
@@ -141,8 +142,8 @@ class World:
         )
         for tokens in prompts:
             serve(self._managers[1], tokens)
-        self._recorder.saw(seen.LONG)
-        self._recorder.check(
+        self._coverage.event(seen.LONG)
+        self._coverage.check(
             "cost_is_linear_in_the_request",
             four - two <= 2 * max(0, two - one) + SLACK,
             lambda: (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.complexity.machine import BLOCK, MOST_BLOCKS, World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.complexity.machine import BLOCK, MOST_BLOCKS, ComplexityMachine
 from kvproof.suites.reference.complexity.properties import FORMS, PROPERTIES
 
 _FULL, _WINDOW = ("full", BLOCK), ("window", BLOCK, 2 * BLOCK)
@@ -19,23 +19,23 @@ def draw_config(draw: Draw) -> Config:
     return {"groups": draw(st.sampled_from(LAYOUTS))}
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: ComplexityMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation; prompts mostly go some way with an earlier one."""
     verb = draw(st.sampled_from(VERBS))
     if verb == "evict":
         return verb, {"count": draw(st.integers(1, 4))}
     if verb == "compare":
         return verb, {"blocks": draw(st.integers(1, 2 * MOST_BLOCKS))}
-    return verb, {"tokens": _tokens(world, draw), "form": draw(st.sampled_from(FORMS))}
+    return verb, {"tokens": _tokens(machine, draw), "form": draw(st.sampled_from(FORMS))}
 
 
-def _tokens(world: World, draw: Draw) -> list[int]:
+def _tokens(machine: ComplexityMachine, draw: Draw) -> list[int]:
     head: list[int] = []
-    if world.prompts and draw(st.integers(0, 3)):
-        old = draw(st.sampled_from(world.prompts[-4:]))
+    if machine.prompts and draw(st.integers(0, 3)):
+        old = draw(st.sampled_from(machine.prompts[-4:]))
         head = old[: draw(st.sampled_from((len(old), len(old) // 2)))]
     more = draw(st.lists(st.integers(0, 1), min_size=2, max_size=3)) * BLOCK
     return [*head, *more][: MOST_BLOCKS * BLOCK + 1]  # two blocks: one is its own key in the index
 
 
-PART = Part("cost", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("cost", PROPERTIES, draw_config, ComplexityMachine, draw_operation)

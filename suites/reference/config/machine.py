@@ -8,7 +8,8 @@ from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError
 from kvproof.reference.planner.hf_config import read_model
 from kvproof.reference.planner.layer_spec import PlanError
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.config import properties as seen
 
 REWRITING = ("llada", "llada_moe", "dream", "sdar", "diffusion_gemma")
@@ -29,11 +30,11 @@ _SHAPE = {
 _WHY = "tokens change after they were written"
 
 
-class World:
+class ConfigMachine:
     """Every operation is one configuration; nothing stays."""
 
-    def __init__(self, _: Config, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, _: Config, coverage: Coverage) -> None:
+        self._coverage = coverage
 
     def apply(self, verb: str, **arguments: object) -> object:
         """Configure a cache or read a model; returns what it was refused for."""
@@ -43,7 +44,7 @@ class World:
 
     def _configure(self, *, block: int, kernel: int, group: bool) -> object:
         divides = kernel > 0 and block % kernel == 0
-        self._saw_kernel(block, kernel, group=group)
+        self._cover_kernel(block, kernel, group=group)
         try:
             taken = _kernel_block_size(block, kernel, group=group)
         except ConfigError as error:
@@ -56,15 +57,15 @@ class World:
         self._kernel(divides and taken == kernel, block, kernel, f"{taken} was taken")
         return taken
 
-    def _saw_kernel(self, block: int, kernel: int, *, group: bool) -> None:
-        self._recorder.saw(seen.OF_A_GROUP, group)
-        self._recorder.saw(seen.NONE, kernel < 1)
-        self._recorder.saw(seen.LARGER, kernel > block)
+    def _cover_kernel(self, block: int, kernel: int, *, group: bool) -> None:
+        self._coverage.event(seen.OF_A_GROUP, group)
+        self._coverage.event(seen.NONE, kernel < 1)
+        self._coverage.event(seen.LARGER, kernel > block)
         if 0 < kernel <= block:
-            self._recorder.saw(seen.ODD if block % kernel else seen.DIVIDES)
+            self._coverage.event(seen.ODD if block % kernel else seen.DIVIDES)
 
     def _kernel(self, ok: bool, block: int, kernel: int, words: str) -> None:  # noqa: FBT001 - the judged condition
-        self._recorder.check(
+        self._coverage.check(
             "kernel_block_sizes_divide_the_block_size",
             ok,
             lambda: f"block size {block}, kernel block size {kernel}: {words}",
@@ -77,16 +78,16 @@ class World:
         if inside:
             config = {"model_type": "with_media", "text_config": config}
         rewrites, known = family in REWRITING, family in WRITING_ONCE
-        self._recorder.saw(seen.REWRITES, rewrites)
-        self._recorder.saw(seen.INSIDE, rewrites and inside)
-        self._recorder.saw(seen.WRITES_ONCE, known)
-        self._recorder.saw(seen.UNKNOWN, not (rewrites or known))
+        self._coverage.event(seen.REWRITES, rewrites)
+        self._coverage.event(seen.INSIDE, rewrites and inside)
+        self._coverage.event(seen.WRITES_ONCE, known)
+        self._coverage.event(seen.UNKNOWN, not (rewrites or known))
         words = ""
         try:
             read_model(config)
         except PlanError as error:
             words = str(error)
-        self._recorder.check(
+        self._coverage.check(
             "models_that_rewrite_tokens_are_refused",
             rewrites == (_WHY in words) and known == (not words) and (known or family in words),
             lambda: f"{family} is answered with {words!r}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.config.machine import NOBODYS, REWRITING, WRITING_ONCE, World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.config.machine import NOBODYS, REWRITING, WRITING_ONCE, ConfigMachine
 from kvproof.suites.reference.config.properties import PROPERTIES
 
 LARGEST = 96
@@ -16,7 +16,7 @@ def draw_config(_: Draw) -> Config:
     return {}
 
 
-def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw sizes, half of the time such that one divides the other, or a model."""
     if not draw(st.integers(0, 2)):
         family = draw(st.sampled_from((*REWRITING, *WRITING_ONCE, *NOBODYS)))
@@ -28,4 +28,4 @@ def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
     return "configure", {"block": block, "kernel": kernel or -1, "group": draw(st.booleans())}
 
 
-PART = Part("settings", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("settings", PROPERTIES, draw_config, ConfigMachine, draw_operation)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine.properties import SHARED_STEP
 
 
 class Leftovers:
     """Looks at an engine's scheduler after each step that it decides."""
 
-    def __init__(self, engine: Any, config: Config, recorder: Recorder) -> None:
+    def __init__(self, engine: Any, config: Config, coverage: Coverage) -> None:
         self._scheduler = scheduler = engine.scheduler
-        self._config, self._recorder = config, recorder
+        self._config, self._coverage = config, coverage
         schedule = scheduler.schedule
 
         def judged() -> Any:
@@ -32,10 +33,10 @@ class Leftovers:
         left = self._config["max_batch_tokens"] - sum(computed)
         waiting = self._scheduler.line.head()
         room = len(self._scheduler.running) < self._config["max_requests"]
-        self._recorder.check(
-            "no_budget_is_left_while_somebody_waits",
+        self._coverage.check(
+            "token_budget_is_used_while_requests_wait",
             left <= 0 or waiting is None or not room or {"wait", "preempt"} & {*verbs},
             lambda: f"a step computes {computed}, {left} tokens are left, {waiting.id} waits",
         )
         hits = [d.detail[0] for d in decisions if d.verb == "admit"]
-        self._recorder.saw(SHARED_STEP, any(hits[:-1]))
+        self._coverage.event(SHARED_STEP, any(hits[:-1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.tiers.files import MemoryFiles
 
 

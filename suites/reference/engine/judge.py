@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine.expected_tokens import sees
 from kvproof.suites.reference.engine.properties import ALONE, CACHED_ROWS, MISSING
 from kvproof.suites.reference.engine.subject import EXPERTS, Subject
@@ -25,8 +26,8 @@ UNDISTURBED = (
 class Judge:
     """Judges answers as they come, and whole ones again."""
 
-    def __init__(self, subject: Subject, config: Config, recorder: Recorder) -> None:
-        self._subject, self._config, self._recorder = subject, config, recorder
+    def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
+        self._subject, self._config, self._coverage = subject, config, coverage
         self._layout = subject.build(config).config.cache.layout
         self._groups = self._layout.groups
         self._vocabulary = config["vocabulary"]
@@ -37,7 +38,7 @@ class Judge:
         capacity = self._config["num_blocks"] - 1
         needed = most_blocks(self._layout, self._config["state_pool"], prompt)
         fits = needed <= capacity
-        self._recorder.check(
+        self._coverage.check(
             "requests_that_never_fit_are_refused_at_arrival",
             (refusal is None) == fits and (fits or refusal.available == capacity),
             lambda: f"{refusal} for a request that holds up to {needed} of {capacity} blocks",
@@ -49,10 +50,10 @@ class Judge:
         wrong = asked.first_wrong(answer, self._groups, self._vocabulary)
         asked.answer = answer
         for prop in self._reached(asked):
-            self._recorder.check(
+            self._coverage.check(
                 prop, wrong is None, lambda: f"{_named(output)}: token {wrong} of {answer} is wrong"
             )
-        self._recorder.check(
+        self._coverage.check(
             "answers_have_the_length_asked_for",
             len(answer) <= prompt.new and output.done == (len(answer) == prompt.new),
             lambda: f"{len(answer)} of {prompt.new} tokens, done: {output.done}",
@@ -61,7 +62,7 @@ class Judge:
             known = (*prompt.tokens, *answer)
             oracle = asked.oracle(self._groups)
             right = oracle.drafts_after(known, len(drafts), self._vocabulary)
-            self._recorder.check(
+            self._coverage.check(
                 "drafts_are_those_of_whole_draft_layers",
                 drafts == right,
                 lambda: f"{_named(output)}: guesses {drafts}, the draft layers say {right}",
@@ -79,7 +80,7 @@ class Judge:
             self._judge_experts(asked, experts)
         alone = self._answer_alone(asked)
         for prop in self._reached(asked):
-            self._recorder.check(
+            self._coverage.check(
                 prop,
                 alone == asked.answer,
                 lambda: f"the answer is {asked.answer}, alone it is {alone}",
@@ -93,19 +94,19 @@ class Judge:
         right = asked.oracle(self._groups).experts(known, EXPERTS)
         gaps = {position for start, stop in missing for position in range(start, stop)}
         wrong = [p for p, row in enumerate(rows.tolist()) if p not in gaps and row != right[p]]
-        self._recorder.check(
+        self._coverage.check(
             "expert_rows_equal_a_fresh_run",
             len(rows) == len(known) and not wrong,
             lambda: f"{len(rows)} rows for {len(known)} tokens, wrong ones at {wrong}",
         )
-        self._recorder.check(
+        self._coverage.check(
             "the_engine_reports_missing_expert_rows",
             gaps <= set(range(asked.hit))
             and not (gaps and self._config["require_experts"] and not asked.was_reset),
             lambda: f"rows of {missing} are missing after a hit of {asked.hit} tokens",
         )
-        self._recorder.saw(MISSING, gaps)
-        self._recorder.saw(CACHED_ROWS, asked.hit and not gaps)
+        self._coverage.event(MISSING, gaps)
+        self._coverage.event(CACHED_ROWS, asked.hit and not gaps)
 
     def _answer_alone(self, asked: Asked) -> tuple[int, ...]:
         key = asked.prompt, asked.weights

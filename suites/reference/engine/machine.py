@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
 from kvproof.suites.reference.engine.budget_checks import Leftovers
 from kvproof.suites.reference.engine.fault_injection import damage
@@ -21,11 +22,11 @@ MOST_CALLS = 5000
 """Steps after which `drain` gives up; `waits_are_bounded` fails long before."""
 
 
-class World:
+class EngineMachine:
     """Applies each operation to the engine, and to a twin of it if the configuration has one."""
 
     def __init__(
-        self, config: Config, recorder: Recorder, package: str = "kvproof.reference"
+        self, config: Config, coverage: Coverage, package: str = "kvproof.reference"
     ) -> None:
         self.config = config
         self.subject = Subject(package)
@@ -45,11 +46,11 @@ class World:
         self.recurrent = self.engine.cache.states is not None
         self.most_tokens = _most_tokens(config, layout)
         """Longer prompts would hardly ever fit."""
-        self._recorder = recorder
-        self._judge = Judge(self.subject, config, recorder)
-        self._watch = Watch(self.engine, config, recorder, self.asked)
-        Leftovers(self.engine, config, recorder)
-        self._depths = Depths(self.engine, recorder, self.asked)
+        self._coverage = coverage
+        self._judge = Judge(self.subject, config, coverage)
+        self._watch = Watch(self.engine, config, coverage, self.asked)
+        Leftovers(self.engine, config, coverage)
+        self._depths = Depths(self.engine, coverage, self.asked)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -57,7 +58,7 @@ class World:
         self._watch.follow()
         if self.twin:
             same = self.engine.decisions() == self.twin.decisions()
-            self._recorder.check(
+            self._coverage.check(
                 "decisions_repeat", same, lambda: _first_difference(self.engine, self.twin)
             )
         return answer
@@ -92,7 +93,7 @@ class World:
         )
         self._depths.asks(prompt.tokens, prompt.namespace)
         refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
-        self._recorder.saw(seen.REFUSED, refusal)
+        self._coverage.event(seen.REFUSED, refusal)
         self._judge.arrival(prompt, refusal)
         if refusal is None:
             self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
@@ -126,7 +127,7 @@ class World:
         return [(output.request_id, len(output.tokens)) for output in told]
 
     def _same(self, outputs: Any, other: Any) -> None:
-        self._recorder.check(
+        self._coverage.check(
             "decisions_repeat", str(outputs) == str(other), lambda: f"{outputs} and {other}"
         )
 
@@ -141,7 +142,7 @@ class World:
             self._judge.whole(asked, output.experts)
 
     def _took_a_step(self) -> None:
-        self._recorder.check(
+        self._coverage.check(
             "something_runs_while_work_is_left",
             not self.engine.stuck or self.pins,
             lambda: f"nothing runs, but {sorted(self.engine.scheduler.requests)} are left",
@@ -151,7 +152,7 @@ class World:
             self.asked[name].allowance -= not self._watch.waits_for_objects()
         late = [name for name in served if self.asked[name].allowance < 0]
         if served:
-            self._recorder.check(
+            self._coverage.check(
                 "waits_are_bounded",
                 not late,
                 lambda: f"{late} have had all the steps they may take",
@@ -160,14 +161,14 @@ class World:
     def _cancel(self, name: str) -> object:
         request = self.engine.scheduler.requests.get(name)
         if request is not None:
-            self._recorder.saw(seen.CANCELLED[request.status])
-            self._recorder.saw(seen.CANCELLED_IN_FLIGHT, request.in_flight)
+            self._coverage.event(seen.CANCELLED[request.status])
+            self._coverage.event(seen.CANCELLED_IN_FLIGHT, request.in_flight)
         known = self._each(lambda engine: engine.cancel(name))[0]
         before = trace(self.engine.cache)
         again = self._each(lambda engine: engine.cancel(name))[0]
         gone = not self._serves(name) and name not in self.engine.cache.live
         same = before == trace(self.engine.cache)
-        self._recorder.check(
+        self._coverage.check(
             "cancelling_is_safe",
             known == (request is not None) and not again and gone and same,
             lambda: f"cancelled {name}: known {known}, again {again}, gone {gone}, same {same}",
@@ -179,7 +180,7 @@ class World:
     def _preempt(self, name: str) -> None:
         if name not in self.engine.scheduler.running:
             return
-        self._recorder.saw(seen.FORCED)
+        self._coverage.event(seen.FORCED)
         self._each(lambda engine: engine.scheduler.preempt(engine.scheduler.running[name]))
         for other, asked in self.asked.items():
             if self._serves(other):
@@ -190,7 +191,7 @@ class World:
         return len(evicted)
 
     def _reset(self) -> None:
-        self._recorder.saw(seen.RESET, self.engine.scheduler.running)
+        self._coverage.event(seen.RESET, self.engine.scheduler.running)
         self._depths.resets()
         self._each(lambda engine: engine.reset())
         for asked in self.asked.values():
@@ -198,7 +199,7 @@ class World:
 
     def _pin(self, name: str, tokens: list[int]) -> object:
         held = self._each(lambda engine: engine.cache.pin(name, tokens))[0]
-        self._recorder.saw(seen.PINNED, held)
+        self._coverage.event(seen.PINNED, held)
         if held:
             self.pins.add(name)
         return held
@@ -213,7 +214,7 @@ class World:
         for engine in engines:
             engine.tiers.source.late, engine.tiers.source.lose = late, lose
         spoilt = [damage(engine) for engine in engines if spoil]
-        self._recorder.saw(seen.DAMAGED, any(spoilt))
+        self._coverage.event(seen.DAMAGED, any(spoilt))
 
     # --- moving (C5) ---
 
@@ -223,7 +224,7 @@ class World:
         moved = self._each(lambda engine: self.subject.migration.take_out(engine, name))
         if moved[0] is None:
             return None
-        self._recorder.saw(seen.MOVED, running)
+        self._coverage.event(seen.MOVED, running)
         self._depths.leaves(name)
         self.outside[name] = moved
         return "out"
@@ -236,10 +237,10 @@ class World:
         refusal = self._each(lambda engine: self.subject.migration.bring_in(engine, next(values)))[
             0
         ]
-        self._recorder.saw(seen.NO_ROOM if refusal else seen.MOVED_IN)
+        self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
         if refusal:
             same = before == trace(self.engine.cache)
-            self._recorder.check(
+            self._coverage.check(
                 "moved_requests_are_whole", same, lambda: f"{refusal} has left a trace"
             )
             return refusal
@@ -264,13 +265,13 @@ class World:
             if not self.engine.busy:
                 break
             self._step()
-        self._recorder.saw(seen.DRAINED)
+        self._coverage.event(seen.DRAINED)
         self._depths.judge_end()
         before = after = self.engine.cache.usage()
         if forget:
             self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))
             after = self.engine.cache.usage()
-        self._recorder.check(
+        self._coverage.check(
             "the_pool_is_empty_in_the_end",
             before.held == 0 and after.cached == (0 if forget else before.cached),
             lambda: f"without requests {before}, after evicting everything {after}",

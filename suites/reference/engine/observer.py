@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
 from kvproof.suites.reference.engine.tracked_requests import Asked
 
@@ -25,9 +26,9 @@ class Watch:
     """Reads the decisions of an engine as they are made."""
 
     def __init__(
-        self, engine: Any, config: Config, recorder: Recorder, asked: dict[str, Asked]
+        self, engine: Any, config: Config, coverage: Coverage, asked: dict[str, Asked]
     ) -> None:
-        self._engine, self._config, self._recorder = engine, config, recorder
+        self._engine, self._config, self._coverage = engine, config, coverage
         self._asked = asked
         self._read = 0
         """Decisions followed so far."""
@@ -48,9 +49,11 @@ class Watch:
             answer = call(name, *arguments, **options)
             if not hasattr(answer, "reason"):
                 self._started(cache.live[name], answer)
-                self._recorder.saw(seen.NO_HIT, found and options["access"].read and not answer.hit)
+                self._coverage.event(
+                    seen.NO_HIT, found and options["access"].read and not answer.hit
+                )
             else:
-                self._recorder.check(
+                self._coverage.check(
                     "refused_admissions_leave_no_trace",
                     before == trace(cache),
                     lambda: f"{verb} of {name} was refused with {answer}, and something changed",
@@ -69,7 +72,7 @@ class Watch:
 
     def _started(self, live: Any, answer: Any) -> None:
         """See what a step does besides computing."""
-        saw, state = self._recorder.saw, answer.state
+        saw, state = self._coverage.event, answer.state
         saw(seen.ENCODED, answer.encode)
         if state is None:
             return
@@ -96,18 +99,20 @@ class Watch:
         self._read += len(decisions)
         for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
             if name in self._asked:
-                self._recorder.saw(seen.WAITED, verb == "wait")
+                self._coverage.event(seen.WAITED, verb == "wait")
                 getattr(self, f"_{verb}", _ignore)(self._asked[name], *detail)
         self._judge_steps(decisions)
         config, scheduler = self._engine.config, self._engine.scheduler
-        self._recorder.saw(seen.SEVERAL, len(scheduler.steps) > 1)
-        self._recorder.check(
+        self._coverage.event(seen.SEVERAL, len(scheduler.steps) > 1)
+        self._coverage.check(
             "options_reach_their_component",
             len(scheduler.running) <= self._config["max_requests"]
             and sum(map(bool, scheduler.steps.values())) <= self._config["steps_in_flight"],
             lambda: f"{len(scheduler.running)} run in {len(scheduler.steps)} steps under {config}",
         )
-        self._recorder.saw(seen.CROWDED, len(scheduler.running) > self._config["max_batch_tokens"])
+        self._coverage.event(
+            seen.CROWDED, len(scheduler.running) > self._config["max_batch_tokens"]
+        )
 
     def _judge_steps(self, decisions: list[Any]) -> None:
         """No step computes more than its budget, beyond what the last span needs (M3)."""
@@ -118,7 +123,7 @@ class Watch:
         for step, computed in steps.items():
             self._judge_budget(step, computed)
             chunks = [d for d in computed if d.detail[1] - d.detail[0] - d.detail[2] > 1]
-            self._recorder.saw(seen.MIXED, chunks and len(chunks) < len(computed))
+            self._coverage.event(seen.MIXED, chunks and len(chunks) < len(computed))
 
     def _judge_budget(self, step: int, computed: list[Any]) -> None:
         counts = [decision.detail[1] - decision.detail[0] for decision in computed]
@@ -133,7 +138,7 @@ class Watch:
         )
         most = self._config["max_batch_tokens"] + longest * len(computed)
         drafts = max(decision.detail[2] for decision in computed)
-        self._recorder.check(
+        self._coverage.check(
             "options_reach_their_component",
             min(counts) > 0 and sum(counts) <= most and drafts <= self._config["num_drafts"],
             lambda: f"step {step} computes {counts} with up to {drafts} drafts",
@@ -146,7 +151,7 @@ class Watch:
         asked.epochs.add(asked.weights)
         cached = self._config["prefix_caching"] and asked.prompt.read
         partial = self._config.get("partial_blocks", False)
-        self._recorder.check(
+        self._coverage.check(
             "options_reach_their_component",
             hit == 0 or (cached and (partial or hit % layout.unit == 0)),
             lambda: f"a hit of {hit} tokens, units of {layout.unit}, caching: {cached}",
@@ -156,7 +161,7 @@ class Watch:
             self._hit(asked, hit)
 
     def _hit(self, asked: Asked, hit: int) -> None:
-        saw, layout = self._recorder.saw, self._engine.config.cache.layout
+        saw, layout = self._coverage.event, self._engine.config.cache.layout
         local = [g for g in layout.groups if g.kind in ("window", "chunk")]
         saw(seen.HIT)
         saw(seen.INSIDE, hit % layout.unit)
@@ -167,19 +172,19 @@ class Watch:
     def _compute(self, asked: Asked, _start: int, stop: int, _drafts: int) -> None:
         if stop < len(asked.prompt.tokens):
             asked.happened.add("chunked_equals_whole")
-            self._recorder.saw(seen.CHUNKED)
+            self._coverage.event(seen.CHUNKED)
 
     def _judge(self, asked: Asked, accepted: int, drafts: int, stop: int) -> None:
         asked.happened.add("drafted_equals_undrafted")
         unit = self._engine.config.cache.layout.unit
-        self._recorder.saw(seen.ACCEPTED, accepted)
-        self._recorder.saw(seen.REJECTED, accepted < drafts)
-        self._recorder.saw(seen.BORDER, (stop - drafts + accepted) // unit < (stop - 1) // unit)
+        self._coverage.event(seen.ACCEPTED, accepted)
+        self._coverage.event(seen.REJECTED, accepted < drafts)
+        self._coverage.event(seen.BORDER, (stop - drafts + accepted) // unit < (stop - 1) // unit)
 
     def _preempt(self, asked: Asked, reason: str, _computed: int, in_flight: int) -> None:
         asked.happened.add("preempted_equals_undisturbed")
-        self._recorder.saw(seen.IN_FLIGHT, in_flight)
-        self._recorder.saw(seen.PREEMPTED, reason != "asked")
+        self._coverage.event(seen.IN_FLIGHT, in_flight)
+        self._coverage.event(seen.PREEMPTED, reason != "asked")
 
 
 def _ignore(*_: Any) -> None:

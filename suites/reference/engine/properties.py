@@ -148,7 +148,7 @@ PROPERTIES = (
         oracle=INVARIANT,
     ),
     Property(
-        "what_comes_back_is_hit_by_who_asked",
+        "loaded_objects_are_hit_by_their_request",
         ("B4", "B5", "V1"),
         "objects come back only for a request that is then admitted, and hits all of them",
         (FROM_HOST, GROUPS_BACK, STATE_BACK),
@@ -176,7 +176,7 @@ PROPERTIES = (
         oracle=INVARIANT,
     ),
     Property(
-        "no_budget_is_left_while_somebody_waits",
+        "token_budget_is_used_while_requests_wait",
         ("C1",),
         "a step leaves tokens of its budget only if nobody who waits could run",
         (SHARED_STEP, WAITED),

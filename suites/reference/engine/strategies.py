@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.engine.machine import MOST_UNITS, World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.engine.machine import MOST_UNITS, EngineMachine
 from kvproof.suites.reference.engine.properties import PROPERTIES
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
@@ -60,7 +60,7 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 
 def draw_config(draw: Draw) -> Config:
     """Draw an engine whose pool is too small for what it will be asked."""
-    theme: Callable[[Draw], Config] = _one(draw, THEMES)
+    theme: Callable[[Draw], Config] = _one(draw, PROFILES)
     return theme(draw)
 
 
@@ -168,7 +168,7 @@ def _any(draw: Draw, sizes: tuple[int, ...]) -> list[Config]:
     return [_group(draw, sizes) for _ in range(_int(draw, 1, MOST_GROUPS))]
 
 
-THEMES: tuple[Callable[[Draw], Config], ...] = (
+PROFILES: tuple[Callable[[Draw], Config], ...] = (
     partial(_config, deal=_plain),
     partial(_config, deal=_plain, experts=True),
     partial(_config, deal=_any, media=True),
@@ -194,54 +194,54 @@ VERBS = (
 )
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw what happens next."""
     verb = _one(draw, VERBS)
-    names = sorted(world.asked)
+    names = sorted(machine.asked)
     if verb == "step" or (verb == "add" and len(names) >= MOST_REQUESTS):
         return "step", {"count": _int(draw, 1, 8)}
     if verb == "drain":
         return "drain", {"forget": _rarely(draw, 4)}
-    if world.config.get("tiers") and _rarely(draw, 6):
+    if machine.config.get("tiers") and _rarely(draw, 6):
         return _below(draw)
-    if world.config["experts"] and world.runs_on_a_hit() and draw(st.booleans()):
+    if machine.config["experts"] and machine.runs_on_a_hit() and draw(st.booleans()):
         return "reset", {}  # takes the rows of the hit
-    if world.outside and world.engine.scheduler.line.head() and draw(st.booleans()):
-        return "bring", {"name": _one(draw, sorted(world.outside))}  # while others wait for room
+    if machine.outside and machine.engine.scheduler.line.head() and draw(st.booleans()):
+        return "bring", {"name": _one(draw, sorted(machine.outside))}  # while others wait for room
     if verb == "rare":
-        return _rare(world, draw)
-    if verb == "move" and world.outside and draw(st.booleans()):
-        return "bring", {"name": _one(draw, sorted(world.outside))}
-    preempted = world.preempted()
+        return _rare(machine, draw)
+    if verb == "move" and machine.outside and draw(st.booleans()):
+        return "bring", {"name": _one(draw, sorted(machine.outside))}
+    preempted = machine.preempted()
     if verb in ("cancel", "preempt") and preempted:
         return "cancel", {"name": _one(draw, preempted)}
-    running = sorted(world.engine.scheduler.running)
+    running = sorted(machine.engine.scheduler.running)
     if verb == "move" and running:
         return "take", {"name": _one(draw, running)}
-    if not names and world.recurrent and world.most_tokens < MOST_UNITS * world.unit:
-        return "add", _squeezed(world, draw)
-    if not names and world.recurrent and world.config["decode_interval"]:
-        return "add", _going_on(world, draw)
-    if verb == "add" and names and world.recurrent and _rarely(draw, 3):
+    if not names and machine.recurrent and machine.most_tokens < MOST_UNITS * machine.unit:
+        return "add", _squeezed(machine, draw)
+    if not names and machine.recurrent and machine.config["decode_interval"]:
+        return "add", _going_on(machine, draw)
+    if verb == "add" and names and machine.recurrent and _rarely(draw, 3):
         return "drain", {"forget": False}
-    if not names and world.prompts and draw(st.booleans()):
-        return "add", _again(world, draw)
-    if verb == "add" and world.config.get("tiers") and world.prompts and draw(st.booleans()):
-        return "add", _again(world, draw)
+    if not names and machine.prompts and draw(st.booleans()):
+        return "add", _again(machine, draw)
+    if verb == "add" and machine.config.get("tiers") and machine.prompts and draw(st.booleans()):
+        return "add", _again(machine, draw)
     if verb == "add" or not names:
-        return "add", _prompt(world, draw)
+        return "add", _prompt(machine, draw)
     return {"move": "take"}.get(verb, verb), {"name": _one(draw, names)}
 
 
-def _rare(world: World, draw: Draw) -> tuple[str, Arguments]:
+def _rare(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     verb = _one(draw, ("evict", "evict", "reset", "pin"))
     if verb == "evict":
-        return verb, {"count": _int(draw, 1, 40 if world.config.get("tiers") else 4)}
+        return verb, {"count": _int(draw, 1, 40 if machine.config.get("tiers") else 4)}
     if verb == "reset":
         return verb, {}
-    if world.pins:
-        return "unpin", {"name": min(world.pins)}
-    return "pin", {"name": "pin", "tokens": _tokens(world, draw)[0]}
+    if machine.pins:
+        return "unpin", {"name": min(machine.pins)}
+    return "pin", {"name": "pin", "tokens": _tokens(machine, draw)[0]}
 
 
 def _below(draw: Draw) -> tuple[str, Arguments]:
@@ -255,10 +255,10 @@ def _below(draw: Draw) -> tuple[str, Arguments]:
     }
 
 
-def _prompt(world: World, draw: Draw) -> Arguments:
-    tokens, spans = _tokens(world, draw)
-    prompt: Arguments = {"name": f"r{world.named}", "tokens": tokens, "new": _new(draw)}
-    if world.config["media"]:
+def _prompt(machine: EngineMachine, draw: Draw) -> Arguments:
+    tokens, spans = _tokens(machine, draw)
+    prompt: Arguments = {"name": f"r{machine.named}", "tokens": tokens, "new": _new(draw)}
+    if machine.config["media"]:
         spans = _spans(draw, len(tokens)) if _rarely(draw, 3) or not spans else spans
         prompt["spans"] = spans
     if _rarely(draw, 8):
@@ -268,70 +268,74 @@ def _prompt(world: World, draw: Draw) -> Arguments:
     return prompt
 
 
-def _again(world: World, draw: Draw) -> Arguments:
+def _again(machine: EngineMachine, draw: Draw) -> Arguments:
     """Ask once more for something that may be cached whole, with nobody else there."""
-    tokens, spans = world.prompts[-_int(draw, 1, min(3, len(world.prompts)))]
-    kept = [list(span) for span in spans if span.start + span.length <= world.most_tokens]
-    tokens = tokens[: world.most_tokens]
-    return {"name": f"r{world.named}", "tokens": list(tokens), "new": 1, "spans": kept}
+    tokens, spans = machine.prompts[-_int(draw, 1, min(3, len(machine.prompts)))]
+    kept = [list(span) for span in spans if span.start + span.length <= machine.most_tokens]
+    tokens = tokens[: machine.most_tokens]
+    return {"name": f"r{machine.named}", "tokens": list(tokens), "new": 1, "spans": kept}
 
 
-def _squeezed(world: World, draw: Draw) -> Arguments:
+def _squeezed(machine: EngineMachine, draw: Draw) -> Arguments:
     """A short prompt, and then all that fits after it, which leaves no room for its hit."""
-    most, last = world.most_tokens, world.prompts[-1][0] if world.prompts else ()
-    if 0 < len(last) < most - world.unit:
+    most, last = machine.most_tokens, machine.prompts[-1][0] if machine.prompts else ()
+    if 0 < len(last) < most - machine.unit:
         tokens = [*last, *[0] * (most - len(last))]
     else:
-        units = _int(draw, 1, max(1, most // world.unit - 3))
-        tokens = [_int(draw, 0, world.config["vocabulary"] - 1)] * (units * world.unit + 1)
-    return {"name": f"r{world.named}", "tokens": tokens, "new": 1}
+        units = _int(draw, 1, max(1, most // machine.unit - 3))
+        tokens = [_int(draw, 0, machine.config["vocabulary"] - 1)] * (units * machine.unit + 1)
+    return {"name": f"r{machine.named}", "tokens": tokens, "new": 1}
 
 
-def _going_on(world: World, draw: Draw) -> Arguments:
+def _going_on(machine: EngineMachine, draw: Draw) -> Arguments:
     """A short prompt with a long answer, and then a prompt that goes on after that answer."""
-    last = world.prompts[-1][0] if world.prompts else ()
-    if 0 < len(last) < world.most_tokens:
-        return {"name": f"r{world.named}", "tokens": [*last, 0], "new": 1}
-    first = [_int(draw, 0, world.config["vocabulary"] - 1)] * (world.unit + 1)
-    new = min(2 * world.config["decode_interval"], world.most_tokens - len(first) - 1)
-    return {"name": f"r{world.named}", "tokens": first, "new": max(1, new)}
+    last = machine.prompts[-1][0] if machine.prompts else ()
+    if 0 < len(last) < machine.most_tokens:
+        return {"name": f"r{machine.named}", "tokens": [*last, 0], "new": 1}
+    first = [_int(draw, 0, machine.config["vocabulary"] - 1)] * (machine.unit + 1)
+    new = min(2 * machine.config["decode_interval"], machine.most_tokens - len(first) - 1)
+    return {"name": f"r{machine.named}", "tokens": first, "new": max(1, new)}
 
 
 def _new(draw: Draw) -> int:
     return _int(draw, 1, 3) if draw(st.booleans()) else _int(draw, 1, 12)
 
 
-def _leaving(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+def _leaving(machine: EngineMachine, draw: Draw) -> tuple[list[int], list[list[Any]]]:
     """A prompt that leaves a long one in the middle, where others have left it before (S8)."""
-    middle = world.most_tokens // world.unit // 2 * world.unit
+    middle = machine.most_tokens // machine.unit // 2 * machine.unit
     old, spans = next(
-        ((old, spans) for old, spans in world.prompts[-1:-6:-1] if len(old) > middle + world.unit),
-        ((0,) * world.most_tokens, ()),
+        (
+            (old, spans)
+            for old, spans in machine.prompts[-1:-6:-1]
+            if len(old) > middle + machine.unit
+        ),
+        ((0,) * machine.most_tokens, ()),
     )
-    last = world.config["vocabulary"] - 1
+    last = machine.config["vocabulary"] - 1
     tail = [last - old[middle], *(_int(draw, 0, last) for _ in range(2))]
-    repeated = [tail[i % len(tail)] for i in range(world.most_tokens - middle)]
+    repeated = [tail[i % len(tail)] for i in range(machine.most_tokens - middle)]
     kept = [list(span) for span in spans if span.start + span.length <= middle]
     return [*old[:middle], *repeated], kept
 
 
-def _tokens(world: World, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+def _tokens(machine: EngineMachine, draw: Draw) -> tuple[list[int], list[list[Any]]]:
     """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
-    if world.recurrent and draw(st.booleans()):
-        return _leaving(world, draw)
-    unit = world.unit
+    if machine.recurrent and draw(st.booleans()):
+        return _leaving(machine, draw)
+    unit = machine.unit
     head: tuple[int, ...] = ()
     spans: tuple[Any, ...] = ()
-    if world.prompts and not _rarely(draw, 6):
-        recent = world.prompts[-6:]
+    if machine.prompts and not _rarely(draw, 6):
+        recent = machine.prompts[-6:]
         head, spans = recent[_int(draw, 0, len(recent) - 1)]
         if _rarely(draw, 3):
             head = head[: _int(draw, 0, len(head))]
     again = bool(head) and _rarely(draw, 4)
     length = 0 if again else unit * _int(draw, 0, 2) + _int(draw, 0, unit)
-    tail = [_int(draw, 0, world.config["vocabulary"] - 1) for _ in range(min(length, 5))]
+    tail = [_int(draw, 0, machine.config["vocabulary"] - 1) for _ in range(min(length, 5))]
     repeated = [tail[i % len(tail)] for i in range(length)]
-    tokens = [*head, *repeated][: world.most_tokens] or [0]
+    tokens = [*head, *repeated][: machine.most_tokens] or [0]
     return tokens, [list(span) for span in spans if span.start + span.length <= len(tokens)]
 
 
@@ -346,4 +350,4 @@ def _spans(draw: Draw, count: int) -> list[list[Any]]:
     return spans
 
 
-PART = Part("system", PROPERTIES, draw_config, World, propose, THEMES)
+SUITE = ComponentSuite("system", PROPERTIES, draw_config, EngineMachine, draw_operation, PROFILES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.engine.fault_injection import give_tiers
 
 EXPERTS = (11, 2, 3)
@@ -13,7 +13,7 @@ EXPERTS = (11, 2, 3)
 
 
 class Subject:
-    """What a world needs of the reference engine, from the package that it is told."""
+    """What a machine needs of the reference engine, from the package that it is told."""
 
     def __init__(self, package: str) -> None:
         def module(name: str) -> Any:

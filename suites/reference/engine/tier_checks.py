@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
 from kvproof.suites.reference.engine.observer import trace
 from kvproof.suites.reference.engine.tracked_requests import Asked
@@ -17,8 +17,8 @@ TROUBLED = "late_or_failed_loads_cost_no_correctness"
 class Depths:
     """Looks at the tiers of an engine before and after each call."""
 
-    def __init__(self, engine: Any, recorder: Recorder, asked: dict[str, Asked]) -> None:
-        self._engine, self._recorder, self._asked = engine, recorder, asked
+    def __init__(self, engine: Any, coverage: Coverage, asked: dict[str, Asked]) -> None:
+        self._engine, self._coverage, self._asked = engine, coverage, asked
         self._parts: set[str] = set()
         """Parts that came back for the request that is being admitted."""
         self._promised: dict[str, int] = {}
@@ -44,10 +44,10 @@ class Depths:
             before, abandoned = trace(cache), tiers.abandoned
             self._parts.clear()
             answer = call(request, compute)
-            self._saw_trouble(request.id, abandoned)
+            self._cover_trouble(request.id, abandoned)
             self._judge_wait(request.id, answer)
             if hasattr(answer, "reason") or not answer:
-                self._recorder.check(
+                self._coverage.check(
                     "waiting_for_objects_changes_nothing",
                     before == trace(cache),
                     lambda: f"{request.id} is told {answer}, and something has changed",
@@ -62,14 +62,14 @@ class Depths:
         waits, patience = self._waits, self._engine.tiers.patience
         if hasattr(answer, "reason"):
             waits[name] += 1
-            self._recorder.check(
+            self._coverage.check(
                 "waits_are_bounded",
                 waits[name] <= patience,
                 lambda: f"{name} has waited for objects in {waits[name]} of {patience} steps",
             )
 
-    def _saw_trouble(self, name: str, abandoned: int) -> None:
-        tiers, saw = self._engine.tiers, self._recorder.saw
+    def _cover_trouble(self, name: str, abandoned: int) -> None:
+        tiers, saw = self._engine.tiers, self._coverage.event
         happened, tiers.source.happened = tiers.source.happened, set()
         gave_up = tiers.abandoned > abandoned
         saw(seen.LATE, "late" in happened)
@@ -80,7 +80,7 @@ class Depths:
             self._asked[name].happened.add(TROUBLED)
 
     def _came(self, request: Any, sources: dict[str, int]) -> None:
-        saw, tokens = self._recorder.saw, sum(sources.values())
+        saw, tokens = self._coverage.event, sum(sources.values())
         self._promised[request.id], self._came_back = tokens, True
         saw(seen.FROM_HOST, sources.get("host"))
         saw(seen.FROM_DISK, sources.get("disk"))
@@ -107,25 +107,27 @@ class Depths:
                 self._waits.pop(name, None)
             self._counted += promised
             if promised:
-                self._recorder.check(
-                    "what_comes_back_is_hit_by_who_asked",
+                self._coverage.check(
+                    "loaded_objects_are_hit_by_their_request",
                     not hasattr(answer, "reason") and answer.hit >= promised,
                     lambda: f"{promised} tokens came back for {name}, which got {answer}",
                 )
                 spans = self._asked[name].prompt.spans
-                self._recorder.saw(seen.MEDIA_BACK, any(span.start < answer.hit for span in spans))
+                self._coverage.event(
+                    seen.MEDIA_BACK, any(span.start < answer.hit for span in spans)
+                )
             if self._came_back and not hasattr(answer, "reason") and answer.hit:
                 self._asked[name].happened.add(BACK)
             return answer
 
         cache.admit = guarded
 
-    # --- what the world tells ---
+    # --- what the machine tells ---
 
     def asks(self, tokens: tuple[int, ...], namespace: Any) -> None:
         """A prompt is asked that may be like others of another namespace or epoch."""
         if self._holds():
-            unit, saw = self._engine.config.cache.layout.unit, self._recorder.saw
+            unit, saw = self._engine.config.cache.layout.unit, self._coverage.event
             other = [old for old, space in self._known if space != namespace]
             before = [old for old, space in self._old if space == namespace]
             saw(seen.OTHER_SPACE, any(_alike(tokens, old, unit) for old in other))
@@ -155,13 +157,13 @@ class Depths:
         if tiers is None:
             return
         counted = sum(tiers.loaded.values()) + sum(tiers.loaded_again.values())
-        self._recorder.check(
-            "what_comes_back_is_hit_by_who_asked",
+        self._coverage.check(
+            "loaded_objects_are_hit_by_their_request",
             counted == self._counted,
             lambda: f"{self._counted} tokens came back, {counted} were counted",
         )
         pinned = [tier.status().pinned for tier in (tiers.host, tiers.disk) if tier]
-        self._recorder.check(
+        self._coverage.check(
             "the_pool_is_empty_in_the_end",
             not tiers.num_loading and not any(pinned),
             lambda: f"{tiers.num_loading} loads and leases on {pinned} objects are left",

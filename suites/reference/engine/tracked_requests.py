@@ -1,4 +1,4 @@
-"""What the world knows about one request: what was asked, what happened to it, what it must say."""
+"""What the machine knows of one request: what was asked, what happened, what it must say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Prompt(NamedTuple):
 
 
 class Asked:
-    """One request as the world sees it."""
+    """One request as the machine sees it."""
 
     def __init__(self, prompt: Prompt, allowance: int) -> None:
         self.prompt = prompt

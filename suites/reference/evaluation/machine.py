@@ -12,7 +12,8 @@ from kvproof.eval.http.client import Client
 from kvproof.eval.run.config import Configuration
 from kvproof.eval.run.records import SampleRecord, Usage
 from kvproof.eval.verdict.pairs import Flip, Row, Sides, make_row, one_each
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.evaluation import properties as seen
 from kvproof.suites.reference.evaluation.server import Said, running
 
@@ -24,14 +25,14 @@ FAILED: Final = "timeout"
 """No answer at all."""
 
 
-class World:
+class EvaluationMachine:
     """Every operation is one request, one prompt or one comparison; nothing stays."""
 
-    def __init__(self, _: Config, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, _: Config, coverage: Coverage) -> None:
+        self._coverage = coverage
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Ask, cut or compare; returns what came of it."""
+        """RemoteCalls, cut or compare; returns what came of it."""
         verbs: dict[str, Callable[..., object]] = {
             "ask": self._ask,
             "cut": self._cut,
@@ -56,12 +57,12 @@ class World:
         told = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
         server.said = Said(status, text, "stop", told)
         reply = Client(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
-        self._saw_request(common, own, stream=stream, status=status)
+        self._cover_request(common, own, stream=stream, status=status)
         wanted: dict[str, object] = {**common, **own}
         wanted["messages"] = [{"role": "user", "content": prompt}]
         if stream:
             wanted |= {"stream": True, "stream_options": {"include_usage": True}}
-        self._recorder.check(
+        self._coverage.check(
             "requests_have_what_was_set",
             server.asked == ("/v1/chat/completions", wanted),
             lambda: f"{server.asked} was asked, and {wanted} set",
@@ -69,20 +70,20 @@ class World:
         usage = Usage(prompt_tokens=9, completion_tokens=3, cached_tokens=cached)
         expected = (text, "stop", usage) if status == 200 else ("",)
         found = (reply.text, reply.finish_reason, reply.usage)[: len(expected)]
-        self._recorder.check(
+        self._coverage.check(
             "answers_are_those_of_the_server",
             (reply.outcome, found) == (OUTCOMES[status], expected),
             lambda: f"{status} and {expected} was said, {reply} was heard",
         )
         return reply.outcome
 
-    def _saw_request(
+    def _cover_request(
         self, common: dict[str, int], own: dict[str, int], *, stream: bool, status: int
     ) -> None:
-        self._recorder.saw(seen.STREAMED if stream else seen.WHOLE, status == 200)
-        self._recorder.saw(seen.REFUSED, status == 400)
-        self._recorder.saw(seen.BROKEN, status == 500)
-        self._recorder.saw(
+        self._coverage.event(seen.STREAMED if stream else seen.WHOLE, status == 200)
+        self._coverage.event(seen.REFUSED, status == 400)
+        self._coverage.event(seen.BROKEN, status == 500)
+        self._coverage.event(
             seen.OVERRIDDEN, {k for k in common if own.get(k, common[k]) != common[k]}
         )
 
@@ -91,11 +92,11 @@ class World:
     def _cut(self, *, text: str, most: int) -> object:
         """Characters are ASCII, so that each is a token of `bytes`."""
         prompt, gone = Truncation(BYTES, most).apply(text), len(text) - most
-        self._recorder.saw(seen.CUT if gone > 0 else seen.FITS)
+        self._coverage.event(seen.CUT if gone > 0 else seen.FITS)
         half = most // 2
         expected = text[:half] + text[half + gone :] if gone > 0 else text
-        self._recorder.check(
-            "prompts_lose_their_middle_only",
+        self._coverage.check(
+            "truncation_keeps_head_and_tail",
             prompt == (expected, gone > 0),
             lambda: f"{text!r} within {most} tokens is {prompt}",
         )
@@ -120,8 +121,8 @@ class World:
         found = one_each(reversed(records))
         told = {name: each.given for name, each in found.items()}
         expected = {f"s{number}": _majority(each[side]) for number, each in enumerate(samples)}
-        self._recorder.saw(seen.REPEATED, any(len({*each[side]}) > 1 for each in samples))
-        self._recorder.check(
+        self._coverage.event(seen.REPEATED, any(len({*each[side]}) > 1 for each in samples))
+        self._coverage.check(
             "repeats_count_once",
             told == expected,
             lambda: f"{[each[side] for each in samples]} count as {told}",
@@ -132,7 +133,7 @@ class World:
         expected = set[Flip]()
         for number, sample in enumerate(samples):
             before, after = _majority(sample["before"]), _majority(sample["after"])
-            self._recorder.saw(seen.INVALID, INVALID in (before, after))
+            self._coverage.event(seen.INVALID, INVALID in (before, after))
             if before == after:
                 continue
             right = sample["expected"]
@@ -141,11 +142,11 @@ class World:
                 Flip(id=f"s{number}", before=before, after=after, expected=right, kind=kind)
             )
         kinds = [flip.kind for flip in expected]
-        self._recorder.saw(seen.LOST, row.lost)
-        self._recorder.saw(seen.WON, row.won)
+        self._coverage.event(seen.LOST, row.lost)
+        self._coverage.event(seen.WON, row.won)
         counts = kinds.count("lost"), kinds.count("won"), len(kinds)
-        self._recorder.check(
-            "flips_are_told_by_sample",
+        self._coverage.check(
+            "flips_are_listed_by_sample",
             {*row.flips} == expected and (row.lost, row.won, row.answers) == counts,
             lambda: f"{row.flips} are told, {expected} are there",
         )
@@ -155,8 +156,8 @@ class World:
         changed, most = row.lost + row.won, max(row.lost, row.won)
         ways = [sum(way) for way in product((0, 1), repeat=changed)]
         uneven = sum(max(lost, changed - lost) >= most for lost in ways)
-        self._recorder.check(
-            "chances_are_those_of_all_outcomes",
+        self._coverage.check(
+            "p_values_are_exact",
             row.p_accuracy == uneven / len(ways),
             lambda: f"{row.lost} lost, {row.won} won: {row.p_accuracy}, not {uneven / len(ways)}",
         )

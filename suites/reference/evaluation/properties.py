@@ -32,7 +32,7 @@ PROPERTIES = (
         (STREAMED, WHOLE, REFUSED, BROKEN),
     ),
     Property(
-        "prompts_lose_their_middle_only",
+        "truncation_keeps_head_and_tail",
         ("E2",),
         "a prompt that is too long keeps its first and its last half of the tokens allowed, and "
         "others are sent whole",
@@ -47,7 +47,7 @@ PROPERTIES = (
         oracle=BRUTE_FORCE,
     ),
     Property(
-        "flips_are_told_by_sample",
+        "flips_are_listed_by_sample",
         ("E3",),
         "exactly the samples that two configurations answer differently are named, with both "
         "answers; one without a letter is of a class of its own",
@@ -55,7 +55,7 @@ PROPERTIES = (
         oracle=BRUTE_FORCE,
     ),
     Property(
-        "chances_are_those_of_all_outcomes",
+        "p_values_are_exact",
         ("E3",),
         "how likely a change is by chance is the share of all ways to flip as many coins that are "
         "as uneven",

@@ -6,8 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.evaluation.machine import FAILED, INVALID, LETTERS, OUTCOMES, World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.evaluation.machine import (
+    FAILED,
+    INVALID,
+    LETTERS,
+    OUTCOMES,
+    EvaluationMachine,
+)
 from kvproof.suites.reference.evaluation.properties import PROPERTIES
 
 MOST_SAMPLES, MOST_REPEATS = 7, 3
@@ -23,7 +29,7 @@ def draw_config(_: Draw) -> Config:
     return {}
 
 
-def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(_: EvaluationMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw a request, a prompt or a comparison."""
     verb = draw(st.sampled_from(("compare", "ask", "cut")))
     if verb == "cut":
@@ -57,4 +63,4 @@ def _samples(repeats: int) -> st.SearchStrategy[list[dict[str, Any]]]:
 _SAMPLES = {repeats: _samples(repeats) for repeats in range(1, MOST_REPEATS + 1)}
 """Strategies take longer to make than to draw from."""
 
-PART = Part("evaluation", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("evaluation", PROPERTIES, draw_config, EvaluationMachine, draw_operation)

@@ -1,4 +1,4 @@
-"""The world of the part `explain`: a small cache that serves requests, each hit explained."""
+"""The machine of the part `explain`: a small cache that serves requests, each hit explained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kvproof.reference.core.cache_policy import decide
 from kvproof.reference.core.identity import Namespace, Span
 from kvproof.reference.observe.explainer import Explainer
 from kvproof.reference.observe.explanation import LIMITS, Explanation
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.explain.oracle import Prompt, Record, RowsGiven, Truth
 from kvproof.suites.reference.explain.properties import AFTER_RESET, LOST, SEVERAL, UNSTORED
 
@@ -37,10 +38,10 @@ class _Told(NamedTuple):
     truth: Truth
 
 
-class World:
+class ExplainMachine:
     """Requests run one step at a time; `held` ones stay and make room scarce."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         manager = CacheManager(
             CacheConfig(
                 num_blocks=config["num_blocks"],
@@ -57,7 +58,7 @@ class World:
         self.prompts: list[tuple[list[int], list[list[Any]]]] = []
         """Tokens and spans of what was asked for, for others to fork."""
         self.held: list[str] = []
-        self._recorder = recorder
+        self._coverage = coverage
         self._records: list[Record] = []
         self._rows = RowsGiven(manager)
         self._hit = 0
@@ -257,7 +258,7 @@ class World:
 
     def _judge(self, told: _Told, answer: Admission, said: Explanation) -> None:
         truth, lost = told.truth, said.lost
-        self._recorder.check(
+        self._coverage.check(
             "explained_causes_add_up",
             said.hit == answer.hit
             and said.optimum == truth.optimum
@@ -269,12 +270,12 @@ class World:
         for place, name in enumerate(LIMITS):
             right = _without(told, answer, list(LIMITS)[:place])
             asked = _content(told) if name == "access" else right
-            self._recorder.check(
+            self._coverage.check(
                 "lifting_a_limit_raises_the_hit",
                 said.hit_without(name) == right and told.lifted[name] == asked,
                 partial(_wrong, name, right, said, told),
             )
-        self._recorder.check(
+        self._coverage.check(
             "lifting_a_limit_raises_the_hit",
             told.lookup == _content(told),
             lambda: f"the content gives a hit of {_content(told)}, the manager says {told.lookup}",
@@ -283,10 +284,10 @@ class World:
 
     def _count(self, prompt: Prompt, lost: Any) -> None:
         for limit in lost:
-            self._recorder.saw(LOST[limit])
-        self._recorder.saw(SEVERAL, len(lost) > 2)
-        self._recorder.saw(AFTER_RESET, prompt in self._forgotten)
-        self._recorder.saw(UNSTORED, prompt in self._unstored)
+            self._coverage.event(LOST[limit])
+        self._coverage.event(SEVERAL, len(lost) > 2)
+        self._coverage.event(AFTER_RESET, prompt in self._forgotten)
+        self._coverage.event(UNSTORED, prompt in self._unstored)
 
 
 _CONTENT = list(LIMITS)[: list(LIMITS).index("own_pins")]

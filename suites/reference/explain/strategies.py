@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.explain.machine import World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.explain.machine import ExplainMachine
 from kvproof.suites.reference.explain.properties import PROPERTIES
 
 NAMES = ("a", "b", "c")
@@ -61,24 +61,24 @@ _MIXES: tuple[Mix, ...] = (
 )
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: ExplainMachine, draw: Draw) -> tuple[str, Arguments]:
     """Mostly serve a request that goes some way with an earlier one."""
-    if world.held and draw(st.integers(0, 2)) == 2:
-        return "drop", {"name": draw(st.sampled_from(world.held))}
+    if machine.held and draw(st.integers(0, 2)) == 2:
+        return "drop", {"name": draw(st.sampled_from(machine.held))}
     choice = draw(st.integers(0, 11))
     if choice == 11:
         return "reset", {}
     if choice == 10:
         return "evict", {"count": draw(st.integers(1, 4))}
-    if choice > 7 and world.manager.residency.state_blocks:
+    if choice > 7 and machine.manager.residency.state_blocks:
         return "fill", {"token": draw(st.integers(0, 2))}
-    return "serve", _request(world, draw)
+    return "serve", _request(machine, draw)
 
 
-def _request(world: World, draw: Draw) -> Arguments:
-    layout = world.manager.config.layout
-    tokens, spans = _prompt(world, layout.unit, draw)
-    odd = draw(st.integers(0, 19))  # few draws: they take more time than the world
+def _request(machine: ExplainMachine, draw: Draw) -> Arguments:
+    layout = machine.manager.config.layout
+    tokens, spans = _prompt(machine, layout.unit, draw)
+    odd = draw(st.integers(0, 19))  # few draws: they take more time than the machine
     return {
         "name": draw(st.sampled_from(NAMES)),
         "tokens": tokens,
@@ -94,12 +94,12 @@ def _request(world: World, draw: Draw) -> Arguments:
     }
 
 
-def _prompt(world: World, unit: int, draw: Draw) -> tuple[list[int], list[list[Any]]]:
+def _prompt(machine: ExplainMachine, unit: int, draw: Draw) -> tuple[list[int], list[list[Any]]]:
     """Fork an earlier prompt, or begin anew; the first token is the family."""
     most = MOST_UNITS * unit
     how = draw(st.integers(0, 7))
-    if world.prompts and how > 1:
-        base, known = draw(st.sampled_from(world.prompts[-_RECENT:]))
+    if machine.prompts and how > 1:
+        base, known = draw(st.sampled_from(machine.prompts[-_RECENT:]))
         cut = draw(st.integers(1, len(base))) if how == 2 else len(base)
     else:
         base, known, cut = [draw(st.integers(0, 2))], [], 1
@@ -125,10 +125,10 @@ def _decode(unit: int, draw: Draw) -> list[list[int]]:
     return [[7] * (1 + drafts)] * draw(st.integers(0, 2 * unit))
 
 
-THEMES = (
+PROFILES = (
     *(partial(_config, mix=mix) for mix in _MIXES),
     partial(_config, mix=(_FULL, _CHUNK)),
     partial(_config, mix=(_FULL, _STATE), tight=True),
 )
 
-PART = Part("explain", PROPERTIES, draw_config, World, propose, THEMES)
+SUITE = ComponentSuite("explain", PROPERTIES, draw_config, ExplainMachine, draw_operation, PROFILES)

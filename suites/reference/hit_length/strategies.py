@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kvproof.reference.core import fixpoint as hit_length
 from kvproof.reference.core.fixpoint import Floor, Reduction
 from kvproof.reference.core.identity import Span
-from kvproof.suites.framework.model_test import Config, Draw, Part, Recorder
+from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import (
     Case,
     Choose,
@@ -19,7 +20,6 @@ from kvproof.suites.reference.hit_length.cases import (
     choose_case,
     choose_groups,
 )
-from kvproof.suites.reference.hit_length.offered import offered
 from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
 from kvproof.suites.reference.hit_length.properties import (
     DRAFTS,
@@ -31,6 +31,7 @@ from kvproof.suites.reference.hit_length.properties import (
     TINY_WINDOW,
     TWO_ROUNDS,
 )
+from kvproof.suites.reference.hit_length.remote import offered
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 
@@ -42,12 +43,12 @@ class Limit(NamedTuple):
     floor: Floor
 
 
-class World:
+class HitLengthMachine:
     """Asks the reference for a hit and the oracle for the truth."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         self.groups = tuple(Group(*group) for group in config["groups"])
-        self._recorder = recorder
+        self._coverage = coverage
 
     def apply(
         self, verb: str, *, limit: int, resident: Sequence[Sequence[int]], spans: Spans
@@ -64,7 +65,7 @@ class World:
         self._judge(case, hit)
         self._judge_losses(case, hit, steps)
         for situation in _situations(case, hit, limits, steps):
-            self._recorder.saw(situation)
+            self._coverage.event(situation)
         return hit
 
     def _find(self, limit: int, limits: Sequence[Limit]) -> int:
@@ -92,18 +93,18 @@ class World:
         return Limit("draft", hit_length.ahead(floor, unit=unit, limit=case.limit))
 
     def _judge(self, case: Case, hit: int) -> None:
-        self._recorder.check(
+        self._coverage.check(
             "the_length_is_outside_every_span",
             not any(start < hit < stop for start, stop in case.spans),
             lambda: f"a hit of {hit} tokens ends inside one of the spans {case.spans}",
         )
-        self._recorder.check(
+        self._coverage.check(
             "the_length_is_valid_in_every_group",
             0 <= hit <= case.limit and is_valid(case, hit),
             lambda: f"a hit of {hit} tokens is not valid for all of {case}",
         )
         best = longest_by_trying(case)
-        self._recorder.check(
+        self._coverage.check(
             "the_hit_is_the_longest_valid_length",
             hit == best,
             lambda: f"the hit is {hit} tokens, but {best} are valid for all of {case}",
@@ -118,7 +119,7 @@ class World:
             limit for limit, group in zip(limits[2:], case.groups, strict=True) if not _leads(group)
         ]
         once = self._find(max(0, min(case.limit, *ends) - unit), others)
-        self._recorder.check(
+        self._coverage.check(
             "several_draft_groups_cost_one_unit",
             hit == once,
             lambda: f"lowering the limit once by {unit} leaves {once} tokens, not {hit}: {case}",
@@ -126,7 +127,7 @@ class World:
 
     def _judge_order(self, case: Case, hit: int, limits: list[Limit]) -> None:
         turned = self._find(case.limit, limits[::-1])
-        self._recorder.check(
+        self._coverage.check(
             "the_order_of_groups_does_not_matter",
             turned == hit,
             lambda: f"asked in the opposite order, the hit is {turned}, not {hit}: {case}",
@@ -134,7 +135,7 @@ class World:
 
     def _judge_losses(self, case: Case, hit: int, steps: list[Reduction]) -> None:
         lost = sum(step.before - step.after for step in steps)
-        self._recorder.check(
+        self._coverage.check(
             "lost_tokens_add_up",
             lost == case.limit - hit,
             lambda: f"{steps} explain {lost} of {case.limit - hit} tokens: {case}",
@@ -187,9 +188,9 @@ def draw_config(draw: Draw) -> Config:
     return {"groups": [list(group) for group in choose_groups(_chooser(draw))]}
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Config]:
+def draw_operation(machine: HitLengthMachine, draw: Draw) -> tuple[str, Config]:
     """Draw what one request finds."""
-    return "hit", arguments_of(choose_case(_chooser(draw), world.groups))
+    return "hit", arguments_of(choose_case(_chooser(draw), machine.groups))
 
 
 def arguments_of(case: Case) -> Config:
@@ -201,4 +202,6 @@ def arguments_of(case: Case) -> Config:
     }
 
 
-PART = Part("hits", PROPERTIES, draw_config, World, propose, offered=offered)
+SUITE = ComponentSuite(
+    "hits", PROPERTIES, draw_config, HitLengthMachine, draw_operation, target_provided=offered
+)

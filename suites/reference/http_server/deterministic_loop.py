@@ -31,7 +31,7 @@ class QuietLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self.stop))
         self.leaving: list[Callable[[], None]] = []
         """What ends the tasks that are under way; keeps them alive until then."""
-        # a world that was left in the middle of a failure has nobody to tell
+        # a machine that was left in the middle of a failure has nobody to tell
         self.set_exception_handler(lambda *_: None)
 
     def settle(self) -> None:
@@ -63,7 +63,7 @@ class QuietLoop(asyncio.SelectorEventLoop):
 
 @cache
 def quiet_loop() -> QuietLoop:
-    """Return the loop of this process; one world at a time uses it."""
+    """Return the loop of this process; one machine at a time uses it."""
     loop = QuietLoop()
 
     def close() -> None:

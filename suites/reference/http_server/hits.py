@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.expected import common, reusable
 from kvproof.suites.reference.http_server.tracked_requests import Order
@@ -16,9 +17,9 @@ NOTHING_ELSE = "clients_find_nothing_else"
 class Hits:
     """Judges where the first step of a prompt begins."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         self._block_size = config["block_size"]
-        self._recorder = recorder
+        self._coverage = coverage
         self._left = config["num_blocks"] - 1
         """Blocks that nothing asked so far can have filled: without an eviction all stays."""
 
@@ -28,8 +29,8 @@ class Hits:
         self._left -= -(-tokens // self._block_size)
         for other in earlier:
             if other.prompt == order.prompt:
-                self._recorder.saw(seen.SALT, other.namespace != order.namespace)
-                self._recorder.saw(seen.IMAGE, other.asks != order.asks)
+                self._coverage.event(seen.SALT, other.namespace != order.namespace)
+                self._coverage.event(seen.IMAGE, other.asks != order.asks)
 
     def judge(self, order: Order, hit: int, asked: Sequence[Order], done: Sequence[Order]) -> None:
         """Judge a hit; `asked`: all that were begun before, `done`: those answered before."""
@@ -39,11 +40,13 @@ class Hits:
             alike = [o for o in others if o.namespace == order.namespace and o is not order]
             return max((common(mine, other.leaves) for other in alike), default=0)
 
-        self._recorder.saw(seen.PROMPT_SCORED, not order.reads and longest(done) > self._block_size)
+        self._coverage.event(
+            seen.PROMPT_SCORED, not order.reads and longest(done) > self._block_size
+        )
         if not order.reads:
             return  # that all of it was computed is seen by its scores
         most = min(longest(asked), len(mine) - 1)
-        self._recorder.check(
+        self._coverage.check(
             NOTHING_ELSE,
             hit <= most,
             lambda: f"{hit} tokens of {order.prompt} are found, at most {most} were ever computed",
@@ -51,7 +54,7 @@ class Hits:
         if self._left < 0:
             return
         least = reusable(longest(done), len(mine), order.spans, self._block_size)
-        self._recorder.check(
+        self._coverage.check(
             FOUND,
             hit >= least,
             lambda: f"{hit} tokens of {order.prompt} are found, {least} have been computed",

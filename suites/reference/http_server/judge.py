@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.logprob_model import chance
 from kvproof.suites.reference.http_server.replies import Choice
 from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 
 ANSWER = "every_client_reads_its_own_answer"
-REASON = "the_reason_of_an_end_is_told"
-SCORES = "scores_are_told_of_every_token"
+REASON = "finish_reason_is_correct"
+SCORES = "logprobs_cover_every_token"
 USAGE = "usage_tells_what_was_computed"
 
 
 class Judge:
     """Judges one client at a time; `letters`: token -> its text."""
 
-    def __init__(self, recorder: Recorder, letters: Sequence[str]) -> None:
-        self._recorder, self._letters = recorder, letters
+    def __init__(self, coverage: Coverage, letters: Sequence[str]) -> None:
+        self._coverage, self._letters = coverage, letters
 
     def so_far(self, asked: Asked) -> None:
         """Judge the pieces of a stream: nothing is told that has to be taken back."""
         for index, choice in asked.told.choices.items():
             known = index in range(len(asked.orders))
             text = self._text(asked, asked.orders[index]) if known else ""
-            self._recorder.check(
+            self._coverage.check(
                 ANSWER,
                 known
                 and text.startswith(choice.text)
@@ -45,7 +45,7 @@ class Judge:
         """Judge an answer that has ended well."""
         told, orders = asked.told, asked.orders
         ended = sorted(told.choices) == [*range(len(orders))] and told.done == asked.how.stream
-        self._recorder.check(
+        self._coverage.check(
             ANSWER,
             ended and len(told.ids) == 1,
             lambda: f"{len(orders)} prompts got the choices {[*told.choices]} of {told.ids}",
@@ -53,7 +53,7 @@ class Judge:
         for index, order in enumerate(orders):
             self._choice(asked, order, told.choices[index], index)
         self._usage(asked)
-        self._saw(asked)
+        self._cover(asked)
 
     def _choice(self, asked: Asked, order: Order, choice: Choice, index: int) -> None:
         text, tokens = self._text(asked, order), asked.how.token_ids
@@ -61,17 +61,17 @@ class Judge:
         if tokens:
             right &= choice.tokens == [*order.wanted.tokens]
             right &= choice.prompt == [*order.prompt]
-        self._recorder.check(
+        self._coverage.check(
             ANSWER, right, lambda: f"choice {index} is {choice}, has to be {order.wanted}"
         )
-        self._recorder.check(
+        self._coverage.check(
             REASON,
             choice.finish == order.wanted.finish,
             lambda: f"choice {index} ended with {choice.finish!r}, not {order.wanted.finish!r}",
         )
         if asked.how.logprobs is not None:
             due = self._scores(asked, order)
-            self._recorder.check(
+            self._coverage.check(
                 SCORES,
                 choice.scores == due,
                 lambda: f"choice {index} has the scores {choice.scores}, has to have {due}",
@@ -101,14 +101,14 @@ class Judge:
                     "prompt_tokens_details": {"cached_tokens": cached},
                 }
             ]
-        self._recorder.check(
+        self._coverage.check(
             USAGE,
             asked.told.usages == due,
             lambda: f"the usage is {asked.told.usages}, has to be {due}",
         )
 
-    def _saw(self, asked: Asked) -> None:
-        saw, orders = self._recorder.saw, asked.orders
+    def _cover(self, asked: Asked) -> None:
+        saw, orders = self._coverage.event, asked.orders
         saw(seen.STREAMED if asked.how.stream else seen.WHOLE)
         saw(seen.SEVERAL, len(orders) > 1)
         saw(seen.CHAT, any(order.spans for order in orders))

@@ -34,7 +34,7 @@ class Watched(SymbolicModel):
         self.resumed: set[str] = set()
         """Requests that computed something twice."""
         self.launched: list[list[str]] = []
-        """Requests of each step since the world last looked."""
+        """Requests of each step since the machine last looked."""
         self.failed: set[str] = set()
         """Requests of the steps that were in flight when one raised."""
         self.breaks = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import prometheus_checks as figures
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.expected import common
@@ -18,26 +19,26 @@ LETTERS = 16
 """Tokens that may be in a prompt or an answer."""
 MOST_TURNS = 3000
 """Far more than all tokens of all requests of a history need."""
-PLACES = "places_are_given_back"
+PLACES = "queue_slots_are_released"
 FITS = "what_never_fits_is_told_at_once"
 ANSWER = "every_client_reads_its_own_answer"
-GONE = "who_leaves_is_computed_no_more"
-WAITING = "nobody_is_left_waiting"
-FIGURES = "figures_count_each_request_once"
+GONE = "cancelled_requests_stop_computing"
+WAITING = "no_request_starves"
+FIGURES = "metrics_count_each_request_once"
 REST = "nothing_is_held_once_all_have_gone"
 
 
-class World:
+class HttpServerMachine:
     """Judges everything after each operation; see `properties`."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self._coverage = coverage
         self._subject = Subject(config)
         language = self._subject.language
         letters = [language.token_bytes(token).decode() for token in range(LETTERS)]
         self._asking = Asking(self._subject, config, letters)
-        self._judge = Judge(recorder, letters)
-        self._turns = Turns(self._subject, config, recorder)
+        self._judge = Judge(coverage, letters)
+        self._turns = Turns(self._subject, config, coverage)
         self._places = config["max_requests"] + config["max_waiting"]
         self._block_size = config["block_size"]
         self._turned_away = 0
@@ -69,7 +70,7 @@ class World:
         """Send a request; what needs no step is answered at once, everything else waits."""
         due, prop = self._due(request)
         client = self._subject.ask(request.path, request.body)
-        self._recorder.check(
+        self._coverage.check(
             PLACES if 429 in (client.status, due) else prop,
             client.status == due and client.done == bool(due),
             lambda: (
@@ -78,7 +79,7 @@ class World:
             ),
         )
         if not due:
-            self._saw(request)
+            self._cover(request)
             chat = "messages" in request.body
             self._turns.accept(Asked(client, request.orders, request.how, chat))
         return due or None
@@ -87,29 +88,29 @@ class World:
         """Return the status of a request that is not accepted, 0 if it is, and what says so."""
         count, taken = len(request.orders), sum(len(each.orders) for each in self.open)
         if count > self._places:
-            self._recorder.saw(seen.TOO_MANY)
+            self._coverage.event(seen.TOO_MANY)
             return 400, PLACES
         if taken + count > self._places:
-            self._recorder.saw(seen.FULL)
+            self._coverage.event(seen.FULL)
             self._turned_away += 1
             self._was_full = True
             return 429, PLACES
-        self._recorder.saw(seen.ROOM_AGAIN, self._was_full)
+        self._coverage.event(seen.ROOM_AGAIN, self._was_full)
         self._was_full = False
         long = any(len(order.prompt) + order.most > MAX_LEN for order in request.orders)
-        self._recorder.saw(seen.TOO_LONG, long)
+        self._coverage.event(seen.TOO_LONG, long)
         return (400 if long else 0), FITS
 
-    def _saw(self, request: Request) -> None:
+    def _cover(self, request: Request) -> None:
         earlier = self._turns.orders
         for order in request.orders:
             alike = [o for o in earlier if o.prompt == order.prompt]
             same = [o for o in alike if o.namespace == order.namespace]
-            self._recorder.saw(seen.EQUAL, any(o.inside for o in same))
+            self._coverage.event(seen.EQUAL, any(o.inside for o in same))
             failed = [o for o in earlier if o.state == "failed" and o.namespace == order.namespace]
             again = any(common(o.asks, order.asks) >= self._block_size for o in failed)
-            self._recorder.saw(seen.AFTER, again)
-            self._recorder.saw(seen.NEVER_FITS, not order.fits)
+            self._coverage.event(seen.AFTER, again)
+            self._coverage.event(seen.NEVER_FITS, not order.fits)
             self._turns.hits.asked(order, alike)
 
     # --- time ---
@@ -124,7 +125,7 @@ class World:
         self._turns.take()
         busy = self._subject.engine.busy
         waiting = [each for each in self.open if not each.client.done]
-        self._recorder.check(
+        self._coverage.check(
             WAITING,
             busy or not waiting,
             lambda: f"{len(waiting)} clients wait, and the engine has nothing to do",
@@ -141,7 +142,7 @@ class World:
         if asked.how.stream:
             self._judge.so_far(asked)
         answered = set(states) == {"completed"}
-        self._recorder.check(
+        self._coverage.check(
             FITS if refused else ANSWER,
             client.done == (answered or refused or failed),
             lambda: f"a client is told {'all' if client.done else 'not all'} of {states}",
@@ -149,7 +150,7 @@ class World:
         if not client.done:
             return
         asked.closed = True
-        self._recorder.check(
+        self._coverage.check(
             FITS,
             (client.status == 400) == refused,
             lambda: f"{states} is answered {client.status}",
@@ -162,19 +163,19 @@ class World:
         if index >= len(self.open):
             return
         asked = self.open[index]
-        self._saw_leaving(asked)
+        self._cover_leaving(asked)
         self._subject.leave(asked.client)
         asked.closed = True
-        self._recorder.check(
+        self._coverage.check(
             GONE, asked.client.done, lambda: "the server goes on for a client that has left"
         )
 
-    def _saw_leaving(self, asked: Asked) -> None:
+    def _cover_leaving(self, asked: Asked) -> None:
         inside = [order for order in asked.orders if order.inside]
         runs = any(order.hit is not None for order in inside)
-        self._recorder.saw(seen.LEFT_RUNNING if runs else seen.LEFT_WAITING)
-        self._recorder.saw(seen.LEFT_WHOLE, runs and not asked.how.stream)
-        self._recorder.saw(seen.LEFT_SEVERAL, len(inside) > 1)
+        self._coverage.event(seen.LEFT_RUNNING if runs else seen.LEFT_WAITING)
+        self._coverage.event(seen.LEFT_WHOLE, runs and not asked.how.stream)
+        self._coverage.event(seen.LEFT_SEVERAL, len(inside) > 1)
 
     def _fail(self, verb: str) -> None:
         """Let the model fail the next time that it does this."""
@@ -192,8 +193,8 @@ class World:
         self._take()
         told = figures.read(bytes(client.told)) if client.status == 200 else {}
         wrong = {name: told.get(name) for name, value in due.items() if told.get(name) != value}
-        self._recorder.saw(seen.SCRAPED, due["requests inside"])
-        self._recorder.check(
+        self._coverage.event(seen.SCRAPED, due["requests inside"])
+        self._coverage.check(
             FIGURES,
             not wrong,
             lambda: f"/metrics tells {wrong}, due is { ({name: due[name] for name in wrong}) }",
@@ -206,20 +207,20 @@ class World:
             if not self.open:
                 break
             self._turn()
-        self._recorder.check(
+        self._coverage.check(
             WAITING, not self.open, lambda: f"a client waits for more than {MOST_TURNS} turns"
         )
         self._turn()
 
     def _rest(self) -> None:
         subject = self._subject
-        self._recorder.saw(seen.RESTED)
+        self._coverage.event(seen.RESTED)
         left = {
             "blocks held": subject.engine.cache.usage().held,
             "places taken": subject.service.taken,
             "requests inside": sum(subject.service.loop.counts),
             "prompts remembered": len(subject.language.kept),
         }
-        self._recorder.check(
+        self._coverage.check(
             REST, not any(left.values()), lambda: f"without clients there are {left}"
         )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kvproof.reference.core.identity import Namespace
 from kvproof.reference.server.language.language import Image, Message, Part, Prepared
-from kvproof.suites.framework.model_test import Config
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.engine.expected_tokens import Direct
 from kvproof.suites.reference.http_server.expected import Limits, answer
 from kvproof.suites.reference.http_server.subject import MODEL, Subject

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server.properties import PROPERTIES
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.http_server.machine import World
+    from kvproof.suites.reference.http_server.machine import HttpServerMachine
 
 VERBS = (
     *["complete"] * 7,
@@ -77,7 +78,7 @@ def _config(draw: Draw, *, blocks: tuple[int, int], **more: Any) -> Config:
     } | more
 
 
-THEMES: tuple[Callable[[Draw], Config], ...] = (
+PROFILES: tuple[Callable[[Draw], Config], ...] = (
     partial(_config, blocks=(9, 16), block_size=2, vocabulary=9),
     partial(_config, blocks=(600, 600)),
     partial(_config, blocks=(600, 600), max_waiting=12, max_batch_tokens=400),
@@ -87,15 +88,15 @@ THEMES: tuple[Callable[[Draw], Config], ...] = (
 
 def draw_config(draw: Draw) -> Config:
     """Draw a server of any kind."""
-    theme: Callable[[Draw], Config] = _one(draw, THEMES)
+    theme: Callable[[Draw], Config] = _one(draw, PROFILES)
     return theme(draw)
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: HttpServerMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw what happens next."""
     verb = _one(draw, VERBS)
     if verb == "complete":
-        prompts = [_prompt(world, draw) for _ in range(_one(draw, (1, 1, 1, 2, 3, 4)))]
+        prompts = [_prompt(machine, draw) for _ in range(_one(draw, (1, 1, 1, 2, 3, 4)))]
         return verb, {"prompts": prompts, "text": _one(draw, (False, True)), **_how(draw)}
     if verb == "chat":
         image = _one(draw, (None, 1, 2))
@@ -103,15 +104,15 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
     if verb == "turn":
         return verb, {"count": _int(draw, 1, 4)}
     if verb == "leave":
-        return verb, {"index": _int(draw, 0, max(0, len(world.open) - 1))}
+        return verb, {"index": _int(draw, 0, max(0, len(machine.open) - 1))}
     if verb == "fail":
         return verb, {"verb": _one(draw, ("launch", "finish"))}
     return verb, {}
 
 
-def _prompt(world: World, draw: Draw) -> list[int]:
+def _prompt(machine: HttpServerMachine, draw: Draw) -> list[int]:
     """A prompt that mostly begins like an earlier one, or is the same."""
-    head = list(_one(draw, tuple(world.known[-6:]))) if world.known else []
+    head = list(_one(draw, tuple(machine.known[-6:]))) if machine.known else []
     if not _int(draw, 0, 2):
         head = head[: _int(draw, 0, len(head))]
     tail = _one(draw, TAILS)
@@ -129,10 +130,14 @@ def _how(draw: Draw) -> Arguments:
     return how
 
 
-def _open(config: Config, recorder: Recorder) -> World:
-    from kvproof.suites.reference.http_server.machine import World  # FastAPI is optional
+def _open(config: Config, coverage: Coverage) -> HttpServerMachine:
+    from kvproof.suites.reference.http_server.machine import (
+        HttpServerMachine,
+    )  # FastAPI is optional
 
-    return World(config, recorder)
+    return HttpServerMachine(config, coverage)
 
 
-PART = Part("http", PROPERTIES, draw_config, _open, propose, themes=THEMES, missing=missing)
+SUITE = ComponentSuite(
+    "http", PROPERTIES, draw_config, _open, draw_operation, profiles=PROFILES, missing=missing
+)

@@ -11,7 +11,7 @@ from kvproof.reference.server import engine_loop
 from kvproof.reference.server.app import make_app
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
-from kvproof.suites.framework.model_test import Config
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.http_server import logprob_model as scored
 from kvproof.suites.reference.http_server.client import Client
 from kvproof.suites.reference.http_server.deterministic_loop import quiet_loop

@@ -1,4 +1,4 @@
-"""What the world knows of a request: what was asked, and what each of its prompts must say."""
+"""What the machine knows of a request: what was asked, and what each of its prompts must say."""
 
 from __future__ import annotations
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.hits import Hits
 from kvproof.suites.reference.http_server.subject import Subject
 from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 
-GONE = "who_leaves_is_computed_no_more"
+GONE = "cancelled_requests_stop_computing"
 FAILED = "a_failed_step_fails_who_took_part"
 
 
 class Turns:
     """Follows every prompt by what the model was asked to compute, and judges that."""
 
-    def __init__(self, subject: Subject, config: Config, recorder: Recorder) -> None:
-        self._subject, self._recorder = subject, recorder
+    def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
+        self._subject, self._coverage = subject, coverage
         self._model = subject.language.model
-        self.hits = Hits(config, recorder)
+        self.hits = Hits(config, coverage)
         self.asked: list[Asked] = []
         """All that were ever accepted, in the order in which they came."""
         self.orders: list[Order] = []
@@ -79,9 +80,9 @@ class Turns:
     def _launched(self, step: Sequence[Order]) -> None:
         names = {order.name for order in step}
         clients = [each for each in self._active if names & {o.name for o in each.orders}]
-        self._recorder.saw(seen.TOGETHER, len(clients) > 1)
+        self._coverage.event(seen.TOGETHER, len(clients) > 1)
         for order in step:
-            self._recorder.check(
+            self._coverage.check(
                 GONE,
                 order.state == "begun",
                 lambda order=order: (  # type: ignore[misc]  # bound now
@@ -99,20 +100,20 @@ class Turns:
                 order.said = len(self._model.said.get(order.name, ()))
                 if order.said >= len(order.wanted.tokens):
                     order.state = "completed"
-                    self._recorder.saw(seen.HIT, order.hit)
-                    self._recorder.saw(seen.PREEMPTED, order.name in self._model.resumed)
+                    self._coverage.event(seen.HIT, order.hit)
+                    self._coverage.event(seen.PREEMPTED, order.name in self._model.resumed)
 
     def _fail(self, steps: int) -> None:
         """Judge who is told of steps that raised: whom they computed, and whom the engine lost."""
         self.failed_steps += steps
         broke, self._model.broke = self._model.broke, ""
-        self._recorder.check(
+        self._coverage.check(
             FAILED,
             steps == bool(broke),
             lambda: f"a step raised by itself: {self._subject.service.loop.failing}",
         )
         if broke:
-            self._recorder.saw(seen.BROKE[broke])
+            self._coverage.event(seen.BROKE[broke])
         failed, self._model.failed = self._model.failed, set()
         lost = failed - self._subject.engine.scheduler.requests.keys()
         for asked in self._active:
@@ -121,7 +122,7 @@ class Turns:
             took = [order for order in asked.orders if order.name in failed]
             told = asked.told.error.get("code") == "model_failed"
             due = any(order.name in lost for order in took)
-            self._recorder.check(
+            self._coverage.check(
                 FAILED,
                 told == due,
                 lambda asked=asked, due=due: (  # type: ignore[misc]  # bound now
@@ -132,4 +133,4 @@ class Turns:
             for order in took if told else ():
                 order.state = "failed"
             alive = any(order.state == "begun" for order in asked.orders)
-            self._recorder.saw(seen.SPARED, steps and alive and not told)
+            self._coverage.event(seen.SPARED, steps and alive and not told)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kvproof.reference.core import media_spans as media
 from kvproof.reference.core.cache_policy import DISABLED, decide
 from kvproof.reference.core.media_hash import content_hash
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import properties as seen
 from kvproof.suites.reference.media.values import Value, build, meaning
 
@@ -33,22 +33,22 @@ class Watched(Mapping[str, int]):
         return iter("x")
 
 
-def compare(recorder: Recorder, *, one: Value, other: Value) -> str:
+def compare(coverage: Coverage, *, one: Value, other: Value) -> str:
     """Two values, the second in another layout too."""
     same = meaning(one) == meaning(other)
     first: str = content_hash(build(one))
     for twisted in (0, 1):
         second = content_hash(build(other, twisted=twisted))
-        recorder.check(
+        coverage.check(
             "hashes_are_by_value" if same else "hashes_are_injective",
             (first == second) == same,
             lambda: f"{one} and {other} have {'two hashes' if same else 'one hash'}",
         )
-    recorder.saw(seen.OTHER_LAYOUT if same else seen.ONE_CHANGE)
+    coverage.event(seen.OTHER_LAYOUT if same else seen.ONE_CHANGE)
     return first
 
 
-def ask(recorder: Recorder, *, digest: str | None, cached: bool, times: int) -> int:
+def ask(coverage: Coverage, *, digest: str | None, cached: bool, times: int) -> int:
     """One item whose hash is asked for by several requests."""
     data = Watched()
     content = media.Content(data, digest=digest)
@@ -57,12 +57,12 @@ def ask(recorder: Recorder, *, digest: str | None, cached: bool, times: int) -> 
     contents = {media.spans_of([item], access)[0].content for _ in range(times)}
     given = cached and digest is not None
     expected = int(cached and digest is None)
-    recorder.check(
+    coverage.check(
         "content_is_hashed_once_and_only_if_used",
         data.reads == expected and (not given or contents == {digest}),
         lambda: f"the data were read {data.reads} times, not {expected}; contents {contents}",
     )
-    recorder.saw(seen.GIVEN, given)
-    recorder.saw(seen.UNUSED, not cached)
-    recorder.saw(seen.USED_TWICE, cached and times > 1)
+    coverage.event(seen.GIVEN, given)
+    coverage.event(seen.UNUSED, not cached)
+    coverage.event(seen.USED_TWICE, cached and times > 1)
     return data.reads

@@ -11,7 +11,8 @@ from kvproof.reference.core import fixpoint as hit_length
 from kvproof.reference.core import identity
 from kvproof.reference.core import media_spans as media
 from kvproof.reference.core.identity import Span
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import hashing
 from kvproof.suites.reference.media import properties as seen
 from kvproof.suites.reference.media.model import Model, Place, Thing, is_malformed, places
@@ -20,23 +21,23 @@ from kvproof.suites.reference.media.walk import Walk
 Spans: TypeAlias = tuple[Span, ...]
 
 
-class World:
+class MediaMachine:
     """One block size, the keys of all requests so far, and the newest of them."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         self.block_size: int = config["block_size"]
         self.things: list[list[Thing]] = []
         self.walk: Walk | None = None
         self._known: list[tuple[Model, list[bytes]]] = []
-        self._recorder = recorder
-        self._check, self._saw = recorder.check, recorder.saw
+        self._coverage = coverage
+        self._check, self._event = coverage.check, coverage.event
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation."""
         if verb == "hash":
-            return hashing.compare(self._recorder, **arguments)
+            return hashing.compare(self._coverage, **arguments)
         if verb == "ask":
-            return hashing.ask(self._recorder, **arguments)
+            return hashing.ask(self._coverage, **arguments)
         if verb == "step":
             return self.walk.step(**arguments) if self.walk else "nothing to compute"
         assert verb == "arrive", verb
@@ -68,9 +69,9 @@ class World:
             spans,
             hit=hit,
             turn=turn,
-            recorder=self._recorder,
+            coverage=self._coverage,
         )
-        self._saw_shapes(given, runs)
+        self._cover_shapes(given, runs)
         return f"hit {hit}"
 
     def _spans(self, given: list[Thing], order: list[int], *, blank: bool) -> Spans:
@@ -85,7 +86,7 @@ class World:
             first == second,
             lambda: f"in order {order} the spans are {first}, else {second}",
         )
-        self._saw(seen.OUT_OF_ORDER, turned != items)
+        self._event(seen.OUT_OF_ORDER, turned != items)
         return (*first[:-1], first[-1]._replace(content="")) if blank and first else first
 
     def _items(self, thing: Thing) -> Sequence[Any]:
@@ -112,7 +113,7 @@ class World:
             bool(error) == malformed,
             lambda: f"{spans} in a prompt of {total} tokens: {error or 'accepted'}",
         )
-        self._saw(seen.MALFORMED, malformed)
+        self._event(seen.MALFORMED, malformed)
         return not malformed
 
     def _compare(self, model: Model, spans: Spans) -> None:
@@ -133,9 +134,9 @@ class World:
             lambda: f"keys are equal {equal}, and {shared} blocks: {model.runs} and {other.runs}",
         )
         end = shared * size
-        self._saw(seen.SAME, any(place for _, place in model.entries[:end]))
+        self._event(seen.SAME, any(place for _, place in model.entries[:end]))
         mine, their = (each.tokens[end : end + size] for each in (model, other))
-        self._saw(seen.OTHER, mine == their and len(mine) == size)
+        self._event(seen.OTHER, mine == their and len(mine) == size)
 
     def _keys(self, model: Model, spans: Spans) -> list[bytes]:
         digest = identity.hash_algorithm("sha256")
@@ -154,18 +155,18 @@ class World:
             lambda: f"{matched} matched tokens give a hit of {hit}, not {best}: {model.runs}",
         )
         lowered = [step.which for step in hit_length.reductions(matched, floors)]
-        self._saw(seen.TWO_ROUNDS, lowered.count(0) > 1)
-        self._saw(seen.REJECTED, 0 in lowered and not hit)
+        self._event(seen.TWO_ROUNDS, lowered.count(0) > 1)
+        self._event(seen.REJECTED, 0 in lowered and not hit)
         return hit
 
-    def _saw_shapes(self, given: list[Thing], runs: list[Place]) -> None:
+    def _cover_shapes(self, given: list[Thing], runs: list[Place]) -> None:
         size = self.block_size
         blocks = [run.start // size for run in runs]
-        self._saw(seen.TWO_IN_A_BLOCK, len(set(blocks)) < len(blocks))
-        self._saw(seen.LONG, any((r.stop - 1) // size - r.start // size > 1 for r in runs))
-        self._saw(seen.ON_A_BORDER, any(run.stop % size == 0 for run in runs))
-        self._saw(seen.VIDEO, any(thing.kind == "video" and thing.places[1:] for thing in given))
-        self._saw(seen.MASKED, any(None in thing.contents for thing in given))
+        self._event(seen.TWO_IN_A_BLOCK, len(set(blocks)) < len(blocks))
+        self._event(seen.LONG, any((r.stop - 1) // size - r.start // size > 1 for r in runs))
+        self._event(seen.ON_A_BORDER, any(run.stop % size == 0 for run in runs))
+        self._event(seen.VIDEO, any(thing.kind == "video" and thing.places[1:] for thing in given))
+        self._event(seen.MASKED, any(None in thing.contents for thing in given))
 
 
 def _is_order(order: list[int], items: Sequence[Any]) -> bool:

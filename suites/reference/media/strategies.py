@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.media.machine import World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.media.machine import MediaMachine
 from kvproof.suites.reference.media.model import Thing, places
 from kvproof.suites.reference.media.properties import PROPERTIES
 from kvproof.suites.reference.media.values import VALUES, changed, regrouped
@@ -23,16 +23,16 @@ def draw_config(draw: Draw) -> Config:
     return {"block_size": draw(st.sampled_from(BLOCKS))}
 
 
-def propose(world: World, draw: Draw) -> Operation:
+def draw_operation(machine: MediaMachine, draw: Draw) -> Operation:
     """Draw the next operation: mostly requests and their steps."""
     kind = draw(st.integers(0, 9))
     if kind == 0:
         return _hash(draw)
     if kind == 1:
         return _ask(draw)
-    if world.walk is None or kind < 6:
-        return _arrive(world, draw)
-    return "step", {"budget": draw(st.integers(1, 3 * world.block_size))}
+    if machine.walk is None or kind < 6:
+        return _arrive(machine, draw)
+    return "step", {"budget": draw(st.integers(1, 3 * machine.block_size))}
 
 
 def _hash(draw: Draw) -> Operation:
@@ -53,13 +53,13 @@ def _ask(draw: Draw) -> Operation:
     }
 
 
-def _arrive(world: World, draw: Draw) -> Operation:
-    if world.things and draw(st.integers(0, 2)):
-        things = _varied(draw(st.sampled_from(world.things[-3:])), draw)
+def _arrive(machine: MediaMachine, draw: Draw) -> Operation:
+    if machine.things and draw(st.integers(0, 2)):
+        things = _varied(draw(st.sampled_from(machine.things[-3:])), draw)
     else:
-        things = _fresh(world.block_size, draw)
+        things = _fresh(machine.block_size, draw)
     end = max([1, *(start + length for thing in things for start, length in thing.places)])
-    total = end + draw(st.integers(-1 if end > 1 else 0, 2 * world.block_size))
+    total = end + draw(st.integers(-1 if end > 1 else 0, 2 * machine.block_size))
     count = len(list(places(things)))
     return "arrive", {
         "total": total,
@@ -141,4 +141,4 @@ def _changed(thing: Thing, draw: Draw) -> list[Thing]:
     return variant
 
 
-PART = Part("media", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("media", PROPERTIES, draw_config, MediaMachine, draw_operation)

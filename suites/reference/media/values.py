@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Draw
+from kvproof.suites.framework.component_suite import Draw
 
 Value: TypeAlias = list[Any]
 

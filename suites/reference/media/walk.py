@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvproof.reference.core import media_spans as media
 from kvproof.reference.core.identity import Span
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import properties as seen
 from kvproof.suites.reference.media.model import Model
 
@@ -19,12 +19,12 @@ class Walk:
         *,
         hit: int,
         turn: int,
-        recorder: Recorder,
+        coverage: Coverage,
     ) -> None:
         self._model, self._spans, self._hit, self._turn = model, spans, hit, turn
         self._computed = hit
         self._encoded: list[int] = [0] * len(spans)
-        self._check, self._saw = recorder.check, recorder.saw
+        self._check, self._event = coverage.check, coverage.event
 
     def step(self, budget: int) -> str:
         """Schedule the next step, of about `budget` tokens."""
@@ -50,7 +50,7 @@ class Walk:
             ),
         )
         old = [run for run in self._model.runs if run.start < self._turn and run.length > limit]
-        self._saw(seen.OLD_TURN, old)
+        self._event(seen.OLD_TURN, old)
         return min(self._computed + limit, len(self._model.entries))
 
     def _judge_stop(self, wanted: int, stop: int) -> None:
@@ -66,8 +66,8 @@ class Walk:
             stop == best,
             lambda: f"the step from {start} to {wanted} ends at {stop}, not {best}: {model.runs}",
         )
-        self._saw(seen.MOVED_BACK, stop < wanted)
-        self._saw(seen.GROWN, stop > wanted)
+        self._event(seen.MOVED_BACK, stop < wanted)
+        self._event(seen.GROWN, stop > wanted)
 
     def _encode(self, stop: int) -> None:
         start = self._computed
@@ -88,5 +88,5 @@ class Walk:
         )
         for index in expected:
             self._encoded[index] += 1
-        self._saw(seen.MISSED, expected)
-        self._saw(seen.COVERED, any(run.stop <= self._hit for run in self._model.runs))
+        self._event(seen.MISSED, expected)
+        self._event(seen.COVERED, any(run.stop <= self._hit for run in self._model.runs))

@@ -12,15 +12,16 @@ from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.observe.instrumented import LOG, Observed
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.metrics import properties as seen
 from kvproof.suites.reference.metrics.log import heard
 
 
-class World:
+class MetricsMachine:
     """Requests come, stay over some steps, and go; each answer is counted twice."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
+    def __init__(self, config: Config, coverage: Coverage) -> None:
         groups = tuple(GroupConfig(*group) for group in config["groups"])
         manager = CacheManager(
             CacheConfig(
@@ -35,7 +36,7 @@ class World:
         self._width = manager.config.layout.full.width
         manager.residency.on_drop = self._drop
         self._subject = Observed(manager)
-        self._recorder = recorder
+        self._coverage = coverage
         self._counts: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._evicted: Counter[int] = Counter()
@@ -72,7 +73,7 @@ class World:
         with heard(LOG) as lines:
             answer = verbs[verb](**arguments)
         self._judge_counters()
-        self._recorder.check(
+        self._coverage.check(
             "log_lines_name_request_and_blocks",
             lines == self._lines,
             lambda: f"{verb} logs {lines}, expected {self._lines}",
@@ -90,8 +91,8 @@ class World:
             self.prompts.append(tokens)
             blocks = answer.table[: answer.hit // self.unit * self._width].tolist()
             self._lines.append(f"match request={name} hit={answer.hit} access=allowed {blocks=!s}")
-            self._recorder.saw(seen.RESUMED, resumed)
-            self._recorder.saw(seen.HIT, answer.hit)
+            self._coverage.event(seen.RESUMED, resumed)
+            self._coverage.event(seen.HIT, answer.hit)
         return self._scheduled(name, answer)
 
     def _extend(self, *, name: str, tokens: list[int]) -> object:
@@ -103,7 +104,7 @@ class World:
     def _scheduled(self, name: str, answer: Admission | Refusal) -> object:
         if isinstance(answer, Refusal):
             self._refused[answer.reason] += 1
-            self._recorder.saw(seen.REFUSED)
+            self._coverage.event(seen.REFUSED)
             return answer.reason
         if answer.state is not None:
             restore, saves = answer.state.restore, answer.state.saves
@@ -116,8 +117,8 @@ class World:
                 self._lines.append(f"save request={name} tokens={tokens} to={ids.tolist()}")
             self._counts["restored"] += restore is not None
             self._counts["saved"] += len(saves)
-            self._recorder.saw(seen.RESTORED, restore is not None)
-            self._recorder.saw(seen.SAVED, saves)
+            self._coverage.event(seen.RESTORED, restore is not None)
+            self._coverage.event(seen.SAVED, saves)
         return f"{answer.start}..{answer.stop}"
 
     def _end(self) -> None:
@@ -133,8 +134,8 @@ class World:
 
     def _judge_counters(self) -> None:
         subject, counts = self._subject, self._counts
-        self._recorder.saw(seen.IN_FLIGHT, self._steps)
-        self._recorder.saw(seen.EVICTED, sum(map(bool, self._evicted.values())) > 1)
+        self._coverage.event(seen.IN_FLIGHT, self._steps)
+        self._coverage.event(seen.EVICTED, sum(map(bool, self._evicted.values())) > 1)
         told = (
             subject.admitted,
             +subject.refused,
@@ -149,7 +150,7 @@ class World:
             (counts["saved"], counts["restored"], counts["evicted checkpoints"]),
             len(self._steps),
         )
-        self._recorder.check(
+        self._coverage.check(
             "counters_count_what_happened",
             told == expected,
             lambda: f"the counters are {told}, expected {expected}",

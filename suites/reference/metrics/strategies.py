@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.metrics.machine import World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.metrics.machine import MetricsMachine
 from kvproof.suites.reference.metrics.properties import PROPERTIES
 
 _FULL, _STATE = ("full", 2), ("state", 2)
@@ -24,11 +24,11 @@ def draw_config(draw: Draw) -> Config:
     }
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: MetricsMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
     verb = draw(st.sampled_from(VERBS))
-    if verb in ("extend", "release") and world.live:
-        name = draw(st.sampled_from(world.live))
+    if verb in ("extend", "release") and machine.live:
+        name = draw(st.sampled_from(machine.live))
         if verb == "extend":
             return verb, {"name": name, "tokens": _tokens(draw, 1)}
         return verb, {"name": name, "preempt": draw(st.booleans())}
@@ -38,15 +38,15 @@ def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
         return "reset", {}
     if verb == "end":
         return verb, {}
-    if world.preempted and draw(st.booleans()):
-        name = draw(st.sampled_from(sorted(world.preempted)))
-        return "admit", {"name": name, "tokens": world.preempted[name], "resumed": True}
-    return "admit", {"name": draw(st.sampled_from(NAMES)), **_prompt(world, draw)}
+    if machine.preempted and draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(machine.preempted)))
+        return "admit", {"name": name, "tokens": machine.preempted[name], "resumed": True}
+    return "admit", {"name": draw(st.sampled_from(NAMES)), **_prompt(machine, draw)}
 
 
-def _prompt(world: World, draw: Draw) -> Arguments:
+def _prompt(machine: MetricsMachine, draw: Draw) -> Arguments:
     """A prompt that mostly begins like an earlier one."""
-    head = draw(st.sampled_from(world.prompts[-3:])) if world.prompts else []
+    head = draw(st.sampled_from(machine.prompts[-3:])) if machine.prompts else []
     if not draw(st.integers(0, 3)):
         head = head[: len(head) // 2]
     return {"tokens": [*head, *_tokens(draw, 4)][:14], "resumed": False}
@@ -57,4 +57,4 @@ def _tokens(draw: Draw, most: int) -> list[int]:
     return tokens
 
 
-PART = Part("metrics", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("metrics", PROPERTIES, draw_config, MetricsMachine, draw_operation)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.reference.core import identity
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.object_keys import properties as seen
 from kvproof.suites.reference.object_keys.history import Asked, Place
 from kvproof.suites.reference.object_keys.second_process import companion
@@ -21,14 +22,14 @@ class Known:
     was_cut: bool = False
 
 
-class World:
+class ObjectKeysMachine:
     """Judges every key of every request after each operation; `subject` may carry a fault."""
 
-    def __init__(self, config: Config, recorder: Recorder, subject: Any = identity) -> None:
+    def __init__(self, config: Config, coverage: Coverage, subject: Any = identity) -> None:
         self.known: list[Known] = []
         self.block_size: int = config["block_size"]
         self._algorithm: str = config["algorithm"]
-        self._recorder, self._subject = recorder, subject
+        self._coverage, self._subject = coverage, subject
         self._content: dict[bytes, object] = {}
         self._key: dict[object, bytes] = {}
 
@@ -62,12 +63,12 @@ class World:
             new = new._replace(namespace=tuple(to))
         elif change in ("group", "epoch"):
             new = new._replace(**{change: to})
-        self._saw(old, new)
+        self._cover(old, new)
         return self._add(new)
 
-    def _saw(self, old: Asked, new: Asked) -> None:
+    def _cover(self, old: Asked, new: Asked) -> None:
         """Count a difference that a full block has."""
-        saw, differs = self._recorder.saw, bool(new.blocks)
+        saw, differs = self._coverage.event, bool(new.blocks)
         ours, theirs = _named(old), _named(new)
         spaces = differs and old.namespace != new.namespace
         saw(seen.KINDS, spaces and sorted(ours) == sorted(theirs))
@@ -83,8 +84,8 @@ class World:
         before = len(chosen.asked.tokens)
         chosen.asked = chosen.asked._replace(tokens=(*chosen.asked.tokens, *tokens))
         grown = tokens and chosen.asked.blocks > before // self.block_size
-        self._recorder.saw(seen.APPENDED, grown and before % self.block_size)
-        self._recorder.saw(seen.EDITED, grown and chosen.was_cut)
+        self._coverage.event(seen.APPENDED, grown and before % self.block_size)
+        self._coverage.event(seen.EDITED, grown and chosen.was_cut)
         chosen.asked.extend(chosen.keys, self._subject)
         return self._judge(chosen)
 
@@ -94,7 +95,7 @@ class World:
         gone = [span[1] for span in whole.spans if span not in chosen.asked.spans]
         left = min([len(chosen.asked.tokens), *gone])  # a span that goes changes what it began in
         chosen.was_cut = True
-        self._recorder.saw(seen.CUT, left % self.block_size and left // self.block_size)
+        self._coverage.event(seen.CUT, left % self.block_size and left // self.block_size)
         chosen.keys.truncate(left)
         chosen.asked.extend(chosen.keys, self._subject)
         return self._judge(chosen)
@@ -103,7 +104,7 @@ class World:
         """Compare with another process."""
         there = companion().keys(chosen.asked)
         here = [key.hex() for key in chosen.keys.keys]
-        self._recorder.check(
+        self._coverage.check(
             "keys_repeat_in_every_process",
             there == here,
             lambda: f"{chosen.asked} has keys {here}, in another process {there}",
@@ -113,16 +114,16 @@ class World:
     def _judge(self, known: Known) -> object:
         asked, keys = known.asked, list(known.keys.keys)
         scratch = list(asked.hashed(self._subject).keys)
-        self._recorder.check(
+        self._coverage.check(
             "edited_keys_are_those_from_scratch",
             keys == scratch and len(keys) == asked.blocks,
             lambda: f"{asked} has {len(keys)} keys; hashed at once it has {len(scratch)}, others",
         )
         for block, key in enumerate(keys):
             content = asked.content(block)
-            self._recorder.saw(seen.TWINS, content in self._key)
+            self._coverage.event(seen.TWINS, content in self._key)
             other = self._content.setdefault(key, content)
-            self._recorder.check(
+            self._coverage.check(
                 "keys_are_equal_iff_their_content_is",
                 other == content and self._key.setdefault(content, key) == key,
                 lambda: f"block {block} of {asked} has key {key.hex()}, which is that of {other}",  # noqa: B023 - called at once

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.object_keys.machine import World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.object_keys.machine import ObjectKeysMachine
 from kvproof.suites.reference.object_keys.properties import PROPERTIES
 
 ALGORITHMS = ("sha256", "blake2b", "sha3_256")
@@ -30,8 +30,8 @@ def _draw_config(draw: Draw) -> Config:
     }
 
 
-def _draw_tokens(world: World, draw: Draw) -> list[int]:
-    tokens: list[int] = draw(st.lists(st.integers(0, 1), max_size=3 * world.block_size))
+def _draw_tokens(machine: ObjectKeysMachine, draw: Draw) -> list[int]:
+    tokens: list[int] = draw(st.lists(st.integers(0, 1), max_size=3 * machine.block_size))
     return tokens
 
 
@@ -57,27 +57,27 @@ _TO: dict[str, st.SearchStrategy[object]] = {
 }
 
 
-def _propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def _propose(machine: ObjectKeysMachine, draw: Draw) -> tuple[str, Arguments]:
     verb = draw(st.sampled_from(_VERBS))
-    if verb == "begin" or not world.known:
-        tokens = _draw_tokens(world, draw)
+    if verb == "begin" or not machine.known:
+        tokens = _draw_tokens(machine, draw)
         space = list(draw(st.sampled_from(NAMESPACES)))
         return "begin", {
             "namespace": space,
             "tokens": tokens,
             "spans": _draw_spans(draw, len(tokens)),
         }
-    arguments: Arguments = {"of": draw(st.integers(0, min(len(world.known), MOST_KNOWN) - 1))}
+    arguments: Arguments = {"of": draw(st.integers(0, min(len(machine.known), MOST_KNOWN) - 1))}
     if verb == "vary":
         change = draw(st.sampled_from(_CHANGES))
         arguments |= {"change": change, "to": draw(_TO[change])}
     elif verb == "append":
-        arguments["tokens"] = _draw_tokens(world, draw)
+        arguments["tokens"] = _draw_tokens(machine, draw)
     elif verb == "cut":
-        arguments["count"] = draw(st.integers(1, 2 * world.block_size))
+        arguments["count"] = draw(st.integers(1, 2 * machine.block_size))
     return verb, arguments
 
 
 _VERBS = ("begin", "vary", "vary", "vary", "append", "append", "cut", "cut", "ask")
 
-PART = Part("keys", PROPERTIES, _draw_config, World, _propose)
+SUITE = ComponentSuite("keys", PROPERTIES, _draw_config, ObjectKeysMachine, _propose)

@@ -16,7 +16,8 @@ from kvproof.reference.core.identity import Namespace
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.parity.prompts import Writer
 from kvproof.suites.reference.parity.tiny_models import build
 
@@ -55,11 +56,11 @@ class Seen(NamedTuple):
     salt: str
 
 
-class ToldWorld:
+class ForcedRoutingMachine:
     """Verbs are the methods that do not begin with an underscore."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.recorder, self.recorded, self.operations = recorder, list[Seen](), list[str]()
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.coverage, self.recorded, self.operations = coverage, list[Seen](), list[str]()
         model = _model(config["family"])
         cached = cache_config(
             model,
@@ -77,7 +78,7 @@ class ToldWorld:
         self._count = 0
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
-        """Run one operation (see `World`)."""
+        """Run one operation (see `Machine`)."""
         of = arguments.get("of")
         if verb == "rest" or (of is not None and of >= len(self.recorded)):
             return None
@@ -109,7 +110,7 @@ class ToldWorld:
         wanted = (source.rows[:told] + shift) % self._experts
         seen = self._serve({"": (source.prompt, self._salt(), wanted)})[""]
         self._follows(wanted, seen)
-        self.recorder.saw("other experts than the model's are told")
+        self.coverage.event("other experts than the model's are told")
         return shift
 
     def beside(self, of: int, told: int) -> object:
@@ -124,13 +125,13 @@ class ToldWorld:
         )
         self._follows(wanted, seen["told"])
         self._agree("a_replay_is_of_one_request_only", source, seen["free"])
-        self.recorder.saw("a told request beside another")
+        self.coverage.event("a told request beside another")
         return len(wanted)
 
     # --- what has to hold ---
 
     def _follows(self, wanted: torch.Tensor, seen: Seen) -> None:
-        self._same_rows("told_experts_are_chosen", wanted, seen.rows[: len(wanted)])
+        self._same_rows("forced_experts_are_used", wanted, seen.rows[: len(wanted)])
 
     def _agree(
         self, prop: str, source: Seen, seen: Seen, *, start: int = 0, stop: int | None = None
@@ -141,10 +142,10 @@ class ToldWorld:
         left, right = (each.logits[first - each.first : stop and stop - each.first]
                        for each in (source, seen))  # fmt: skip
         far = float((left - right).abs().max()) if len(left) else 0.0
-        self.recorder.check(
+        self.coverage.check(
             prop, far < CLOSE, lambda: f"logits from token {first} on differ by {far:.1e}"
         )
-        self.recorder.check(
+        self.coverage.check(
             prop,
             stop not in (None, len(source.rows)) or seen.answer == source.answer,
             lambda: f"the answer is {seen.answer}, recorded was {source.answer}",
@@ -154,7 +155,7 @@ class ToldWorld:
         self, prop: str, wanted: torch.Tensor, rows: torch.Tensor, first: int = 0
     ) -> None:
         wrong = (wanted.sort(-1)[0] != rows.sort(-1)[0]).any(-1).nonzero().tolist()
-        self.recorder.check(
+        self.coverage.check(
             prop,
             not wrong,
             lambda: f"layer {wrong[0][1]} chose other experts for token {first + wrong[0][0]}",
@@ -162,11 +163,11 @@ class ToldWorld:
 
     def _note(self, source: Seen, seen: Seen, told: int) -> None:
         inside = told not in source.ends and seen.first < told
-        self.recorder.saw("the told rows end inside a step", inside)
-        self.recorder.saw("the told rows end with a step", told in source.ends)
-        self.recorder.saw("a replay in several steps", seen.ends[0] < told)
-        self.recorder.saw("a replay of generated tokens", told > len(source.prompt))
-        self.recorder.saw("a replay behind a hit", 0 < seen.first < told)
+        self.coverage.event("the told rows end inside a step", inside)
+        self.coverage.event("the told rows end with a step", told in source.ends)
+        self.coverage.event("a replay in several steps", seen.ends[0] < told)
+        self.coverage.event("a replay of generated tokens", told > len(source.prompt))
+        self.coverage.event("a replay behind a hit", 0 < seen.first < told)
 
     # --- requests ---
 

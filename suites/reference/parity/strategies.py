@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import Property
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.parity.forced_routing import ToldWorld
+    from kvproof.suites.reference.parity.forced_routing import ForcedRoutingMachine
 
 PROPERTIES = (
     Property(
-        "told_experts_are_chosen",
+        "forced_experts_are_used",
         ("R4",),
         "each layer's experts are those that the request was told, token by token",
         ("other experts than the model's are told", "the told rows end inside a step"),
@@ -62,16 +63,16 @@ def _draw_config(draw: Draw) -> Config:
     }
 
 
-def _propose(world: ToldWorld, draw: Draw) -> tuple[str, Arguments]:
-    if len(world.operations) == MOST:
+def _propose(machine: ForcedRoutingMachine, draw: Draw) -> tuple[str, Arguments]:
+    if len(machine.operations) == MOST:
         return "rest", {}
-    if not world.recorded:
+    if not machine.recorded:
         return "record", {"seed": draw(st.integers(0, 9)), "length": draw(st.integers(3, 13))}
     verb = draw(st.sampled_from(("replay", "replay", "force", "beside", "record")))
     if verb == "record":
         return verb, {"seed": draw(st.integers(0, 9)), "length": draw(st.integers(3, 13))}
-    of = draw(st.integers(0, len(world.recorded) - 1))
-    rows = len(world.recorded[of].rows)
+    of = draw(st.integers(0, len(machine.recorded) - 1))
+    rows = len(machine.recorded[of].rows)
     told = draw(st.just(rows) | st.integers(1, rows))
     again = {
         "replay": ("hit", st.sampled_from((True, True, False))),
@@ -81,18 +82,20 @@ def _propose(world: ToldWorld, draw: Draw) -> tuple[str, Arguments]:
     return verb, {"of": of, "told": told, **more}
 
 
-def _open(config: Config, recorder: Recorder) -> ToldWorld:
-    from kvproof.suites.reference.parity.forced_routing import ToldWorld  # torch is optional
+def _open(config: Config, coverage: Coverage) -> ForcedRoutingMachine:
+    from kvproof.suites.reference.parity.forced_routing import (
+        ForcedRoutingMachine,
+    )  # torch is optional
 
-    return ToldWorld(config, recorder)
+    return ForcedRoutingMachine(config, coverage)
 
 
-PART = Part(
+SUITE = ComponentSuite(
     name="parity",
     properties=PROPERTIES,
     draw_config=_draw_config,
-    world=_open,
-    propose=_propose,
+    machine=_open,
+    draw_operation=_propose,
     missing=missing,
 )
 """Real models: what a request computes that is told its experts."""

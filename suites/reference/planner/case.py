@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kvproof.reference.planner.layer_spec import ModelSpec
 from kvproof.reference.planner.plan import PlanSettings
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 
 
 class Case(NamedTuple):
@@ -14,8 +14,8 @@ class Case(NamedTuple):
 
     model: ModelSpec
     settings: PlanSettings
-    recorder: Recorder
+    coverage: Coverage
 
     def check(self, name: str, ok: object, sentence: str) -> None:
         """Count a check. Raises Violation if `ok` is false."""
-        self.recorder.check(name, ok, lambda: f"{sentence}; planned for {self.settings}")
+        self.coverage.check(name, ok, lambda: f"{sentence}; planned for {self.settings}")

@@ -29,8 +29,8 @@ def judge_refusal(case: Case, error: PlanError) -> None:
     name = "too_little_memory_says_what_fits"
     if not error.needed:
         return
-    case.recorder.saw(seen.SHORTAGE)
-    case.recorder.saw(seen.NOTHING_FITS, not error.longest)
+    case.coverage.event(seen.SHORTAGE)
+    case.coverage.event(seen.NOTHING_FITS, not error.longest)
     lack = error.needed - error.available
     more = replace(case.settings, memory=tuple(m + lack for m in case.settings.memory))
     case.check(name, lack > 0 and _fits(case.model, more), f"{error}: {lack} bytes more do not do")
@@ -69,7 +69,7 @@ def judge_groups(case: Case, plan: Plan) -> None:
     kernel = case.settings.kernel_block_size or case.settings.block_size
     unit = Layout(plan.cache_config().groups).unit
     case.check(
-        "the_unit_keeps_to_its_bound",
+        "block_size_lcm_is_bounded",
         unit == plan.unit <= case.settings.unit_bound
         and all(g.block_size % kernel == 0 for g in plan.groups)
         and {g.kernel_block_size for g in plan.groups if g.kind != "state"} <= {kernel},
@@ -176,10 +176,10 @@ def judge_fallback(case: Case, plan: Plan) -> None:
     hybrid = planner.make_plan(case.model, several)
     length = case.settings.max_len
     more = request_bytes(plan, length) - request_bytes(hybrid, length)
-    case.recorder.saw(seen.PROMOTED, more > 0)
+    case.coverage.event(seen.PROMOTED, more > 0)
     stated = f"{capacity(plan).requests:,} run at once instead of {capacity(hybrid).requests:,}"
     case.check(
-        "keeping_windows_whole_states_its_cost",
+        "full_attention_fallback_reports_its_cost",
         {group.kind for group in plan.groups} <= {"full", "state"}
         and any(note.endswith(stated) for note in plan.notes) == (more != 0),
         f"{more} bytes more, {stated}, but the notes are {plan.notes}",

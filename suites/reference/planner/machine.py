@@ -8,7 +8,8 @@ from kvproof.reference.planner import planner
 from kvproof.reference.planner.capacity import capacity
 from kvproof.reference.planner.layer_spec import PlanError
 from kvproof.reference.planner.plan import Plan
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.planner import judge, questions
 from kvproof.suites.reference.planner.case import Case
 from kvproof.suites.reference.planner.models import model_of, settings_of
@@ -21,11 +22,11 @@ _QUESTIONS: dict[str, Any] = {
 }
 
 
-class World:
+class PlannerMachine:
     """Makes a plan of a configuration; without one only the refusal is judged."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self._coverage = coverage
         self.case, self.plan = self._planned(config)
 
     def apply(self, verb: str, **arguments: Any) -> object:
@@ -36,14 +37,14 @@ class World:
         return self.plan and _QUESTIONS[verb](self.case, self.plan, **arguments)
 
     def _planned(self, config: Config) -> tuple[Case, Plan | None]:
-        case = Case(model_of(config), settings_of(config), self._recorder)
+        case = Case(model_of(config), settings_of(config), self._coverage)
         try:
             plan = planner.make_plan(case.model, case.settings)
         except PlanError as error:
             judge.judge_refusal(case, error)
             return case, None
         for situation in situations(case.model, plan):
-            self._recorder.saw(situation)
+            self._coverage.event(situation)
         judge.judge_fallback(case, plan)
         judge.judge_groups(case, plan)
         judge.judge_workers(case, plan)

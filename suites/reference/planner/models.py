@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvproof.reference.planner.layer_spec import LayerSpec, ModelSpec, Part
 from kvproof.reference.planner.plan import PlanSettings
-from kvproof.suites.framework.model_test import Config, Draw
+from kvproof.suites.framework.component_suite import Config, Draw
 
 PART_BYTES = (16, 32, 48, 132, 576, 7)
 """Per token; 132 is an indexer's row, 7 no multiple of anything."""

@@ -78,7 +78,7 @@ PROPERTIES = (
         oracle=INVARIANT,
     ),
     Property(
-        "the_unit_keeps_to_its_bound",
+        "block_size_lcm_is_bounded",
         ("P5", "K6"),
         "block sizes have a common multiple within the bound, and are whole kernel blocks",
         (UNEQUAL_BLOCKS, KERNEL_BLOCKS),
@@ -99,7 +99,7 @@ PROPERTIES = (
         oracle=BRUTE_FORCE,
     ),
     Property(
-        "keeping_windows_whole_states_its_cost",
+        "full_attention_fallback_reports_its_cost",
         ("P8",),
         "the fallback has no windows, and says how many requests fewer run at once",
         (PROMOTED,),

@@ -118,7 +118,7 @@ def ask_state(case: Case, plan: Plan, worker: int, blocks: Sequence[int]) -> obj
     views = [view for view in at.views if view.group == found[0]]
     ranges = [r for view in views for r in plan_views.state_ranges(at, view, ids)]
     ordered, row = sorted(ranges), at.block_bytes
-    case.recorder.saw(seen.STATE_SHARED_ROW, len(ranges) > len(views))
+    case.coverage.event(seen.STATE_SHARED_ROW, len(ranges) > len(views))
     name = "states_fill_their_blocks"
     whole = sum(stop - start for start, stop in ranges) == sum(v.nbytes for v in views)
     apart = all(a[1] <= b[0] for a, b in pairwise(ordered))

@@ -7,8 +7,8 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Config, Draw, Part
-from kvproof.suites.reference.planner.machine import World
+from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw
+from kvproof.suites.reference.planner.machine import PlannerMachine
 from kvproof.suites.reference.planner.models import draw_config
 from kvproof.suites.reference.planner.properties import PROPERTIES
 
@@ -16,7 +16,7 @@ _VERBS = ["plan"] + ["request"] * 6 + ["bytes"] * 5 + ["state"] * 3
 _ANY = st.integers(0, 10**4)
 
 
-def propose(_: World, draw: Draw) -> tuple[str, Config]:
+def draw_operation(_: PlannerMachine, draw: Draw) -> tuple[str, Config]:
     """Draw a question, or another plan."""
     verb = draw(st.sampled_from(_VERBS))
     if verb == "plan":
@@ -31,9 +31,9 @@ def propose(_: World, draw: Draw) -> tuple[str, Config]:
     return verb, {"worker": worker, "first": places[0], "second": places[1]}
 
 
-THEMES: tuple[Callable[[Draw], Config], ...] = (
+PROFILES: tuple[Callable[[Draw], Config], ...] = (
     draw_config,
     *(partial(draw_config, first=kind) for kind in ("window", "chunk", "state")),
 )
 
-PART = Part("plan", PROPERTIES, draw_config, World, propose, THEMES)
+SUITE = ComponentSuite("plan", PROPERTIES, draw_config, PlannerMachine, draw_operation, PROFILES)

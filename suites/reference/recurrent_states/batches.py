@@ -6,7 +6,7 @@ from array import array
 from typing import TypeAlias
 
 from kvproof.reference.states.batch_copies import StateBatch, merge_runs
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 
 Line: TypeAlias = "tuple[array[int], array[int] | None, array[int] | None]"
 """(running, restore, save): rows of one request."""
@@ -14,37 +14,37 @@ Line: TypeAlias = "tuple[array[int], array[int] | None, array[int] | None]"
 _COPIES = "copies_are_sorted_disjoint_runs"
 
 
-def check_runs(recorder: Recorder, pairs: list[list[int]], rows: int) -> object:
+def check_runs(coverage: Coverage, pairs: list[list[int]], rows: int) -> object:
     """Merge pairs that may be unfit."""
     given = [(source, destination) for source, destination in pairs]
     written, read = [pair[1] for pair in given], {pair[0] for pair in given}
     twice = len(set(written)) < len(written)
     both = not read.isdisjoint(written)
     outside = not {*read, *written} <= {*range(1, rows)}
-    recorder.saw("a destination is written twice", twice)
-    recorder.saw("a row is both read and written", both)
-    recorder.saw("a row is out of range", outside)
+    coverage.event("a destination is written twice", twice)
+    coverage.event("a row is both read and written", both)
+    coverage.event("a row is out of range", outside)
     fits = not (twice or both or outside)
     try:
         runs = merge_runs(given, rows=rows)
     except ValueError:
-        recorder.check(_COPIES, not fits, lambda: f"{given} of {rows} rows are refused")
+        coverage.check(_COPIES, not fits, lambda: f"{given} of {rows} rows are refused")
         return "refused"
-    recorder.check(_COPIES, fits, lambda: f"{given} of {rows} rows are not refused: {runs}")
+    coverage.check(_COPIES, fits, lambda: f"{given} of {rows} rows are not refused: {runs}")
     single = [(run.source + i, run.destination + i) for run in runs for i in range(run.size)]
-    recorder.check(
+    coverage.check(
         _COPIES,
         sorted(single) == sorted(given) and runs == sorted(runs),
         lambda: f"runs {runs} do not copy {sorted(given)}",
     )
     needed = sum((s - 1, d - 1) not in given for s, d in given)
-    recorder.check(_COPIES, len(runs) == needed, lambda: f"{runs} could be {needed} runs")
-    recorder.saw("copies merge into a run", len(runs) < len(given))
+    coverage.check(_COPIES, len(runs) == needed, lambda: f"{runs} could be {needed} runs")
+    coverage.event("copies merge into a run", len(runs) < len(given))
     return len(runs)
 
 
 def check_batch(
-    recorder: Recorder, lines: list[Line], order: list[int], cut: int, rows: int
+    coverage: Coverage, lines: list[Line], order: list[int], cut: int, rows: int
 ) -> object:
     """Re-order `lines`, shrink them to some, merge those with the rest; rows must follow."""
     if not lines:
@@ -52,29 +52,29 @@ def check_batch(
     batch = StateBatch.of(lines)
     wanted = list(dict.fromkeys(index % len(lines) for index in order)) or [0]
     shrunk = batch.take(wanted)
-    _check_lines(recorder, shrunk, [lines[index] for index in wanted])
-    recorder.saw("a batch is re-ordered", wanted != sorted(wanted))
-    recorder.saw("a batch is shrunk", len(wanted) < len(lines))
+    _check_lines(coverage, shrunk, [lines[index] for index in wanted])
+    coverage.event("a batch is re-ordered", wanted != sorted(wanted))
+    coverage.event("a batch is shrunk", len(wanted) < len(lines))
     cut %= len(lines) + 1
     back = batch.take(range(cut, len(lines))).merge(batch.take(range(cut)))
-    _check_lines(recorder, back, lines[cut:] + lines[:cut])
-    recorder.saw("batches are merged", 0 < cut < len(lines))
-    _check_copies(recorder, batch, lines, rows)
+    _check_lines(coverage, back, lines[cut:] + lines[:cut])
+    coverage.event("batches are merged", 0 < cut < len(lines))
+    _check_copies(coverage, batch, lines, rows)
     return wanted
 
 
-def _check_lines(recorder: Recorder, batch: StateBatch, lines: list[Line]) -> None:
+def _check_lines(coverage: Coverage, batch: StateBatch, lines: list[Line]) -> None:
     null = [0] * len(lines[0][0])
     expected = [[null if ids is None else list(ids) for ids in line] for line in lines]
     found = [[offsets[i].tolist() for offsets in batch] for i in range(len(batch.running))]
-    recorder.check(
+    coverage.check(
         "rows_follow_their_requests",
         found == expected,
         lambda: f"the batch has {found}, its requests have {expected}",
     )
 
 
-def _check_copies(recorder: Recorder, batch: StateBatch, lines: list[Line], rows: int) -> None:
+def _check_copies(coverage: Coverage, batch: StateBatch, lines: list[Line], rows: int) -> None:
     copies = batch.copies(rows=rows)
     restores = [p for running, old, _ in lines if old for p in zip(old, running, strict=True)]
     saves = [p for running, _, new in lines if new for p in zip(running, new, strict=True)]
@@ -82,9 +82,9 @@ def _check_copies(recorder: Recorder, batch: StateBatch, lines: list[Line], rows
         sorted((r.source + i, r.destination + i) for r in runs for i in range(r.size))
         for runs in copies
     ]
-    recorder.check(
+    coverage.check(
         "restores_come_before_saves",
         found == [sorted(restores), sorted(saves)],
         lambda: f"{found} is copied instead of {restores} before and {saves} after the forward",
     )
-    recorder.saw("a step restores and saves", restores and saves)
+    coverage.event("a step restores and saves", restores and saves)

@@ -24,15 +24,15 @@ from kvproof.suites.reference.recurrent_states.model import DONE, HUNG, REFUSED,
 from kvproof.suites.reference.recurrent_states.pair import Pair
 
 
-class StatesWorld(Pair):
+class RecurrentStatesMachine(Pair):
     """Verbs are the methods that do not begin with an underscore."""
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
-        """Run one operation and compare everything (see `World`)."""
+        """Run one operation and compare everything (see `Machine`)."""
         if verb == "runs":
-            return batches.check_runs(self.recorder, **arguments)
+            return batches.check_runs(self.coverage, **arguments)
         if verb == "chain":
-            return plans.check_chain(self.recorder, **arguments)
+            return plans.check_chain(self.coverage, **arguments)
         if arguments.get("number", -1) >= len(self.checkpoints):
             return None
         self.model.evicted, self.evictions = [], []
@@ -54,7 +54,7 @@ class StatesWorld(Pair):
     def arrive(self, request: str, text: str) -> object:
         """Begin a request from its best checkpoint; a running one asks for its row again."""
         if request in self.model.running:
-            self.recorder.saw("a running request asks again")
+            self.coverage.event("a running request asks again")
             return self._acquire(request)
         if request in self.model.restoring:
             return None
@@ -79,10 +79,10 @@ class StatesWorld(Pair):
         before, heard = self.cache.running.get(request), len(self.evictions)
         outcome = self.model.acquire(request)
         ids = self.cache.acquire(request)
-        self.recorder.saw("a running request evicts a checkpoint", len(self.evictions) > heard)
+        self.coverage.event("a running request evicts a checkpoint", len(self.evictions) > heard)
         found = REFUSED if ids is None else DONE
         check_outcome(self, "acquire", outcome, found)
-        self.recorder.check(
+        self.coverage.check(
             "a_running_request_gets_its_row_back",
             before is None or ids == before,
             lambda: f"running request {request} had {_list(before)} and got {_list(ids)}",
@@ -108,7 +108,7 @@ class StatesWorld(Pair):
         outcome = self.model.acquire_drafts(request, count)
         rows = self.attempt(lambda: self.cache.acquire_drafts(request, count))
         check_outcome(self, "acquire_drafts", outcome, rows if isinstance(rows, str) else DONE)
-        self.recorder.saw("draft rows are refused", outcome == REFUSED)
+        self.coverage.event("draft rows are refused", outcome == REFUSED)
         if outcome == DONE and isinstance(rows, list):
             self.drafts[request] = [list(ids) for ids in rows]
             for number, ids in enumerate(self.drafts[request], 1):
@@ -122,8 +122,8 @@ class StatesWorld(Pair):
         check_outcome(self, "keep", outcome, kept if isinstance(kept, str) else DONE)
         if outcome == DONE:
             drafts = len(self.drafts.pop(request))
-            self.recorder.saw("a draft is rejected", accepted < drafts)
-            self.recorder.saw("all drafts are accepted", drafts and accepted == drafts)
+            self.coverage.event("a draft is rejected", accepted < drafts)
+            self.coverage.event("all drafts are accepted", drafts and accepted == drafts)
             self.read[request] += accepted
             self.check_own(request, "rejected_drafts_leave_no_rows")
         return outcome
@@ -136,8 +136,8 @@ class StatesWorld(Pair):
     def release(self, request: str) -> object:
         """End a request, running or not."""
         mine = [record for record in self.model.records if record.request == request]
-        self.recorder.saw("a release ends a reservation", any(r.stage == RESERVED for r in mine))
-        self.recorder.saw("a release unpins a restore", request in self.model.restoring)
+        self.coverage.event("a release ends a reservation", any(r.stage == RESERVED for r in mine))
+        self.coverage.event("a release unpins a restore", request in self.model.restoring)
         self.cache.release(request)
         self.texts.pop(request, None)
         self.read.pop(request, None)
@@ -171,8 +171,8 @@ class StatesWorld(Pair):
         tokens = self.read.get(request, 0)
         outcome = self.model.reserve(request, tokens, decode=decode)
         made = self.attempt(lambda: self.cache.reserve(request, tokens, replaceable=decode))
-        self.recorder.saw("only its own decode checkpoint could go", running and only_own)
-        self.recorder.check(
+        self.coverage.event("only its own decode checkpoint could go", running and only_own)
+        self.coverage.check(
             "decode_checkpoints_go_when_their_successor_is_certain",
             latest is None or self.checkpoints[latest].status != "absent",
             lambda: f"decode checkpoint {latest} went for one that is only reserved",
@@ -184,7 +184,7 @@ class StatesWorld(Pair):
             self.checkpoints.append(made)
             self.contents.append(self.state(request))
             idle = not self.shared and not self.config["budget"]
-            self.recorder.saw("a checkpoint without budget borrows a row", idle)
+            self.coverage.event("a checkpoint without budget borrows a row", idle)
         return outcome
 
     def publish(self, number: int, *, saved: bool) -> object:
@@ -198,12 +198,12 @@ class StatesWorld(Pair):
             self.in_flight[number] = list(self.checkpoints[number].ids)
             old = self.model.latest(request) if record.decode else None
             pinned = old is not None and self.model.records[old].pins
-            self.recorder.saw("a pinned decode checkpoint is not replaced", pinned)
+            self.coverage.event("a pinned decode checkpoint is not replaced", pinned)
         heard, expected = len(self.evictions), len(self.model.evicted)
         outcome = self.do("publish", number, saved=saved)
         if saved:
             self.land(number)
-            self.recorder.saw("a checkpoint is published after its copy")
+            self.coverage.event("a checkpoint is published after its copy")
         check_replaced(self, self.evictions[heard:], self.model.evicted[expected:])
         return outcome
 
@@ -211,7 +211,7 @@ class StatesWorld(Pair):
         """Let the copy land, and drop the producer's pin."""
         if number in self.in_flight:
             producer = self.model.records[number].request
-            self.recorder.saw(
+            self.coverage.event(
                 "a copy lands after its producer is gone", producer not in self.model.running
             )
             self.land(number)
@@ -233,7 +233,7 @@ class StatesWorld(Pair):
             self.memory.copy(step_copies([(source, row)], [], rows=self.rows).restores)
             prop = "checkpoints_hold_exactly_their_tokens"
             self.memory.check(prop, row, self.contents[number], f"{request}, restored,")
-            self.recorder.saw("a restore lands")
+            self.coverage.event("a restore lands")
         return self.do("unpin", request)
 
     def discard(self, number: int) -> object:
@@ -278,7 +278,7 @@ class StatesWorld(Pair):
     def batch(self, order: list[int], cut: int) -> object:
         """Build batches of the running requests, and re-order, shrink and merge them."""
         lines = [self._line(request) for request in sorted(self.model.running)]
-        return batches.check_batch(self.recorder, lines, order, cut, self.rows)
+        return batches.check_batch(self.coverage, lines, order, cut, self.rows)
 
     def _line(self, request: str) -> batches.Line:
         restore = self.cache.restores.get(request)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kvproof.harness.oracle.violation import SHADOW
 from kvproof.reference.states.batch_copies import Run
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 
 Ids: TypeAlias = list[int]
 
@@ -16,8 +16,8 @@ Ids: TypeAlias = list[int]
 class Memory:
     """Row -> text. A state of several rows has a part in each."""
 
-    def __init__(self, recorder: Recorder, width: int) -> None:
-        self._recorder = recorder
+    def __init__(self, coverage: Coverage, width: int) -> None:
+        self._coverage = coverage
         self._width = width
         self._held: dict[int, str] = {}
 
@@ -35,7 +35,7 @@ class Memory:
         """Check that rows hold the state after `text`."""
         held = [self._held.get(row) for row in ids]
         right = [f"{part}:{text}" for part in range(self._width)]
-        self._recorder.check(
+        self._coverage.check(
             prop,
             held == right,
             lambda: f"rows {ids} of {owner} hold {held}, not {right}",

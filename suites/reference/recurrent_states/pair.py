@@ -1,4 +1,4 @@
-"""The cache of states and its model side by side: what the verbs of the world are made of."""
+"""The cache of states and its model side by side: what the verbs of the machine are made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kvproof.reference.core.checkpoint import Checkpoint
 from kvproof.reference.core.lifecycle import IllegalMove
 from kvproof.reference.states.state_cache import StateCache
 from kvproof.reference.states.state_pool import Blocks, Rows
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.recurrent_states.agreement import check_outcome
 from kvproof.suites.reference.recurrent_states.memory import Ids, Memory, Pool
 from kvproof.suites.reference.recurrent_states.model import (
@@ -26,8 +27,8 @@ from kvproof.suites.reference.recurrent_states.model import (
 class Pair:
     """Moves both, and knows what each row holds."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.recorder = recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.coverage = coverage
         self.config = config
         self.shared = config["home"] == "shared"
         self.width: int = config["width"] if self.shared else 1
@@ -55,7 +56,7 @@ class Pair:
         """What each checkpoint is a state of."""
         self.in_flight: dict[int, Ids] = {}
         """Checkpoints whose copy has not landed, and where it will."""
-        self.memory = Memory(recorder, self.width)
+        self.memory = Memory(coverage, self.width)
         self.evictions: list[tuple[int, object]] = []
         """(checkpoint, place) as reported by the operation under way."""
 
@@ -110,7 +111,7 @@ class Pair:
         loose = sum(record.stage == LOOSE for record in self.model.records)
         expected: str = getattr(self.model, verb)(*arguments, **options)
         left = sum(record.stage == LOOSE for record in self.model.records)
-        self.recorder.saw("a detached checkpoint goes", left < loose)
+        self.coverage.event("a detached checkpoint goes", left < loose)
         given = [self.checkpoints[each] if isinstance(each, int) else each for each in arguments]
         place = arguments if verb == "publish" else ()
         move = getattr(self.cache, _NAMES.get(verb, verb))
@@ -132,9 +133,9 @@ class Pair:
     def note(self) -> None:
         """Count situations that show in the state as a whole."""
         home = "blocks of the shared pool" if self.shared else "rows of a separate pool"
-        self.recorder.saw(f"states are {home}")
+        self.coverage.event(f"states are {home}")
         several = any(len(record.pins) > 1 for record in self.model.records)
-        self.recorder.saw("one checkpoint has several pins", several)
+        self.coverage.event("one checkpoint has several pins", several)
 
 
 _NAMES = {"pin": "pin_restore", "unpin": "unpin_restore", "saved": "unpin_save"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvproof.reference.core.identity import Span
 from kvproof.reference.states.checkpoint_policy import saved_after
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 
 
 @dataclass
@@ -47,21 +47,21 @@ class Chain:
         return [p for p in behind if self.interval and p % self.interval == 0]
 
 
-def check_chain(recorder: Recorder, spans: list[list[int]], **sizes: int) -> object:
+def check_chain(coverage: Coverage, spans: list[list[int]], **sizes: int) -> object:
     """Plan a whole request, step by step, and judge all that is saved."""
     chain = Chain(spans=[(start, end) for start, end in spans], **sizes)
     plan = {step: _saved(chain, *step) for step in chain.steps()}
     prefill = [p for saved in plan.values() for p in saved if p <= chain.prompt]
     chunks = sum(start < chain.prompt for start, _ in plan)
-    recorder.check(
+    coverage.check(
         "saves_are_bounded",
         len(prefill) <= chunks + 2,
         lambda: f"{len(prefill)} states are saved in {chunks} chunks: {chain}",
     )
-    recorder.saw("a prompt has many chunks", chunks > 3)
+    coverage.event("a prompt has many chunks", chunks > 3)
     for (start, stop), saved in plan.items():
-        _check_prefill(recorder, chain, start, stop, saved)
-        _check_decode(recorder, chain, start, stop, saved)
+        _check_prefill(coverage, chain, start, stop, saved)
+        _check_decode(coverage, chain, start, stop, saved)
     return list(plan.values())
 
 
@@ -78,10 +78,10 @@ def _saved(chain: Chain, start: int, stop: int) -> list[int]:
 
 
 def _check_prefill(
-    recorder: Recorder, chain: Chain, start: int, stop: int, saved: list[int]
+    coverage: Coverage, chain: Chain, start: int, stop: int, saved: list[int]
 ) -> None:
     inside = [position for position in saved if not chain.free(position)]
-    recorder.check(
+    coverage.check(
         "no_state_is_saved_inside_a_span",
         not inside,
         lambda: f"the step [{start}, {stop}) saves after {inside}: {chain}",
@@ -90,24 +90,24 @@ def _check_prefill(
     due = {*chain.borders(start, stop)[-1:], *chain.end(start, stop)}
     due |= {chain.junction} if passes else set()
     found = [position for position in saved if position <= chain.prompt]
-    recorder.check(
+    coverage.check(
         "junctions_are_saved",
         found == sorted(due),
         lambda: f"the step [{start}, {stop}) saves after {found}, not {sorted(due)}: {chain}",
     )
-    recorder.saw("a prompt leaves the cache inside", passes)
+    coverage.event("a prompt leaves the cache inside", passes)
     border = min(stop, chain.prompt - 1) // chain.unit * chain.unit
-    recorder.saw("a last border inside a span", border > start and not chain.free(border))
+    coverage.event("a last border inside a span", border > start and not chain.free(border))
 
 
 def _check_decode(
-    recorder: Recorder, chain: Chain, start: int, stop: int, saved: list[int]
+    coverage: Coverage, chain: Chain, start: int, stop: int, saved: list[int]
 ) -> None:
     due = chain.multiples(start, stop)
     found = [position for position in saved if position > chain.prompt]
-    recorder.check(
+    coverage.check(
         "decode_states_keep_their_interval",
         found == due[-1:],
         lambda: f"the step [{start}, {stop}) saves after {found}, not {due[-1:]}: {chain}",
     )
-    recorder.saw("a step of several tokens passes a multiple", due and due[-1] < stop)
+    coverage.event("a step of several tokens passes a multiple", due and due[-1] < stop)

@@ -46,7 +46,7 @@ PROPERTIES = (
         ("a request waits: only pinned checkpoints are left", "a detached checkpoint goes"),
     ),
     Property(
-        "the_index_hears_of_every_eviction",
+        "evictions_are_reported_once",
         ("S2",),
         "each checkpoint that is evicted or replaced is reported once, with its place",
         ("a checkpoint is evicted", "a decode checkpoint is replaced"),

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.recurrent_states.machine import StatesWorld
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.recurrent_states.machine import RecurrentStatesMachine
 from kvproof.suites.reference.recurrent_states.model import HUNG, RESERVED
 from kvproof.suites.reference.recurrent_states.properties import PROPERTIES
 
@@ -37,41 +37,41 @@ def _draw_config(draw: Draw) -> Config:
     }
 
 
-def _propose(world: StatesWorld, draw: Draw) -> tuple[str, Arguments]:
+def _propose(machine: RecurrentStatesMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw any verb, but mostly one that has something to work on, and mostly that."""
     pure = draw(st.integers(0, 15))
     if pure in _PURE:
         verb, draw_arguments = _PURE[pure]
         return verb, draw_arguments(draw)
-    fitting = _fitting(world)
-    verb = draw(st.sampled_from(_verbs(world, fitting)))
+    fitting = _fitting(machine)
+    verb = draw(st.sampled_from(_verbs(machine, fitting)))
     strategies = {name: _STRATEGIES[name] for name in _ARGUMENTS[verb] if name in _STRATEGIES}
     if "request" in _ARGUMENTS[verb]:
         strategies["request"] = _mostly(fitting.get(f"{verb} request", fitting[verb]), REQUESTS)
     if "number" in _ARGUMENTS[verb]:
-        last = len(world.checkpoints)
+        last = len(machine.checkpoints)
         strategies["number"] = _mostly(fitting[verb], range(max(0, last - RECENT), last))
     return verb, {name: draw(strategy) for name, strategy in strategies.items()}
 
 
-def _verbs(world: StatesWorld, fitting: dict[str, Values]) -> list[str]:
+def _verbs(machine: RecurrentStatesMachine, fitting: dict[str, Values]) -> list[str]:
     """Return the verbs of this history, the likelier ones several times."""
-    known, numbered = world.config["verbs"], bool(world.checkpoints)
+    known, numbered = machine.config["verbs"], bool(machine.checkpoints)
     verbs = [
         verb
         for verb, arguments in _ARGUMENTS.items()
         if (verb in known or verb not in _OPTIONAL) and (numbered or "number" not in arguments)
     ]
     verbs += [verb for verb in _OFTEN if verb in verbs and fitting[verb]]
-    verbs += ["keep"] * 6 if world.model.drafts else []
-    restoring = [request for request in world.model.restoring if request in world.model.running]
+    verbs += ["keep"] * 6 if machine.model.drafts else []
+    restoring = [request for request in machine.model.restoring if request in machine.model.running]
     verbs += ["batch", "batch", "reserve", "release"] * 2 if restoring else []
-    return verbs + ["saved"] * 4 * bool(_orphans(world))
+    return verbs + ["saved"] * 4 * bool(_orphans(machine))
 
 
-def _orphans(world: StatesWorld) -> list[int]:
+def _orphans(machine: RecurrentStatesMachine) -> list[int]:
     """Return the checkpoints whose copy is in flight while its producer is gone."""
-    records, running = enumerate(world.model.records), world.model.running
+    records, running = enumerate(machine.model.records), machine.model.running
     return [n for n, each in records if "save" in each.pins and each.request not in running]
 
 
@@ -79,9 +79,9 @@ def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
     return st.sampled_from([*every, *[*fit] * 8])
 
 
-def _fitting(world: StatesWorld) -> dict[str, Values]:
+def _fitting(machine: RecurrentStatesMachine) -> dict[str, Values]:
     """Return the checkpoints, or else the requests, that a verb can do something with."""
-    model, records = world.model, list(enumerate(world.model.records))
+    model, records = machine.model, list(enumerate(machine.model.records))
     reserved = [number for number, record in records if record.stage == RESERVED]
     pinned = [number for number, record in records if record.pins]
     hung = [number for number, record in records if record.stage == HUNG]
@@ -91,7 +91,7 @@ def _fitting(world: StatesWorld) -> dict[str, Values]:
     return {
         "publish": reserved,
         "discard": reserved,
-        "saved": [n for n in pinned if "save" in model.records[n].pins] + _orphans(world) * 3,
+        "saved": [n for n in pinned if "save" in model.records[n].pins] + _orphans(machine) * 3,
         "detach": pinned,
         "drop": model.order,
         "touch": model.order,
@@ -195,11 +195,11 @@ _STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "cut": st.integers(0, 4),
 }
 
-PART = Part(
+SUITE = ComponentSuite(
     name="states",
     properties=PROPERTIES,
     draw_config=_draw_config,
-    world=StatesWorld,
-    propose=_propose,
+    machine=RecurrentStatesMachine,
+    draw_operation=_propose,
 )
 """Recurrent states: life of a checkpoint, rows, copies, saves."""

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvproof.reference.cache.expert_history import ExpertFormat, ExpertHistory, ExpertStore
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.routed_experts.index import Index, Node
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -39,11 +40,11 @@ class Request:
         return self.node.path()
 
 
-class ExpertsWorld:
+class RoutedExpertsMachine:
     """Verbs are the methods that do not begin with an underscore."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.recorder = recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.coverage = coverage
         self.unit: int = config["unit"]
         self.form = ExpertFormat(config["experts"], config["layers"], config["ranks"], self.unit)
         self.store = ExpertStore(self.form)
@@ -54,16 +55,16 @@ class ExpertsWorld:
         self.trimmed = False
         """Rows were evicted in this epoch."""
         small = np.iinfo(self.form.dtype).max
-        recorder.check(
+        coverage.check(
             "expert_ids_are_small_integers",
             small == (255 if config["experts"] <= 256 else 65535),
             lambda: f"{config['experts']} experts are kept as {self.form.dtype}",
         )
-        recorder.saw("ids of one byte", config["experts"] <= 256)
-        recorder.saw("ids of two bytes", config["experts"] > 256)
+        coverage.event("ids of one byte", config["experts"] <= 256)
+        coverage.event("ids of two bytes", config["experts"] > 256)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
-        """Run one operation and compare everything (see `World`)."""
+        """Run one operation and compare everything (see `Machine`)."""
         answer = getattr(self, verb)(**arguments)
         if answer is not None:
             self._check_store(verb)
@@ -88,13 +89,13 @@ class ExpertsWorld:
         found = self.store.first_missing(path if matched else [])
         ends = range(self.unit, matched * self.unit + 1, self.unit)
         expected = next((i for i, e in enumerate(ends) if text[:e] not in self.known), matched)
-        self.recorder.check(
+        self.coverage.check(
             "the_first_missing_expert_row_is_found",
             found == expected,
             lambda: f"rows end after {found} of {matched} units of {text!r}, not after {expected}",
         )
-        self.recorder.saw("a hit ends before missing rows", expected < matched)
-        self.recorder.saw("a hit ends inside a node", 0 < inside < len(node.units))
+        self.coverage.event("a hit ends before missing rows", expected < matched)
+        self.coverage.event("a hit ends inside a node", 0 < inside < len(node.units))
         return expected
 
     def compute(self, request: str, count: int, *, record: bool) -> object:
@@ -123,8 +124,8 @@ class ExpertsWorld:
         live.history.truncate(start + accepted)
         live.text += drafts[:accepted]
         live.recorded = {p: known for p, known in live.recorded.items() if p < start + accepted}
-        self.recorder.saw("a draft is rejected", accepted < len(drafts))
-        self.recorder.saw(
+        self.coverage.event("a draft is rejected", accepted < len(drafts))
+        self.coverage.event(
             "drafts are rejected across a unit border",
             (start + accepted) // self.unit < (start + len(drafts)) // self.unit,
         )
@@ -163,7 +164,7 @@ class ExpertsWorld:
         sizes = {node: len(node.units) for node in self.index.nodes() if self._has_rows(node)}
         live.node = self.index.insert(units)
         size = sizes.get(live.node)
-        self.recorder.saw("a node with rows grows", size and size < len(live.node.units))
+        self.coverage.event("a node with rows grows", size and size < len(live.node.units))
         first = 0
         for node in live.path:
             last = first + len(node.units)
@@ -183,13 +184,13 @@ class ExpertsWorld:
         new = [text for text in complete if text not in self.known]
         self.known.update(new)
         filled = live.history.index(self.store, node, first, start, stop)
-        self.recorder.check(
+        self.coverage.check(
             "gaps_in_expert_rows_are_filled",
             filled == len(new),
             lambda: f"{filled} units of {live.text[:stop]!r} took rows, not {len(new)}",
         )
-        self.recorder.saw("a gap is filled", new and len(new) < len(ends))
-        self.recorder.saw("a unit with rows is computed again", len(new) < len(complete))
+        self.coverage.event("a gap is filled", new and len(new) < len(ends))
+        self.coverage.event("a unit with rows is computed again", len(new) < len(complete))
 
     def evict(self, which: int, count: int) -> object:
         """Take units from the end of a leaf that no request holds."""
@@ -200,7 +201,7 @@ class ExpertsWorld:
         leaf = idle[which % len(idle)]
         for _ in range(min(count, len(leaf.units))):
             text = "".join(unit for node in leaf.path() for unit in node.units)
-            self.recorder.saw("rows are evicted", text in self.known)
+            self.coverage.event("rows are evicted", text in self.known)
             self.trimmed |= text in self.known
             self.known.discard(text)
             self.index.trim(leaf)
@@ -209,13 +210,13 @@ class ExpertsWorld:
 
     def reset(self) -> object:
         """Begin a new epoch; requests end before it."""
-        self.recorder.saw("a reset of recorded rows", self.known)
+        self.coverage.event("a reset of recorded rows", self.known)
         self.requests.clear()
         self.store.clear()
         self.index = Index(self._split)
         self.known.clear()
         self.trimmed = False
-        self.recorder.check(
+        self.coverage.check(
             "no_expert_rows_across_epochs",
             self.store.num_units == 0,
             lambda: f"{self.store.num_units} units have rows after a reset",
@@ -224,7 +225,7 @@ class ExpertsWorld:
 
     def _split(self, node: Node, front: Node, count: int) -> None:
         split = self._has_rows(front) or self._has_rows(node)
-        self.recorder.saw("a node with rows is split", split)
+        self.coverage.event("a node with rows is split", split)
         self.store.move(node, front, count)
 
     # --- rows that do not fit ---
@@ -248,12 +249,12 @@ class ExpertsWorld:
             offers[kind]()
         except ValueError:
             refused = True
-        self.recorder.check(
+        self.coverage.check(
             "unfit_expert_rows_are_refused",
             refused and live.history.length == start,
             lambda: f"rows of wrong {kind} at token {start} of {live.text!r} were accepted",
         )
-        self.recorder.saw(f"unfit: {kind}")
+        self.coverage.event(f"unfit: {kind}")
         return kind
 
     # --- truth ---
@@ -271,7 +272,7 @@ class ExpertsWorld:
         place = [(node, len(node.units)) for node in live.path]
         found = live.history.recorded(total, self.store, place)
         text = live.text + "?"
-        self.recorder.check(
+        self.coverage.check(
             "expert_rows_cover_all_tokens_but_the_last",
             len(found.rows) == total - 1,
             lambda: f"{len(found.rows)} rows for {total} tokens of {text!r}",
@@ -281,8 +282,8 @@ class ExpertsWorld:
         truth = self._truth(text, 0, total - 1)
         truth[sorted(expected)] = 0
         wrong = np.flatnonzero((found.rows != truth).any(axis=(1, 2))).tolist()
-        self.recorder.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
-        self.recorder.check(
+        self.coverage.check(prop, not wrong, lambda: f"rows {wrong} of {text!r} are not its own")
+        self.coverage.check(
             "unrecorded_expert_rows_are_named",
             missing == expected,
             lambda: f"missing of {text!r}: {sorted(missing)}, in truth {sorted(expected)}",
@@ -300,12 +301,12 @@ class ExpertsWorld:
         hit = live.history.hit
         returned = [p for p in range(live.history.length) if p not in missing]
         over = any(p < hit for p in returned)
-        self.recorder.saw("rows are returned over a hit", over)
-        self.recorder.saw("rows are returned after an eviction", over and self.trimmed)
-        self.recorder.saw("rows are missing in a hit", any(p < hit for p in missing))
-        self.recorder.saw("rows are missing in a step", any(p >= hit for p in missing))
+        self.coverage.event("rows are returned over a hit", over)
+        self.coverage.event("rows are returned after an eviction", over and self.trimmed)
+        self.coverage.event("rows are missing in a hit", any(p < hit for p in missing))
+        self.coverage.event("rows are missing in a step", any(p >= hit for p in missing))
         generated = any(live.text[p] == "!" for p in returned)
-        self.recorder.saw("rows of generated tokens are returned", generated)
+        self.coverage.event("rows of generated tokens are returned", generated)
 
     # --- the store ---
 
@@ -318,19 +319,19 @@ class ExpertsWorld:
             into = self.form.empty(len(text))
             known = self.store.read([(node, len(node.units)) for node in path], into)
             expected = [text[: self._end(p)] in self.known for p in range(len(text))]
-            self.recorder.check(
+            self.coverage.check(
                 "expert_rows_move_with_their_blocks",
                 known.tolist() == expected,
                 lambda text=text: f"after {verb}, other units of {text!r} have rows than before",  # type: ignore[misc] # bound per iteration
             )
             truth = self._truth(text, 0, len(text))
-            self.recorder.check(
+            self.coverage.check(
                 "expert_rows_move_with_their_blocks",
                 (into == truth)[known].all(),
                 lambda text=text: f"after {verb}, units of {text!r} have rows of others",  # type: ignore[misc] # bound per iteration
             )
         count = self.store.num_units
-        self.recorder.check(
+        self.coverage.check(
             "expert_rows_move_with_their_blocks",
             count == len(self.known),
             lambda: f"after {verb}, {count} units have rows, {len(self.known)} should",

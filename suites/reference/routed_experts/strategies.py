@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.routed_experts.machine import ExpertsWorld
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.routed_experts.machine import RoutedExpertsMachine
 from kvproof.suites.reference.routed_experts.properties import PROPERTIES
 
 REQUESTS = ("a", "b", "c")
@@ -20,27 +20,27 @@ def _draw_config(draw: Draw) -> Config:
     }
 
 
-def _propose(world: ExpertsWorld, draw: Draw) -> tuple[str, Arguments]:
-    verb = draw(st.sampled_from(_VERBS if world.requests else _FIRST))
+def _propose(machine: RoutedExpertsMachine, draw: Draw) -> tuple[str, Arguments]:
+    verb = draw(st.sampled_from(_VERBS if machine.requests else _FIRST))
     if verb in ("arrive", "serve"):
-        free = [request for request in REQUESTS if request not in world.requests] or REQUESTS
+        free = [request for request in REQUESTS if request not in machine.requests] or REQUESTS
         arguments = {
             "request": draw(st.sampled_from(free)),
-            "text": _draw_text(world, draw),
+            "text": _draw_text(machine, draw),
             "require": draw(st.booleans()),
         }
         return verb, arguments | ({} if verb == "arrive" else {"record": draw(st.booleans())})
     arguments = {name: draw(strategy) for name, strategy in _ARGUMENTS[verb].items()}
     if verb not in ("evict", "reset"):
-        arguments["request"] = draw(st.sampled_from(sorted(world.requests)))
+        arguments["request"] = draw(st.sampled_from(sorted(machine.requests)))
     return verb, arguments
 
 
-def _draw_text(world: ExpertsWorld, draw: Draw) -> str:
+def _draw_text(machine: RoutedExpertsMachine, draw: Draw) -> str:
     """Draw a few units of few letters, so that texts begin alike."""
     units = draw(st.lists(st.sampled_from("xxy"), min_size=1, max_size=5))
-    tail: int = draw(st.integers(0, world.unit))
-    return "".join(letter * world.unit for letter in units) + "z" * tail
+    tail: int = draw(st.integers(0, machine.unit))
+    return "".join(letter * machine.unit for letter in units) + "z" * tail
 
 
 _FIRST = ("serve", "serve", "arrive", "evict", "reset")
@@ -61,11 +61,11 @@ _ARGUMENTS: dict[str, dict[str, st.SearchStrategy[object]]] = {
     **{verb: {} for verb in ("keep", "ask", "finish", "reset")},
 }
 
-PART = Part(
+SUITE = ComponentSuite(
     name="experts",
     properties=PROPERTIES,
     draw_config=_draw_config,
-    world=ExpertsWorld,
-    propose=_propose,
+    machine=RoutedExpertsMachine,
+    draw_operation=_propose,
 )
 """Routed experts: rows beside the index, histories of requests."""

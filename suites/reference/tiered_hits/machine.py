@@ -13,7 +13,8 @@ from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.symbolic import SymbolicModel
 from kvproof.reference.stores.object_store import Bytes, Lease, ObjectStore, StoreStatus
 from kvproof.reference.tiers.disk_tier import DiskTier
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.tiered_hits import properties as seen
 from kvproof.suites.reference.tiers.files import MemoryFiles
 
@@ -75,11 +76,11 @@ class Shared:
         return StoreStatus(len(self.objects), sum(map(len, self.objects.values())), 0, 0)
 
 
-class World:
+class TieredHitsMachine:
     """Serves each prompt on both engines; `host` bytes, a disk, a store that is shared."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.config, self._recorder = config, recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.config, self._coverage = config, coverage
         self.shared = Shared() if config["remote"] else None
         self._again = False
         self._large = self._engine(WITHOUT_END, host=0, shared=None)
@@ -112,8 +113,8 @@ class World:
         tokens = [(at * (base + 2) + at // (base + 3)) % 3 for at in range(length)] + tail
         before = self._loaded()
         said = [_said(engine, tokens) for engine in (self._small, self._large)]
-        mix, saw = self.config["mix"], self._recorder.saw
-        self._recorder.check(
+        mix, saw = self.config["mix"], self._coverage.event
+        self._coverage.check(
             self._judge,
             said[0] == said[1],
             partial("{} tokens on {}: {}, with a large pool {}".format, len(tokens), mix, *said),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
-from kvproof.suites.reference.tiered_hits.machine import LENGTH, World
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.reference.tiered_hits.machine import LENGTH, TieredHitsMachine
 from kvproof.suites.reference.tiered_hits.properties import MIXES, PROPERTIES
 
 BASES = 3
@@ -26,7 +26,7 @@ def draw_config(draw: Draw) -> Config:
     }
 
 
-def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(_: TieredHitsMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw a prompt that shares a beginning with others, now and then another engine."""
     if draw(st.integers(0, 9)) == 0:
         return "restart", {}
@@ -37,4 +37,4 @@ def propose(_: World, draw: Draw) -> tuple[str, Arguments]:
     }
 
 
-PART = Part("tiered", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("tiered", PROPERTIES, draw_config, TieredHitsMachine, draw_operation)

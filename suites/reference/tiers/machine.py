@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from kvproof.reference.stores.object_store import Lease
 from kvproof.reference.tiers.disk_tier import TEMPORARY, DiskTier
 from kvproof.reference.tiers.host_tier import HostTier
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.tiers import properties as seen
 from kvproof.suites.reference.tiers.damage import damaged
 from kvproof.suites.reference.tiers.files import Killed, MemoryFiles, Trouble
@@ -29,11 +30,11 @@ def key(number: int) -> bytes:
     return hashlib.sha256(b"key %d" % number).digest()
 
 
-class World:
+class TiersMachine:
     """Applies each operation to the tiers and to the model."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.config, self._recorder = config, recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.config, self._coverage = config, coverage
         self.sizes: list[int] = config["sizes"]
         self.files = MemoryFiles()
         self.capacity: int = config["disk"]
@@ -72,7 +73,7 @@ class World:
             return "killed"
         except OSError as error:
             raised = repr(error)
-            self._recorder.check(
+            self._coverage.check(
                 "failures_of_the_disk_are_counted_and_harm_nobody",
                 False,  # noqa: FBT003 - the judged condition
                 lambda: f"{verb} raises {raised}",
@@ -85,23 +86,23 @@ class World:
     # --- verbs ---
 
     def _store(self, numbers: list[int]) -> object:
-        saw = self._recorder.saw
+        saw = self._coverage.event
         before = self.host.keys(), self.disk.keys()
         kept = self.host.store({key(number): self.content(number) for number in numbers})
         known = {*self.host.keys(), *self.disk.keys()}
         resident = {key(number) for number in numbers} & known
-        self._recorder.check(
+        self._coverage.check(
             "a_store_says_what_it_keeps",
             kept == resident,
             lambda: f"{len(kept)} of {numbers} are said to be kept, {len(resident)} are",
         )
         self.model.store(numbers)
         saw(seen.SEVERAL, len({*numbers}) > 1)
-        self._saw_room(before, numbers)
+        self._cover_room(before, numbers)
         return sorted(number for number in numbers if key(number) in kept)
 
-    def _saw_room(self, before: tuple[list[bytes], list[bytes]], numbers: list[int]) -> None:
-        saw, after = self._recorder.saw, (self.host.keys(), self.disk.keys())
+    def _cover_room(self, before: tuple[list[bytes], list[bytes]], numbers: list[int]) -> None:
+        saw, after = self._coverage.event, (self.host.keys(), self.disk.keys())
         host, disk = (set(old) - set(new) for old, new in zip(before, after, strict=True))
         saw(seen.EVICTED["host memory"], host)
         saw(seen.EVICTED["the disk"], disk)
@@ -125,22 +126,22 @@ class World:
             expected = self._believe_read(expected, got, here)
         self.reading[self._opened] = reading = _Reading(lease, numbers, expected)
         torn = [n for n in got if n in doubtful and key(n) not in here]
-        self._recorder.check(
+        self._coverage.check(
             "torn_or_damaged_files_are_never_served",
             not torn,
             lambda: f"the files of {torn} are not what was stored, and are served",
         )
         self._judge_views(reading, "objects_come_back_as_they_were_stored")
         lost = [n for n in numbers if n not in got and key(n) in here | there]
-        self._recorder.check(
+        self._coverage.check(
             "objects_come_back_as_they_were_stored",
             self.files.happened or not lost,
             lambda: f"{lost} were there and do not come",
         )
-        self._recorder.saw(seen.HOST, any(key(n) in here for n in got))
+        self._coverage.event(seen.HOST, any(key(n) in here for n in got))
         fresh = [n for n in got if key(n) not in here]
-        self._recorder.saw(seen.DISK, any(self.host.holds(key(n)) for n in fresh))
-        self._recorder.saw(seen.NO_COPY, any(not self.host.holds(key(n)) for n in fresh))
+        self._coverage.event(seen.DISK, any(self.host.holds(key(n)) for n in fresh))
+        self._coverage.event(seen.NO_COPY, any(not self.host.holds(key(n)) for n in fresh))
         return got
 
     def _end(self, reading: int) -> None:
@@ -155,20 +156,20 @@ class World:
     def _judge_views(self, reading: _Reading, prop: str) -> None:
         views = zip(reading.numbers, reading.lease.views, strict=True)
         wrong = [n for n, view in views if view is not None and bytes(view) != self.content(n)]
-        self._recorder.check(prop, not wrong, lambda: f"the bytes of {wrong} are wrong")
+        self._coverage.check(prop, not wrong, lambda: f"the bytes of {wrong} are wrong")
 
     def _drop(self, numbers: list[int]) -> int:
         filed = {*numbers} & {*self._numbers(self.disk.keys())}
         dropped = self.host.drop([key(number) for number in numbers])
-        self._recorder.saw(seen.DROPPED, self.model.drop(numbers))
+        self._coverage.event(seen.DROPPED, self.model.drop(numbers))
         keys = [key(number) for number in numbers]
-        self._recorder.check(
+        self._coverage.check(
             "what_is_forgotten_is_not_found",
             not any(self.host.lookup(keys)),
             lambda: f"{numbers} were dropped, and are found: {self.host.lookup(keys)}",
         )
         left = sorted(n for n in filed if key(n).hex() in self.files.content)
-        self._recorder.check(
+        self._coverage.check(
             "what_is_forgotten_is_not_found",
             self.files.happened or not left,
             lambda: f"{left} were dropped, and the next process finds their files",
@@ -177,8 +178,8 @@ class World:
 
     def _clear(self) -> int:
         cleared = self.host.clear()
-        self._recorder.saw(seen.CLEARED, self.model.clear())
-        self._recorder.check(
+        self._coverage.event(seen.CLEARED, self.model.clear())
+        self._coverage.check(
             "what_is_forgotten_is_not_found",
             not self.host.status().objects,
             lambda: f"after clearing there are {self.host.status()}",
@@ -203,7 +204,7 @@ class World:
         self.files.content[name] = after
         self._slack += max(0, len(after) - len(before))
         self._spoilt[number] = after
-        self._recorder.saw(seen.DAMAGE[how.rstrip("0123456789")])
+        self._coverage.event(seen.DAMAGE[how.rstrip("0123456789")])
         return how
 
     def _put_foreign(self) -> None:
@@ -218,9 +219,9 @@ class World:
         self._judge_restart(before, doubtful)
         self._believe_disk()
         self.files.most = 0
-        self._recorder.saw(seen.RESTARTED, self.disk.keys())
-        self._recorder.saw(seen.SHRUNK, shrunk and before)
-        self._recorder.saw(seen.FOREIGN, FOREIGN in before)
+        self._coverage.event(seen.RESTARTED, self.disk.keys())
+        self._coverage.event(seen.SHRUNK, shrunk and before)
+        self._coverage.event(seen.FOREIGN, FOREIGN in before)
         return len(self.disk.keys())
 
     def _numbers(self, keys: list[bytes]) -> list[int]:
@@ -235,7 +236,7 @@ class World:
         kept = [number for number in whole if number in found]
         room = sum(map(len, before.values())) <= self.capacity
         ours = {name for name in self.files.content if name != FOREIGN}
-        self._recorder.check(
+        self._coverage.check(
             "what_was_whole_survives_the_process",
             kept == whole[len(whole) - len(kept) :]
             and (kept == whole or not room)
@@ -248,12 +249,12 @@ class World:
         """The process ends in the middle of an operation, and another begins."""
         verb, how = death.split(": ")
         situation = (seen.KILLED if how == "killed" else seen.KILLED_AFTER).get(verb, "")
-        self._recorder.saw(situation, situation)
+        self._coverage.event(situation, situation)
         for number in range(len(self.sizes)):
             data = self.files.content.get(key(number).hex())
             if data is not None and number not in self._doubtful:
                 ok = data[HEADER:] == self.content(number)
-                self._recorder.check(
+                self._coverage.check(
                     "torn_or_damaged_files_are_never_served",
                     ok,
                     lambda: f"a process that dies leaves a torn file called {key(number).hex()}",  # noqa: B023 - judged at once
@@ -262,14 +263,14 @@ class World:
 
     def _judge_trouble(self, errors: int, doubtful: int) -> None:
         happened, counted = self.files.happened, self.disk.counts.errors - errors
-        self._recorder.check(
+        self._coverage.check(
             "failures_of_the_disk_are_counted_and_harm_nobody",
             counted >= bool(happened) and counted <= bool(happened) + doubtful,
             lambda: f"trouble {happened!r}, {counted} failures are counted",
         )
         verb = happened.partition(":")[0]
-        self._recorder.saw(seen.FULL, happened == "write: full")
-        self._recorder.saw(seen.BAD.get(verb, ""), verb)
+        self._coverage.event(seen.FULL, happened == "write: full")
+        self._coverage.event(seen.BAD.get(verb, ""), verb)
         if happened or counted:
             self._believe()
 
@@ -305,10 +306,10 @@ class World:
         epoch = (1, b"process") if reset or "epoch" in what else None
         one = Content(tuple(tokens), unit=unit, part=part, epoch=epoch)
         other = changed(one, what) if what else one
-        self._recorder.saw(seen.DIFFERENT[what] if what else seen.EQUAL)
-        self._recorder.saw(seen.EXTENDED)
+        self._coverage.event(seen.DIFFERENT[what] if what else seen.EQUAL)
+        self._coverage.event(seen.EXTENDED)
         same = one.key() == other.key()
-        self._recorder.check(
+        self._coverage.check(
             "keys_differ_where_content_may",
             same == (one == other) and len(one.key()) * 8 >= 256,
             lambda: f"{one} and {other} have {'equal' if same else 'different'} keys",
@@ -324,7 +325,7 @@ class World:
             self.host.status(),
             self.files.most - len(self.files.content.get(FOREIGN, b"")),
         )
-        self._recorder.check(
+        self._coverage.check(
             "tiers_stay_within_their_bytes",
             status.bytes <= self.config["host"] and most - self._slack <= self.capacity,
             lambda: f"host memory {status}, at most {most} bytes of files for {self.capacity}",
@@ -332,7 +333,7 @@ class World:
         told = [self._numbers(tier.keys()) for tier in (self.host, self.disk)]
         expected = [self.model.host.numbers, self.model.disk.numbers]
         used = [status.bytes, self.disk.used], [self.model.host.used, self.model.disk.used]
-        self._recorder.check(
+        self._coverage.check(
             "the_least_recently_used_objects_leave_first",
             told == expected and used[0] == used[1],
             lambda: f"the tiers hold {told} in {used[0]} bytes, by use {expected} in {used[1]}",

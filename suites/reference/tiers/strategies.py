@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.reference.tiers import properties as seen
-from kvproof.suites.reference.tiers.machine import World
+from kvproof.suites.reference.tiers.machine import TiersMachine
 from kvproof.suites.reference.tiers.model import HEADER
 from kvproof.suites.reference.tiers.properties import PROPERTIES
 
@@ -32,24 +32,24 @@ def _numbers(draw: Draw) -> list[int]:
     return numbers
 
 
-def _store(_: World, draw: Draw) -> Arguments:
+def _store(_: TiersMachine, draw: Draw) -> Arguments:
     return {"numbers": _numbers(draw)}
 
 
-def _read(world: World, draw: Draw) -> Arguments:
+def _read(machine: TiersMachine, draw: Draw) -> Arguments:
     known = [
-        n for n in range(OBJECTS) if n in (*world.model.host.numbers, *world.model.disk.numbers)
+        n for n in range(OBJECTS) if n in (*machine.model.host.numbers, *machine.model.disk.numbers)
     ]
     if known and draw(st.integers(0, 4)):
         return {"numbers": draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))}
     return {"numbers": _numbers(draw)}
 
 
-def _end(world: World, draw: Draw) -> Arguments:
-    return {"reading": draw(st.sampled_from(sorted(world.reading) or [0]))}
+def _end(machine: TiersMachine, draw: Draw) -> Arguments:
+    return {"reading": draw(st.sampled_from(sorted(machine.reading) or [0]))}
 
 
-def _trouble(_: World, draw: Draw) -> Arguments:
+def _trouble(_: TiersMachine, draw: Draw) -> Arguments:
     return {
         "how": draw(st.sampled_from(("full", "error", "killed", "killed_after"))),
         "after": draw(st.integers(0, 3)),
@@ -57,19 +57,19 @@ def _trouble(_: World, draw: Draw) -> Arguments:
     }
 
 
-def _spoil(world: World, draw: Draw) -> Arguments:
+def _spoil(machine: TiersMachine, draw: Draw) -> Arguments:
     how = draw(st.sampled_from(tuple(seen.DAMAGE)))
     if how in ("flip", "cut"):
         how += str(draw(st.sampled_from(CUTS)))
-    return {"number": draw(st.sampled_from(world.model.disk.numbers or [0])), "how": how}
+    return {"number": draw(st.sampled_from(machine.model.disk.numbers or [0])), "how": how}
 
 
-def _restart(world: World, draw: Draw) -> Arguments:
-    smaller = draw(st.integers(2 * HEADER, world.config["disk"]))
-    return {"capacity": smaller if draw(st.booleans()) else world.capacity}
+def _restart(machine: TiersMachine, draw: Draw) -> Arguments:
+    smaller = draw(st.integers(2 * HEADER, machine.config["disk"]))
+    return {"capacity": smaller if draw(st.booleans()) else machine.capacity}
 
 
-def _key(_: World, draw: Draw) -> Arguments:
+def _key(_: TiersMachine, draw: Draw) -> Arguments:
     return {
         "tokens": draw(st.lists(st.integers(0, 3), min_size=8, max_size=8)),
         "unit": draw(st.integers(0, 1)),
@@ -79,7 +79,7 @@ def _key(_: World, draw: Draw) -> Arguments:
     }
 
 
-_ARGUMENTS: dict[str, Callable[[World, Draw], Arguments]] = {
+_ARGUMENTS: dict[str, Callable[[TiersMachine, Draw], Arguments]] = {
     "store": _store,
     "read": _read,
     "end": _end,
@@ -97,10 +97,10 @@ VERBS = (
 )  # fmt: skip
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: TiersMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
     verb = draw(st.sampled_from(VERBS))
-    return verb, _ARGUMENTS[verb](world, draw)
+    return verb, _ARGUMENTS[verb](machine, draw)
 
 
-PART = Part("tiers", PROPERTIES, draw_config, World, propose)
+SUITE = ComponentSuite("tiers", PROPERTIES, draw_config, TiersMachine, draw_operation)

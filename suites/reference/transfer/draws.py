@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Config, Draw
+from kvproof.suites.framework.component_suite import Config, Draw
 from kvproof.suites.reference.transfer.properties import LAYOUTS
 
 CHUNK = 8

@@ -13,19 +13,21 @@ from typing import NamedTuple
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
+from kvproof.harness.oracle.violation import Violation
 from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
 from kvproof.reference.transfer.staging import Staging
-from kvproof.suites.framework.model_test import Config, Draw, PartViolation, Recorder
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.component_suite import Config, Draw, History
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.transfer.draws import MODELS, model
-from kvproof.suites.reference.transfer.machine import World
+from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.properties import PROPERTIES
 from kvproof.suites.reference.transfer.round_trip import every_width, ids_of, round_trip
 from kvproof.suites.reference.transfer.served import in_two_processes, through_a_server
-from kvproof.suites.reference.transfer.strategies import PART
+from kvproof.suites.reference.transfer.strategies import PROFILES, SUITE
 
 HISTORIES = 1000
 """Of one theme in one job, if there is time."""
@@ -83,7 +85,7 @@ def do(job: Job, deadline: float) -> Done:
     begin = time.monotonic()
     try:
         checks, wrong = _WAYS[job.kind](job.config, deadline), ""
-    except PartViolation as violation:
+    except Violation as violation:
         checks, wrong = Counter[str](), f"{violation.property}: {violation.sentence}"
     except Exception as error:  # noqa: BLE001 - whatever a device answers is told with its job
         checks, wrong = Counter[str](), "".join(traceback.format_exception(error))
@@ -99,53 +101,54 @@ def _deaf(config: Config, _: float) -> Counter[str]:
     for turn in range(20):
         try:
             round_trip(config | {"delay": config["delay"] + turn})
-        except PartViolation:
+        except Violation:
             return Counter({"streams_that_wait_for_nothing_are_found": 1})
-    raise PartViolation(
+    raise Violation(
         "every_byte_read_was_written", "", "20 round trips without any wait were not found out"
     )
 
 
 def _same_bytes(config: Config, _: float) -> Counter[str]:
     """Objects that a device and a CPU store are equal, and each brings back the other's."""
-    recorder = Recorder(PROPERTIES)
+    coverage = Coverage(PROPERTIES)
     here, there = (
-        World(config | {"device": device}, recorder) for device in ("cpu", config["device"])
+        TransferMachine(config | {"device": device}, coverage)
+        for device in ("cpu", config["device"])
     )
-    for world in (here, there):
-        world.store(ids=ids_of(world, 2, 0), objects=[0, 1], skip=0)
+    for machine in (here, there):
+        machine.store(ids=ids_of(machine, 2, 0), objects=[0, 1], skip=0)
     for at in (0, 1):
         mine, theirs = here.subject.objects[at].raw, there.subject.objects[at].raw
-        recorder.check(
+        coverage.check(
             "stored_bytes_equal_the_pages",
             torch.equal(mine, theirs),
             lambda: f"a chunk on {config['device']} has other bytes than on a CPU",
         )
-    for world, other in ((here, there), (there, here)):
+    for machine, other in ((here, there), (there, here)):
         for at in (2, 3):
-            world.objects[at][:] = other.subject.bytes_of(at - 2)
-            world.subject.bytes_of(at)[:] = world.objects[at]
-        world.retrieve(ids=ids_of(world, 2, 2), objects=[2, 3], skip=0)
-    return recorder.checks
+            machine.objects[at][:] = other.subject.bytes_of(at - 2)
+            machine.subject.bytes_of(at)[:] = machine.objects[at]
+        machine.retrieve(ids=ids_of(machine, 2, 2), objects=[2, 3], skip=0)
+    return coverage.checks
 
 
 def _not_pinned(config: Config, _: float) -> Counter[str]:
     """Memory that a GPU cannot reach is refused, not taken for pinned (G9)."""
-    recorder = Recorder(PROPERTIES)
-    world = World(config, recorder)
-    subject, answer = world.subject, ""
+    coverage = Coverage(PROPERTIES)
+    machine = TransferMachine(config, coverage)
+    subject, answer = machine.subject, ""
     made = [HostObject.allocate(subject.layout) for _ in range(2)]
     try:
-        subject.transfer.store(world.ids_of(ids_of(world, 2, 0)), made)
+        subject.transfer.store(machine.ids_of(ids_of(machine, 2, 0)), made)
     except ValueError as error:
         answer = str(error)
     written = any(bool(each.raw.any()) for each in made)
-    recorder.check(
+    coverage.check(
         "wrong_arguments_move_nothing",
-        answer == "object 0 is not in pinned memory" and not written and world.unchanged(),
+        answer == "object 0 is not in pinned memory" and not written and machine.unchanged(),
         lambda: f"an object that is not pinned is answered by {answer!r}",
     )
-    return recorder.checks
+    return coverage.checks
 
 
 def _far(config: Config, _: float) -> Counter[str]:
@@ -155,7 +158,7 @@ def _far(config: Config, _: float) -> Counter[str]:
     groups = layer_groups([layer], hint=Hint(layout="kv-nhd"))
     layout = groups.layout(tokens=4 * FAR[2])
     staging = Staging(layout, slots=2, device=device)
-    last, recorder = FAR[1] - 1, Recorder(PROPERTIES)
+    last, coverage = FAR[1] - 1, Coverage(PROPERTIES)
     ids, back = [last, 2, last - 1, last // 2], [1, last - 3, last - 2, 3]
     for large in (1 << 40, 1):
         layer[:, ids] = torch.randn((2, 4, *FAR[2:]), device=device).bfloat16()
@@ -169,25 +172,24 @@ def _far(config: Config, _: float) -> Counter[str]:
             ("retrieved_bytes_reach_their_blocks", layer[:, back].flatten(1, 2)),
         ):
             same = torch.equal(found, layer[:, ids].flatten(1, 2))
-            recorder.check(name, same, lambda: "bytes beyond 2 GiB are not those of the pages")
-    return recorder.checks
+            coverage.check(name, same, lambda: "bytes beyond 2 GiB are not those of the pages")
+    return coverage.checks
 
 
 def _random(config: Config, deadline: float) -> Counter[str]:
     """Random histories until the time is over."""
-    themes = tuple(_on(config["device"], theme) for theme in PART.themes)
+    themes = tuple(_on(config["device"], theme) for theme in PROFILES)
     budget = settings(
         max_examples=HISTORIES, stateful_step_count=STEPS, phases=[Phase.generate],
         database=None, deadline=None, suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     end = time.monotonic() + deadline - time.time()
-    seen = explore(PART._replace(themes=themes), budget, seed=config["seed"], deadline=end)
+    seen = explore(SUITE._replace(profiles=themes), budget, seed=config["seed"], deadline=end)
     if seen.died is not None:
-        raise PartViolation("no crash", "", str(seen.died))
-    if isinstance(seen.violation, PartViolation):
-        raise PartViolation(
-            seen.violation.property, "", f"{seen.violation.sentence}\n{_told(seen.violation)}"
-        )
+        raise Violation("no crash", "", str(seen.died))
+    if seen.counterexample:
+        violation, history = seen.counterexample
+        raise Violation(violation.property, "", f"{violation.sentence}\n{_as_json(history)}")
     return Counter(seen.checks) + Counter({"histories": seen.test_cases})
 
 
@@ -199,9 +201,8 @@ def _on(device: str, theme: Callable[[Draw], Config]) -> Callable[[Draw], Config
     return drawn
 
 
-def _told(violation: PartViolation) -> str:
-    """A history as JSON, for `kvproof.suites.framework.model_test.play`."""
-    history = violation.history
+def _as_json(history: History) -> str:
+    """A history as JSON, for `kvproof.suites.play`."""
     calls = [[each.verb, each.arguments] for each in history.operations]
     return json.dumps({"config": history.config, "operations": calls})
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from kvproof.reference.transfer.blocks import needed_blocks
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer import view_checks as asides
@@ -34,11 +35,11 @@ class Pending(NamedTuple):
     stamp: int
 
 
-class World:
+class TransferMachine:
     """`pages` and `objects` are what the memory of the subject must hold, call after call."""
 
-    def __init__(self, config: Config, recorder: Recorder) -> None:
-        self.config, self.recorder = config, recorder
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        self.config, self.coverage = config, coverage
         self.subject = Subject(config)
         self.caches = self.subject.caches
         self.places: Places = {cache.name: cache.places() for cache in self.caches}
@@ -109,7 +110,7 @@ class World:
                 self.pages[cache.name][where] = data
                 self._enqueue_write(cache.name, where, data)
         last = self._pending[-1:] if self.delayed else []
-        self.recorder.saw(seen.AT_ONCE, any(each.stored for each in last))
+        self.coverage.event(seen.AT_ONCE, any(each.stored for each in last))
         return None
 
     def _enqueue_write(self, name: str, where: oracle.Index, data: Bytes) -> None:
@@ -164,7 +165,7 @@ class World:
         for name, at, move in moves:
             self.pages[name][move.pages] = self.objects[at][move.chunk]
             marks.pages(name, move)
-        self.recorder.saw(seen.STATE_LEFT, length is not None and any(self._states()))
+        self.coverage.event(seen.STATE_LEFT, length is not None and any(self._states()))
         return self._done(event, marks, objects, skip)
 
     def _states(self) -> list[Cache]:
@@ -235,7 +236,7 @@ class World:
                 same = np.array_equal(self.subject.bytes_of(at), self.objects[at])
                 self._check_late(same, f"object {at} after the event of its store")
             else:
-                self.recorder.saw(seen.REUSED)
+                self.coverage.event(seen.REUSED)
                 self.objects[at][:] = random_bytes(seed, len(self.objects[at]))
                 self.subject.bytes_of(at)[:] = self.objects[at]
         return len(free)
@@ -247,7 +248,7 @@ class World:
         return None
 
     def _check_late(self, ok: object, what: str) -> None:
-        self.recorder.check(
+        self.coverage.check(
             "every_byte_read_was_written",
             ok,
             lambda: f"{what} is not what was written before in the caller's order",

@@ -44,7 +44,7 @@ PROPERTIES = (
         (UNEQUAL, PADDED, PAIR, EXCLUDED),
     ),
     Property(
-        "tensors_are_read_one_way_or_refused",
+        "ambiguous_layouts_are_refused",
         ("G1",),
         "what can be read in several ways is refused with the readings, and a hint settles it",
         (AMBIGUOUS, SETTLED, TURNED),
@@ -98,7 +98,7 @@ PROPERTIES = (
         (PADDED, UNEQUAL),
     ),
     Property(
-        "needed_blocks_are_those_a_hit_looks_at",
+        "transferred_blocks_are_those_visible",
         ("G10",),
         "windows, chunks and states need exactly the blocks that the next token sees",
         (WINDOW, STATE_LEFT),

@@ -10,21 +10,26 @@ from kvproof.reference.transfer.host_object import HostObject
 from kvproof.suites.reference.transfer import properties as seen
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import World
+    from kvproof.suites.reference.transfer.machine import TransferMachine
 
 
 def refuse(
-    world: World, *, kind: str, ids: dict[str, list[int]], objects: list[int], written: bool
+    machine: TransferMachine,
+    *,
+    kind: str,
+    ids: dict[str, list[int]],
+    objects: list[int],
+    written: bool,
 ) -> object:
     """Make one argument of a good call wrong, and compare everything afterwards."""
-    subject = world.subject
+    subject = machine.subject
     call: dict[str, Any] = {
-        "block_ids": [list(each) for each in world.ids_of(ids)],
+        "block_ids": [list(each) for each in machine.ids_of(ids)],
         "objects": [subject.objects[at] for at in objects],
         "skip_first_tokens": 0,
         "valid": None,
     }
-    if not _SPOILT[kind](world, call):
+    if not _SPOILT[kind](machine, call):
         return None
     before = subject.streams.enqueued if subject.streams else 0
     way = subject.transfer.retrieve if written or kind == "twice" else subject.transfer.store
@@ -34,68 +39,68 @@ def refuse(
     except ValueError as error:
         answer = str(error)
     after = subject.streams.enqueued if subject.streams else 0
-    world.recorder.saw(seen.REFUSED[kind])
-    world.recorder.check(
+    machine.coverage.event(seen.REFUSED[kind])
+    machine.coverage.check(
         "wrong_arguments_move_nothing",
-        answer and before == after and (world.delayed or world.unchanged()),
+        answer and before == after and (machine.delayed or machine.unchanged()),
         lambda: f"a wrong {kind} is answered by {answer!r}, {after - before} works are enqueued",
     )
     return answer
 
 
-def _id(world: World, call: dict[str, Any], wrong: int | None = None) -> bool:
+def _id(machine: TransferMachine, call: dict[str, Any], wrong: int | None = None) -> bool:
     """Put an id behind the last block, or another wrong one, at the end of the last group."""
-    group = world.subject.groups.groups[-1]
+    group = machine.subject.groups.groups[-1]
     ids = call["block_ids"][-1]
-    if not ids or not world.subject.layout.groups[-1].blocks:
+    if not ids or not machine.subject.layout.groups[-1].blocks:
         return False
     ids[-1] = group.blocks if wrong is None else wrong
     return True
 
 
-def _negative(world: World, call: dict[str, Any]) -> bool:
-    return _id(world, call, -1)
+def _negative(machine: TransferMachine, call: dict[str, Any]) -> bool:
+    return _id(machine, call, -1)
 
 
-def _count(_: World, call: dict[str, Any]) -> bool:
+def _count(_: TransferMachine, call: dict[str, Any]) -> bool:
     call["block_ids"][-1].append(0)
     return True
 
 
-def _groups(_: World, call: dict[str, Any]) -> bool:
+def _groups(_: TransferMachine, call: dict[str, Any]) -> bool:
     call["block_ids"].append([])
     return True
 
 
-def _object(world: World, call: dict[str, Any]) -> bool:
-    layout = world.subject.layout
+def _object(machine: TransferMachine, call: dict[str, Any]) -> bool:
+    layout = machine.subject.layout
     geometries = [group.geometry for group in layout.groups]
     other = ChunkLayout.of(geometries, tokens=2 * layout.tokens)
     call["objects"][-1] = HostObject.allocate(other)
     return True
 
 
-def _twice(world: World, call: dict[str, Any]) -> bool:
+def _twice(machine: TransferMachine, call: dict[str, Any]) -> bool:
     """Name one block for the last places of two chunks."""
     ids, count = call["block_ids"][-1], len(call["objects"])
-    if count < 2 or not ids or not world.subject.layout.groups[-1].blocks:
+    if count < 2 or not ids or not machine.subject.layout.groups[-1].blocks:
         return False
     ids[-1] = ids[len(ids) // count - 1] = 1
     return True
 
 
-def _skip(_: World, call: dict[str, Any]) -> bool:
+def _skip(_: TransferMachine, call: dict[str, Any]) -> bool:
     call["skip_first_tokens"] = -1
     return True
 
 
-def _ranges(world: World, call: dict[str, Any]) -> bool:
+def _ranges(machine: TransferMachine, call: dict[str, Any]) -> bool:
     count = len(call["objects"])
-    call["valid"] = [[range(0)] * (count + 1) for _ in world.subject.groups.groups]
+    call["valid"] = [[range(0)] * (count + 1) for _ in machine.subject.groups.groups]
     return True
 
 
-_SPOILT: dict[str, Callable[[World, dict[str, Any]], bool]] = {
+_SPOILT: dict[str, Callable[[TransferMachine, dict[str, Any]], bool]] = {
     "id": _id,
     "negative": _negative,
     "count": _count,

@@ -6,38 +6,39 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from kvproof.reference.transfer.grouped import LARGE_PAGE
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer.draws import WIDEST
-from kvproof.suites.reference.transfer.machine import World
+from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.oracle import NUMBERS
 from kvproof.suites.reference.transfer.properties import PROPERTIES
 
 
-def ids_of(world: World, chunks: int, first: int) -> dict[str, list[int]]:
+def ids_of(machine: TransferMachine, chunks: int, first: int) -> dict[str, list[int]]:
     """Return blocks of each table for some chunks, from block `first` + 1 on."""
     return {
         str(table): [1 + (first + at) % (blocks - 1) for at in range(each * chunks)]
-        for table, (each, blocks) in world.rooms.items()
+        for table, (each, blocks) in machine.rooms.items()
     }
 
 
-def round_trip(config: Config) -> Recorder:
+def round_trip(config: Config) -> Coverage:
     """Two chunks go out and come back to other blocks, then with a skip, then as a hit needs them.
 
-    Raises PartViolation at the first byte that is wrong.
+    Raises Violation at the first byte that is wrong.
     """
-    recorder = Recorder(PROPERTIES)
-    world = World(config, recorder)
-    world.store(ids=ids_of(world, 2, 0), objects=[3, 1], skip=0)
-    world.write(seed=7)
+    coverage = Coverage(PROPERTIES)
+    machine = TransferMachine(config, coverage)
+    machine.store(ids=ids_of(machine, 2, 0), objects=[3, 1], skip=0)
+    machine.write(seed=7)
     skip = config["chunk"] * 5 // 4 + 1
-    world.retrieve(ids=ids_of(world, 2, 2), objects=[3, 1], skip=skip)
-    world.write(seed=8)
+    machine.retrieve(ids=ids_of(machine, 2, 2), objects=[3, 1], skip=skip)
+    machine.write(seed=8)
     length = 2 * config["chunk"]
-    world.retrieve(ids=ids_of(world, 2, 1), objects=[3, 1], skip=0, length=length)
-    if world.delayed:
-        world.settle()
-    return recorder
+    machine.retrieve(ids=ids_of(machine, 2, 1), objects=[3, 1], skip=0, length=length)
+    if machine.delayed:
+        machine.settle()
+    return coverage
 
 
 def every_width(*, step: int = 100, turns: int = 1) -> Iterator[Config]:

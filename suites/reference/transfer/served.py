@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
+from kvproof.harness.oracle.violation import Violation
 from kvproof.reference.cache_server.arena import Arena, attach
 from kvproof.reference.cache_server.core import Settings
 from kvproof.reference.cache_server.messages import Welcome
@@ -21,9 +22,10 @@ from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.pinned import Pinned
 from kvproof.reference.transfer.shared_pages import open_shared, share
 from kvproof.reference.transfer.staging import Staging
-from kvproof.suites.framework.model_test import Config, PartViolation, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server.local import LocalServer
-from kvproof.suites.reference.transfer.machine import World
+from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.properties import PROPERTIES
 from kvproof.suites.reference.transfer.round_trip import ids_of
 from kvproof.suites.reference.transfer.subject import hint_of, registered
@@ -36,8 +38,8 @@ SECONDS = 60
 
 def through_a_server(config: Config) -> Counter[str]:
     """One client stores chunks straight from its pages, another one reads them into its own."""
-    recorder = Recorder(PROPERTIES)
-    writer, reader, twin = (World(config, recorder) for _ in range(3))
+    coverage = Coverage(PROPERTIES)
+    writer, reader, twin = (TransferMachine(config, coverage) for _ in range(3))
     layout = writer.subject.layout
     server = LocalServer(Settings(size=2 * layout.nbytes + 4096))
     pinned = _pinned(config, memoryview(server.arena))
@@ -55,7 +57,7 @@ def through_a_server(config: Config) -> Counter[str]:
             view is not None and bytes(view) == bytes(twin.subject.bytes_of(at))
             for at, view in enumerate(lease.views)
         ]
-        recorder.check(
+        coverage.check(
             "stored_bytes_equal_the_pages",
             all(same),
             lambda: f"chunks through the cache server are those of in process: {same}",
@@ -65,22 +67,22 @@ def through_a_server(config: Config) -> Counter[str]:
         take_back(reader, [2, 3])
         lease.release()
     del pinned
-    return recorder.checks
+    return coverage.checks
 
 
-def lend(world: World, numbers: list[int], views: list[memoryview]) -> None:
-    """Let objects of a world lie in somebody's memory, with the bytes that are there."""
+def lend(machine: TransferMachine, numbers: list[int], views: list[memoryview]) -> None:
+    """Let objects of a machine lie in somebody's memory, with the bytes that are there."""
     for at, view in zip(numbers, views, strict=True):
-        world.objects[at][:] = np.frombuffer(view, np.uint8)
-        world.subject.objects[at] = HostObject.over(world.subject.layout, view)
+        machine.objects[at][:] = np.frombuffer(view, np.uint8)
+        machine.subject.objects[at] = HostObject.over(machine.subject.layout, view)
 
 
-def take_back(world: World, numbers: list[int]) -> None:
-    """Give a world memory of its own for objects, with the same bytes."""
-    world.subject.settle()
+def take_back(machine: TransferMachine, numbers: list[int]) -> None:
+    """Give a machine memory of its own for objects, with the same bytes."""
+    machine.subject.settle()
     for at in numbers:
-        lent, world.subject.objects[at] = world.subject.objects[at], world.subject.object()
-        world.subject.objects[at].raw.copy_(lent.raw)
+        lent, machine.subject.objects[at] = machine.subject.objects[at], machine.subject.object()
+        machine.subject.objects[at].raw.copy_(lent.raw)
 
 
 def _pinned(config: Config, memory: memoryview) -> Pinned | None:
@@ -96,8 +98,11 @@ def in_two_processes(config: Config) -> Counter[str]:
 
     On a GPU it then stores and retrieves the pages of this one, by CUDA IPC.
     """
-    recorder = Recorder(PROPERTIES)
-    mine, twin = World(config, recorder), World(config | {"device": "cpu"}, recorder)
+    coverage = Coverage(PROPERTIES)
+    mine, twin = (
+        TransferMachine(config, coverage),
+        TransferMachine(config | {"device": "cpu"}, coverage),
+    )
     layout = mine.subject.layout
     step = -(-layout.nbytes // 64) * 64
     arena = Arena(4 * step, GENERATION)
@@ -107,30 +112,32 @@ def in_two_processes(config: Config) -> Counter[str]:
         pinned = _pinned(config, memory)
         chunks = [memory[at * step :][: layout.nbytes] for at in range(4)]
         lend(mine, [0, 1], chunks[:2])
-        for world in (mine, twin):
-            world.store(ids=ids_of(world, 2, 0), objects=[0, 1], skip=0)
+        for machine in (mine, twin):
+            machine.store(ids=ids_of(machine, 2, 0), objects=[0, 1], skip=0)
         shared = share(mine.subject.tensors) if pinned else b""
         told = _other(config, msgspec.msgpack.encode(welcome), shared)
         if told:
-            raise PartViolation("retrieved_bytes_reach_their_blocks", "", told)
-        recorder.checks["retrieved_bytes_reach_their_blocks"] += 1
+            raise Violation("retrieved_bytes_reach_their_blocks", "", told)
+        coverage.checks["retrieved_bytes_reach_their_blocks"] += 1
         if shared:
-            _judge_shared(recorder, mine, twin, [bytes(chunk) for chunk in chunks])
-        return recorder.checks
+            _judge_shared(coverage, mine, twin, [bytes(chunk) for chunk in chunks])
+        return coverage.checks
     finally:
         arena.close()
 
 
-def _judge_shared(recorder: Recorder, mine: World, twin: World, chunks: list[bytes]) -> None:
+def _judge_shared(
+    coverage: Coverage, mine: TransferMachine, twin: TransferMachine, chunks: list[bytes]
+) -> None:
     """What another process did with the pages of this one, beside a CPU that did it alone."""
-    recorder.check(
+    coverage.check(
         "stored_bytes_equal_the_pages",
         chunks[:2] == chunks[2:],
         lambda: "chunks that another process stored by CUDA IPC have other bytes",
     )
     twin.retrieve(ids=ids_of(twin, 2, 2), objects=[0, 1], skip=0)
     for name, pages in mine.subject.pages.items():
-        recorder.check(
+        coverage.check(
             "retrieved_bytes_reach_their_blocks",
             np.array_equal(pages.read(), twin.pages[name]),
             lambda: "pages that another process wrote by CUDA IPC have other bytes",
@@ -165,28 +172,28 @@ def _over_there(answer: Connection[str, str], config: Config, data: bytes, share
 
 
 def _work_over_there(config: Config, welcome: Welcome, shared: bytes) -> None:
-    world = World(config, Recorder(PROPERTIES))
-    subject, step = world.subject, welcome.size // 4
+    machine = TransferMachine(config, Coverage(PROPERTIES))
+    subject, step = machine.subject, welcome.size // 4
     memory = attach(welcome, GENERATION)
     pinned = _pinned(config, memory)
     chunks = [memory[at * step :][: subject.layout.nbytes] for at in range(4)]
-    lend(world, [0, 1, 2, 3], chunks)
-    world.retrieve(ids=ids_of(world, 2, 2), objects=[0, 1], skip=0)
+    lend(machine, [0, 1, 2, 3], chunks)
+    machine.retrieve(ids=ids_of(machine, 2, 2), objects=[0, 1], skip=0)
     if shared:
-        transfer = _transfer_of(world, open_shared(shared))
-        stored = transfer.store(world.ids_of(ids_of(world, 2, 0)), subject.objects[2:4])
+        transfer = _transfer_of(machine, open_shared(shared))
+        stored = transfer.store(machine.ids_of(ids_of(machine, 2, 0)), subject.objects[2:4])
         stored.synchronize()
-        back = transfer.retrieve(world.ids_of(ids_of(world, 2, 2)), subject.objects[:2])
+        back = transfer.retrieve(machine.ids_of(ids_of(machine, 2, 2)), subject.objects[:2])
         back.synchronize()
-    take_back(world, [0, 1, 2, 3])
+    take_back(machine, [0, 1, 2, 3])
     del pinned
 
 
-def _transfer_of(world: World, tensors: dict[str, Any]) -> Transfer:
+def _transfer_of(machine: TransferMachine, tensors: dict[str, Any]) -> Transfer:
     """A transfer of the pages of another process."""
-    caches = world.subject.caches
+    caches = machine.subject.caches
     groups = layer_groups(
         registered(caches, tensors), hints={cache.name: hint_of(cache) for cache in caches}
     )
-    staging = Staging(world.subject.layout, slots=3, device=world.subject.device)
-    return Transfer(groups, world.subject.layout, staging=staging)
+    staging = Staging(machine.subject.layout, slots=3, device=machine.subject.device)
+    return Transfer(groups, machine.subject.layout, staging=staging)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw, Part, Recorder
+from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer.draws import SEEDS, draw_delayed, draw_model, draw_random
-from kvproof.suites.reference.transfer.offered import offered
 from kvproof.suites.reference.transfer.properties import LAYOUTS, PROPERTIES, REFUSED
+from kvproof.suites.reference.transfer.remote import offered
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import World
+    from kvproof.suites.reference.transfer.machine import TransferMachine
 
 MOVES = ("store", "store", "retrieve", "retrieve", "write")
 ASIDES = ("views", "item", "cut", "need", "read", "side", "refuse", "refuse")
@@ -29,30 +30,30 @@ def missing() -> str:
     return "" if find_spec("torch") else "needs torch: pip install 'kvproof[gpu]'"
 
 
-def world(config: Config, recorder: Recorder) -> World:
-    """Make a world; torch is imported here and not before."""
-    from kvproof.suites.reference.transfer.machine import World
+def machine(config: Config, coverage: Coverage) -> TransferMachine:
+    """Make a machine; torch is imported here and not before."""
+    from kvproof.suites.reference.transfer.machine import TransferMachine
 
-    return World(config, recorder)
+    return TransferMachine(config, coverage)
 
 
-def propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: TransferMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
-    verbs = MOVES + (LATE if world.delayed else ASIDES)
+    verbs = MOVES + (LATE if machine.delayed else ASIDES)
     verb = draw(st.sampled_from(verbs))
-    return verb, _ARGUMENTS[verb](world, draw)
+    return verb, _ARGUMENTS[verb](machine, draw)
 
 
-def _move(world: World, draw: Draw, *, unique: bool) -> Arguments:
+def _move(machine: TransferMachine, draw: Draw, *, unique: bool) -> Arguments:
     """Blocks of some chunks, now and then null ones."""
     count = draw(st.integers(1, MOST_CHUNKS))
     ids = {
         str(table): _ids(draw, each * count, blocks, unique=unique)
-        for table, (each, blocks) in world.rooms.items()
+        for table, (each, blocks) in machine.rooms.items()
     }
     first, step = draw(st.integers(0, OBJECTS - 1)), draw(st.integers(1, OBJECTS - 1))
     objects = [(first + step * at) % OBJECTS for at in range(count)]
-    tokens = count * world.config["chunk"]
+    tokens = count * machine.config["chunk"]
     skip = draw(st.integers(0, tokens + 1)) if draw(st.integers(0, 2)) == 0 else 0
     return {"ids": ids, "objects": objects, "skip": skip}
 
@@ -70,30 +71,30 @@ def _ids(draw: Draw, count: int, blocks: int, *, unique: bool) -> list[int]:
     return found
 
 
-def _store(world: World, draw: Draw) -> Arguments:
-    return _move(world, draw, unique=False)
+def _store(machine: TransferMachine, draw: Draw) -> Arguments:
+    return _move(machine, draw, unique=False)
 
 
-def _retrieve(world: World, draw: Draw) -> Arguments:
-    found = _move(world, draw, unique=True)
-    chunk = world.config["chunk"]
+def _retrieve(machine: TransferMachine, draw: Draw) -> Arguments:
+    found = _move(machine, draw, unique=True)
+    chunk = machine.config["chunk"]
     length = draw(st.none() | st.integers(0, len(found["objects"]) * chunk))
-    if length is not None and not world.whole:
+    if length is not None and not machine.whole:
         length = length // chunk * chunk
     return {**found, "length": length}
 
 
-def _refuse(world: World, draw: Draw) -> Arguments:
-    found = _move(world, draw, unique=True)
+def _refuse(machine: TransferMachine, draw: Draw) -> Arguments:
+    found = _move(machine, draw, unique=True)
     kind, written = draw(st.sampled_from(sorted(REFUSED))), draw(st.booleans())
     return {"kind": kind, "ids": found["ids"], "objects": found["objects"], "written": written}
 
 
-def _write(world: World, draw: Draw) -> Arguments:
-    return {"seed": draw(SEEDS), "table": draw(st.none() | st.sampled_from(sorted(world.rooms)))}
+def _write(machine: TransferMachine, draw: Draw) -> Arguments:
+    return {"seed": draw(SEEDS), "table": draw(st.none() | st.sampled_from(sorted(machine.rooms)))}
 
 
-def _views(_: World, draw: Draw) -> Arguments:
+def _views(_: TransferMachine, draw: Draw) -> Arguments:
     return {
         "slot": draw(st.integers(0, 4)),
         "group": draw(st.integers(0, 2)),
@@ -101,7 +102,7 @@ def _views(_: World, draw: Draw) -> Arguments:
     }
 
 
-def _cut(_: World, draw: Draw) -> Arguments:
+def _cut(_: TransferMachine, draw: Draw) -> Arguments:
     return {
         "start": draw(st.integers(0, 200)),
         "size": draw(st.integers(0, 200)),
@@ -110,12 +111,12 @@ def _cut(_: World, draw: Draw) -> Arguments:
     }
 
 
-def _need(world: World, draw: Draw) -> Arguments:
+def _need(machine: TransferMachine, draw: Draw) -> Arguments:
     chunks = draw(st.integers(1, 4))
-    return {"length": draw(st.integers(0, chunks * world.config["chunk"])), "chunks": chunks}
+    return {"length": draw(st.integers(0, chunks * machine.config["chunk"])), "chunks": chunks}
 
 
-def _read(_: World, draw: Draw) -> Arguments:
+def _read(_: TransferMachine, draw: Draw) -> Arguments:
     sizes = {name: draw(st.integers(1, 4)) for name in ("pages", "page", "heads")}
     sizes["bytes"] = draw(st.integers(1, 8))
     told = draw(st.sets(st.sampled_from(("pages", "page", "heads")), max_size=2))
@@ -129,7 +130,7 @@ def _read(_: World, draw: Draw) -> Arguments:
 
 _AXES_WITH_HEADS = {name: ("heads",) if name.endswith(("nhd", "hnd")) else () for name in LAYOUTS}
 
-_ARGUMENTS: dict[str, Callable[[World, Draw], Arguments]] = {
+_ARGUMENTS: dict[str, Callable[[TransferMachine, Draw], Arguments]] = {
     "store": _store,
     "retrieve": _retrieve,
     "write": _write,
@@ -145,13 +146,16 @@ _ARGUMENTS: dict[str, Callable[[World, Draw], Arguments]] = {
     "settle": lambda *_: {},
 }
 
-PART = Part(
+PROFILES = (draw_random, draw_delayed, draw_model)
+
+SUITE = ComponentSuite(
     "transfer",
     PROPERTIES,
     draw_random,
-    world,
-    propose,
-    (draw_random, draw_delayed, draw_model),
-    missing,
-    offered,
+    machine,
+    draw_operation,
+    profiles=PROFILES,
+    under_test=("reference", "kernels"),
+    missing=missing,
+    target_provided=offered,
 )

@@ -13,7 +13,7 @@ from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import Layer, LayerGroups, layer_groups
 from kvproof.reference.transfer.layouts import Hint
 from kvproof.reference.transfer.staging import Staging
-from kvproof.suites.framework.model_test import Config
+from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.transfer.delays import DelayedStreams
 from kvproof.suites.reference.transfer.memory import PageMemory
 from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache

@@ -20,7 +20,7 @@ from kvproof.suites.reference.transfer.oracle import Cache, Slot
 from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_bytes, tensor_of
 
 if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import World
+    from kvproof.suites.reference.transfer.machine import TransferMachine
 
 
 def _geometry(cache: Cache) -> tuple[object, ...]:
@@ -29,39 +29,39 @@ def _geometry(cache: Cache) -> tuple[object, ...]:
     return cache._replace(name="", layer="", heads=heads)
 
 
-def grouped(world: World) -> dict[str, Slot]:
+def grouped(machine: TransferMachine) -> dict[str, Slot]:
     """Check the groups; return where each cache lies in a chunk."""
-    groups, saw = world.subject.groups.groups, world.recorder.saw
+    groups, saw = machine.subject.groups.groups, machine.coverage.event
     expected: dict[object, list[str]] = {}
-    for cache in world.caches:
+    for cache in machine.caches:
         expected.setdefault(_geometry(cache), []).append(cache.name)
     found = [list(group.geometry.names) for group in groups]
     saw(seen.UNEQUAL, len(expected) > 1)
-    saw(seen.PADDED, any(cache.pad for cache in world.caches))
-    saw(seen.PAIR, any(cache.name.endswith(".v") for cache in world.caches))
-    saw(seen.EXCLUDED, world.subject.groups.excluded)
-    world.recorder.check(
+    saw(seen.PADDED, any(cache.pad for cache in machine.caches))
+    saw(seen.PAIR, any(cache.name.endswith(".v") for cache in machine.caches))
+    saw(seen.EXCLUDED, machine.subject.groups.excluded)
+    machine.coverage.check(
         "every_tensor_is_in_one_group",
         found == list(expected.values()),
         lambda: f"the groups are {found}, expected {list(expected.values())}",
     )
     return {
         name: Slot(placed.offset, len(names), names.index(name))
-        for names, placed in zip(found, world.subject.layout.groups, strict=True)
+        for names, placed in zip(found, machine.subject.layout.groups, strict=True)
         for name in names
     }
 
 
-def described(world: World) -> object:
+def described(machine: TransferMachine) -> object:
     """Check a layout against sizes counted from the configuration."""
-    layout, tokens, end = world.subject.layout, world.config["chunk"], 0
+    layout, tokens, end = machine.subject.layout, machine.config["chunk"], 0
     ok = layout.nbytes % 16 == 0 and ChunkLayout.from_json(layout.to_json()) == layout
-    by_name = {cache.name: cache for cache in world.caches}
+    by_name = {cache.name: cache for cache in machine.caches}
     for group in layout.groups:
         cache = by_name[group.geometry.names[0]]
         count = oracle.kept(cache, tokens) * cache.block
         row, layers = cache.row, len(group.geometry.names)
-        world.recorder.saw(seen.WINDOW, oracle.kept(cache, tokens) < tokens // cache.block)
+        machine.coverage.event(seen.WINDOW, oracle.kept(cache, tokens) < tokens // cache.block)
         ok = ok and group.nbytes == cache.kv * layers * count * row
         ok = ok and group.offset % 16 == 0 and end <= group.offset < end + 16
         ok = ok and group.strides[:3] == (layers * count * row, count * row, row)
@@ -70,7 +70,7 @@ def described(world: World) -> object:
     twin = ChunkLayout.of([group.geometry for group in layout.groups], tokens=tokens)
     twice = ChunkLayout.of([group.geometry for group in layout.groups], tokens=2 * tokens)
     ok = ok and twin.fingerprint == layout.fingerprint != twice.fingerprint
-    world.recorder.check(
+    machine.coverage.check(
         "a_chunk_is_described_to_the_byte",
         ok and end <= layout.nbytes < end + 16,
         lambda: f"groups end at byte {end} of {layout.nbytes}:\n{layout.describe()}",
@@ -78,10 +78,10 @@ def described(world: World) -> object:
     return layout.nbytes
 
 
-def views(world: World, *, slot: int, group: int, count: int) -> object:
+def views(machine: TransferMachine, *, slot: int, group: int, count: int) -> object:
     """Ask a staging and an object for views; indices may be wrong."""
-    layout = world.subject.layout
-    staging = world.subject.staging or Staging(layout, slots=2)
+    layout = machine.subject.layout
+    staging = machine.subject.staging or Staging(layout, slots=2)
     right = slot < staging.slots and group < len(layout.groups)
     try:
         found = staging.view(slot, group)
@@ -90,42 +90,44 @@ def views(world: World, *, slot: int, group: int, count: int) -> object:
         wrong = wrong if slot >= staging.slots else (group, len(layout.groups))
         said = str(wrong[0]) in text and any(str(n) in text for n in (wrong[1] - 1, wrong[1]))
         ok = not right and said
-        _views(world, ok, f"a wrong index is answered by {text!r}")
+        _views(machine, ok, f"a wrong index is answered by {text!r}")
         return "refused"
     placed, base = layout.groups[group], staging.buffer.data_ptr() + slot * layout.nbytes
-    cache = next(each for each in world.caches if each.name == placed.geometry.names[0])
+    cache = next(each for each in machine.caches if each.name == placed.geometry.names[0])
     there = found.data_ptr() == base + placed.offset or not placed.nbytes  # nothing is nowhere
     right = right and there and found.is_contiguous()
     right = right and tuple(found.shape) == placed.shape and found.dtype == ELEMENTS[cache.item]
-    _views(world, right, f"view {group} of slot {slot} is {found.dtype} {list(found.shape)}")
-    return _batch(world, staging, group, count)
+    _views(machine, right, f"view {group} of slot {slot} is {found.dtype} {list(found.shape)}")
+    return _batch(machine, staging, group, count)
 
 
-def _batch(world: World, staging: Staging, group: int, count: int) -> object:
+def _batch(machine: TransferMachine, staging: Staging, group: int, count: int) -> object:
     """Ask for several slots at once."""
-    placed = world.subject.layout.groups[group]
+    placed = machine.subject.layout.groups[group]
     try:
         rows = staging.batch(group, count)
     except ValueError as error:
         said = str(count) in str(error) and str(staging.slots) in str(error)
-        _views(world, count > staging.slots and said, f"a batch of {count} is answered by {error}")
+        _views(
+            machine, count > staging.slots and said, f"a batch of {count} is answered by {error}"
+        )
         return "refused"
     whole = rows.shape[0] == count and rows.numel() == count * placed.nbytes
-    _views(world, count <= staging.slots and whole, f"a batch of {count} is {list(rows.shape)}")
+    _views(machine, count <= staging.slots and whole, f"a batch of {count} is {list(rows.shape)}")
     return count
 
 
-def _views(world: World, ok: object, sentence: str) -> None:
-    world.recorder.saw(seen.SEVERAL, len(world.subject.layout.groups) > 1)
-    world.recorder.check("slots_have_views_of_every_group", ok, lambda: sentence)
+def _views(machine: TransferMachine, ok: object, sentence: str) -> None:
+    machine.coverage.event(seen.SEVERAL, len(machine.subject.layout.groups) > 1)
+    machine.coverage.check("slots_have_views_of_every_group", ok, lambda: sentence)
 
 
-def item(world: World, *, group: int, seed: int) -> object:
+def item(machine: TransferMachine, *, group: int, seed: int) -> object:
     """Write through the view of one group of a new object."""
-    layout, made = world.subject.layout, HostObject.allocate(world.subject.layout)
+    layout, made = machine.subject.layout, HostObject.allocate(machine.subject.layout)
     group %= len(layout.groups)
     placed, several = layout.groups[group], len(layout.groups) > 1
-    world.recorder.saw(seen.SEVERAL if several else seen.ONE)
+    machine.coverage.event(seen.SEVERAL if several else seen.ONE)
     data = random_bytes(seed, placed.nbytes)
     view = made.get_tensor(group)
     view.view(torch.uint8).view(-1).copy_(torch.from_numpy(data))
@@ -138,7 +140,7 @@ def item(world: World, *, group: int, seed: int) -> object:
         alone = str(error)
     names = [name for each in layout.groups for name in each.geometry.names]
     fits = all(name in alone for name in names) if several else not alone
-    world.recorder.check(
+    machine.coverage.check(
         "objects_have_a_view_per_group",
         same and rest and tuple(view.shape) == placed.shape and fits,
         lambda: f"group {group} of {len(layout.groups)} is {list(view.shape)}; {alone!r}",
@@ -146,9 +148,9 @@ def item(world: World, *, group: int, seed: int) -> object:
     return list(view.shape)
 
 
-def cut(world: World, *, start: int, size: int, origin: int, segment: int) -> object:
+def cut(machine: TransferMachine, *, start: int, size: int, origin: int, segment: int) -> object:
     """Copy some bytes of an object whose memory is pinned in segments, and the pieces alone."""
-    layout = world.subject.layout
+    layout = machine.subject.layout
     if not layout.nbytes:
         return 0
     start %= layout.nbytes
@@ -168,8 +170,8 @@ def cut(world: World, *, start: int, size: int, origin: int, segment: int) -> ob
     ok = covered == list(range(origin + start, origin + start + size)) and own == found
     ok = ok and torch.equal(raw[start : start + size], data) and torch.equal(back, data)
     ok = ok and int(raw.count_nonzero()) == int(data.count_nonzero())
-    world.recorder.saw(seen.CROSSED, len(found) > 1)
-    world.recorder.check(
+    machine.coverage.event(seen.CROSSED, len(found) > 1)
+    machine.coverage.check(
         "copies_stay_inside_segments",
         ok and not crossing,
         lambda: f"bytes {start} to {start + size} at {origin} in segments of {segment}: {found}",
@@ -177,38 +179,43 @@ def cut(world: World, *, start: int, size: int, origin: int, segment: int) -> ob
     return len(found)
 
 
-def need(world: World, *, length: int, chunks: int) -> object:
+def need(machine: TransferMachine, *, length: int, chunks: int) -> object:
     """Ask which blocks a hit needs."""
-    tokens = world.config["chunk"]
+    tokens = machine.config["chunk"]
     length = min(length, tokens * chunks)
-    refused = bool(length % tokens) and not world.whole
+    refused = bool(length % tokens) and not machine.whole
     try:
-        found = needed_blocks(world.subject.layout, length=length, chunks=chunks)
+        found = needed_blocks(machine.subject.layout, length=length, chunks=chunks)
     except LayoutError as error:
-        _need(world, refused, f"a hit of {length} tokens is answered by {error}")
+        _need(machine, refused, f"a hit of {length} tokens is answered by {error}")
         return "refused"
-    _need(world, not refused, f"a hit of {length} tokens inside of a chunk is not refused")
-    for cache in world.caches:
+    _need(machine, not refused, f"a hit of {length} tokens inside of a chunk is not refused")
+    for cache in machine.caches:
         group = next(
-            index for index, each in enumerate(world.subject.layout.groups)
+            index for index, each in enumerate(machine.subject.layout.groups)
             if cache.name in each.geometry.names
         )  # fmt: skip
         have = [list(each) for each in found[group]]
         want = [oracle.needed(cache, tokens, chunk, length) for chunk in range(chunks)]
         few = any(len(each) < oracle.ids_of_chunk(cache, tokens) for each in want)
-        world.recorder.saw(seen.WINDOW, few and cache.kind == "window")
-        world.recorder.saw(seen.STATE_LEFT, few and cache.kind == "state")
+        machine.coverage.event(seen.WINDOW, few and cache.kind == "window")
+        machine.coverage.event(seen.STATE_LEFT, few and cache.kind == "state")
         said = f"a hit of {length} tokens needs of {cache.kind} {cache.size} blocks {want}"
-        _need(world, have == want, f"{said}, not {have}")
+        _need(machine, have == want, f"{said}, not {have}")
     return length
 
 
-def _need(world: World, ok: object, sentence: str) -> None:
-    world.recorder.check("needed_blocks_are_those_a_hit_looks_at", ok, lambda: sentence)
+def _need(machine: TransferMachine, ok: object, sentence: str) -> None:
+    machine.coverage.check("transferred_blocks_are_those_visible", ok, lambda: sentence)
 
 
 def read(
-    world: World, *, layout: str, sizes: dict[str, int], hint: dict[str, int], turned: str
+    machine: TransferMachine,
+    *,
+    layout: str,
+    sizes: dict[str, int],
+    hint: dict[str, int],
+    turned: str,
 ) -> object:
     """Register one tensor with a hint that may not suffice, and under dimensions turned round."""
     cache = Cache(
@@ -218,20 +225,20 @@ def read(
     flat = torch.from_numpy(random_bytes(sizes["pages"], cache.nbytes))
     tensor = tensor_of(cache, flat)
     possible = _readings(list(tensor.shape), hint)
-    world.recorder.saw(seen.AMBIGUOUS, len(possible) > 1)
-    world.recorder.saw(seen.SETTLED, hint and len(possible) == 1)
+    machine.coverage.event(seen.AMBIGUOUS, len(possible) > 1)
+    machine.coverage.event(seen.SETTLED, hint and len(possible) == 1)
     answer = _answer(tensor, Hint(**hint))  # type: ignore[arg-type]  # names of its fields
-    _reading(world, answer == possible, f"{list(tensor.shape)} with {hint} is read as {answer}")
+    _reading(machine, answer == possible, f"{list(tensor.shape)} with {hint} is read as {answer}")
     told = _answer(tensor, Hint(layout=layout))
-    _reading(world, told == [layout], f"told {layout}, it is read as {told}")
+    _reading(machine, told == [layout], f"told {layout}, it is read as {told}")
     if "heads" in oracle.NUMBERS[turned] and set(oracle.NUMBERS[turned]) == set(
         oracle.NUMBERS[layout]
     ):
-        _turned(world, cache, tensor, turned)
+        _turned(machine, cache, tensor, turned)
     return answer
 
 
-def _turned(world: World, cache: Cache, tensor: torch.Tensor, turned: str) -> None:
+def _turned(machine: TransferMachine, cache: Cache, tensor: torch.Tensor, turned: str) -> None:
     """The same memory under dimensions in another order gives the same chunk."""
     mine, wanted = oracle.NUMBERS[cache.layout], oracle.NUMBERS[turned]
     view = tensor.permute([mine.index(axis) for axis in wanted])
@@ -243,12 +250,12 @@ def _turned(world: World, cache: Cache, tensor: torch.Tensor, turned: str) -> No
         objects.append(HostObject.allocate(transfer.layout))
         transfer.store([[cache.blocks - 1]], objects[-1:])
     same = torch.equal(objects[0].raw, objects[1].raw)
-    world.recorder.saw(seen.TURNED, turned != cache.layout)
-    _reading(world, same, f"{cache.layout} seen as {turned} gives another chunk")
+    machine.coverage.event(seen.TURNED, turned != cache.layout)
+    _reading(machine, same, f"{cache.layout} seen as {turned} gives another chunk")
 
 
-def _reading(world: World, ok: object, sentence: str) -> None:
-    world.recorder.check("tensors_are_read_one_way_or_refused", ok, lambda: sentence)
+def _reading(machine: TransferMachine, ok: object, sentence: str) -> None:
+    machine.coverage.check("ambiguous_layouts_are_refused", ok, lambda: sentence)
 
 
 def _readings(shape: list[int], hint: dict[str, int]) -> list[str]:
@@ -275,7 +282,7 @@ def _answer(tensor: torch.Tensor, hint: Hint) -> list[str]:
     return [groups.groups[0].paged.layout]
 
 
-def side(world: World, *, blocks: int, other: int) -> object:
+def side(machine: TransferMachine, *, blocks: int, other: int) -> object:
     """Register a latent and an indexer of one table, perhaps with unequal blocks."""
     caches = [
         Cache(name, "x", layout, "full", 0, 0, count, 1, 4, 1, width, 1, 0, scales)
@@ -291,9 +298,9 @@ def side(world: World, *, blocks: int, other: int) -> object:
         layer_groups({"x": named}, hints={cache.name: hint_of(cache) for cache in caches})
     except LayoutError as error:
         answer = str(error)
-    world.recorder.saw(seen.SIDE, blocks != other)
+    machine.coverage.event(seen.SIDE, blocks != other)
     said = f" {blocks} blocks" in answer and f" {other}" in answer
-    world.recorder.check(
+    machine.coverage.check(
         "side_caches_have_the_blocks_of_their_table",
         said if blocks != other else not answer,
         lambda: f"{blocks} and {other} blocks of one table are answered by {answer!r}",

@@ -25,7 +25,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
-from kvproof.harness.reproduce.oplog import play
+from kvproof.harness.reproduce.session_play import play
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
 SPECS = ("lmdeploy==0.16.0", "lmdeploy==0.17.0", "lmdeploy==0.18.0")

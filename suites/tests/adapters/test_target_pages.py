@@ -12,6 +12,7 @@ from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.docs import target_pages
 from kvproof.suites.framework import expected_failures
+from kvproof.suites.runner.levels import property_names
 
 FOLDER = Path(__file__).parents[3] / "docs" / "targets"
 ENGINES = ("vllm", "sglang", "lmdeploy", "lmcache")
@@ -22,7 +23,9 @@ KNOWN = [each for each in environments.known() if each.engine in ENGINES]
 def test_every_engine_has_a_page(engine: EngineVersion) -> None:
     text = (FOLDER / f"{engine.engine}-{engine.version}.md").read_text()
     assert text.startswith(f"# {engine}\n")
-    for each in expected_failures.load(engine.engine, engine.version).values():
+    for each in expected_failures.load(
+        engine.engine, engine.version, names=property_names()
+    ).values():
         assert f"- `{each.property}`: {each.reason} ([upstream]({each.upstream}))" in text
 
 

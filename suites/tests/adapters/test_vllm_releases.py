@@ -9,6 +9,7 @@ import pytest
 from kvproof.harness.contract.target import Namespace, Refused, Span, Target
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.framework.expected_failures import load
+from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 from kvproof.suites.tests.adapters.vllm_kit import NEWEST, SPECS, creator, opened
 
@@ -31,7 +32,7 @@ def create(handle: Handle) -> Create:
 
 def has(handle: Handle, prop: str) -> bool:
     """Tell whether the property is an expected failure of this release."""
-    return prop in load("vllm", handle.profile.version)
+    return prop in load("vllm", handle.profile.version, names=property_names())
 
 
 def test_the_installed_release_is_what_the_adapter_expects(handle: Handle) -> None:

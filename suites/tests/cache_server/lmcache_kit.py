@@ -10,8 +10,8 @@ import pytest
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.suites.framework.model_test import Ask
-from kvproof.suites.framework.model_test_suite import _ask
+from kvproof.suites.framework.component_suite import RemoteCalls
+from kvproof.suites.framework.suite import _ask
 
 SPEC = "lmcache==0.5.6"
 
@@ -26,6 +26,6 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
         yield handle
 
 
-def asking(handle: Handle, part: str) -> Ask:
+def asking(handle: Handle, part: str) -> RemoteCalls:
     """Ask LMCache for what it offers of a part."""
     return partial(_ask, handle, handle.profile.parts[part])

@@ -23,11 +23,11 @@ from kvproof.reference.cache_server.client import connect
 from kvproof.reference.cache_server.connection import CacheServerGone, CacheServerRefused
 from kvproof.reference.cache_server.core import Settings
 from kvproof.reference.cache_server.server import HARD_LIMIT, Server
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.contract import Traits, contract_part, judge
 from kvproof.suites.reference.cache_server.process import ServerProcess
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 SIZE = 1 << 20
 SPAWN = multiprocessing.get_context("spawn")

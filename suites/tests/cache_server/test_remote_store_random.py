@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from kvproof.reference.stores.remote_counts import Held
 from kvproof.reference.stores.remote_store import RemoteStore, connect
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contract import Traits, contract_part, judge
 from kvproof.suites.tests.cache_server.remote_kit import (
     PATIENCE_S,
@@ -23,7 +23,7 @@ from kvproof.suites.tests.cache_server.remote_kit import (
     patient,
     serving,
 )
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 pytestmark = needs_server
 

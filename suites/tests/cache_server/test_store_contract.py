@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.framework.model_test import run
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.contract_properties import PROPERTIES
-from kvproof.suites.reference.cache_server.offered import PART
+from kvproof.suites.reference.cache_server.remote import SUITE
 from kvproof.suites.tests.cache_server.store_kit import DictProvider, DictStore
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
 class Torn(DictStore):
@@ -116,5 +116,5 @@ def test_what_was_dropped_under_a_lease_takes_room_for_each_of_its_lives():
     store, acquire = ("store", {"client": 0, "keys": [0]}), ("acquire", {"client": 0, "keys": [0]})
     again = [store, acquire, ("clear", {"client": 0})]
     config = {"clients": 1, "sizes": [700, 800]}
-    history = run(PART, config, [*again * 5, ("store", {"client": 0, "keys": [1]})])
+    history = run(SUITE, config, [*again * 5, ("store", {"client": 0, "keys": [1]})])
     assert history.operations[-1].answer == "[] of [1] are there"

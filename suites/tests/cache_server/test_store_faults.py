@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.framework.model_test import Recorder
-from kvproof.suites.reference.cache_server.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.cache_server.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
     *catalogued("store"),
@@ -19,14 +19,14 @@ FAULTS = (
     ),
     Planted(
         "the reservations of a dead client stay",
-        "the_dead_leave_nothing",
+        "dead_clients_hold_nothing",
         "cache_server.answers",
         "        for batch in list(session.batches):\n",
         "        for batch in []:\n",
     ),
     Planted(
         "the key that a silent client was writing stays busy",
-        "silence_opens_keys_and_no_memory",
+        "silent_writers_lose_keys_but_keep_memory",
         "cache_server.answers",
         "        there = [index.get(key) for key in keys]\n",
         "        silent = {e.key: e for s in self._server.sessions.values() if s.lapsed\n"
@@ -36,28 +36,28 @@ FAULTS = (
     ),
     Planted(
         "the most recently used go first",
-        "the_longest_unused_make_room",
+        "eviction_is_lru_and_on_demand",
         "cache_server.shelf",
         "self._evict(next(iter(self.idle)))",
         "self._evict(next(reversed(self.idle)))",
     ),
     Planted(
         "reading is no use",
-        "the_longest_unused_make_room",
+        "eviction_is_lru_and_on_demand",
         "cache_server.shelf",
         "        self.idle.move_to_end(entry)\n",
         "        self.idle.move_to_end(entry, last=entry.checksum is not None)\n",
     ),
     Planted(
         "room between two held objects is not looked for",
-        "no_room_is_said_only_if_there_is_none",
+        "full_means_no_evictable_bytes",
         "cache_server.shelf",
         "            if start - end >= need:\n                return True\n",
         "",
     ),
     Planted(
         "objects are refused as long as nothing is free",
-        "no_room_is_said_only_if_there_is_none",
+        "full_means_no_evictable_bytes",
         "cache_server.shelf",
         "        if offset is None and self._can_fit(rounded(size)):\n",
         "        if offset is None and len(self.idle) > 2 and self._can_fit(rounded(size)):\n",
@@ -103,7 +103,7 @@ FAULTS = (
     ),
     Planted(
         "a reservation of the old server is committed to the new one",
-        "a_new_server_trusts_nothing_old",
+        "leases_do_not_survive_a_server_restart",
         "cache_server.reservation",
         "        if isinstance(reply, m.Flags):\n",
         "        self.stored = frozenset(self.views) | self.present\n"
@@ -129,18 +129,18 @@ FAULTS = (
 
 
 def test_the_cache_server_passes_and_everything_is_seen():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_what_an_abort_gives_back_was_used_in_the_order_in_which_it_was_asked_for():
     """The oracle once took the order in which objects were stored: a false alarm."""
     config = {"sizes": [100] * 4, "verify": False, "theme": "", "arena": 3 * 128}
-    world = PART.world(config, Recorder(PART.properties))
+    world = SUITE.machine(config, Coverage(SUITE.properties))
     world.apply("join", provable=True, space="a")
     for key in (0, 1):
         world.apply("store", keys=[key])
@@ -151,4 +151,4 @@ def test_what_an_abort_gives_back_was_used_in_the_order_in_which_it_was_asked_fo
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

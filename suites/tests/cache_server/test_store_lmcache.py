@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 
 from kvproof.harness.isolation.handles import Handle
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server import contract_properties
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
-from kvproof.suites.reference.cache_server.offered import FEW, TARGET, Client, Provider
+from kvproof.suites.reference.cache_server.remote import FEW, TARGET, Client, Provider
 from kvproof.suites.tests.cache_server import lmcache_kit
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 FEW_CASES = settings(UNSHRUNK, max_examples=6)
 

@@ -9,18 +9,19 @@ import pytest
 from hypothesis import settings
 
 from kvproof.harness.isolation.handles import Handle
-from kvproof.suites.framework.model_test import PartViolation, run
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.cache_server.prefixes import PART, offered
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.cache_server.prefixes import SUITE, offered
 from kvproof.suites.tests.adapters import adapter_jobs
 from kvproof.suites.tests.cache_server import lmcache_kit
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 KNOWN = {
     "what_a_window_left_is_not_served",
     "null_blocks_are_not_written",
     "a_refused_call_leaves_nothing",
-    "unlike_numbers_share_no_bytes",
+    "dtypes_are_part_of_the_key",
 }
 
 
@@ -46,16 +47,14 @@ ASK = {"sequence": 0, "salt": "", "most": 8}
 TAKE = {"number": 0, "start": 0, "skip": 0, "nulls": False, "first": 40}
 
 
-@pytest.mark.xfail(strict=True, raises=PartViolation, reason="lmcache_partly_null_chunk_is_served")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_partly_null_chunk_is_served")
 def test_a_chunk_that_a_window_has_left_in_part_is_not_served(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     store = ("store", {**STORE, "ahead": 4})
     run(part, config(32), [store, ("ask", ASK), ("take", TAKE)])
 
 
-@pytest.mark.xfail(
-    strict=True, raises=PartViolation, reason="lmcache_left_window_in_a_shared_object"
-)
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_left_window_in_a_shared_object")
 def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     store = ("store", {**STORE, "ahead": 0})
@@ -63,9 +62,7 @@ def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
     run(part, config(-1, 16, separate=False), [store, ask, ("take", TAKE)])
 
 
-@pytest.mark.xfail(
-    strict=True, raises=PartViolation, reason="lmcache_retrieve_writes_the_null_block"
-)
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_retrieve_writes_the_null_block")
 def test_a_retrieve_does_not_write_the_null_block(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     store = ("store", {**STORE, "ahead": 0, "end": 3})
@@ -79,23 +76,21 @@ def test_a_chunk_that_a_window_has_left_whole_is_not_stored(handle):
     assert [each.answer for each in history.operations] == ["[False, True]", "0"]
 
 
-@pytest.mark.xfail(strict=True, raises=PartViolation, reason="lmcache_refused_retrieve_keeps_locks")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_refused_retrieve_keeps_locks")
 def test_a_retrieve_that_is_refused_leaves_no_lock(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     store = ("store", {**STORE, "ahead": 0})
     run(part, config(-1), [store, ("ask", ASK), ("short_take", {"number": 0})])
 
 
-@pytest.mark.xfail(
-    strict=True, raises=PartViolation, reason="lmcache_failed_store_blocks_its_content"
-)
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_failed_store_blocks_its_content")
 def test_a_store_that_fails_leaves_no_room_taken(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     wrong = {"sequence": 0, "salt": "", "start": 0, "end": 2}
     run(part, config(-1), [("wrong_store", wrong)])
 
 
-@pytest.mark.xfail(strict=True, raises=PartViolation, reason="lmcache_types_share_keys")
+@pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_types_share_keys")
 def test_an_engine_with_other_numbers_reads_nothing(handle):
     part = offered(lmcache_kit.asking(handle, "prefixes")).part
     store = ("store", {**STORE, "ahead": 0})
@@ -120,9 +115,9 @@ def test_a_wrong_block_of_a_chunk_that_is_stored_is_not_looked_at(handle):
 
 
 def test_without_a_target_the_part_says_why_it_cannot_run():
-    assert "inside of its engine" in PART.missing()
+    assert "inside of its engine" in SUITE.missing()
     with pytest.raises(LookupError, match="inside of its engine"):
-        run(PART, config(-1), [])
+        run(SUITE, config(-1), [])
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux tells what is open")

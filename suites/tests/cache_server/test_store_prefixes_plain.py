@@ -11,14 +11,14 @@ from hypothesis import settings
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.faults.catalogue import find, of_suite
-from kvproof.suites.framework.model_test import Part
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server import prefixes_plain
 from kvproof.suites.reference.cache_server.prefixes import FULL, offered
 from kvproof.suites.reference.cache_server.prefixes_properties import PROPERTIES
 from kvproof.suites.runner.levels import suites
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen
 from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen
 
 SPEC = "kvproof.suites.reference.cache_server.prefixes_plain:make_target"
 FAULTS = [fault.name for fault in of_suite("prefixes")]
@@ -31,7 +31,7 @@ WITHOUT = {
 """Situations of windows."""
 
 
-def part_on(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Part:
+def part_on(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> ComponentSuite:
     return offered(lambda *calls: answer({"calls": calls})["answers"]).part
 
 
@@ -41,7 +41,7 @@ def test_the_plain_server_is_right_and_brings_about_all_but_windows():
     assert (seen.violation, seen.died) == (None, None)
     met = {situation for prop in PROPERTIES for situation in prop.situations} - {*seen.situations}
     assert met == WITHOUT
-    assert seen.checks["unlike_numbers_share_no_bytes"], "judged, though nothing is found"
+    assert seen.checks["dtypes_are_part_of_the_key"], "judged, though nothing is found"
     assert FULL == ((-1,), (-1, -1))
 
 
@@ -66,7 +66,9 @@ def test_each_fault_falls_to_its_property_alone(name):
     assert fault.target == SPEC
     plant(name, Fault(fault.module, fault.old, fault.new))
     part = part_on(load(name, fault.module).answer)
-    part = part._replace(themes=part.themes[2:])  # calls that must be refused, and another engine
+    part = part._replace(
+        profiles=part.profiles[2:]
+    )  # calls that must be refused, and another engine
     others = {prop.name for prop in PROPERTIES} - {fault.property}
     seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))
     assert seen.violation is not None, seen.tolerated

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kvproof.reference.cache_server import answers
 from kvproof.reference.cache_server.core import Settings
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
 from kvproof.suites.reference.cache_server.local import LocalProvider, LocalServer
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
 def test_the_cache_server_keeps_the_contract():

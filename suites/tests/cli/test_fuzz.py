@@ -37,7 +37,7 @@ from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.runner import registry
 from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli.cli_targets import STARTED
-from kvproof.suites.tests.framework.part_kit import breaks_later, stack
+from kvproof.suites.tests.framework.suite_kit import breaks_later, stack
 
 SLOW = f"{TARGETS}:slow"
 DIES = f"{TARGETS}:dies"
@@ -53,7 +53,7 @@ def order(tmp_path, suite, seed=1, **changes):
 
 
 def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    monkeypatch.setattr(registry, "SUITES", (stack(broken=True),))
     first = explore_unit(order(tmp_path, "stack"))
     second = explore_unit(order(tmp_path, "stack", 2, known=tuple(first.done.shrunk)))
     assert first.done.shrunk == ["what_is_pushed_comes_back"]
@@ -67,7 +67,7 @@ def test_what_failed_once_is_only_counted(tmp_path, monkeypatch):
 )
 def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, where, claims):
     known = {PLANTED: Expected(PLANTED, "r", "https://x/1", where)}
-    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
     claimed = []
     asked = order(tmp_path, "cache", level="core",
                   claim=lambda name, _: claimed.append(name.split()[-1]) or True)  # fmt: skip
@@ -77,7 +77,7 @@ def test_what_fails_where_that_is_known_is_not_claimed(tmp_path, monkeypatch, wh
 
 
 def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    monkeypatch.setattr(registry, "SUITES", (stack(broken=True),))
 
     def ctrl_c(*_):
         raise KeyboardInterrupt
@@ -89,7 +89,7 @@ def test_a_unit_that_is_interrupted_says_what_it_has(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("later", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_unit_that_ends_early_keeps_what_it_has_found(tmp_path, monkeypatch, later):
-    monkeypatch.setattr(registry, "PARTS", (stack(broken=True),))
+    monkeypatch.setattr(registry, "SUITES", (stack(broken=True),))
     breaks_later(monkeypatch, later)
     found = explore_unit(order(tmp_path, "stack"))
     assert [failure.property for failure in found.failures] == found.done.shrunk

@@ -6,10 +6,10 @@ import pytest
 
 from kvproof.suites.faults.catalogue import of_suite
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.cache_policy.strategies import PART
-from kvproof.suites.tests.framework.part_faults import fallen, sees_everything
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.cache_policy.strategies import SUITE
 from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.tests.framework.suite_faults import fallen, sees_everything
 
 FAULTS = {
     "a_reason_is_kept_back": (
@@ -27,14 +27,14 @@ for _name, (_fault, _) in FAULTS.items():
 
 
 def test_the_reference_passes_and_everything_is_seen():
-    sees_everything(PART, BUDGETS["pr"])
+    sees_everything(SUITE, BUDGETS["pr"])
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_by_its_property(name):
     prop = FAULTS[name][1]
-    others = {each.name for each in PART.properties} - {prop}
-    part = load(name, "suites.reference.cache_policy.strategies").PART
+    others = {each.name for each in SUITE.properties} - {prop}
+    part = load(name, "suites.reference.cache_policy.strategies").SUITE
     seen = fallen(lambda seed: explore(part, BUDGETS["pr"], seed=seed, tolerate=others))
     assert seen.violation is not None
     assert seen.violation.property == prop

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.reference.complexity.measure import lines_of
-from kvproof.suites.reference.complexity.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.reference.complexity.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
     *catalogued("cost"),
@@ -29,16 +29,16 @@ FAULTS = (
 
 
 def test_the_reference_passes_and_everything_is_seen():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}
 
 
 def test_lines_are_counted_and_the_tracer_is_left_as_it_was():

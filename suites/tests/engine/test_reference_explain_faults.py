@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.reference.explain.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls
+from kvproof.suites.reference.explain.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls
 
 FAULTS = (
     *catalogued("explain"),
@@ -63,8 +63,8 @@ FAULTS = (
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvproof.suites.faults.catalogue import find, of_suite
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.engine.strategies import PART
-from kvproof.suites.tests.framework.part_faults import (
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.engine.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import (
     UNSHRUNK,
     Planted,
     broken,
@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Planted(
         "the first unit of a window does not come back with the others",
-        "what_comes_back_is_hit_by_who_asked",
+        "loaded_objects_are_hit_by_their_request",
         "tiers.plan",
         "        return first, length\n",
         "        return min(first + 1, length), length\n",
@@ -166,19 +166,19 @@ FAULTS = (
 
 def _config(draw, fixed):
     """Other groups than were drawn may not have partial blocks."""
-    drawn = PART.draw_config(draw)
+    drawn = SUITE.draw_config(draw)
     return drawn | ({"partial_blocks": False} if "groups" in fixed else {}) | fixed
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    copy = broken(PART, FAULTS.index(fault), fault)
-    copy = copy._replace(draw_config=lambda draw: _config(draw, fault.config), themes=())
-    others = {prop.name for prop in PART.properties} - {fault.property}
+    copy = broken(SUITE, FAULTS.index(fault), fault)
+    copy = copy._replace(draw_config=lambda draw: _config(draw, fault.config), profiles=())
+    others = {prop.name for prop in SUITE.properties} - {fault.property}
     seen = fallen(lambda seed: explore(copy, UNSHRUNK, seed=seed, tolerate=others))
     assert seen.violation is not None, (seen.died, seen.tolerated)
     assert seen.violation.property == fault.property
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

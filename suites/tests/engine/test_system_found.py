@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.suites.framework.model_test import play
+from kvproof.suites.play import play
 
 
 def test_a_running_request_gets_the_room_that_it_waits_for():

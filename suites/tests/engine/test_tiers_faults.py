@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.framework.model_test import run
-from kvproof.suites.reference.tiers.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.reference.tiers.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
     *catalogued("tiers"),
@@ -148,22 +148,22 @@ FAULTS = (
 
 
 def test_the_reference_passes_and_everything_is_seen():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}
 
 
 def test_what_is_evicted_while_it_is_read_is_removed_once():
     """A fuzz run drew it: another file of that name had come and gone before the reader ended."""
     history = run(
-        PART,
+        SUITE,
         {"sizes": [1, 1, 40, 8, 8, 1, 40, 1, 40], "host": 17, "disk": 210},
         [
             ("store", {"numbers": [1, 8, 3]}),
@@ -181,7 +181,7 @@ def test_what_is_evicted_while_it_is_read_is_removed_once():
 def test_a_file_that_could_not_be_removed_counts_until_another_has_its_name():
     """A fuzz run drew it: the model of the part counted such a file and the next one."""
     history = run(
-        PART,
+        SUITE,
         {"sizes": [40, 1, 40, 40, 40, 1, 1, 40, 1], "host": 141, "disk": 251},
         [
             ("read", {"numbers": [0]}),

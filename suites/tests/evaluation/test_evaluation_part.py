@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from kvproof.suites.faults.catalogue import of_suite
-from kvproof.suites.reference.evaluation.strategies import PART
-from kvproof.suites.tests.framework.part_faults import sees_everything
+from kvproof.suites.reference.evaluation.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import sees_everything
 
 
 def test_the_part_passes_and_everything_is_seen():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 def test_every_property_has_its_fault_in_the_catalogue():
-    assert {fault.property for fault in of_suite("evaluation")} == {p.name for p in PART.properties}
+    assert {fault.property for fault in of_suite("evaluation")} == {
+        p.name for p in SUITE.properties
+    }

@@ -23,7 +23,7 @@ from kvproof.suites.faults.crew import HANG, Broke, Crew, Doing
 from kvproof.suites.faults.verdict import CRASH, judged
 from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.cli.cli_kit import kvproof
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
 @pytest.fixture(scope="module")

@@ -11,24 +11,25 @@ from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.oracle.violation import INVARIANT, SHADOW
 from kvproof.harness.records.fault_events import Kill
-from kvproof.suites.conformance.explore import explore as explore_cache
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import Fault, find, shadowed
 from kvproof.suites.faults.judge import Attempt, Judge
 from kvproof.suites.faults.verdict import CRASH
-from kvproof.suites.framework.model_test import Part, Recorder, run
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.component_suite import ComponentSuite, run
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.runner import registry
 from kvproof.suites.tests.framework import faults
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, broken, fallen, from_catalogue
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, broken, fallen, from_catalogue
+from kvproof.suites.tests.framework.suite_kit import explore_target as explore_cache
 
 IN_PARTS = {
     "one_restore_ends_all": "checkpoints_hold_exactly_their_tokens",
     "evicted_checkpoint_stays_indexed": "checkpoints_hold_exactly_their_tokens",
     "neighbouring_copies_merged": "checkpoints_hold_exactly_their_tokens",
-    "silent_writer_loses_its_bytes": "held_bytes_stay",
+    "silent_writer_loses_its_bytes": "leased_bytes_do_not_change",
 }
 """Fault whose part finds it long before anybody reads -> what finds it with the others silent."""
 
@@ -37,7 +38,7 @@ IN_PARTS = {
 def test_a_part_goes_on_where_its_model_would_stop(name):
     fault = find(name)
     assert shadowed(fault)
-    part = broken(registry.find(fault.suite), 900, from_catalogue(fault))
+    part = broken(registry.component(fault.suite), 900, from_catalogue(fault))
     with shadow_alone():
         seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=TOLERATED))
     assert (seen.violation.property, seen.violation.oracle) == (IN_PARTS[name], SHADOW)
@@ -46,7 +47,9 @@ def test_a_part_goes_on_where_its_model_would_stop(name):
 @pytest.mark.parametrize("name", ["states", "store", "experts"])
 def test_alone_it_sees_nothing_wrong_in_the_parts_of_the_reference(name):
     with shadow_alone():
-        seen = explore(registry.find(name), settings(UNSHRUNK, max_examples=40), tolerate=TOLERATED)
+        seen = explore(
+            registry.component(name), settings(UNSHRUNK, max_examples=40), tolerate=TOLERATED
+        )
     assert (seen.violation, seen.died, dict(seen.tolerated)) == (None, None, {})
 
 
@@ -101,19 +104,19 @@ LOUD = Property("quiet", (), "an invariant"), Property("read", (), "a read", ora
 class Lost:
     """A model that loses its subject: verbs are what happens."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
 
     def apply(self, verb: str, **_: object) -> object:
         if verb == "lost":
             raise KeyError(verb)
-        self._recorder.check(verb, ok=False, sentence=lambda: "it is wrong")
+        self._coverage.check(verb, ok=False, sentence=lambda: "it is wrong")
         return "went on"
 
 
-def lost_part(propose: object = None) -> Part:
-    world = lambda _, recorder: Lost(recorder)  # noqa: E731 - one expression
-    return Part("lost", LOUD, lambda _: {}, world, propose)
+def lost_part(draw_operation: object = None) -> ComponentSuite:
+    world = lambda _, coverage: Lost(coverage)  # noqa: E731 - one expression
+    return ComponentSuite("lost", LOUD, lambda _: {}, world, draw_operation)
 
 
 def test_what_an_invariant_says_is_not_heard_and_what_a_read_says_is():
@@ -139,10 +142,12 @@ def test_a_history_ends_quietly_where_its_bookkeeping_is_lost():
 
 
 def test_so_does_one_whose_model_does_not_know_what_to_propose():
-    def propose(*_):
+    def draw_operation(*_):
         raise IndexError("nothing to draw from")
 
     with shadow_alone():
-        seen = explore(lost_part(propose), settings(UNSHRUNK, max_examples=3), tolerate=TOLERATED)
+        seen = explore(
+            lost_part(draw_operation), settings(UNSHRUNK, max_examples=3), tolerate=TOLERATED
+        )
     assert (seen.violation, seen.died, seen.broken) == (None, None, None)
     assert seen.tolerated["every_verb_answers"] > 0

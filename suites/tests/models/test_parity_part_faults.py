@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 from kvproof.suites.tests.models import model_kit  # noqa: F401 - skips without torch
 
-from kvproof.suites.reference.parity.strategies import PART, missing  # isort: skip
+from kvproof.suites.reference.parity.strategies import SUITE, missing  # isort: skip
 
 _TOLD = """\
         if recorded is None or row.done >= len(recorded):
@@ -18,7 +18,7 @@ FAULTS = (
     *catalogued("parity"),
     Planted(
         "every layer is told the experts of the first",
-        "told_experts_are_chosen",
+        "forced_experts_are_used",
         "model_runner.experts",
         "_told(block, rows[:, :, layer])",
         "_told(block, rows[:, :, 0])",
@@ -52,13 +52,13 @@ FAULTS = (
 
 def test_the_part_passes_and_sees_everything():
     assert missing() == ""
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.property)
 def test_a_planted_fault_is_seen_by_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

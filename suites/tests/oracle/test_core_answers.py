@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -25,12 +27,18 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import script
-from kvproof.harness.reproduce.oplog import play
-from kvproof.suites.conformance.explore import explore, minimise
 from kvproof.suites.conformance.properties import BY_NAME
+from kvproof.suites.conformance.suite import conformance
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.explore import without_needless
+from kvproof.suites.framework.component_suite import (
+    Counterexample,
+    History,
+    Operation,
+    counterexample,
+)
+from kvproof.suites.framework.shrink import minimise, without_needless
 from kvproof.suites.tests.framework import faults
+from kvproof.suites.tests.framework.suite_kit import explore_target as explore
 
 CONFIG = TargetConfig(num_blocks=6, block_size=2)
 
@@ -201,34 +209,38 @@ def test_the_script_of_a_wrong_admission_passes_where_it_is_refused():
     )
     with pytest.raises(Violation) as broken:
         check(subject, ops.Admit(A), ops.Complete(), ops.Admit(replace(A, id="b")), config=small)
-    source = script.render("reference", broken.value)
+    source = script.render("reference", broken.value, broken.value.session)
     assert "b.hit >= 2" in source
     exec(source, {})
     broken.value.assertion = "len(b.blocks[0]) == 9"
-    exec(script.render("reference", broken.value), {})
+    exec(script.render("reference", broken.value, broken.value.session), {})
     broken.value.assertion = "len(a.blocks[0]) == 9"
     with pytest.raises(AssertionError, match="a lost hit"):
-        exec(script.render("reference", broken.value), {})
+        exec(script.render("reference", broken.value, broken.value.session), {})
+
+
+def operations_of(found):
+    return [operation for operation, _ in found.history.machine.session.history]
+
+
+def failing(handle, *operations, config=CONFIG):
+    """Return how a history breaks a property, as a suite finds it."""
+    calls = [(ops.name(each), ops.compact(each)) for each in operations]
+    return counterexample(conformance(handle), ops.compact(config), calls)
 
 
 @pytest.mark.parametrize("fault", ["namespace_ignored", "lost_reference", "collision_accepted"])
 def test_a_minimised_history_breaks_the_same_property_and_needs_every_operation(fault):
     handle = InProcessHandle(fault, getattr(faults, fault))
     unshrunk = settings(BUDGETS["pr"], phases=[Phase.generate])
-    found = explore(handle, unshrunk).violation
-    smallest = minimise(handle, found)
-    assert smallest.property == found.property
-    history = [operation for operation, _ in smallest.session.history]
+    found = explore(handle, unshrunk).counterexample
+    smallest = minimise(conformance(handle), found)
+    assert smallest.violation.property == found.violation.property
+    history, config = operations_of(smallest), smallest.history.machine.session.config
     for index in range(len(history)):
         without = history[:index] + history[index + 1 :]
-        assert broken_by(handle, found.session.config, without) != found.property, index
-
-
-def broken_by(handle, config, history):
-    try:
-        play(Session(handle.create(config), config), history)
-    except Violation as violation:
-        return violation.property
+        again = failing(handle, *without, config=config)
+        assert not again or again.violation.property != found.violation.property, index
 
 
 def test_minimising_leaves_out_what_the_failure_does_not_need():
@@ -242,11 +254,10 @@ def test_minimising_leaves_out_what_the_failure_does_not_need():
         ops.Evict(1),
     ]
     needed = [ops.Admit(A), ops.Complete(), ops.Admit(salted)]
-    with pytest.raises(Violation) as broken:
-        check(handle.create(CONFIG), *noise, needed[0], ops.Finish("x"), *needed[1:])
-    smallest = minimise(handle, broken.value)
-    assert [operation for operation, _ in smallest.session.history] == needed
-    assert smallest.property == broken.value.property
+    found = failing(handle, *noise, needed[0], ops.Finish("x"), *needed[1:])
+    smallest = minimise(conformance(handle), found)
+    assert operations_of(smallest) == needed
+    assert smallest.violation.property == found.violation.property
 
 
 class Moody(ReferenceTarget):
@@ -270,27 +281,24 @@ def test_minimising_never_slips_from_one_property_to_another():
     handle = InProcessHandle("moody", Moody)
     b = Request("b", (4, 5, 6))
     history = [ops.Admit(A), ops.Complete(), ops.Admit(b), ops.Complete(), ops.Finish("b")]
-    with pytest.raises(Violation) as broken:
-        check(handle.create(CONFIG), *history)
-    assert broken.value.property == "release_returns_what_was_held"
-    assert broken_by(handle, CONFIG, history[2:]) == "usage_adds_up"
-    smallest = minimise(handle, broken.value)
-    assert smallest.property == "release_returns_what_was_held"
-    assert ops.Admit(A) in [operation for operation, _ in smallest.session.history]
+    found = failing(handle, *history)
+    assert found.violation.property == "release_returns_what_was_held"
+    assert failing(handle, *history[2:]).violation.property == "usage_adds_up"
+    smallest = minimise(conformance(handle), found)
+    assert smallest.violation.property == "release_returns_what_was_held"
+    assert ops.Admit(A) in operations_of(smallest)
 
 
 def test_a_history_is_cut_down_for_no_longer_than_allowed() -> None:
-    def broken(operations: list[int]) -> Violation | None:
+    def broken(operations: Sequence[int]) -> Counterexample | None:
         if not {3, 17, 31} <= {*operations}:
             return None
+        history = cast("History", SimpleNamespace(operations=operations))
         violation = Violation("it_breaks", "invariant", "three of them together")
-        violation.session = cast("Session", operations)
-        return violation
+        return Counterexample(violation, history)
 
-    def operations(violation: Violation) -> list[int]:
-        return cast("list[int]", violation.session)
-
+    again = cast("Callable[[Sequence[Operation]], Counterexample | None]", broken)
     found = broken(list(range(32)))
     assert found
-    assert operations(without_needless(found, operations, broken)) == [3, 17, 31]
-    assert operations(without_needless(found, operations, broken, seconds=-1)) == list(range(32))
+    assert without_needless(found, again).history.operations == [3, 17, 31]
+    assert without_needless(found, again, seconds=-1).history.operations == list(range(32))

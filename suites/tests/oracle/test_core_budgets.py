@@ -12,9 +12,9 @@ from hypothesis.database import InMemoryExampleDatabase
 
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.suites.conformance.explore import explore
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.runner.levels import suites
+from kvproof.suites.tests.framework.suite_kit import explore_target as explore
 
 
 def reference():

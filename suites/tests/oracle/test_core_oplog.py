@@ -20,7 +20,8 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.reproduce import oplog, script
-from kvproof.harness.reproduce.oplog import OpLog, decode, dump, load, making_room, play
+from kvproof.harness.reproduce.oplog import OpLog, dump, load
+from kvproof.harness.reproduce.session_play import decode, making_room, play
 from kvproof.suites.runner.replay import IMPOSSIBLE, replay
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)
@@ -85,7 +86,7 @@ def log_of(history, **changes):
     return OpLog(
         target="reference",
         property="usage_adds_up",
-        config=CONFIG,
+        config=ops.compact(CONFIG),
         operations=[ops.to_json(operation) for operation in history],
         **changes,
     )

@@ -26,12 +26,13 @@ from kvproof.harness.records.events import (
 )
 from kvproof.reference.cache.cache_manager import NO_HIT, CacheManager
 from kvproof.reference.cache.request_state import Refusal
-from kvproof.suites.conformance.explore import explore
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.budgets import BUDGETS
 from kvproof.suites.framework.verdicts import Tally, verdicts
 from kvproof.suites.runner import levels, runner
+from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.runner import CORPUS, SuiteRun
+from kvproof.suites.tests.framework.suite_kit import explore_target as explore
 
 CORE = levels.properties("core")
 
@@ -250,7 +251,7 @@ def test_a_log_whose_last_operation_is_not_possible_is_skipped(off):
 
 def expecting(monkeypatch, *entries):
     known = {entry.property: entry for entry in entries}
-    monkeypatch.setattr(expected_failures, "load", lambda *_: known)
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
 
 
 def test_an_expected_failure_that_does_not_fail_is_a_failure(monkeypatch):
@@ -299,8 +300,10 @@ ENTRY = '[[expected]]\nproperty = "{}"\nreason = "why"\nupstream = "https://x/1"
 
 def test_entries_are_read_by_engine_and_version(tmp_path):
     (tmp_path / "e-1.toml").write_text(ENTRY.format("usage_adds_up"))
-    assert set(expected_failures.load("e", "1", folder=tmp_path)) == {"usage_adds_up"}
-    assert expected_failures.load("e", "2", folder=tmp_path) == {}
+    assert set(expected_failures.load("e", "1", folder=tmp_path, names=property_names())) == {
+        "usage_adds_up"
+    }
+    assert expected_failures.load("e", "2", folder=tmp_path, names=property_names()) == {}
 
 
 @pytest.mark.parametrize(
@@ -322,7 +325,7 @@ def test_entries_are_read_by_engine_and_version(tmp_path):
 def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hint):
     (tmp_path / "e-1.toml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError) as refused:
-        expected_failures.load("e", "1", folder=tmp_path)
+        expected_failures.load("e", "1", folder=tmp_path, names=property_names())
     assert message in str(refused.value)
     assert "e-1.toml" in str(refused.value)
     assert hint in refused.value.hint
@@ -331,13 +334,13 @@ def test_an_entry_that_could_never_match_is_refused(tmp_path, text, message, hin
 def test_a_list_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "e-1.toml").mkdir()
     with pytest.raises(UsageError, match=r"cannot read .*e-1\.toml.: Is a directory"):
-        expected_failures.load("e", "1", folder=tmp_path)
+        expected_failures.load("e", "1", folder=tmp_path, names=property_names())
 
 
 def test_entries_that_are_shipped_can_be_read():
     for path in expected_failures.FOLDER.glob("*.toml"):
         engine, _, version = path.stem.rpartition("-")
-        assert expected_failures.load(engine, version), path
+        assert expected_failures.load(engine, version, names=property_names()), path
 
 
 # --- our own faults ---

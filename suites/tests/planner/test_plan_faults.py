@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.model_test import Config, PartViolation, Recorder
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.planner.machine import World
-from kvproof.suites.reference.planner.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, broken, catalogued
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.planner.machine import PlannerMachine
+from kvproof.suites.reference.planner.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, broken, catalogued
 
 FAULTS = (
     *catalogued("plan"),
@@ -112,10 +114,10 @@ def histories() -> list[History]:
     """What the part does at its smallest budget, cut into pieces of one plan each."""
     found: list[History] = []
 
-    class Noted(World):
-        def __init__(self, config: Config, recorder: Recorder) -> None:
+    class Noted(PlannerMachine):
+        def __init__(self, config: Config, coverage: Coverage) -> None:
             found.append(History(config, []))
-            super().__init__(config, recorder)
+            super().__init__(config, coverage)
 
         def apply(self, verb: str, **arguments: Any) -> object:
             if verb == "plan":
@@ -124,7 +126,7 @@ def histories() -> list[History]:
                 found[-1].questions.append((verb, arguments))
             return super().apply(verb, **arguments)
 
-    seen = explore(PART._replace(world=Noted), BUDGETS["pr"])
+    seen = explore(SUITE._replace(machine=Noted), BUDGETS["pr"])
     assert seen.violation is None
     assert seen.died is None
     return found
@@ -132,31 +134,31 @@ def histories() -> list[History]:
 
 def fallen(part: Any) -> Iterator[str]:
     for config, questions in histories():
-        recorder = Recorder(part.properties)
+        coverage = Coverage(part.properties)
         try:
-            world = part.world(config, recorder)
+            world = part.machine(config, coverage)
             for verb, arguments in questions:
                 world.apply(verb, **arguments)
-        except PartViolation as violation:
+        except Violation as violation:
             yield violation.property
 
 
 def test_every_situation_occurs() -> None:
     seen: Counter[str] = Counter()
     for config, questions in histories():
-        recorder = Recorder(PART.properties)
-        world = World(config, recorder)
+        coverage = Coverage(SUITE.properties)
+        world = PlannerMachine(config, coverage)
         for verb, arguments in questions:
             world.apply(verb, **arguments)
-        seen += recorder.situations
-    wanted = {name for prop in PART.properties for name in prop.situations}
+        seen += coverage.situations
+    wanted = {name for prop in SUITE.properties for name in prop.situations}
     assert wanted <= set(seen)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
     others: Counter[str] = Counter()
-    for prop in fallen(broken(PART, FAULTS.index(fault), fault)):
+    for prop in fallen(broken(SUITE, FAULTS.index(fault), fault)):
         if prop == fault.property:
             return
         others[prop] += 1
@@ -164,14 +166,14 @@ def test_each_fault_falls_to_its_property(fault: Planted) -> None:
 
 
 def test_a_fixed_number_of_blocks_names_the_least_memory() -> None:
-    recorder = Recorder(PART.properties)
-    PART.world(FIXED_BLOCKS, recorder)
-    assert recorder.checks[CROWDED_OUT.property]
-    copy = broken(PART, len(FAULTS), CROWDED_OUT)
-    with pytest.raises(PartViolation, match="a byte less does too") as caught:
-        copy.world(FIXED_BLOCKS, Recorder(copy.properties))
+    coverage = Coverage(SUITE.properties)
+    SUITE.machine(FIXED_BLOCKS, coverage)
+    assert coverage.checks[CROWDED_OUT.property]
+    copy = broken(SUITE, len(FAULTS), CROWDED_OUT)
+    with pytest.raises(Violation, match="a byte less does too") as caught:
+        copy.world(FIXED_BLOCKS, Coverage(copy.properties))
     assert caught.value.property == CROWDED_OUT.property
 
 
 def test_every_property_notices_some_fault() -> None:
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

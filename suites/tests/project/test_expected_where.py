@@ -18,14 +18,15 @@ from kvproof import harness
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.environments import EngineVersion, state
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework import expected_failures
+from kvproof.suites.framework.component_suite import Counterexample, History
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Watch
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, verdicts
 from kvproof.suites.runner import levels
+from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.replay import replay
 
 PROPERTY, PLACE = "hits_are_valid_in_every_group", "chunks begin inside blocks"
@@ -33,27 +34,26 @@ ENTRY = Expected(PROPERTY, "null blocks", "https://x/1", PLACE)
 FINDINGS = Path(expected_failures.__file__).parents[1] / "findings"
 
 
-def violated(*situations: str, prop: str = PROPERTY) -> Violation:
+def violated(*situations: str, prop: str = PROPERTY) -> Counterexample:
+    history = SimpleNamespace(coverage=SimpleNamespace(situations=Counter(situations)))
     violation = Violation(prop, "brute force", "it is gone")
-    seen = SimpleNamespace(situations=SimpleNamespace(seen=Counter(situations)))
-    violation.session = cast("Session", seen)
-    return violation
+    return Counterexample(violation, cast("History", history))
 
 
 def watch() -> Watch:
     return Watch(lambda _: (1, 1), confined={PROPERTY: PLACE})
 
 
-def happens(watch: Watch, violation: Violation) -> None:
-    with watch.operation():
-        raise violation
+def happens(watch: Watch, found: Counterexample) -> None:
+    with watch.operation(found.history):
+        raise found.violation
 
 
-def ends_quietly(watch: Watch, violation: Violation) -> None:
+def ends_quietly(watch: Watch, found: Counterexample) -> None:
     @settings(database=None)
     @given(st.none())
     def history(_: None) -> None:
-        happens(watch, violation)
+        happens(watch, found)
 
     with pytest.raises(Unsatisfiable):
         history()
@@ -93,13 +93,13 @@ def _claiming(claimed: list[str]) -> Callable[[str], bool]:
 
 
 @pytest.mark.parametrize(
-    "violation", [violated("a refusal: no_space"), violated(PLACE, prop="hits_are_maximal")]
+    "found", [violated("a refusal: no_space"), violated(PLACE, prop="hits_are_maximal")]
 )
-def test_anything_else_is_a_failure(violation: Violation) -> None:
+def test_anything_else_is_a_failure(found: Counterexample) -> None:
     ours = watch()
     with pytest.raises(Violation):
-        happens(ours, violation)
-    assert ours.seen.violation is violation
+        happens(ours, found)
+    assert ours.seen.counterexample == found
     assert not ours.seen.tolerated
 
 
@@ -136,7 +136,7 @@ def test_a_failure_that_nobody_shrunk_is_a_failure() -> None:
 def confined() -> Iterator[tuple[EngineVersion, Expected]]:
     for path in sorted(expected_failures.FOLDER.glob("*.toml")):
         engine, version = path.stem.split("-", 1)
-        for entry in expected_failures.load(engine, version).values():
+        for entry in expected_failures.load(engine, version, names=property_names()).values():
             if entry.where:
                 yield EngineVersion(engine, version), entry
 

@@ -15,7 +15,6 @@ from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.reproduce import oplog
-from kvproof.suites.framework import model_test_log as part_log
 from kvproof.suites.runner.replay import property_of, replay
 
 FOLDER = Path(__file__).parents[2] / "findings"
@@ -73,7 +72,7 @@ HISTORIES = sorted(FOLDER.glob("*/history.json"))
 
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
 def test_a_history_breaks_the_property_of_its_page(history: Path, tmp_path: Path) -> None:
-    log = part_log.load(history) if part_log.is_part_log(history) else oplog.load(history)
+    log = oplog.load(history)
     page = (history.parent / "README.md").read_text()
     assert f"`{log.property}`" in page
     assert "`history.json`" in page

@@ -8,12 +8,12 @@ from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.suites import known_bugs
 from kvproof.suites.conformance import explore as cache_explore
 from kvproof.suites.faults.catalogue import Fault, find
-from kvproof.suites.framework import model_test_machine as part_machine
+from kvproof.suites.framework import state_machine
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.framework import planted
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen, home
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, home
 
 NAMES = (
     "namespace_untagged",
@@ -49,8 +49,8 @@ def explore(fault: Fault, seed: int | None) -> Exploration:
         handle = InProcessHandle(f"reference with {fault.name}", make)
         level: Level = "core" if fault.name in CORE else "full"
         return cache_explore.explore(handle, UNSHRUNK, level=level, seed=seed, tolerate=others)
-    part = planted.load(fault.name, home(fault.suite)).PART
-    return part_machine.explore(part, UNSHRUNK, seed=seed, tolerate=others)
+    part = planted.load(fault.name, home(fault.suite)).SUITE
+    return state_machine.explore(part, UNSHRUNK, seed=seed, tolerate=others)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 import pytest
 
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.suites.framework.model_test import run
+from kvproof.suites.framework.component_suite import run
 from kvproof.suites.reference.http_server import strategies as part
 from kvproof.suites.reference.http_server.deterministic_loop import QuietLoop
 from kvproof.suites.reference.http_server.expected import common, content, reusable
@@ -90,18 +90,18 @@ def test_a_prompt_of_one_token_is_echoed_with_its_score() -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     asked = {**HOW, "prompts": [[1]], "logprobs": 2, "echo": True}
     seen = run(
-        part.PART,
+        part.SUITE,
         CONFIG,
         [("complete", asked), ("drain", {}), ("complete", asked | {"stream": True}), ("drain", {})],
     )
-    assert seen.recorder.checks["scores_are_told_of_every_token"] == 2
+    assert seen.coverage.checks["logprobs_cover_every_token"] == 2
 
 
 def test_clients_share_leave_and_fail_as_a_history_says() -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     prompt = [1, 2, 3, 1, 2, 3, 1]
     seen = run(
-        part.PART,
+        part.SUITE,
         CONFIG,
         [
             ("complete", {**HOW, "prompts": [prompt]}),
@@ -118,8 +118,8 @@ def test_clients_share_leave_and_fail_as_a_history_says() -> None:
         ],
     )
     met = {"a client with several prompts leaves", "the model fails in finish", "a request hits"}
-    assert met <= set(seen.recorder.situations)
-    assert seen.recorder.checks["nothing_is_held_once_all_have_gone"] >= 2
+    assert met <= set(seen.coverage.situations)
+    assert seen.coverage.checks["nothing_is_held_once_all_have_gone"] >= 2
 
 
 def test_who_waits_is_spared_when_those_of_a_failed_step_have_left() -> None:
@@ -127,7 +127,7 @@ def test_who_waits_is_spared_when_those_of_a_failed_step_have_left() -> None:
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     config = {**CONFIG, "steps_in_flight": 2, "num_blocks": 10}
     seen = run(
-        part.PART,
+        part.SUITE,
         config,
         [
             ("complete", {**HOW, "prompts": [[1, 2, 3, 1, 2, 3, 1, 2, 3, 1]], "most": 8}),
@@ -139,4 +139,4 @@ def test_who_waits_is_spared_when_those_of_a_failed_step_have_left() -> None:
             ("drain", {}),
         ],
     )
-    assert "a request waits while others fail" in seen.recorder.situations
+    assert "a request waits while others fail" in seen.coverage.situations

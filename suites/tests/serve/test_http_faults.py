@@ -8,8 +8,8 @@ from hypothesis import settings
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytest.importorskip("prometheus_client", reason="the extra serve is not installed")
 
-from kvproof.suites.reference.http_server.strategies import PART
-from kvproof.suites.tests.framework.part_faults import (
+from kvproof.suites.reference.http_server.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import (
     UNSHRUNK,
     Planted,
     catalogued,
@@ -34,13 +34,13 @@ FEW = settings(UNSHRUNK, max_examples=60)
 
 
 def test_the_reference_passes_and_everything_is_seen():
-    sees_everything(PART, ENOUGH)
+    sees_everything(SUITE, ENOUGH)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault, FEW)
+    falls(SUITE, FAULTS.index(fault), fault, FEW)
 
 
 def test_every_property_has_its_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from kvproof.suites.framework.model_test import Part, PartViolation, Recorder
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import Case, Group, choose_case, choose_groups
 from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
-from kvproof.suites.reference.hit_length.strategies import PART, arguments_of
+from kvproof.suites.reference.hit_length.strategies import SUITE, arguments_of
 from kvproof.suites.tests.framework.planted import Fault, load, plant
 
 CASES = 100_000
@@ -117,17 +119,17 @@ def cases(seed: int, count: int) -> Iterator[Case]:
         yield choose_case(choose, choose_groups(choose))
 
 
-def judge(case: Case, part: Part = PART) -> Recorder:
-    recorder = Recorder(part.properties)
-    part.world({"groups": case.groups}, recorder).apply("hit", **arguments_of(case))
-    return recorder
+def judge(case: Case, part: ComponentSuite = SUITE) -> Coverage:
+    coverage = Coverage(part.properties)
+    part.machine({"groups": case.groups}, coverage).apply("hit", **arguments_of(case))
+    return coverage
 
 
 def test_equal_to_brute_force_on_a_hundred_thousand_cases() -> None:
     seen: Counter[str] = Counter()
     for case in cases(20_260_101, CASES):
         seen += judge(case).situations
-    wanted = {name for prop in PART.properties for name in prop.situations}
+    wanted = {name for prop in SUITE.properties for name in prop.situations}
     assert wanted == set(seen)
     assert min(seen.values()) > 500, seen
 
@@ -136,18 +138,18 @@ def test_equal_to_brute_force_on_a_hundred_thousand_cases() -> None:
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
     name = f"hits_{FAULTS.index(fault)}"
     plant(name, Fault("reference.core.fixpoint", fault.old, fault.new))
-    broken = load(name, "suites.reference.hit_length.strategies").PART
+    broken = load(name, "suites.reference.hit_length.strategies").SUITE
     fallen: Counter[str] = Counter()
     for case in cases(7, FAULT_CASES):
         try:
             judge(case, broken)
-        except PartViolation as violation:
+        except Violation as violation:
             fallen[violation.property] += 1
     assert fallen[fault.property], fallen
 
 
 def test_every_property_notices_some_fault() -> None:
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}
 
 
 def test_the_oracle_reads_positions_not_block_counts() -> None:

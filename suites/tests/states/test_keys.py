@@ -6,18 +6,19 @@ from functools import partial
 
 import pytest
 
+from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.model_test import PartViolation, run
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.object_keys.machine import World
-from kvproof.suites.reference.object_keys.strategies import PART
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.object_keys.machine import ObjectKeysMachine
+from kvproof.suites.reference.object_keys.strategies import SUITE
 from kvproof.suites.tests.framework import planted
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen, sees_everything
 from kvproof.suites.tests.framework.planted import Fault
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, sees_everything
 
 
 def test_all_situations_occur_and_every_property_holds():
-    sees_everything(PART, BUDGETS["pr"])
+    sees_everything(SUITE, BUDGETS["pr"])
 
 
 FAULTS = {
@@ -73,15 +74,16 @@ def test_a_mistake_falls_to_its_property(name):
     prop, fault = FAULTS[name]
     planted.plant(f"keys_{name}", fault)
     subject = planted.load(f"keys_{name}", "reference.core.identity")
-    part = PART._replace(world=partial(World, subject=subject))
-    others = {each.name for each in PART.properties} - {prop}
+    part = SUITE._replace(machine=partial(ObjectKeysMachine, subject=subject))
+    others = {each.name for each in SUITE.properties} - {prop}
     seen = fallen(lambda seed: explore(part, UNSHRUNK, seed=seed, tolerate=others))
-    assert isinstance(seen.violation, PartViolation)
+    assert isinstance(seen.violation, Violation)
     assert seen.violation.property == prop
-    operations = [(each.verb, each.arguments) for each in seen.violation.history.operations]
-    run(PART, seen.violation.history.config, operations)
+    history = seen.counterexample.history
+    operations = [(each.verb, each.arguments) for each in history.operations]
+    run(SUITE, history.config, operations)
 
 
 def test_verbs_without_a_request_are_ignored():
-    history = run(PART, {"algorithm": "sha256", "block_size": 2}, [("ask", {"of": 3})])
+    history = run(SUITE, {"algorithm": "sha256", "block_size": 2}, [("ask", {"of": 3})])
     assert history.operations[0].answer == ""

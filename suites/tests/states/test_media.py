@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from kvproof.suites.framework.model_test import PartViolation
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.reference.media.strategies import PART
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK, fallen, sees_everything
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.reference.media.strategies import SUITE
 from kvproof.suites.tests.framework.planted import Fault, load, plant
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, sees_everything
 
 """Who notices a fault is settled before shrinking."""
 
@@ -200,18 +200,18 @@ FAULTS = (
 
 
 def test_every_situation_occurs_and_nothing_breaks():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault):
     name = f"media_{FAULTS.index(fault)}"
     plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
-    broken = load(name, "suites.reference.media.strategies").PART
+    broken = load(name, "suites.reference.media.strategies").SUITE
     found = fallen(lambda seed: explore(broken, UNSHRUNK, seed=seed)).violation
-    assert isinstance(found, PartViolation)
+    assert isinstance(found, Violation)
     assert found.property == fault.property
 
 
 def test_every_property_notices_some_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

@@ -18,8 +18,9 @@ from kvproof.reference.transfer.chunk_layout import (
 from kvproof.reports.charts.chunk import chunk_chart
 from kvproof.reports.render.plan_page import render_plan
 from kvproof.reports.values.svg import Box
-from kvproof.suites.framework.model_test_suite import part_suite
-from kvproof.suites.reference.transfer.strategies import PART
+from kvproof.suites.framework.suite import bound
+from kvproof.suites.reference.transfer.strategies import SUITE
+from kvproof.suites.tests.framework.suite_kit import reference_handle
 
 LATENT = Geometry(names=("0.latent", "1.latent"), dtype="bfloat16", heads=1, width=576, block=64)
 INDEXER = Geometry(names=("0.indexer", "1.indexer"), dtype="uint8", heads=1, width=132, block=64)
@@ -162,7 +163,7 @@ def test_the_page_of_a_plan_shows_the_chunk_and_escapes_names():
 
 def test_without_torch_the_part_is_unsupported(monkeypatch):
     monkeypatch.setattr("kvproof.suites.reference.transfer.strategies.find_spec", lambda _: None)
-    suite = part_suite(PART, "reference")
+    suite = bound(SUITE, reference_handle())
     assert suite.judged == []
     assert {suite.why_not(prop) for prop in suite.properties} == {
         "needs torch: pip install 'kvproof[gpu]'"

@@ -7,16 +7,22 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, torch
 # Kernels come after the interpreter is chosen, or the test is skipped.
 # isort: split
 from kvproof.kernels.backend import runs_triton
-from kvproof.reference.transfer.blocks import Part, TransferError, needed_blocks, pages, parts_of
+from kvproof.reference.transfer.blocks import (
+    ComponentSuite,
+    TransferError,
+    needed_blocks,
+    pages,
+    parts_of,
+)
 from kvproof.reference.transfer.chunk_layout import ChunkLayout, Geometry, LayoutError
 from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject, Piece, copy_bytes, pieces
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.layouts import Hint
 from kvproof.reference.transfer.staging import Staging
-from kvproof.suites.framework.model_test import Recorder
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer.draws import MODELS, model
-from kvproof.suites.reference.transfer.machine import World
+from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.oracle import NUMBERS
 from kvproof.suites.reference.transfer.properties import PROPERTIES
 from kvproof.suites.reference.transfer.round_trip import every_width, mix, round_trip
@@ -29,10 +35,10 @@ def compiled_only(monkeypatch):
 
 
 def comes_back(config):
-    recorder = round_trip(config)
-    assert recorder.checks["stored_bytes_equal_the_pages"] == 1
-    assert recorder.checks["retrieved_bytes_reach_their_blocks"] == 2
-    assert recorder.checks["skipped_tokens_stay_untouched"] == 1
+    coverage = round_trip(config)
+    assert coverage.checks["stored_bytes_equal_the_pages"] == 1
+    assert coverage.checks["retrieved_bytes_reach_their_blocks"] == 2
+    assert coverage.checks["skipped_tokens_stay_untouched"] == 1
 
 
 @pytest.mark.usefixtures("compiled_only")
@@ -96,11 +102,11 @@ def test_pages_of_the_null_block_are_all_null():
 def test_parts_say_what_is_whole_and_what_is_nothing():
     _, layout = small()
     ((first, second),) = parts_of(layout, [[1, 2, 3, 0]], chunks=2, skip_first_tokens=6)
-    assert (first, second) == (Part([1, 2], 6, 8), Part([3, 0], 0, 8))
+    assert (first, second) == (ComponentSuite([1, 2], 6, 8), ComponentSuite([3, 0], 0, 8))
     assert not any(part.whole or part.nothing for part in (first, second))
-    assert Part([1, 2], 8, 8).nothing
-    assert Part([0, 0], 0, 8).nothing
-    assert Part([1, 2], 0, 8).whole
+    assert ComponentSuite([1, 2], 8, 8).nothing
+    assert ComponentSuite([0, 0], 0, 8).nothing
+    assert ComponentSuite([1, 2], 0, 8).whole
 
 
 def test_errors_name_both_sizes_before_anything_moves():
@@ -226,6 +232,6 @@ def test_large_pages_are_those_of_one_run():
 
 def test_a_copy_counts_every_byte_of_its_memory():
     """The oracle's bytes are those of the tensors: no view is a copy."""
-    world = World(model("DeepSeek-V3.2 and GLM-5", 0), Recorder(PROPERTIES))
+    world = TransferMachine(model("DeepSeek-V3.2 and GLM-5", 0), Coverage(PROPERTIES))
     for name, tensor in world.subject.tensors.items():
         assert tensor.data_ptr() == world.subject.pages[name].read().ctypes.data

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra gpu is not installed")
 
-from kvproof.suites.reference.transfer.strategies import PART
-from kvproof.suites.tests.framework.part_faults import Planted, catalogued, falls, sees_everything
+from kvproof.suites.reference.transfer.strategies import SUITE
+from kvproof.suites.tests.framework.suite_faults import Planted, catalogued, falls, sees_everything
 
 FAULTS = (
     *catalogued("transfer"),
@@ -69,14 +69,14 @@ FAULTS = (
     ),
     Planted(
         "a hit needs the states of all chunks before it",
-        "needed_blocks_are_those_a_hit_looks_at",
+        "transferred_blocks_are_those_visible",
         "transfer.blocks",
         "if start + layout.tokens == length else",
         "if start + layout.tokens <= length else",
     ),
     Planted(
         "a hit may end where a window was not kept",
-        "needed_blocks_are_those_a_hit_looks_at",
+        "transferred_blocks_are_those_visible",
         "transfer.blocks",
         "    _check_end(layout, length)\n",
         "",
@@ -140,13 +140,13 @@ def _compiled_only(monkeypatch):
 
 
 def test_the_part_passes_and_sees_everything():
-    sees_everything(PART)
+    sees_everything(SUITE)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.story for fault in FAULTS])
 def test_a_planted_fault_falls_to_its_property(fault):
-    falls(PART, FAULTS.index(fault), fault)
+    falls(SUITE, FAULTS.index(fault), fault)
 
 
 def test_every_property_has_a_fault():
-    assert {fault.property for fault in FAULTS} == {prop.name for prop in PART.properties}
+    assert {fault.property for fault in FAULTS} == {prop.name for prop in SUITE.properties}

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import settings
 
 from kvproof.harness.isolation.handles import Handle
-from kvproof.suites.framework.model_test import PartViolation
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.transfer import properties as seen
-from kvproof.suites.reference.transfer.offered import offered_part
-from kvproof.suites.reference.transfer.offered_draws import (
+from kvproof.suites.reference.transfer.remote import offered_part
+from kvproof.suites.reference.transfer.remote_draws import (
     INTERLEAVED,
     ODD_SKIPS,
     PACKED,
     SMALL_WINDOWS,
 )
 from kvproof.suites.tests.cache_server import lmcache_kit
-from kvproof.suites.tests.framework.part_faults import UNSHRUNK
+from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 FEW = settings(UNSHRUNK, max_examples=25)
 
@@ -42,7 +42,7 @@ def test_grouped_round_trips_are_exact(handle):
 
 def known(limit: str, prop: str, reason: str) -> object:
     """A strict expected failure of LMCache 0.5.6; suites/findings has a script for each."""
-    mark = pytest.mark.xfail(strict=True, raises=PartViolation, reason=reason)
+    mark = pytest.mark.xfail(strict=True, raises=Violation, reason=reason)
     return pytest.param(limit, prop, marks=mark, id=limit)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import (
     Exercised,
     Failure,
@@ -22,18 +23,26 @@ from kvproof.harness.records.events import (
     PropertyVerdict,
     TargetFailed,
 )
+from kvproof.harness.reproduce import oplog
 from kvproof.reference.core.block_pool import BlockPool
 from kvproof.suites.framework import explore as exploration
-from kvproof.suites.framework import model_test_log as part_log
-from kvproof.suites.framework import model_test_machine as part_machine
+from kvproof.suites.framework import shrink
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.model_test import History, PartViolation, Recorder, play, run
-from kvproof.suites.framework.model_test_machine import explore
-from kvproof.suites.framework.model_test_suite import part_suite
+from kvproof.suites.framework.component_suite import History, counterexample, run
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.evidence import play_script, steps
+from kvproof.suites.framework.state_machine import explore
+from kvproof.suites.framework.suite import bound
+from kvproof.suites.play import play
 from kvproof.suites.runner import registry
 from kvproof.suites.runner.replay import replay
 from kvproof.suites.runner.runner import SuiteRun
-from kvproof.suites.tests.framework.part_kit import PROPERTIES, breaks_later, stack
+from kvproof.suites.tests.framework.suite_kit import (
+    PROPERTIES,
+    breaks_later,
+    reference_handle,
+    stack,
+)
 
 FEW = settings(BUDGETS["debug"], max_examples=12, phases=[Phase.generate])
 
@@ -48,10 +57,10 @@ def test_a_right_part_is_exercised_and_breaks_nothing():
 
 
 def test_ctrl_c_while_a_failure_is_cut_down_leaves_it_as_it_was(monkeypatch):
-    def ctrl_c(*_):
+    def ctrl_c(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(part_machine, "without_needless", ctrl_c)
+    monkeypatch.setattr(shrink, "without_needless", ctrl_c)
     seen = explore(stack(broken=True), BUDGETS["debug"])
     assert seen.violation is not None
     assert seen.interrupted
@@ -59,9 +68,8 @@ def test_ctrl_c_while_a_failure_is_cut_down_leaves_it_as_it_was(monkeypatch):
 
 def test_a_broken_part_is_found_and_shrunk():
     seen = explore(stack(broken=True), BUDGETS["debug"])
-    assert isinstance(seen.violation, PartViolation)
     assert seen.violation.property == "what_is_pushed_comes_back"
-    verbs = [each.verb for each in seen.violation.history.operations]
+    verbs = [each.verb for each in seen.counterexample.history.operations]
     assert verbs == ["push", "push", "push", "pop"]
 
 
@@ -91,7 +99,7 @@ def test_themes_take_turns_where_each_turn_draws_anew(seed, order):
         return draw_config
 
     budget = settings(FEW, max_examples=2 * exploration.TURN, stateful_step_count=1)
-    explore(stack()._replace(themes=(theme("a"), theme("b"))), budget, seed=seed)
+    explore(stack()._replace(profiles=(theme("a"), theme("b"))), budget, seed=seed)
     assert "".join(name for name, _ in groupby(told)) == order
     counts = Counter(told)
     assert counts["a"] == counts["b"] == exploration.TURN
@@ -119,18 +127,18 @@ def test_the_deadline_ends_an_exploration():
 
 def test_a_check_of_a_property_that_the_part_does_not_have_is_an_error():
     with pytest.raises(KeyError):
-        Recorder(PROPERTIES).check("zzz", ok=True, sentence=str)
+        Coverage(PROPERTIES).check("zzz", ok=True, sentence=str)
 
 
 def test_arguments_are_json_and_safe_from_the_world():
     class Spoils:
-        def __init__(self, config, recorder):
+        def __init__(self, config, coverage):
             config["room"] = 0
 
         def apply(self, verb, *, items):
             items.append(9)
 
-    part = stack()._replace(world=Spoils)
+    part = stack()._replace(machine=Spoils)
     history = run(part, {"room": 3}, [("push", {"items": (1, 2)})])
     assert history.config == {"room": 3}
     assert history.operations[0].arguments == {"items": [1, 2]}
@@ -145,55 +153,54 @@ SHORTEST = [("push", {"item": item}) for item in (1, 2, 3)] + [("pop", {})]
 
 @pytest.fixture
 def broken(monkeypatch):
-    """A registered part that is broken, and how it fails."""
-    part = stack(broken=True)
-    monkeypatch.setattr(registry, "PARTS", (part,))
-    with pytest.raises(PartViolation) as caught:
+    """A registered suite that is broken, and how it fails."""
+    suite = stack(broken=True)
+    monkeypatch.setattr(registry, "SUITES", (suite,))
+    found = counterexample(suite, {"room": 3}, SHORTEST)
+    with pytest.raises(Violation, match="what_is_pushed_comes_back"):
         play("stack", {"room": 3}, SHORTEST)
-    return part, caught.value
+    return suite, found
 
 
 def test_a_log_survives_the_disk_and_fails_again(broken, tmp_path, monkeypatch):
-    part, violation = broken
-    evidence = part_suite(part, "reference").evidence(violation)
+    suite, found = broken
+    evidence = bound(suite, reference_handle()).evidence(found)
     path = tmp_path / "log.json"
     path.write_bytes(evidence.log)
-    log = part_log.load(path)
-    assert (log.part, log.property, log.config) == ("stack", violation.property, {"room": 3})
-    assert log.operations == SHORTEST
+    log = oplog.load(path)
+    assert (log.suite, log.target) == ("stack", "reference")
+    assert (log.property, log.config) == (found.violation.property, {"room": 3})
+    assert oplog.calls(log) == SHORTEST
     assert log.fingerprint == evidence.fingerprint
-    assert part_log.is_part_log(path)
 
-    failed = replay(None, path)
+    failed = replay(reference_handle(), path)
     assert (failed.outcome, failed.target) == ("FAILED", "reference")
     assert failed.message == "what_is_pushed_comes_back: 2 came for 3"
-    monkeypatch.setattr(registry, "PARTS", (stack(),))
-    assert replay(None, path).outcome == "FIXED"
+    monkeypatch.setattr(registry, "SUITES", (stack(),))
+    assert replay(reference_handle(), path).outcome == "FIXED"
 
 
-def test_fingerprints_tell_parts_properties_and_verbs_apart(broken):
-    part, violation = broken
-    seen = {part_log.fingerprint(violation)}
-    violation.property = "a_full_stack_refuses"
-    seen.add(part_log.fingerprint(violation))
-    violation.history.operations.pop()
-    seen.add(part_log.fingerprint(violation))
-    violation.history.part = part._replace(name="heap")
-    seen.add(part_log.fingerprint(violation))
+def test_fingerprints_tell_suites_properties_and_verbs_apart():
+    seen = {oplog.fingerprint("stack", "comes_back", "pop")}
+    seen.add(oplog.fingerprint("heap", "comes_back", "pop"))
+    seen.add(oplog.fingerprint("stack", "refuses", "pop"))
+    seen.add(oplog.fingerprint("stack", "comes_back", "push"))
     assert len(seen) == 4
 
 
 REGISTERED = """
 from kvproof.suites.runner import registry
-from kvproof.suites.tests.framework.part_kit import stack
-registry.PARTS = (stack(broken={broken}),)
+from kvproof.suites.tests.framework.suite_kit import stack
+registry.SUITES = (stack(broken={broken}),)
 """
 
 
-def test_the_script_fails_where_the_part_is_wrong(broken, tmp_path):
-    source = part_log.script(broken[1])
+def test_the_script_fails_where_the_suite_is_wrong(broken, tmp_path):
+    source = play_script(broken[1], "reference")
     assert source.startswith('"""what_is_pushed_comes_back: 2 came for 3."""\n')
     assert len(source.splitlines()) == 10, source
+    imported = [line for line in source.splitlines() if line.startswith(("from", "import"))]
+    assert imported == ["from kvproof.suites.play import play"]
     for is_broken in (True, False):
         (tmp_path / "script.py").write_text(REGISTERED.format(broken=is_broken) + source)
         done = subprocess.run(
@@ -208,27 +215,43 @@ def test_the_script_fails_where_the_part_is_wrong(broken, tmp_path):
         )
 
 
+def test_scripts_of_version_0_13_still_find_play():
+    from kvproof.suites.part import play as old
+
+    assert old is play
+
+
 def test_steps_are_spelled_out_with_the_failure_on_the_last(broken):
-    steps = part_log.steps(broken[1].history, "wrong")
-    assert [(step.op, step.arguments, step.answer, step.note) for step in steps[2:]] == [
+    told = steps(broken[1].history, "wrong")
+    assert [(step.op, step.arguments, step.answer, step.note) for step in told[2:]] == [
         ("push", "item=3", "2 items", ""),
         ("pop", "", "", "wrong"),
     ]
 
 
-def test_an_unknown_part_is_named_with_the_closest_one(monkeypatch):
-    monkeypatch.setattr(registry, "PARTS", (stack(),))
-    with pytest.raises(UsageError, match="there is no part 'stak'") as caught:
+def test_an_unknown_suite_is_named_with_the_closest_one(monkeypatch):
+    monkeypatch.setattr(registry, "SUITES", (stack(),))
+    with pytest.raises(UsageError, match="there is no suite 'stak'") as caught:
         play("stak", {}, [])
     assert caught.value.hint == "did you mean 'stack'?"
 
 
-@pytest.mark.parametrize("text", ["{}", "[", '{"part": "stack"}', '{"part": 1}'])
-def test_what_is_no_log_of_a_part_is_refused(text, tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[",
+        '{"part": "stack"}',
+        '{"part": 1}',
+        '{"suite": "stack"}',
+        '{"suite": "s", "target": "t", "property": "p", "config": {}, "operations": [{}]}',
+    ],
+)
+def test_what_is_no_log_is_refused(text, tmp_path):
     path = tmp_path / "log.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"log\.json' is no op log"):
-        part_log.load(path)
+        oplog.load(path)
 
 
 # --- whose fault it is ---
@@ -237,7 +260,7 @@ def test_what_is_no_log_of_a_part_is_refused(text, tmp_path):
 class Breaks:
     """`where` says who raises."""
 
-    def __init__(self, config, recorder):
+    def __init__(self, config, coverage):
         self.where = config["where"]
 
     def apply(self, verb, **arguments):
@@ -247,7 +270,7 @@ class Breaks:
 
 
 def test_an_error_inside_the_reference_is_its_death_and_elsewhere_a_fault_of_the_suite():
-    part = stack()._replace(world=Breaks)
+    part = stack()._replace(machine=Breaks)
     with pytest.raises(TargetDied, match="the reference raised AssertionError") as caught:
         run(part, {"where": "reference"}, [("pop", {})])
     assert caught.value.kind == "crash"
@@ -275,12 +298,12 @@ class Records:
         return {event.property: event for event in self.of(PropertyVerdict)}
 
 
-def judged(part, monkeypatch, target="reference", records=None):
+def judged(suite, monkeypatch, target="reference", records=None):
     """Judge `target` by `part` alone."""
-    monkeypatch.setattr(registry, "PARTS", (part,))
+    monkeypatch.setattr(registry, "SUITES", (suite,))
     records = records or Records()
     handle = InProcessHandle(target, open_reference)
-    SuiteRun(handle, records, write=records.events.append, level="full").run(FEW, only=part.name)
+    SuiteRun(handle, records, write=records.events.append, level="full").run(FEW, only=suite.name)
     return records
 
 
@@ -304,7 +327,7 @@ def test_a_broken_part_fails_with_files_that_reproduce_it(monkeypatch):
     records = judged(stack(broken=True), monkeypatch)
     (failure,) = records.of(Failure)
     assert (failure.property, failure.rules) == ("what_is_pushed_comes_back", ["B1"])
-    assert json.loads(records.files[failure.op_log])["part"] == "stack"
+    assert json.loads(records.files[failure.op_log])["suite"] == "stack"
     assert records.files[failure.script_path].decode() == failure.script
     assert failure.history[-1].note == failure.sentence
     verdicts = records.verdicts()
@@ -329,7 +352,7 @@ def test_a_part_is_unsupported_by_other_targets(monkeypatch):
     records = judged(stack(broken=True), monkeypatch, target="subject")
     assert {found.verdict for found in records.verdicts().values()} == {"unsupported"}
     assert {found.reason for found in records.verdicts().values()} == {
-        "a part of the reference engine"
+        "it judges a component of the reference engine"
     }
     assert not records.of(Exercised)
     assert not records.of(Failure)
@@ -342,7 +365,7 @@ def test_a_situation_that_never_came_about_is_no_pass(monkeypatch):
 
 
 def test_a_part_that_breaks_down_is_inconclusive_with_its_history(monkeypatch):
-    part = stack()._replace(world=Breaks, draw_config=lambda _: {"where": "reference"})
+    part = stack()._replace(machine=Breaks, draw_config=lambda _: {"where": "reference"})
     records = judged(part, monkeypatch)
     (died,) = records.of(TargetFailed)
     assert died.kind == "crash"
@@ -351,7 +374,7 @@ def test_a_part_that_breaks_down_is_inconclusive_with_its_history(monkeypatch):
 
 
 def test_a_wrong_model_is_a_fault_of_the_harness_not_a_verdict(monkeypatch):
-    part = stack()._replace(world=Breaks, draw_config=lambda _: {"where": "model"})
+    part = stack()._replace(machine=Breaks, draw_config=lambda _: {"where": "model"})
     records = judged(part, monkeypatch)
     (fault,) = records.of(HarnessFault)
     assert "the model is wrong" in fault.message

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.framework.model_test import run
-from kvproof.suites.reference.recurrent_states.strategies import PART as STATES
-from kvproof.suites.reference.routed_experts.strategies import PART as EXPERTS
+from kvproof.suites.framework.component_suite import run
+from kvproof.suites.reference.recurrent_states.strategies import SUITE as STATES
+from kvproof.suites.reference.routed_experts.strategies import SUITE as EXPERTS
 
 PINNED = "a request waits: only pinned checkpoints are left"
 NO_MORE = "a request waits: no more may run"
@@ -14,7 +14,7 @@ SPREAD = "one state has blocks that are no neighbours"
 
 
 def seen(part, config, *operations):
-    return set(run(part, config, operations).recorder.situations)
+    return set(run(part, config, operations).coverage.situations)
 
 
 def states(*operations, **config):

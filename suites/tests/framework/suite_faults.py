@@ -11,8 +11,8 @@ from hypothesis import Phase, settings
 from kvproof.suites.faults.catalogue import Fault as Catalogued
 from kvproof.suites.faults.catalogue import of_suite
 from kvproof.suites.framework.budgets import BUDGETS
-from kvproof.suites.framework.model_test import Part
-from kvproof.suites.framework.model_test_machine import explore
+from kvproof.suites.framework.component_suite import ComponentSuite
+from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.tests.framework.planted import Fault, load, plant
 
 UNSHRUNK = settings(BUDGETS["pr"], phases=[Phase.generate])
@@ -58,7 +58,7 @@ def fallen(explored: Callable[[int | None], Any]) -> Any:
     return seen
 
 
-def sees_everything(part: Part, budget: settings = UNSHRUNK) -> None:
+def sees_everything(part: ComponentSuite, budget: settings = UNSHRUNK) -> None:
     """The part passes, evaluates every property and meets every situation, if not at once."""
     needed = {situation for prop in part.properties for situation in prop.situations}
     checked, met = set[str](), set[str]()
@@ -74,23 +74,23 @@ def sees_everything(part: Part, budget: settings = UNSHRUNK) -> None:
 
 
 def home(suite: str) -> str:
-    """The module below `kvproof` whose `PART` is the component suite of this name."""
+    """The module below `kvproof` whose `SUITE` is the component suite of this name."""
     for name, module in sys.modules.items():
         ours = name.startswith("kvproof.suites.reference.") and name.endswith(".strategies")
-        if ours and module.PART.name == suite:
+        if ours and module.SUITE.name == suite:
             return name.removeprefix("kvproof.")
     raise KeyError(suite)
 
 
-def broken(part: Part, index: int, fault: Planted) -> Part:
+def broken(part: ComponentSuite, index: int, fault: Planted) -> ComponentSuite:
     """The part on a copy of the reference that has the fault."""
     name = f"{part.name}_{index}"
     plant(name, Fault(f"reference.{fault.module}", fault.old, fault.new))
-    found: Part = load(name, home(part.name)).PART
+    found: ComponentSuite = load(name, home(part.name)).SUITE
     return found
 
 
-def falls(part: Part, index: int, fault: Planted, budget: settings = UNSHRUNK) -> None:
+def falls(part: ComponentSuite, index: int, fault: Planted, budget: settings = UNSHRUNK) -> None:
     """The fault is found by its property, and told by nothing else."""
     copy = broken(part, index, fault)
     others = {prop.name for prop in part.properties} - {fault.property}

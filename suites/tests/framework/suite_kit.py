@@ -1,4 +1,4 @@
-"""A tiny part: a stack, and ways to break it."""
+"""A tiny suite: a stack, and ways to break it; and ways to explore targets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework import model_test_machine as part_machine
-from kvproof.suites.framework.model_test import Part
+from kvproof.harness.adapters.reference.target import make_target
+from kvproof.harness.isolation.handles import InProcessHandle
+from kvproof.suites.conformance.suite import conformance
+from kvproof.suites.framework import state_machine
+from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.property import Property
 
 PROPERTIES = (
@@ -21,11 +24,11 @@ PROPERTIES = (
 )
 
 
-class StackWorld:
+class StackMachine:
     """The subject is a list; `broken` forgets the third item."""
 
-    def __init__(self, config, recorder, *, broken=False):
-        self.room, self.recorder, self.broken = config["room"], recorder, broken
+    def __init__(self, config, coverage, *, broken=False):
+        self.room, self.coverage, self.broken = config["room"], coverage, broken
         self.subject, self.model = [], []
 
     def apply(self, verb, **arguments):
@@ -38,21 +41,21 @@ class StackWorld:
             self.model.append(item)
             if not (self.broken and len(self.model) == 3):
                 self.subject.append(item)
-        self.recorder.saw("two items are held", len(self.model) == 2)
-        self.recorder.check(
+        self.coverage.event("two items are held", len(self.model) == 2)
+        self.coverage.check(
             "a_full_stack_refuses", len(self.subject) <= self.room, lambda: "too many"
         )
         return f"{len(self.subject)} items"
 
     def pop(self):
         item, expected = self.subject.pop() if self.subject else None, self.model.pop()
-        self.recorder.check(
+        self.coverage.check(
             "what_is_pushed_comes_back", item == expected, lambda: f"{item} came for {expected}"
         )
         return item
 
 
-def propose(world, draw):
+def draw_operation(world, draw):
     if draw(st.booleans()):
         return "push", {"item": draw(st.integers(0, 9))}
     return "pop", {}
@@ -65,16 +68,25 @@ def breaks_later(monkeypatch, error):
     def explore(*arguments, **options):
         if next(calls):
             raise error("later")
-        return part_machine.explore(*arguments, **options)
+        return state_machine.explore(*arguments, **options)
 
-    monkeypatch.setattr("kvproof.suites.framework.model_test_suite.explore", explore)
+    monkeypatch.setattr("kvproof.suites.framework.suite.explore", explore)
 
 
 def stack(**options):
-    return Part(
+    return ComponentSuite(
         name="stack",
         properties=PROPERTIES,
         draw_config=lambda draw: {"room": draw(st.integers(1, 5))},
-        world=lambda config, recorder: StackWorld(config, recorder, **options),
-        propose=propose,
+        machine=lambda config, coverage: StackMachine(config, coverage, **options),
+        draw_operation=draw_operation,
     )
+
+
+def explore_target(handle, budget, *, level="core", **options):
+    """Drive a target by the suite `cache`."""
+    return state_machine.explore(conformance(handle, level), budget, **options)
+
+
+def reference_handle(name="reference"):
+    return InProcessHandle(name, make_target)

@@ -18,17 +18,24 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Ask, Config, Draw, Offered, Part, Recorder
+from kvproof.suites.framework.component_suite import (
+    ComponentSuite,
+    Config,
+    Draw,
+    RemoteCalls,
+    TargetProvided,
+)
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
-from kvproof.suites.reference.transfer.offered_draws import (
+from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Slot
+from kvproof.suites.reference.transfer.remote_draws import (
     LIMITS,
     OBJECTS,
     PACKED,
     draw_config,
-    propose,
+    draw_operation,
 )
-from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Slot
 
 _LAYOUTS = tuple(seen.IN_LAYOUT[name] for name in seen.LAYOUTS if name not in ("indexer", "state"))
 _JUDGED: dict[str, tuple[str, ...]] = {
@@ -42,7 +49,7 @@ _JUDGED: dict[str, tuple[str, ...]] = {
 _WITHOUT = "only the reference's transfer can be asked for it"
 
 
-def offered(ask: Ask) -> Offered:
+def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the part on a target; one history in four has something hard, but no indexer."""
     hard = [(limit,) for limit in LIMITS if limit != PACKED]
     kinds: list[tuple[str, ...]] = [*[()] * 3 * len(hard), *hard]
@@ -50,15 +57,15 @@ def offered(ask: Ask) -> Offered:
     def draw_any(draw: Draw) -> Config:
         return draw_config(draw, allowed=draw(st.sampled_from(kinds)))
 
-    return Offered(
+    return TargetProvided(
         offered_part(ask)._replace(draw_config=draw_any),
         {prop.name: _WITHOUT for prop in seen.PROPERTIES if prop.name not in _JUDGED},
     )
 
 
-def offered_part(ask: Ask, *allowed: str) -> Part:
+def offered_part(ask: RemoteCalls, *allowed: str) -> ComponentSuite:
     """Return the part; `allowed` are among the limits."""
-    return Part(
+    return ComponentSuite(
         name="transfer",
         properties=tuple(
             prop._replace(situations=_JUDGED[prop.name])
@@ -66,17 +73,17 @@ def offered_part(ask: Ask, *allowed: str) -> Part:
             if prop.name in _JUDGED
         ),
         draw_config=partial(draw_config, allowed=allowed),
-        world=partial(World, ask),
-        propose=propose,
+        machine=partial(TargetTransferMachine, ask),
+        draw_operation=draw_operation,
     )
 
 
-class World:
+class TargetTransferMachine:
     """What pages and objects of the target must hold."""
 
-    def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
+    def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask = ask
-        self.recorder = recorder
+        self.coverage = coverage
         self.chunk: int = config["chunk"]
         self.caches = [Cache(**cache) for cache in config["caches"]]
         self.odd_skips: bool = config["odd_skips"]
@@ -139,8 +146,8 @@ class World:
 
     def _judge_groups(self, groups: list[list[int]]) -> list[list[int]]:
         expected = self._equal()
-        self.recorder.saw(seen.UNEQUAL, len(expected) > 1)
-        self.recorder.check(
+        self.coverage.event(seen.UNEQUAL, len(expected) > 1)
+        self.coverage.check(
             "every_tensor_is_in_one_group",
             groups == expected,
             lambda: f"groups are {groups}, expected {expected}",
@@ -163,7 +170,7 @@ class World:
         return [found[number] for number in range(len(self.caches))]
 
     def _judge_size(self, part: int, given: int, size: int) -> None:
-        self.recorder.check(
+        self.coverage.check(
             "a_chunk_is_described_to_the_byte",
             given == size,
             lambda: f"part {part} of an object has {given} bytes, its blocks have {size}",
@@ -174,7 +181,7 @@ class World:
         for number, chunk, item, move in self._moves(blocks, objects, 0):
             part = self._slots[number][0]
             self._objects[item][part][move.chunk] = self._pages[number][move.pages]
-            self.recorder.saw(seen.IN_LAYOUT[self.caches[number].layout], chunk == 0)
+            self.coverage.event(seen.IN_LAYOUT[self.caches[number].layout], chunk == 0)
         self._judge("stored_bytes_equal_the_pages")
 
     def _retrieve(self, *, blocks: list[int], objects: list[int], skip: int) -> None:
@@ -184,9 +191,9 @@ class World:
             window = self._windows[part]
             if window < 0 or chunk >= len(objects) - window:
                 self._pages[number][move.pages] = self._objects[item][part][move.chunk]
-        self.recorder.saw(seen.TURNS, len(objects) > self._turn)
-        self.recorder.saw(seen.SMALLER, len(objects) < self._turn)
-        self.recorder.saw(seen.INSIDE, any(skip % cache.block for cache in self.caches))
+        self.coverage.event(seen.TURNS, len(objects) > self._turn)
+        self.coverage.event(seen.SMALLER, len(objects) < self._turn)
+        self.coverage.event(seen.INSIDE, any(skip % cache.block for cache in self.caches))
         self._judge(
             "skipped_tokens_stay_untouched" if skip else "retrieved_bytes_reach_their_blocks"
         )
@@ -195,7 +202,7 @@ class World:
         firsts = [self.caches[of[0]] for of in self._groups]
         ids = [self._ids(cache, blocks, len(objects)) for cache in firsts]
         (wrong,) = self._ask((verb, {"ids": ids, "objects": objects, **skip}))
-        self.recorder.check(
+        self.coverage.check(
             "stored_bytes_equal_the_pages", not wrong, lambda: f"a {verb} was refused: {wrong}"
         )
 
@@ -233,7 +240,7 @@ class World:
             for number, part in enumerate(parts)
             if _digest(part) != told["objects"][item][number]
         ]
-        self.recorder.check(prop, not wrong, lambda: f"bytes are wrong in {', '.join(wrong)}")
+        self.coverage.check(prop, not wrong, lambda: f"bytes are wrong in {', '.join(wrong)}")
 
 
 def _digest(data: Bytes) -> str:

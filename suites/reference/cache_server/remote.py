@@ -15,9 +15,16 @@ from itertools import count
 from typing import Any
 
 from kvproof.reference.stores.object_store import Bytes, Lease, ObjectStore, StoreStatus
-from kvproof.suites.framework.model_test import Arguments, Ask, Config, Draw, Offered, Recorder
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    Config,
+    Draw,
+    RemoteCalls,
+    TargetProvided,
+)
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server.contract import Traits, contract_part
-from kvproof.suites.reference.cache_server.contract_world import World
+from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
 from kvproof.suites.reference.cache_server.local import LocalProvider
 
 TOKENS = 16
@@ -39,7 +46,7 @@ _WITHOUT = {
 class Client:
     """An ObjectStore that is one engine of the target's server."""
 
-    def __init__(self, ask: Ask, instance: int) -> None:
+    def __init__(self, ask: RemoteCalls, instance: int) -> None:
         self._ask = ask
         self._instance = instance
         self._requests = map(f"engine-{instance}-request-{{}}".format, count())
@@ -64,7 +71,7 @@ class Client:
         return bool(well) and (kept == [True] or self.lookup([key]) == [True])
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
-        """Ask, and give the locks of what was found back."""
+        """RemoteCalls, and give the locks of what was found back."""
         return list(map(bool, self._ask(*(("found", self._named(key)) for key in keys))))
 
     def acquire(self, keys: Sequence[bytes]) -> Lease:
@@ -118,7 +125,7 @@ class Provider:
 
     name = "what the target offers"
 
-    def __init__(self, ask: Ask, *, objects: int) -> None:
+    def __init__(self, ask: RemoteCalls, *, objects: int) -> None:
         self._ask = ask
         self._options = {
             "room": objects * PAGE or 64 << 20,
@@ -134,20 +141,20 @@ class Provider:
         return [Client(self._ask, number + 1) for number in range(clients)]
 
 
-def offered(ask: Ask) -> Offered:
+def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the part on a target, half of the time with room for few objects."""
     contract = contract_part(Provider(ask, objects=0))
 
     def theme(room: int, draw: Draw) -> Config:
         return {**contract.draw_config(draw), "room": room}
 
-    def world(config: Config, recorder: Recorder) -> Any:
-        return World(Provider(ask, objects=config["room"]), config, recorder)
+    def machine(config: Config, coverage: Coverage) -> Any:
+        return StoreContractMachine(Provider(ask, objects=config["room"]), config, coverage)
 
     part = contract._replace(
-        name="objects", world=world, themes=(partial(theme, 0), partial(theme, FEW))
+        name="objects", machine=machine, profiles=(partial(theme, 0), partial(theme, FEW))
     )
-    return Offered(part, _WITHOUT)
+    return TargetProvided(part, _WITHOUT)
 
 
-PART = contract_part(LocalProvider())._replace(name="objects", offered=offered)
+SUITE = contract_part(LocalProvider())._replace(name="objects", target_provided=offered)

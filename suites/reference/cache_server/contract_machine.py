@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvproof.reference.stores.object_store import Lease
-from kvproof.suites.framework.model_test import Config, Recorder
+from kvproof.suites.framework.component_suite import Config
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import contract_properties as seen
 from kvproof.suites.reference.cache_server.contents import content, key
 
@@ -31,15 +32,15 @@ class Held(NamedTuple):
         ]
 
 
-class World:
+class StoreContractMachine:
     """The subject is a provider's store; `_may` and `_must` bound what can be in it."""
 
-    def __init__(self, provider: Provider, config: Config, recorder: Recorder) -> None:
+    def __init__(self, provider: Provider, config: Config, coverage: Coverage) -> None:
         self.clients: int = config["clients"]
         self._traits = provider.traits
         self._sizes: list[int] = config["sizes"]
         self._stores = provider.fresh(self.clients)
-        self._recorder = recorder
+        self._coverage = coverage
         self._leases: list[Held] = []
         self._old: list[Held] = []
         """Leases from before a restart: their bytes stay, the store does not know of them."""
@@ -76,14 +77,14 @@ class World:
         stored = self._stores[client].store(objects)
         now = self._there(client)
         kept = {n for n in numbers if key(n) in stored}
-        self._recorder.check(
+        self._coverage.check(
             "what_is_stored_is_there",
             stored <= set(objects) and kept <= now,
             lambda: f"store returned {len(stored)} keys; of {sorted(kept)} only {now & kept} stay",
         )
-        self._recorder.saw(seen.AGAIN, before & kept)
-        self._recorder.saw(seen.LEFT_OUT, set(numbers) - kept)
-        self._recorder.saw(seen.EVICTED, before - now)
+        self._coverage.event(seen.AGAIN, before & kept)
+        self._coverage.event(seen.LEFT_OUT, set(numbers) - kept)
+        self._coverage.event(seen.EVICTED, before - now)
         self._made_room(before, now, numbers)
         self._writer.update(dict.fromkeys(kept - before, client))
         self._may, self._must = now | self._doomed(), now - self._doomed()
@@ -98,7 +99,7 @@ class World:
         roomy = not self._traits.capacity or everything <= self._traits.capacity
         missing = (before | wanted) - now
         kept_for = wanted | (set(self._leased()) if self._traits.leases_hold else set())
-        self._recorder.check(
+        self._coverage.check(
             "objects_go_only_for_room",
             not (missing if roomy else before & kept_for - now),
             lambda: (
@@ -112,7 +113,7 @@ class World:
     def _went_in_order(self, before: set[int], now: set[int], kept_for: set[int]) -> None:
         could_go = [n for n in self._recent if n in before - kept_for]
         gone = [n for n in could_go if n not in now]
-        self._recorder.check(
+        self._coverage.check(
             "objects_go_only_for_room",
             gone == could_go[: len(gone)],
             lambda: f"{gone} were evicted, the least recently used are {could_go}",
@@ -128,14 +129,14 @@ class World:
         lease = self._stores[client].acquire([key(n) for n in keys])
         held = Held(lease, keys, {n: self._drops[n] for n in keys})
         self._leases.append(held)
-        self._recorder.check(
+        self._coverage.check(
             "a_lookup_tells_the_truth",
             [view is not None for view in lease.views] == [n in there for n in keys],
             lambda: f"of {keys}, {sorted(there)} were there and {held.there} were acquired",
         )
         self._judge_bytes("an_object_is_whole_or_not_there", held)
-        self._recorder.saw(seen.READ, any(self._writer.get(n) != client for n in held.there))
-        self._recorder.saw(seen.HELD, max(self._leased().values(), default=0) > 1)
+        self._coverage.event(seen.READ, any(self._writer.get(n) != client for n in held.there))
+        self._coverage.event(seen.HELD, max(self._leased().values(), default=0) > 1)
         self._used(held.there)
         return f"{held.there} of {keys}"
 
@@ -156,20 +157,20 @@ class World:
     def _drop(self, *, client: int, keys: list[int]) -> object:
         before, numbers = self._there(client), set(keys)
         count = self._stores[client].drop([key(n) for n in keys])
-        self._recorder.saw(seen.GONE, before & numbers)
-        self._recorder.saw(seen.DROPPED, numbers & set(self._leased()) & before)
+        self._coverage.event(seen.GONE, before & numbers)
+        self._coverage.event(seen.DROPPED, numbers & set(self._leased()) & before)
         self._forget(numbers)
         return self._judge_count(count, before & numbers)
 
     def _clear(self, *, client: int) -> object:
         before = self._there(client)
         count = self._stores[client].clear()
-        self._recorder.saw(seen.CLEARED, before)
+        self._coverage.event(seen.CLEARED, before)
         self._forget(set(self._may))
         return self._judge_count(count, before)
 
     def _judge_count(self, count: int, were: set[int]) -> object:
-        self._recorder.check(
+        self._coverage.check(
             "what_was_dropped_is_gone",
             count == len(were),
             lambda: f"{count} objects were dropped, there were {sorted(were)}",
@@ -179,7 +180,7 @@ class World:
     def _restart(self) -> object:
         if self._traits.restart is None:
             return None
-        self._recorder.saw(seen.RESTARTED, self._may)
+        self._coverage.event(seen.RESTARTED, self._may)
         self._traits.restart()
         self._must.clear()
         self._old += self._leases
@@ -226,12 +227,12 @@ class World:
 
     def _judge_found(self, numbers: Sequence[int], found: Sequence[bool]) -> None:
         there = {n for n, yes in zip(numbers, found, strict=True) if yes}
-        self._recorder.check(
+        self._coverage.check(
             "what_was_dropped_is_gone",
             there <= self._may,
             lambda: f"{sorted(there - self._may)} were found, which nobody stored or all dropped",
         )
-        self._recorder.check(
+        self._coverage.check(
             "objects_go_only_for_room",
             self._must & set(numbers) <= there,
             lambda: f"{sorted(self._must & set(numbers) - there)} are gone, and nothing was stored",
@@ -244,7 +245,7 @@ class World:
     def _judge_bytes(self, prop: str, held: Held) -> None:
         for number, view in zip(held.numbers, held.lease.views, strict=True):
             wrong = view is not None and view != content(key(number), self._sizes[number])
-            self._recorder.check(
+            self._coverage.check(
                 prop,
                 not wrong,
                 lambda n=number, v=view: f"object {n} reads {bytes(v[:8]).hex()}, {len(v)} bytes",  # type: ignore[misc]
@@ -257,7 +258,7 @@ class World:
         bytes_there = sum(self._sizes[n] for n in there)
         exact = (told.objects, told.bytes) == (len(there), bytes_there)
         held = told.pinned == leased or self._doomed()
-        self._recorder.check(
+        self._coverage.check(
             "the_status_counts_what_is_there",
             (exact and held) or not self._traits.counts,
             lambda: f"the status is {told}: {len(there)} of {bytes_there} bytes, {leased} leased",

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import Arguments, Config, Draw
+from kvproof.suites.framework.component_suite import Arguments, Config, Draw
 from kvproof.suites.reference.transfer.oracle import Cache
 
 INTERLEAVED = "layers of one object group with those of another between them"
@@ -28,7 +28,7 @@ SEEDS = st.integers(0, 2**16)
 
 
 class Drawn(Protocol):
-    """What a world was made from."""
+    """What a machine was made from."""
 
     chunk: int
     caches: Sequence[Cache]
@@ -79,16 +79,16 @@ def _row(draw: Draw, layout: str, order: str) -> Config:
     return {"item": item, "heads": heads, "head": item * width, "scales": 0}
 
 
-def propose(world: Drawn, draw: Draw) -> tuple[str, Arguments]:
+def draw_operation(machine: Drawn, draw: Draw) -> tuple[str, Arguments]:
     """Draw an operation."""
     verb = draw(st.sampled_from(("store", "store", "retrieve", "retrieve", "write")))
     if verb == "write":
         return verb, {"seed": draw(SEEDS)}
-    count = draw(st.integers(1, OBJECTS if world.chunk == 16 else OBJECTS // 2))
+    count = draw(st.integers(1, OBJECTS if machine.chunk == 16 else OBJECTS // 2))
     order = draw(st.permutations(range(1, BLOCKS)))
     chosen = draw(st.permutations(range(OBJECTS)))[:count]
     given: Arguments = {"blocks": list(order), "objects": list(chosen)}
     if verb == "retrieve":
-        step = 1 if world.odd_skips else lcm(*(cache.block for cache in world.caches))
-        given["skip"] = draw(st.integers(0, count * world.chunk // step)) * step
+        step = 1 if machine.odd_skips else lcm(*(cache.block for cache in machine.caches))
+        given["skip"] = draw(st.integers(0, count * machine.chunk // step)) * step
     return verb, given

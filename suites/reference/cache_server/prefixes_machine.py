@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from kvproof.suites.framework.model_test import Arguments, Ask, Config, Recorder
+from kvproof.suites.framework.component_suite import Arguments, Config, RemoteCalls
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import prefixes_properties as seen
 from kvproof.suites.reference.cache_server.prefixes_model import (
     BLOCK,
@@ -36,11 +37,11 @@ NUMBERS = "bfloat16"
 """Type of what the engine keeps."""
 
 
-class World:
+class PrefixesMachine:
     """The subject is a server, `model` what must be in it."""
 
-    def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
-        self._ask, self._recorder = ask, recorder
+    def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
+        self._ask, self._coverage = ask, coverage
         self.trouble: bool = config["trouble"]
         self.other: str = config.get("other", "")
         """Type of the other engine's numbers; none: there is no other engine."""
@@ -102,7 +103,7 @@ class World:
         )
         self._over(named["request"])
         expected = [self._added(sequence, salt, at, null) for at in range(start, end)]
-        self._recorder.check(
+        self._coverage.check(
             "a_store_tells_what_it_kept",
             well and kept in (expected, None),
             lambda: f"chunks {start} to {end} were stored as {kept}, expected {expected}",
@@ -111,9 +112,9 @@ class World:
 
     def _added(self, sequence: int, salt: str, at: int, null: Sequence[set[int]]) -> bool:
         added = self.model.add(sequence, salt, at, null)
-        self._recorder.saw(seen.AGAIN, added.again)
-        self._recorder.saw(seen.EMPTY, added.empty)
-        self._recorder.saw(seen.PARTLY, added.partly)
+        self._coverage.event(seen.AGAIN, added.again)
+        self._coverage.event(seen.EMPTY, added.empty)
+        self._coverage.event(seen.PARTLY, added.partly)
         return added.whole
 
     def _computed(
@@ -135,13 +136,13 @@ class World:
         named = self._named(tokens, salt, 0, most)
         (found,) = self._ask(("ask", named))
         expected = max(n for n in range(most + 1) if self.model.serves(tokens, salt, n))
-        self._recorder.check(
+        self._coverage.check(
             "prefix_hits_are_the_longest",
             found == expected,
             lambda: f"{found} chunks of sequence {sequence} were found, {expected} can be served",
         )
-        self._recorder.hits[str(found)] += 1
-        self._saw_hit(sequence, salt, found)
+        self._coverage.hits[str(found)] += 1
+        self._cover_hit(sequence, salt, found)
         if not found:
             self._over(named["request"])
             return 0
@@ -149,16 +150,16 @@ class World:
         self.model.pending.append(Pending(named["request"], salt, tokens, found, keys))
         return found
 
-    def _saw_hit(self, sequence: int, salt: str, found: int) -> None:
+    def _cover_hit(self, sequence: int, salt: str, found: int) -> None:
         tokens = self.model.sequences[sequence]
         used = set(self.model.used(tokens, salt, found))
         every = {(p, salt, tokens[: (at + 1) * CHUNK]) for p in range(len(self.model.parts))
                  for at in range(found)}  # fmt: skip
         others = {s for _, s, prefix in self.model.there if s != salt and prefix == tokens[:CHUNK]}
-        self._recorder.saw(seen.HIT if found else seen.MISS)
-        self._recorder.saw(seen.FORK, {self.model.writer[key] for key in used} - {sequence})
-        self._recorder.saw(seen.GAPS, every - self.model.there.keys())
-        self._recorder.saw(seen.TENANT, others)
+        self._coverage.event(seen.HIT if found else seen.MISS)
+        self._coverage.event(seen.FORK, {self.model.writer[key] for key in used} - {sequence})
+        self._coverage.event(seen.GAPS, every - self.model.there.keys())
+        self._coverage.event(seen.TENANT, others)
 
     def _take(self, *, number: int, start: int, skip: int, nulls: bool, first: int) -> object:
         """Retrieve from chunk `start` on, which an engine does that has those before."""
@@ -180,16 +181,16 @@ class World:
             ("fill", {"instance": ENGINE, "byte": UNTOUCHED}),
             ("take", {"ids": ids, "skip": skip * BLOCK, **named}),
         )
-        self._recorder.check(
+        self._coverage.check(
             "what_was_found_can_be_taken", well, lambda: f"{pending.hit} chunks were found and lost"
         )
         if start:
             self._ask(("free", {**named, "start": 0, "end": start * CHUNK}))
         self._over(pending.request)
-        self._recorder.saw(seen.LATER, start)
-        self._recorder.saw(seen.SKIP, skip)
-        self._recorder.saw(seen.NULLS, any(0 in each for each in ids))
-        Pages(self._ask, self._recorder, self.model).judge(pending, start, skip, ids)
+        self._coverage.event(seen.LATER, start)
+        self._coverage.event(seen.SKIP, skip)
+        self._coverage.event(seen.NULLS, any(0 in each for each in ids))
+        Pages(self._ask, self._coverage, self.model).judge(pending, start, skip, ids)
         return pending.hit
 
     def _ask_as_other(self, *, sequence: int, salt: str, most: int) -> object:
@@ -199,7 +200,7 @@ class World:
         tokens = self.model.sequences[sequence]
         named = self._named(tokens, salt, 0, most, instance=OTHER)
         (found,) = self._ask(("ask", named))
-        self._recorder.saw(seen.OTHER, self.model.serves(tokens, salt, 1))
+        self._coverage.event(seen.OTHER, self.model.serves(tokens, salt, 1))
         ids = ids_of(0, 0, found * EACH, without=set())
         if found:
             named["end"], named["tokens"] = found * CHUNK, list(tokens[: found * CHUNK])
@@ -208,7 +209,7 @@ class World:
                 ("take", {"ids": [ids for _ in self.model.windows], **named}),
             )
         self._over(named["request"])
-        Pages(self._ask, self._recorder, self.model).judge_other(tokens, salt, ids, self.other)
+        Pages(self._ask, self._coverage, self.model).judge_other(tokens, salt, ids, self.other)
         return found
 
     def _quit(self, *, number: int) -> object:
@@ -218,7 +219,7 @@ class World:
         pending = self.model.pending.pop(number)
         named = self._named(pending.tokens, pending.salt, 0, pending.hit)
         self._ask(("free", {**named, "request": pending.request}))
-        self._recorder.saw(seen.GIVEN_UP)
+        self._coverage.event(seen.GIVEN_UP)
         self._over(pending.request)
         return pending.request
 
@@ -232,12 +233,12 @@ class World:
         named = self._named(tokens, salt, 0, at + 1)
         ((deleted, locked),) = self._ask(("delete", {"part": part, "last": 1, **named}))
         expected = (int(key in self.model.there and not held), int(held))
-        self._recorder.check(
+        self._coverage.check(
             "what_was_found_can_be_taken",
             (deleted, locked) == expected,
             lambda: f"{deleted} was deleted and {locked} locked, expected {expected}",
         )
-        self._recorder.saw(seen.HELD, self.model.pending)
+        self._coverage.event(seen.HELD, self.model.pending)
         if deleted:
             del self.model.there[key]
         return deleted
@@ -247,13 +248,13 @@ class World:
         (count_,) = self._ask(("evict", {"share": share}))
         kept = self._found_by_name()
         gone = self.model.there.keys() - kept
-        self._recorder.check(
+        self._coverage.check(
             "what_was_found_can_be_taken",
             not gone & self.model.locked(),
             lambda: f"{len(gone & self.model.locked())} objects went that a request has found",
         )
-        self._recorder.saw(seen.EVICTED, gone)
-        self._recorder.saw(seen.HELD, self.model.pending and gone)
+        self._coverage.event(seen.EVICTED, gone)
+        self._coverage.event(seen.HELD, self.model.pending and gone)
         self.model.there = {key: holes for key, holes in self.model.there.items() if key in kept}
         return count_
 
@@ -275,7 +276,7 @@ class World:
     # --- what must be refused ---
 
     def _short_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
-        self._recorder.saw(seen.SHORT_STORE)
+        self._coverage.event(seen.SHORT_STORE)
         few = ids_of(0, start * EACH, end * EACH, without=set())[:-1]
         return self._refused_store(sequence, salt, start, end, few)
 
@@ -283,7 +284,7 @@ class World:
         """The last block does not exist; what is stored already is not copied again."""
         if self.model.stored(self.model.sequences[sequence], salt, end - 1):
             return None
-        self._recorder.saw(seen.WRONG_STORE)
+        self._coverage.event(seen.WRONG_STORE)
         wrong = [*ids_of(0, start * EACH, end * EACH, without=set())[:-1], BLOCKS]
         return self._refused_store(sequence, salt, start, end, wrong)
 
@@ -293,7 +294,7 @@ class World:
         named = self._named(self.model.sequences[sequence], salt, start, end)
         every = [ids for _ in self.model.windows]
         ((well, kept),) = self._ask(("store", {"ids": every, **named}))
-        self._recorder.check(
+        self._coverage.check(
             "a_refused_call_leaves_nothing",
             not any(kept or ()),
             lambda: f"of a store that cannot be carried out {kept} was kept",
@@ -311,8 +312,8 @@ class World:
             ("take", {"ids": [few for _ in self.model.windows], **named,
                       "request": pending.request})
         )  # fmt: skip
-        self._recorder.saw(seen.SHORT_TAKE)
-        self._recorder.check(
+        self._coverage.event(seen.SHORT_TAKE)
+        self._coverage.check(
             "a_refused_call_leaves_nothing", not well, lambda: "blocks that are missing were filled"
         )
         self._over(pending.request, refused=True)
@@ -326,7 +327,7 @@ class World:
             ("end", {"request": request}), ("rest", {"locked": locked, "patience_s": patience_s})
         )
         left = now["staging_object_count"], now["read_locked_count"]
-        self._recorder.check(
+        self._coverage.check(
             prop,
             left == (0, locked),
             lambda: (

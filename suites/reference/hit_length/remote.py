@@ -11,15 +11,15 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from kvproof.suites.framework.model_test import (
+from kvproof.suites.framework.component_suite import (
     Arguments,
-    Ask,
+    ComponentSuite,
     Config,
     Draw,
-    Offered,
-    Part,
-    Recorder,
+    RemoteCalls,
+    TargetProvided,
 )
+from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import Case, Group
 from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
 from kvproof.suites.reference.hit_length.properties import HOLE, LIMITS, PROPERTIES
@@ -36,29 +36,29 @@ _JUDGED = (
 _WITHOUT = "a hit is of whole chunks: spans and drafts lower it in the engine"
 
 
-def offered(ask: Ask) -> Offered:
+def offered(ask: RemoteCalls) -> TargetProvided:
     """Return the part on a target."""
-    return Offered(
-        Part(
+    return TargetProvided(
+        ComponentSuite(
             name="hits",
             properties=tuple(
                 prop._replace(situations=_REACHED) for prop in PROPERTIES if prop.name in _JUDGED
             ),
             draw_config=_draw_config,
-            world=partial(World, ask),
-            propose=_propose,
+            machine=partial(TargetHitLengthMachine, ask),
+            draw_operation=_propose,
         ),
         {prop.name: _WITHOUT for prop in PROPERTIES if prop.name not in _JUDGED},
     )
 
 
-class World:
+class TargetHitLengthMachine:
     """Asks the target for a hit and the oracle for the truth."""
 
-    def __init__(self, ask: Ask, config: Config, recorder: Recorder) -> None:
+    def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self.windows: list[int] = config["windows"]
         self._ask = ask
-        self._recorder = recorder
+        self._coverage = coverage
 
     def apply(self, verb: str, *, chunks: int, present: list[list[int]]) -> object:
         """Return the hit of one case, in chunks."""
@@ -72,7 +72,7 @@ class World:
         case = self._case(chunks, present)
         self._judge(case, told["hit"], turned["hit"])
         self._judge_kept(case, told["hit"], told["kept"])
-        self._saw(case, told["hit"])
+        self._cover(case, told["hit"])
         return told["hit"]
 
     def _case(self, chunks: int, present: list[list[int]]) -> Case:
@@ -84,17 +84,17 @@ class World:
 
     def _judge(self, case: Case, hit: int, turned: int) -> None:
         best = longest_by_trying(case) // CHUNK
-        self._recorder.check(
+        self._coverage.check(
             "the_length_is_valid_in_every_group",
             is_valid(case, hit * CHUNK),
             lambda: f"a hit of {hit} chunks is not valid for all of {case}",
         )
-        self._recorder.check(
+        self._coverage.check(
             "the_hit_is_the_longest_valid_length",
             hit == best,
             lambda: f"the hit is {hit} chunks, but {best} are valid for all of {case}",
         )
-        self._recorder.check(
+        self._coverage.check(
             "the_order_of_groups_does_not_matter",
             turned == hit,
             lambda: f"asked in the opposite order, the hit is {turned}, not {hit}: {case}",
@@ -103,7 +103,7 @@ class World:
     def _judge_kept(self, case: Case, hit: int, kept: Sequence[Sequence[int]]) -> None:
         """Exactly what the position after the hit sees is kept for it."""
         needed = [list(range(self._first(window, hit), hit)) for window in self.windows]
-        self._recorder.check(
+        self._coverage.check(
             "the_length_is_valid_in_every_group",
             [list(each) for each in kept] == needed,
             lambda: f"a hit of {hit} chunks keeps {kept}, it needs {needed}: {case}",
@@ -113,16 +113,16 @@ class World:
     def _first(window: int, hit: int) -> int:
         return 0 if window < 0 else max(0, hit - window)
 
-    def _saw(self, case: Case, hit: int) -> None:
-        self._recorder.hits[str(hit)] += 1
+    def _cover(self, case: Case, hit: int) -> None:
+        self._coverage.hits[str(hit)] += 1
         if not hit:
             return
         for group, there in zip(case.groups, case.resident, strict=True):
             alone = Case((group,), case.limit, (there,), ())
             lower = hit * CHUNK < case.limit and not is_valid(alone, (hit + 1) * CHUNK)
-            self._recorder.saw(LIMITS[group.kind], lower)
+            self._coverage.event(LIMITS[group.kind], lower)
             hole = group.kind == "window" and not set(range(hit)) <= set(there)
-            self._recorder.saw(HOLE, hole)
+            self._coverage.event(HOLE, hole)
 
 
 def _draw_config(draw: Draw) -> Config:
@@ -130,11 +130,11 @@ def _draw_config(draw: Draw) -> Config:
     return {"windows": draw(st.lists(windows, min_size=1, max_size=4))}
 
 
-def _propose(world: World, draw: Draw) -> tuple[str, Arguments]:
+def _propose(machine: TargetHitLengthMachine, draw: Draw) -> tuple[str, Arguments]:
     chunks = draw(st.integers(1, MOST))
     holes = st.sets(st.integers(0, chunks - 1), max_size=3)
     some = st.sets(st.integers(0, chunks - 1))
     every = set(range(chunks))
     there = (holes.map(lambda gone: every - gone)) | some
-    present = [sorted(draw(there)) for _ in world.windows]
+    present = [sorted(draw(there)) for _ in machine.windows]
     return "hit", {"chunks": chunks, "present": present}

@@ -1,0 +1,105 @@
+"""Playing the operations of a log on a session, where another target may answer differently.
+
+Operations that the answers of this target made impossible are left out, and steps are completed
+where the target takes fewer of them in flight than the one that the log comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from keyword import iskeyword
+from typing import Any
+
+import msgspec
+
+from kvproof.harness.contract import operations as ops
+from kvproof.harness.oracle.checks.admission import malformed
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.reproduce.script import RESERVED
+
+
+def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:
+    """Turn JSON objects into operations. Raises msgspec.ValidationError."""
+    return [_named(_decoded(item, index), index) for index, item in enumerate(operations)]
+
+
+def _decoded(item: Mapping[str, Any], index: int) -> ops.Operation:
+    verb = item.get("op")
+    if not isinstance(verb, str) or verb not in ops.OPERATIONS:
+        raise msgspec.ValidationError(f"operation {index} has unknown verb {verb!r}")
+    return operation(verb, {name: value for name, value in item.items() if name != "op"})
+
+
+def operation(verb: str, arguments: Mapping[str, Any]) -> ops.Operation:
+    """Return one operation of the contract. Raises msgspec.ValidationError, KeyError."""
+    decoded: ops.Operation = msgspec.convert(arguments, ops.OPERATIONS[verb])
+    return decoded
+
+
+def _named(operation: ops.Operation, index: int) -> ops.Operation:
+    """Refuse ids that could not be variables: scripts are written from them."""
+    names: list[str] = [*getattr(operation, "ids", ())]
+    names += [getattr(getattr(operation, "request", operation), "id", "r")]
+    for name in names:
+        if not (name.isidentifier() and name.isascii()) or iskeyword(name):
+            raise msgspec.ValidationError(f"operation {index} has id {name!r}, not an identifier")
+        if name in RESERVED:
+            raise msgspec.ValidationError(f"operation {index} has id {name!r}, which scripts use")
+    return operation
+
+
+def play(session: Session, operations: Iterable[ops.Operation]) -> bool:
+    """Apply operations, leaving out those that another target's answers made impossible.
+
+    Tells whether the last one was carried out; where steps end at once, their end with them.
+    """
+    done, at_once = True, not session.profile.in_flight_steps
+    for operation in operations:
+        if at_once and isinstance(operation, ops.Complete) and not session.steps:
+            continue
+        done = _possible(session, operation) and not _crowded(session, operation)
+        if done:
+            session.apply(operation)
+    return done
+
+
+def making_room(session: Session, operations: Iterable[ops.Operation]) -> Iterator[ops.Operation]:
+    """Yield operations, and the end of the oldest step before one that may not overtake it.
+
+    The log of a target that takes more steps in flight, or ends each at once, has no such ends.
+    """
+    for operation in operations:
+        if _possible(session, operation) and _crowded(session, operation):
+            yield ops.Complete()
+        yield operation
+
+
+def _crowded(session: Session, operation: ops.Operation) -> bool:
+    """Tell whether an operation would schedule one step more than the target takes."""
+    if not isinstance(operation, (ops.Admit, ops.Extend)):
+        return False
+    schedules = isinstance(operation, ops.Extend) or not malformed(operation.request)
+    return schedules and len(session.steps) >= max(1, session.profile.in_flight_steps)
+
+
+def _possible(session: Session, operation: ops.Operation) -> bool:
+    """Operations on requests that this target refused cannot be asked of it."""
+    profile, live = session.profile, session.live
+    request = getattr(operation, "request", None)
+    if request is not None and malformed(request):
+        return profile.validates and isinstance(operation, ops.Admit) and request.id not in live
+    if isinstance(operation, ops.Complete):
+        return bool(session.steps)
+    if isinstance(operation, ops.Extend):
+        going = operation.id in live and not live[operation.id].drafts
+        return going and (profile.drafts or not operation.drafts)
+    if isinstance(operation, ops.Experts):
+        return profile.experts and operation.id in live and not live[operation.id].drafts
+    if isinstance(operation, ops.ReadBatch):
+        return profile.batch and bool(operation.ids) and all(name in live for name in operation.ids)
+    if isinstance(operation, ops.Admit):
+        return operation.request.id not in live
+    needs = {ops.Pin: profile.pins, ops.Unpin: profile.pins, ops.Lookup: profile.lookup}
+    return bool(needs.get(type(operation), True)) and (
+        profile.evict or not isinstance(operation, ops.Evict)
+    )

@@ -1,0 +1,246 @@
+"""Component suites: properties of one system, with a machine and strategies to exercise it.
+
+A machine holds the system under test beside a model of it. A history is a configuration and a
+list of operations, all JSON, so that it can be logged, printed as a script and run again. The
+suite `cache` is one whose system under test is a target and whose model is a `Session`; the
+other suites look inside the reference engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from kvproof.harness.errors import TargetDied
+from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.records.events import BlockView
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.framework.property import Property
+
+Config: TypeAlias = dict[str, Any]
+"""A JSON object: what a machine is built from."""
+Arguments: TypeAlias = dict[str, Any]
+"""A JSON object: the keywords of one operation."""
+Draw: TypeAlias = Callable[[Any], Any]
+"""Hypothesis' `data.draw`: takes a strategy, returns a value."""
+DrawConfig: TypeAlias = Callable[[Draw], Config]
+"""A strategy for configurations."""
+
+IGNORED: Final = object()
+"""What a machine may return for an operation that makes no sense now."""
+
+
+class Machine(Protocol):
+    """The system under test and its model. Deterministic: equal histories, equal outcomes.
+
+    One with a method `close` has it called at the end of its history.
+    """
+
+    def apply(self, verb: str, /, *_: Any, **arguments: Any) -> object:
+        """Run one operation on system and model, check everything, return what to print.
+
+        A verb that makes no sense now is ignored: shrinking leaves operations out. (Nothing is
+        passed as `_`; a protocol with both takes machines that spell their keywords out.)
+        """
+
+
+class RemoteCalls(Protocol):
+    """Calls a target's own implementation: verbs with keywords (JSON) in order, like answers."""
+
+    def __call__(self, *calls: tuple[str, Arguments]) -> list[Any]:
+        """Carry the calls out. Raises TargetDied."""
+
+
+class TargetProvided(NamedTuple):
+    """A component suite that runs on the target's own implementation (`Profile.parts`)."""
+
+    suite: ComponentSuite
+    without: Mapping[str, str]
+    """Properties that cannot be judged on it, and why. The others have the situations that can
+    occur there."""
+
+
+class WorkloadConfigs(NamedTuple):
+    """One kind of configuration of a suite; a budget is dealt out evenly to all kinds."""
+
+    name: str
+    draw_config: DrawConfig
+    options: Mapping[str, object] = {}
+    """Class attributes for the suite's own rules."""
+
+
+class Reporting(Protocol):
+    """How a suite presents its histories, where the framework's way is not enough."""
+
+    def operations(self, machine: Any, applied: list[Operation]) -> list[Operation]:
+        """Return the operations to log: with those that an operation had as a consequence."""
+
+    def arguments(self, operation: Operation) -> str:
+        """Return the keywords of an operation in words."""
+
+    def script(self, counterexample: Counterexample, target: str) -> str:
+        """Return a script that fails where the system is wrong and passes when it is fixed."""
+
+    def blocks(
+        self, counterexample: Counterexample
+    ) -> tuple[list[BlockView], dict[str, list[int]]]:
+        """Return the blocks and the tables of requests at the end of a history."""
+
+
+class ComponentSuite(NamedTuple):
+    """Properties of one system, and what is needed to exercise it."""
+
+    name: str
+    properties: tuple[Property, ...]
+    draw_config: DrawConfig
+    machine: Callable[[Config, Coverage], Machine]
+    draw_operation: Callable[[Any, Draw], tuple[str, Arguments]] | None = None
+    """Draw the next operation for a machine as it stands: a verb and its keywords."""
+    profiles: tuple[DrawConfig | WorkloadConfigs, ...] = ()
+    """Kinds of configurations, in place of `draw_config`: a budget is dealt out evenly to them,
+    so that no kind is left to chance."""
+    under_test: tuple[str, ...] = ("reference",)
+    """Packages below `kvproof` whose errors are failures of the system under test; an error from
+    anywhere else is a fault of the suite."""
+    missing: Callable[[], str] = str
+    """Returns what the suite needs and is not installed; empty: it can run here."""
+    target_provided: Callable[[RemoteCalls], TargetProvided] | None = None
+    """The same on another implementation, where targets may provide theirs."""
+    rules: type[RuleBasedStateMachine] | None = None
+    """A subclass of `state_machine.SuiteStateMachine` that draws operations, in place of
+    `draw_operation`."""
+    reporting: Reporting | None = None
+    portable: bool = False
+    """Whether a log may be replayed on any target; others only where they were recorded."""
+
+
+class Operation(NamedTuple):
+    """One operation of a history."""
+
+    verb: str
+    text: str
+    """The keywords as JSON: nothing that a machine does can change them."""
+    answer: str = ""
+
+    @property
+    def arguments(self) -> Arguments:
+        """A fresh copy of the keywords."""
+        arguments: Arguments = json.loads(self.text)
+        return arguments
+
+
+class History:
+    """One machine, made by `open`, and all operations that were applied to it.
+
+    Raises Violation, TargetDied with the history as its `session`, TypeError for no JSON.
+    """
+
+    machine: Any = None
+
+    def __init__(self, suite: ComponentSuite, config: Config) -> None:
+        self.suite = suite
+        self.config: Config = json.loads(json.dumps(config))
+        self.coverage = Coverage(suite.properties)
+        self.ignored = False
+        """Whether the machine reported that the last operation made no sense."""
+        self._applied: list[Operation] = []
+
+    def open(self) -> None:
+        """Make the machine."""
+        config = dict(self.config)
+        self.machine = self._guarded(lambda: self.suite.machine(config, self.coverage))
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations so far, as they are logged."""
+        if self.suite.reporting and self.machine is not None:
+            return self.suite.reporting.operations(self.machine, self._applied)
+        return self._applied
+
+    def apply(self, verb: str, arguments: Mapping[str, Any]) -> object:
+        """Run one operation; a failure is its answer."""
+        operation = Operation(verb, json.dumps(arguments))
+        self._applied.append(operation)
+        self.coverage.operations[verb] += 1
+        answer = self._guarded(lambda: self.machine.apply(verb, **operation.arguments))
+        self.ignored = answer is IGNORED
+        self._applied[-1] = operation._replace(
+            answer="" if answer in (None, IGNORED) else str(answer)
+        )
+        return answer
+
+    def close(self) -> None:
+        """Give back what the machine holds. Raises TargetDied."""
+        close = getattr(self.machine, "close", None)
+        if close:
+            close()
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Violation:
+            raise
+        except TargetDied as died:
+            died.session = self
+            raise
+        except Exception as error:
+            package = _raising_package(error)
+            if package not in self.suite.under_test:
+                raise
+            message = f"the {package} raised {type(error).__name__}: {error}"
+            raise self._death(message) from error
+
+    def _death(self, message: str) -> TargetDied:
+        died = TargetDied("crash", message)
+        died.session = self
+        return died
+
+
+class Counterexample(NamedTuple):
+    """A violation and the history that it ends."""
+
+    violation: Violation
+    history: History
+
+
+def _raising_package(error: BaseException) -> str:
+    """Return the package below `kvproof`, or below a copy of it, of the innermost own frame."""
+    modules, trace = [], error.__traceback__
+    while trace:
+        modules.append(str(trace.tb_frame.f_globals.get("__name__", "")).split("."))
+        trace = trace.tb_next
+    own = [names[1] for names in modules if names[0].startswith("kvproof") and len(names) > 1]
+    return own[-1] if own else ""
+
+
+def run(
+    suite: ComponentSuite, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]
+) -> History:
+    """Run a history from its beginning and close it. Raises Violation, TargetDied."""
+    history = History(suite, config)
+    _run(history, operations)
+    return history
+
+
+def counterexample(
+    suite: ComponentSuite, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Counterexample | None:
+    """Run a history from its beginning; return its violation, if it has one. Raises TargetDied."""
+    history = History(suite, config)
+    try:
+        _run(history, operations)
+    except Violation as violation:
+        return Counterexample(violation, history)
+    return None
+
+
+def _run(history: History, operations: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    try:
+        history.open()
+        for verb, arguments in operations:
+            history.apply(verb, arguments)
+    finally:
+        history.close()

@@ -1,0 +1,87 @@
+"""Everything that a person can use of a failure: op log, script, history, blocks."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import NamedTuple
+
+from kvproof.harness.records.events import BlockView, Step
+from kvproof.harness.reproduce import oplog, script
+from kvproof.suites.framework.component_suite import Counterexample, History, Operation
+
+PLAY = "kvproof.suites.play"
+"""The one module that scripts of component suites import."""
+
+
+class Evidence(NamedTuple):
+    """The durable forms of a counterexample."""
+
+    fingerprint: str
+    log: bytes
+    script: str
+    history: list[Step]
+    blocks: list[BlockView]
+    tables: dict[str, list[int]]
+
+
+def evidence(found: Counterexample, target: str) -> Evidence:
+    """Return the evidence of a counterexample on a target."""
+    violation, history = found
+    reporting = history.suite.reporting
+    log = log_of(found, target)
+    blocks, tables = reporting.blocks(found) if reporting else ([], {})
+    return Evidence(
+        fingerprint=log.fingerprint,
+        log=oplog.dump(log),
+        script=reporting.script(found, target) if reporting else play_script(found, target),
+        history=steps(history, violation.sentence),
+        blocks=blocks,
+        tables=tables,
+    )
+
+
+def log_of(found: Counterexample, target: str) -> oplog.OpLog:
+    """Return the op log of a counterexample."""
+    history = found.history
+    return oplog.record(
+        found.violation,
+        suite=history.suite.name,
+        target=target,
+        config=history.config,
+        calls=[(each.verb, each.arguments) for each in history.operations],
+    )
+
+
+def play_script(found: Counterexample, target: str) -> str:
+    """Return a script that fails where the system is wrong and passes when it is fixed."""
+    history = found.history
+    calls = [f"({each.verb!r}, {each.arguments!r})," for each in history.operations]
+    return script.source(
+        found.violation,
+        {PLAY: ["play"]},
+        [
+            f"play({history.suite.name!r}, {history.config!r}, [",
+            *(textwrap.indent(call, "    ") for call in calls),
+            f"], target={target!r})",
+        ],
+    )
+
+
+def steps(history: History, note: str) -> list[Step]:
+    """Spell out a history, with the failure on its last step."""
+    reporting, operations = history.suite.reporting, history.operations
+    last = len(operations) - 1
+    return [
+        Step(
+            op=each.verb,
+            arguments=reporting.arguments(each) if reporting else keywords(each),
+            answer=each.answer,
+            note=note if index == last else "",
+        )
+        for index, each in enumerate(operations)
+    ]
+
+
+def keywords(operation: Operation) -> str:
+    """Return the keywords of an operation as Python spells them."""
+    return ", ".join(f"{name}={value!r}" for name, value in operation.arguments.items())

@@ -1,0 +1,128 @@
+"""The Hypothesis state machine that drives every suite, and the exploration with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, ClassVar, cast
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Config,
+    Draw,
+    DrawConfig,
+    History,
+    WorkloadConfigs,
+)
+from kvproof.suites.framework.explore import Counts, Exploration, Watch, drive_all
+from kvproof.suites.framework.shrink import cut_down, minimise, size
+
+
+class SuiteStateMachine(RuleBasedStateMachine):
+    """Draws a configuration and makes a history; subclassed per exploration and profile.
+
+    A subclass with rules draws operations and applies them with `apply`.
+    """
+
+    suite: ClassVar[ComponentSuite]
+    draw_config: ClassVar[Callable[[Draw], Config]]
+    watch: ClassVar[Watch]
+    history: History
+
+    @initialize(data=st.data())
+    def create(self, data: Any) -> None:
+        """Draw a configuration and make a machine of it."""
+        self.history = History(self.suite, type(self).draw_config(data.draw))
+        with self.watch.operation(self.history):
+            self.history.open()
+        self.created(data.draw)
+
+    def created(self, draw: Draw) -> None:
+        """Draw more, before the first operation."""
+
+    def apply(self, verb: str, arguments: Mapping[str, Any]) -> object:
+        """Run and judge one operation, unless the time is up."""
+        with self.watch.operation(self.history):
+            return self.history.apply(verb, arguments)
+
+    @invariant()
+    def checks(self) -> None:
+        """Everything is judged by the machine; one invariant keeps reproducers short."""
+
+    def teardown(self) -> None:
+        """Count the operations and checks, and give back what the machine holds."""
+        if hasattr(self, "history") and self.history.machine is not None:
+            seen = self.history.coverage
+            self.watch.ended(
+                Counts(
+                    test_cases=1,
+                    operations=seen.operations,
+                    situations=seen.situations,
+                    checks=seen.checks,
+                    hits=seen.hits,
+                )
+            )
+            with self.watch.life():
+                self.history.close()
+
+
+class DrawnOperations(SuiteStateMachine):
+    """One rule: draw the next operation as the suite does, and apply it."""
+
+    @rule(data=st.data())
+    def step(self, data: Any) -> None:
+        """Draw and run one operation."""
+        self.apply(*self.draw_operation(data.draw))
+
+    def draw_operation(self, draw: Draw) -> tuple[str, Arguments]:
+        """Draw the next operation."""
+        assert self.suite.draw_operation is not None, "a suite draws operations or has rules"
+        return self.suite.draw_operation(self.history.machine, draw)
+
+
+def explore(
+    suite: ComponentSuite,
+    budget: settings,
+    *,
+    seed: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+    tolerate: Collection[str] = (),
+    deadline: float = math.inf,
+    claim: Callable[[str], bool] = lambda _: True,
+    confined: Mapping[str, str] | None = None,
+) -> Exploration:
+    """Drive `suite` through random histories until the budget is spent or a property fails.
+
+    The budget is dealt out evenly to the profiles of the suite. The keywords are those of
+    `Watch`. Errors of the harness are raised, Ctrl-C is not: the histories before it may hold a
+    violation.
+    """
+    watch = Watch(size, tolerate, deadline, progress, claim, confined=confined or {})
+    seen = drive_all(_machines(suite, watch), watch, budget, seed=seed)
+    return cut_down(seen, partial(minimise, suite))
+
+
+def _machines(suite: ComponentSuite, watch: Watch) -> list[type[SuiteStateMachine]]:
+    """One for each profile; their names keep examples apart in a database."""
+    profiles = suite.profiles or (suite.draw_config,)
+    return [_machine(suite, watch, index, profile) for index, profile in enumerate(profiles)]
+
+
+def _machine(
+    suite: ComponentSuite, watch: Watch, index: int, profile: DrawConfig | WorkloadConfigs
+) -> type[SuiteStateMachine]:
+    base = cast("type[SuiteStateMachine]", suite.rules or DrawnOperations)
+    title = suite.name.title()
+    if isinstance(profile, WorkloadConfigs):
+        name = f"{profile.name.title().replace(' ', '')}{title}Machine"
+        draw_config, options = profile.draw_config, profile.options
+    else:
+        name, draw_config, options = f"{title}{index or ''}Machine", profile, {}
+    fixed = {"suite": suite, "watch": watch, "draw_config": staticmethod(draw_config)}
+    return type(name, (base,), {**options, **fixed})
