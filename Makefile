@@ -9,15 +9,18 @@ MODEL ?= eval/probe_model/checkpoint
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+UV := $(shell command -v uv 2>/dev/null)
+# uv installs the same pins, faster, where it is on the PATH; UV= uses venv and pip.
+PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
+  $(BIN)/python -m pip --quiet --disable-pip-version-check install)
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench matrix test check gpu hf parity eval docs mutants clean
+.PHONY: help install gate bench matrix test test-all check gpu hf parity eval docs mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
-	@sed -n 's/^\([a-z]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## */  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 	@echo
 	@echo '  PYTHON=python3.12             another interpreter for .venv'
 	@echo '  TARGETS="reference vllm==0.33.0"  what gate, bench and matrix judge; engines are installed first'
@@ -49,7 +52,10 @@ matrix: $(VENV)/.core  ## every property on every engine and version, what is re
 	  $(BIN)/kvproof merge $(RUNS) --output $(RUNS)/all >/dev/null; \
 	fi; status=$$?; $(BIN)/python -m kvproof.reports.render.matrix_page $(RUNS)/all && exit $$status
 
-test: $(VENV)/.dev  ## the project's own tests
+test: $(VENV)/.dev  ## the project's own tests without those that take long: minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev  ## all of the project's own tests, as before a merge
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy
@@ -95,10 +101,11 @@ $(VENV)/.core: requirements/core.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), kvproof needs 3.11 or newer:" \
 	    "make PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	@test -n "$(UV)" || $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments: the module ensurepip or venv is missing." \
 	    "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || \
+	  $(if $(UV),$(UV) venv --quiet --seed --python $$(command -v $(PYTHON)) $(VENV),$(PYTHON) -m venv $(VENV))
 	@echo "setting up .venv (half a minute)"
 	@$(PIP) -r requirements/core.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .

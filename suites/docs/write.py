@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvproof.suites import known_bugs
+from kvproof.suites.docs.command_line import command_line
 from kvproof.suites.docs.life_cycles import life_cycles
 from kvproof.suites.docs.properties_table import properties_table
 from kvproof.suites.docs.rules_table import rules_table
@@ -14,6 +15,7 @@ from kvproof.suites.faults.markdown import table as faults_table
 
 MARK = "<!-- written by `make docs`, from here to the end -->\n"
 GENERATED: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
     "faults.md": faults_table,
     "known-bugs.md": known_bugs.table,
     "life-cycles.md": life_cycles,

@@ -29,6 +29,7 @@ def test_every_engine_has_a_page(engine: EngineVersion) -> None:
         assert f"- `{each.property}`: {each.reason} ([upstream]({each.upstream}))" in text
 
 
+@pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize("engine", KNOWN, ids=str)
 def test_a_page_is_up_to_date(engine: EngineVersion, tmp_path: Path) -> None:
     if environments.state(engine) != "installed":

@@ -13,6 +13,8 @@ from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion, install, parse, remove, state
 from kvproof.harness.isolation.registry import open_handle
 
+pytestmark = pytest.mark.slow(reason="starts many processes")
+
 TOY = "toyengine==1.0"
 FACTORY = "kvproof.suites.tests.adapters.worker_fakes:make_toy"
 

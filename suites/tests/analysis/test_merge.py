@@ -141,6 +141,7 @@ def test_a_killed_job_is_no_pass(tmp_path):
     assert here("merge", "1", "2", "--output", "m", cwd=tmp_path).code == 70
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_jobs_of_two_targets_end_in_one_report(tmp_path):
     for number, target in enumerate(("reference", FAULT)):
         here("run", "--target", target, "--budget", "debug", "--output", f"{number}", cwd=tmp_path)

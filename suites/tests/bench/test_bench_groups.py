@@ -79,6 +79,7 @@ def test_the_optimum_counts_what_no_hit_can_do_without() -> None:
     assert [row.capacity for row in windows] == [None]
 
 
+@pytest.mark.slow(reason="measures a whole workload")
 def test_the_reference_delivers_every_group_and_hits_what_its_states_allow() -> None:
     """The second of a family saves a state at the junction, where all further ones hit."""
     (case,) = plan(

@@ -64,6 +64,7 @@ def test_batches_do_not_change_the_counts(monkeypatch: pytest.MonkeyPatch) -> No
     assert [whole[name] for name in names] == [parts[name] for name in names]
 
 
+@pytest.mark.slow(reason="measures a whole workload")
 @pytest.mark.usefixtures("toys")
 def test_a_short_workload_is_repeated_with_new_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one cycle for all passes, the second pass would hit everything."""
@@ -118,6 +119,7 @@ def test_a_module_without_cycles_says_so(job: Any) -> None:
     }
 
 
+@pytest.mark.slow(reason="measures a whole workload")
 def test_the_reference_hits_what_its_rules_allow() -> None:
     spec = "multi-turn:requests=150,user=40,reply=60,system=100"
     workload = load_workload(spec)

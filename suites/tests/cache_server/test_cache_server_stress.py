@@ -8,6 +8,8 @@ pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
 from examples.stress.cache_server.stress import stress
 
+pytestmark = pytest.mark.slow(reason="starts many processes")
+
 
 def test_random_kills_leave_nothing_wrong_and_nothing_behind():
     """The long run of docs/cache-server.md, cut to seconds."""

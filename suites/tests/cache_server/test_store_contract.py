@@ -83,6 +83,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_a_right_store_passes_and_everything_is_seen():
     provider = DictProvider()
     seen = explore(contract_part(provider), UNSHRUNK)
@@ -102,6 +103,7 @@ def test_every_property_has_its_fault():
     assert {prop for prop, _ in FAULTS} == {prop.name for prop in PROPERTIES}
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_what_was_never_seen_is_no_pass():
     class Roomy(DictProvider):
         traits = DictProvider.traits._replace(capacity=10**9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvproof.reference.cache_server import answers
 from kvproof.reference.cache_server.core import Settings
 from kvproof.suites.framework.state_machine import explore
@@ -11,6 +13,7 @@ from kvproof.suites.reference.cache_server.local import LocalProvider, LocalServ
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_cache_server_keeps_the_contract():
     provider = LocalProvider()
     judge(provider, explore(contract_part(provider), UNSHRUNK))

@@ -222,6 +222,7 @@ def test_databases_come_from_one_line(tmp_path):
         open_database(str(tmp_path / "file" / "below"))
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_fault_that_eight_workers_meet_is_shrunk_once_and_reproduces_elsewhere(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
     command = ("fuzz", "--target", FAULT, "--units", "8", "--workers", "8", "--keep-going")

@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Started], object]]] = {
 """Verb -> command, and the moment at which it is in the middle."""
 
 
+@pytest.mark.slow(reason="starts many processes")
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_an_interrupted_run_is_closed_and_reported(
@@ -70,6 +71,7 @@ def test_an_interrupted_run_is_closed_and_reported(
     assert any(isinstance(event, kept) for event in run.events)
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_what_was_found_is_kept_even_while_it_shrinks(tmp_path: Path) -> None:
     with started("run", "--target", LONG_TO_SHRINK, "--budget", "debug", cwd=tmp_path) as running:
         running.until((tmp_path / STARTED).exists)
@@ -97,6 +99,7 @@ def test_ctrl_c_while_kvproof_is_being_imported_is_quiet(tmp_path: Path) -> None
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_killed_run_is_reported_and_resumed(tmp_path: Path) -> None:
     command = ("run", "--targets", f"reference {SLOW}", "--budget", "debug")
     with started(*command, cwd=tmp_path) as running:
@@ -147,6 +150,7 @@ def test_a_run_that_is_resumed_leaves_out_no_suite(
     assert explored == 2 * suites
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_killed_fuzz_leaves_no_worker_behind(tmp_path: Path) -> None:
     command = ("fuzz", "--target", SLOW, "--workers", "2")
     with started(*command, cwd=tmp_path) as running:
@@ -156,6 +160,7 @@ def test_killed_fuzz_leaves_no_worker_behind(tmp_path: Path) -> None:
     assert kvproof("report", "record", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_killed_run_leaves_no_engine_behind(tmp_path: Path) -> None:
     fake_engine(tmp_path, SLOW)
     with started("run", "--target", ENGINE, cwd=tmp_path, KVPROOF_HOME=str(tmp_path)) as running:
@@ -166,11 +171,13 @@ def test_a_killed_run_leaves_no_engine_behind(tmp_path: Path) -> None:
         assert nothing_is_left_of(running, *workers)
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_worker_killed_from_outside_is_a_verdict_about_its_target(tmp_path: Path) -> None:
     fake_engine(tmp_path, SLOW)
     _kill_the_worker(tmp_path, KVPROOF_HOME=str(tmp_path))
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_the_same_with_the_real_engine(tmp_path: Path) -> None:
     if environments.state(VLLM) != "installed":
         pytest.skip(f"kvproof targets install {ENGINE}")

@@ -21,13 +21,12 @@ from kvproof.harness.cli.actions.campaign.unit import (
     unit_id,
 )
 from kvproof.harness.errors import Exit, UsageError
-from kvproof.harness.records.campaign_events import UnitDone, UnitLost, clock
+from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import (
     Exercised,
     Failure,
     HarnessFault,
     PropertyVerdict,
-    Skipped,
     TargetFailed,
 )
 from kvproof.harness.records.run_directory import read_run
@@ -98,12 +97,6 @@ def test_a_unit_that_ends_early_keeps_what_it_has_found(tmp_path, monkeypatch, l
     assert len(found.events) == (later is ZeroDivisionError)
 
 
-def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
-    events = [Skipped(part="", reason="", at=at) for at in (1.0, 5.0, 0.5, 2.0, 1.0)]
-    assert list(clock(events)) == [1.0, 5.0, 5.5, 7.0, 8.0]
-    assert list(clock([])) == []
-
-
 def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
     (tmp_path / "kvproof.toml").write_text(FEW)
     command = ("fuzz", "--target", SLOW, "--max-time", "8s")
@@ -155,6 +148,7 @@ def test_what_was_seen_before_ctrl_c_is_reported_and_done_again(tmp_path):
     assert units_of(running.record) == []
 
 
+@pytest.mark.slow(reason="starts many processes")
 def test_a_target_that_ends_its_process_is_at_fault_also_after_a_restart(tmp_path):
     command = ("fuzz", "--target", DIES, "--units", "2", "--keep-going", "--seed", "1")
     with started(*command, cwd=tmp_path) as running:

@@ -34,6 +34,7 @@ def test_the_properties_exist():
     assert set(KILLED_BY.values()) <= set(BY_NAME)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("fault", KILLED_BY)
 def test_fault_is_found_by_its_property_and_reproduced(fault, tmp_path):
     spec, prop = f"kvproof.suites.tests.framework.faults:{fault}", KILLED_BY[fault]

@@ -32,6 +32,7 @@ def ran(tmp_path_factory):
     return folder, kvproof("faults", "--only", "refusal_leaks", "--output", "run", cwd=folder)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_a_fault_is_found_and_the_matrix_says_how(ran):
     folder, done = ran
     assert done.code == 0, done.out + done.err
@@ -158,6 +159,7 @@ def test_memory_damaged_while_it_is_judged_is_the_faults_doing(tmp_path, monkeyp
     assert (event.kill.property, event.kill.cases, event.kill.sentence) == (ANSWERS, *found)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
     (event,) = reports("double_free", directory=tmp_path)
     assert event.kill.oracle == "invariant"
@@ -166,6 +168,7 @@ def test_a_soundness_fault_is_seen_by_a_shadow_memory_alone(tmp_path):
     assert event.shadow.size > 1
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_the_shadow_memory_alone_sees_nothing_wrong_in_the_reference():
     handle = InProcessHandle("reference", make_target)
     (suite, *_) = suites(handle, "full")

@@ -44,6 +44,7 @@ def test_a_part_goes_on_where_its_model_would_stop(name):
     assert (seen.violation.property, seen.violation.oracle) == (IN_PARTS[name], SHADOW)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("name", ["states", "store", "experts"])
 def test_alone_it_sees_nothing_wrong_in_the_parts_of_the_reference(name):
     with shadow_alone():

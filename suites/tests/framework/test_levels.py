@@ -14,7 +14,7 @@ from kvproof.suites.tests.cli.cli_kit import here
 
 ELSEWHERE = "kvproof.harness.adapters.reference.target:make_target"
 """Any target that is not called `reference`, whatever it is made of."""
-SETTINGS = '[run]\nbudget = "debug"\n[gate]\nbench = false\nlevel = "full"\n'
+SETTINGS = '[run]\nbudget = "debug"\n[gate]\nbench = false\nsweep = false\nlevel = "full"\n'
 HITS = OpLog(
     suite="hits",
     target="reference",

@@ -214,6 +214,7 @@ WIDEST = [
 ]
 
 
+@pytest.mark.slow(reason="compiles every launch")
 def test_the_widest_launches_fit_into_a_hopper_whatever_the_page():
     """Compiled for one by a process of its own, for here Triton interprets."""
     shapes = [{**shape, "kv_heads": 1, "q_tokens": 8} for shape in WIDEST]

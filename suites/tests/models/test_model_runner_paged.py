@@ -61,6 +61,7 @@ def precise(monkeypatch):
     monkeypatch.setattr(paged_attention, "paged_decode", attend)
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("mode", ["exact", "batched"])
 @pytest.mark.usefixtures("precise")
@@ -75,6 +76,7 @@ def test_the_kernel_reads_what_the_model_would_attend_to(family, mode):
         assert (ours[name] - expected).abs().max() < 1e-3
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 @pytest.mark.parametrize("kernel_block_size", [16, 8, 2, 1])
 @pytest.mark.usefixtures("precise")
 def test_the_size_of_kernel_blocks_changes_nothing(kernel_block_size):
@@ -187,6 +189,7 @@ def compare(model, **options):
     return runner
 
 
+@pytest.mark.slow(reason="runs kernels in Triton's interpreter")
 def test_the_kernel_runs_in_triton_s_interpreter():
     """The kernel's own code, with no GPU: sinks, windows, heads of unequal width."""
     pytest.importorskip("triton", reason="the extra gpu is not installed")

@@ -30,11 +30,13 @@ def check(level, family):
     assert outcome.passed, outcome
 
 
+@pytest.mark.slow(reason="computes with torch models")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hit_changes_no_bit(family):
     check("hits", family)
 
 
+@pytest.mark.slow(reason="computes with torch models")
 @pytest.mark.parametrize("family", THOROUGH)
 @pytest.mark.parametrize("level", [level.name for level in LEVELS if level.name != "hits"])
 def test_every_level_holds(family, level):

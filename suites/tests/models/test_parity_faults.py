@@ -11,6 +11,8 @@ from kvproof.suites.reference.parity.tier_roundtrip import tiers  # isort: skip
 from kvproof.suites.reference.parity.compare import TOLERANCE  # isort: skip
 from kvproof.suites.reference.parity.planted_bugs import BUGS, seen  # isort: skip
 
+pytestmark = pytest.mark.slow(reason="computes with torch models")
+
 SUBJECTS = ("gemma3", "deepseek_v32", "falcon_h1")
 """Windows; latent with indexer; states beside attention: every bug is visible on one of them."""
 

@@ -9,6 +9,8 @@ from kvproof.suites.tests.models import model_kit  # noqa: F401 - skips without 
 
 from kvproof.suites.reference.parity.strategies import SUITE, missing  # isort: skip
 
+pytestmark = pytest.mark.slow(reason="computes with torch models")
+
 _TOLD = """\
         if recorded is None or row.done >= len(recorded):
             return nullcontext()

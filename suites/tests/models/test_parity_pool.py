@@ -15,6 +15,8 @@ from kvproof.suites.reference.parity.cells import Report, versions  # isort: ski
 from kvproof.suites.reference.parity.job import Job  # isort: skip
 from kvproof.suites.reference.parity.pool import compute  # isort: skip
 
+pytestmark = pytest.mark.slow(reason="starts many processes")
+
 
 class Deadly:
     """Ends the process that reads it."""

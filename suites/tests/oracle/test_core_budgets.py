@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import InMemoryExampleDatabase
 
@@ -87,6 +88,7 @@ def test_budgets_shrink_but_neither_explain_nor_give_up_on_slow_targets():
         assert HealthCheck.too_slow in budget.suppress_health_check
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_longest_histories_are_drawn():
     # Hypothesis refuses to draw a second history where the simplest one is too long for it
     (plan,) = (suite for suite in suites(reference(), "full") if suite.name == "plan")

@@ -114,6 +114,7 @@ def test_a_target_that_refuses_everything_fails_and_the_rest_is_inconclusive():
     assert recorder.codes() >= {Exit.FAILURE, Exit.INCONCLUSIVE}
 
 
+@pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_two_versions_of_an_engine_keep_evidence_of_their_own():
     recorder, budget = Recorder(), settings(FEW, max_examples=3)
     names = ["engine==1.2", "engine==1.10"]
@@ -285,6 +286,7 @@ class BlindLookup(ReferenceTarget):
         return 0
 
 
+@pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_an_expected_failure_that_fails_is_told_with_its_reason_and_hides_nothing_else(monkeypatch):
     known = expected_failures.Expected("lookup_finds_the_longest_prefix", "no API", "https://x/1")
     expecting(monkeypatch, known)
@@ -399,6 +401,7 @@ def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypat
     assert raised
 
 
+@pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_a_target_that_goes_by_the_clock_gets_its_whole_budget():
     """Hypothesis gives up where equal histories go on differently; the rest is drawn anew."""
     calls = count(1)
@@ -433,6 +436,7 @@ def test_a_verb_that_raises_breaks_its_property_and_leaves_the_others_open():
     assert others == {"inconclusive"}
 
 
+@pytest.mark.slow(reason="shrinks failures of whole suites")
 def test_a_verb_that_is_expected_to_raise_hides_nothing_else(monkeypatch):
     expecting(monkeypatch, expected_failures.Expected(ANSWERS, "cannot evict", "https://x/1"))
     recorder = judged(Raises, BUDGETS["pr"])

@@ -143,6 +143,7 @@ def fallen(part: Any) -> Iterator[str]:
             yield violation.property
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_every_situation_occurs() -> None:
     seen: Counter[str] = Counter()
     for config, questions in histories():

@@ -15,6 +15,8 @@ from examples.stress.http.process import Server, serving
 from kvproof.suites.probe import check
 from kvproof.suites.tests.probe.probe_url_kit import SYMBOLIC, faulty, probed
 
+pytestmark = pytest.mark.slow(reason="finds planted faults by exploration")
+
 ALL = {each.name for each in check.ALL}
 NEED_ANOTHER = {check.PARTLY.name, check.CONVERSATION.name}
 """The symbolic model's answers depend on the salt, so that only another server tells them anew."""

@@ -166,6 +166,7 @@ def test_what_is_known_of_current_releases_has_a_history() -> None:
     assert all(log.exists() for _, log in CASES)
 
 
+@pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(("engine", "log"), CASES, ids=CASES.values())
 def test_its_history_fails_on(engine: EngineVersion, log: Path, tmp_path: Path) -> None:
     if state(engine) != "installed":

@@ -70,6 +70,7 @@ def test_a_finding_is_described_and_listed(name: str) -> None:
 HISTORIES = sorted(FOLDER.glob("*/history.json"))
 
 
+@pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda path: path.parent.name)
 def test_a_history_breaks_the_property_of_its_page(history: Path, tmp_path: Path) -> None:
     log = oplog.load(history)
@@ -95,6 +96,7 @@ KERNELS = "lmdeploy_decode_reads_behind_the_last_token"
 """Needs Triton, which environments leave out: it runs in this interpreter."""
 
 
+@pytest.mark.slow(reason="runs an installed engine")
 @pytest.mark.parametrize(("name", "engine"), FINDINGS.items())
 def test_its_script_shows_it(name: str, engine: EngineVersion, tmp_path: Path) -> None:
     script = FOLDER / name / "script.py"

@@ -60,6 +60,7 @@ def test_the_table_names_the_property_that_has_to_find_it(name):
     assert any(fault.property in bugs[bug].properties for bug in fault.bugs)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_planted_bug_falls_to_its_property(name):
     fault = find(name)

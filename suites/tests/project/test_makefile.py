@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -74,3 +75,32 @@ def test_help_lists_every_target(tmp_path: Path) -> None:
     text = made(tmp_path).stdout
     for target in ("gate", "test", "check", "install", "bench", "clean", "help"):
         assert f"make {target} " in text
+
+
+def fake_uv(folder: Path) -> Path:
+    """A folder for PATH with a stand-in for uv, which writes down what it is called with."""
+    path = folder / "tools" / "uv"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\nexit 0\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_uv_sets_up_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = fake_uv(tmp_path)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    (tmp_path / "checkout").mkdir()
+    done = made(tmp_path / "checkout", "--dry-run", "install")
+    assert f"{uv} venv --quiet --seed --python" in done.stdout
+    assert f"{uv} pip install --quiet --python .venv/bin/python -r requirements/core.txt" in (
+        done.stdout
+    )
+    assert "-m pip" not in done.stdout
+
+
+def test_without_uv_the_same_pins_are_installed_by_pip(tmp_path: Path) -> None:
+    done = made(tmp_path, "--dry-run", "install", "UV=")
+    assert "-m venv .venv" in done.stdout
+    assert "-m pip --quiet --disable-pip-version-check install -r requirements/core.txt" in (
+        done.stdout
+    )

@@ -59,6 +59,7 @@ def conformance(project: pytest.Pytester, target: str, *more: str) -> pytest.Run
     )
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     result = conformance(project, "reference", "-v")
     result.assert_outcomes(passed=len(CORE) + 2)
@@ -71,6 +72,7 @@ def test_the_reference_passes_every_property(project: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
     options = ("--kvproof-level=full", "--kvproof-budget=debug", "-k", "hits and reference", "-v")
     result = conformance(project, "reference", *options)
@@ -91,6 +93,7 @@ def test_an_unknown_level_is_refused(project: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["ERROR: unknown level 'most'", "*choose one of core, full*"])
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester) -> None:
     result = conformance(project, "my_engine:make_target", "-rs")
     outcomes = result.parseoutcomes()
@@ -100,6 +103,7 @@ def test_the_example_passes_and_says_what_it_leaves_out(project: pytest.Pytester
     assert result.ret == 0
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester) -> None:
     project.makepyfile(blind=BROKEN)
     result = conformance(project, "blind:make_target", "--kvproof-seed=1", "-v", "-n0")
@@ -123,6 +127,7 @@ def test_a_broken_target_fails_with_history_and_script(project: pytest.Pytester)
     assert Path(log).exists()
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_an_exploration_cut_short_is_never_green(project: pytest.Pytester) -> None:
     """In three histories of three steps hardly anything occurs."""
     project.makeconftest(
@@ -137,6 +142,7 @@ def test_an_exploration_cut_short_is_never_green(project: pytest.Pytester) -> No
     result.stdout.fnmatch_lines(["inconclusive: never happened: *"])
 
 
+@pytest.mark.slow(reason="runs whole suites in a pytest of their own")
 def test_a_target_that_raises_is_shown_with_its_history(project: pytest.Pytester) -> None:
     project.makepyfile(dying=DYING)
     result = conformance(project, "dying:make_target", "-k", "target_survives or idle_cached")
