@@ -22,7 +22,8 @@ from opencompass.openicl.icl_prompt_template import PromptTemplate
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.opencompass.context import Desk, desk
 from kvproof.eval.run.protocol import Request
-from kvproof.eval.run.records import Outcome, SampleRecord
+from kvproof.eval.run.records import SampleRecord
+from kvproof.harness.http.chat_completion import Outcome
 
 
 class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types

@@ -16,11 +16,11 @@ from opencompass.utils.text_postprocessors import first_option_postprocess
 from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.http.client import Client
 from kvproof.eval.opencompass.job import Told, Warmed, decode, encode, read_job
 from kvproof.eval.run.protocol import Asking, Material, Request, request_fields
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.run.server import key_of
+from kvproof.harness.http.chat_client import ChatClient
 
 
 class Desk:
@@ -45,7 +45,7 @@ class Desk:
 
     def _made(self) -> Asking:
         job, protocol = self.job, self.job.config.protocol
-        client = Client(
+        client = ChatClient(
             job.url,
             key=key_of(job.config.server_of(self.one)),
             timeout=protocol.timeout,

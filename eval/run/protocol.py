@@ -21,9 +21,9 @@ from kvproof.eval.benchmark.data import DataSet, Letter, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.prompts import PromptSet, rotated
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
-from kvproof.eval.http.client import Client, Reply, joined
 from kvproof.eval.run.config import Protocol
 from kvproof.eval.run.records import Done, Phase, SampleRecord
+from kvproof.harness.http.chat_client import ChatClient, Reply, joined
 
 ROTATED = "choices rotated by one"
 """How pass C differs where there are no other questions about the documents."""
@@ -78,7 +78,7 @@ class Asking:
     repeat: int
     protocol: Protocol
     material: Material
-    client: Client
+    client: ChatClient
     done: set[Done]
     """What earlier, interrupted parts of the run have recorded."""
     write: Callable[[SampleRecord], None]

@@ -15,6 +15,7 @@ import msgspec
 
 from kvproof.eval.benchmark.data import DataFacts, Difficulty, Length, Letter
 from kvproof.harness.errors import UsageError
+from kvproof.harness.http.chat_completion import Outcome, Usage
 from kvproof.harness.records.run_directory import (
     EVALUATION,
     LineFile,
@@ -27,9 +28,6 @@ Phase = Literal["cold", "warm", "shared"]
 """Passes A, B and C."""
 
 PHASES: tuple[Phase, ...] = ("cold", "warm", "shared")
-
-Outcome = Literal["answered", "refused", "server_error", "timeout", "dropped", "empty", "malformed"]
-"""What came of a request, after its last try; only an answered one can be right."""
 
 SAMPLES = "samples.jsonl"
 
@@ -57,16 +55,6 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the first answer, where the prompts are a pair."""
     runner: str = "kvproof"
     """What asked: the client of kvproof itself, or OpenCompass with it."""
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server counted; None for what it does not tell."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    problem: str = ""
-    """Why a count was not believed."""
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="record"):

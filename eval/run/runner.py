@@ -12,7 +12,6 @@ from kvproof.eval.benchmark.data import DataSet
 from kvproof.eval.benchmark.extract import RULE
 from kvproof.eval.benchmark.prompts import PromptSet, own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
-from kvproof.eval.http.client import Client
 from kvproof.eval.run.config import Configuration, EvalConfig
 from kvproof.eval.run.generator import VERSION, write_generated
 from kvproof.eval.run.protocol import ROTATED, Asking, Material, request_fields
@@ -33,6 +32,7 @@ from kvproof.eval.run.records import (
 )
 from kvproof.eval.run.server import Died, Serving, key_of, serving
 from kvproof.harness.errors import UsageError
+from kvproof.harness.http.chat_client import ChatClient
 
 Progress = Callable[[str, int, int], None]
 """Which configuration is asked, how many of its samples are recorded, of how many."""
@@ -228,7 +228,7 @@ def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
 def direct(turn: Turn) -> int:
     """Ask with the client of our own."""
     protocol = turn.config.protocol
-    client = Client(
+    client = ChatClient(
         turn.server.url,
         key=key_of(turn.config.server_of(turn.configuration)),
         timeout=protocol.timeout,

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvproof.eval.http.client import Client
 from kvproof.eval.run.config import Configuration, EvalConfig, Server, command
 from kvproof.eval.run.supervisor import GRACE
 from kvproof.harness.errors import UsageError
+from kvproof.harness.http.client import HttpClient
 
 _POLL = 0.1
 _KEEPER = str(Path(__file__).with_name("supervisor.py"))
@@ -80,7 +80,7 @@ class _Root:
     """A server's own paths, outside of its API."""
 
     def __init__(self, url: str, health: str, key: str) -> None:
-        self.client, self._health, self._url = Client(url, key=key, timeout=10.0), health, url
+        self.client, self._health, self._url = HttpClient(url, key=key, timeout=10.0), health, url
 
     def models(self) -> tuple[str, ...]:
         """Names that it serves, as far as it tells. Raises OSError while it is not ready.

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from kvproof.suites.probe.answers import Answer
 from kvproof.suites.probe.content import HEAD, Form, Turn, prompt_of
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.line import Line
 from kvproof.suites.probe.metrics import grown, lost, read_figures
+from kvproof.suites.probe.server_connection import ServerConnection
 
 ANSWER = 8
 """Tokens of an answer."""
@@ -67,10 +67,13 @@ class Seen(NamedTuple):
 
 
 class Asker:
-    """Asks in the form that the server takes. Raises NoAnswer, Spent, Gone."""
+    """Asks in the form that the server takes.
+
+    Raises NoAnswer, BudgetExhausted, ServerUnreachable.
+    """
 
     def __init__(
-        self, line: Line, facts: Facts, *, sleep: Callable[[float], None] = time.sleep
+        self, line: ServerConnection, facts: Facts, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.line, self.facts = line, facts
         self.seen: list[Seen] = []

@@ -11,8 +11,8 @@ from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import METRICS, REST, About, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh
 from kvproof.suites.probe.counts import untold
-from kvproof.suites.probe.line import Sent
 from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, total
+from kvproof.suites.probe.server_connection import Sent
 
 _SETTLE = 5.0
 """Seconds in which what has ended must be gone, and counters must have grown."""
@@ -22,7 +22,7 @@ _SHOWN = 6
 
 
 def figures_of(asker: Asker) -> Figures:
-    """Read `/metrics`; empty where there is none, or it cannot be read. Raises Gone."""
+    """Read `/metrics`; empty if there is none, or it is unreadable. Raises ServerUnreachable."""
     try:
         return read_figures(asker.line) if asker.facts.metrics else {}
     except NoAnswer:
@@ -58,7 +58,10 @@ def _read_until(
 def judge_counters(
     asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the counters with the answers from place `begun` of the log on. Raises Gone."""
+    """Compare the counters with the answers from place `begun` of the log on.
+
+    Raises ServerUnreachable.
+    """
     law, sent = asker.facts.law, asker.line.log[begun:]
     answers = [each.answer for each in sent if each.answer]
     if not asker.tells or asker.metered:
@@ -137,7 +140,10 @@ def _asked(sent: Sent) -> int | None:
 def judge_rest(
     asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the gauges with those before place `begun` of the log. Raises Gone, Spent."""
+    """Compare the gauges with those before place `begun` of the log.
+
+    Raises ServerUnreachable, BudgetExhausted.
+    """
     names = [name for name in asker.facts.law.at_rest if total(before, name) is not None]
     if not names:
         return _unread(REST, asker, before, "gauges")

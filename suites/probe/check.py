@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.suites.probe.answers import Answer
-from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.server_connection import Sent
 
 Outcome: TypeAlias = Literal["pass", "fail", "inconclusive", "unsupported"]
 

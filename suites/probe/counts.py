@@ -16,7 +16,7 @@ from kvproof.suites.probe.check import (
     About,
     Verdict,
 )
-from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.sizes import Sizes
 
 _MOST = 6

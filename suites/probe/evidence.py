@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kvproof.harness.records.events import Failure, Step
 from kvproof.suites.probe.check import METRICS, REST, Verdict
 from kvproof.suites.probe.content import FIRST_ID, HEAD, LETTERS
-from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.server_connection import Sent
 
 _MOST_STEPS = 30
 _MOST_SHOWN = 6

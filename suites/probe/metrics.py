@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TypeAlias
 
-from kvproof.suites.probe.line import Line
+from kvproof.suites.probe.server_connection import ServerConnection
 
 Figures: TypeAlias = dict[str, float]
 """Name with labels -> value."""
@@ -16,8 +16,8 @@ Figures: TypeAlias = dict[str, float]
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})?\s+(\S+)")
 
 
-def read_figures(line: Line) -> Figures:
-    """Ask for `/metrics`. Raises NoAnswer, Gone."""
+def read_figures(line: ServerConnection) -> Figures:
+    """Ask for `/metrics`. Raises NoAnswer, ServerUnreachable."""
     found: Figures = {}
     for text in line.get("/metrics", whole=True).decode(errors="replace").splitlines():
         match = _LINE.match(text)

@@ -13,7 +13,7 @@ from kvproof.suites.probe.check import STEADY, About, Outcome, Verdict
 from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spread
 from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.counts import untold
-from kvproof.suites.probe.line import Sent
+from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.trials import Run, Trial, Void, World, controls
 
 CONTROLS = 16
@@ -70,7 +70,7 @@ class Judge:
     # --- the engine's own noise ---
 
     def steady(self) -> Verdict:
-        """Measure the noise. Raises Spent, Gone."""
+        """Measure the noise. Raises BudgetExhausted, ServerUnreachable."""
         self._told("the engine's own noise")
         self._more_controls(CONTROLS)
         done = self._controls
@@ -110,7 +110,10 @@ class Judge:
         return max(1, sizes.smallest - 1)
 
     def neutral(self, run: Run, length: int) -> bool:
-        """Tell whether answers under two salts are the same. Raises Spent, Gone."""
+        """Tell whether answers under two salts are the same.
+
+        Raises BudgetExhausted, ServerUnreachable.
+        """
         done = _Done()
         for _ in range(_NEUTRAL):
             self._one(run, length, done)
@@ -120,7 +123,7 @@ class Judge:
     # --- one check ---
 
     def judge(self, check: Check) -> Verdict:
-        """Run a check's trials. Raises Spent, Gone."""
+        """Run a check's trials. Raises BudgetExhausted, ServerUnreachable."""
         self._told(check.about.name.replace("_", " "))
         done = _Done(situations=Counter(dict.fromkeys(check.required, 0)))
         for case in check.cases:
@@ -135,7 +138,7 @@ class Judge:
         return self._unchanged(check, done)
 
     def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
-        """Run a trial; None if it shows nothing. Raises Spent, Gone."""
+        """Run a trial; None if it shows nothing. Raises BudgetExhausted, ServerUnreachable."""
         log = self.world.asker.line.log
         begun = len(log)
         try:

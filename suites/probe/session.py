@@ -14,9 +14,13 @@ from kvproof.suites.probe.check import About, Outcome, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.line import Gone, Line, Spent
 from kvproof.suites.probe.metrics import Figures
 from kvproof.suites.probe.parity import Check, Judge
+from kvproof.suites.probe.server_connection import (
+    BudgetExhausted,
+    ServerConnection,
+    ServerUnreachable,
+)
 from kvproof.suites.probe.sizes import BORDERS, Sizes, estimate
 from kvproof.suites.probe.trials import (
     FOUND,
@@ -45,7 +49,7 @@ _LOST = 3
 class Session:
     """A probe under way: `verdicts` does it, and leaves behind what was found."""
 
-    line: Line
+    line: ServerConnection
     facts: Facts
     tolerance: float
     told: Callable[[str], None]
@@ -76,7 +80,7 @@ class Session:
                 return
             except NoAnswer as trouble:
                 self.unmeasured = str(trouble)
-            except (Spent, Gone) as why:
+            except (BudgetExhausted, ServerUnreachable) as why:
                 self._stop(why)
                 return
 
@@ -95,7 +99,7 @@ class Session:
             for verdict in self._guided():
                 self._judged.add(verdict.about.name)
                 yield verdict
-        except (Spent, Gone) as stop:
+        except (BudgetExhausted, ServerUnreachable) as stop:
             self._stop(stop)
             why = str(stop)
         for verdict in (*judge_counts(self.asker, self.sizes), self._answered()):
@@ -106,11 +110,11 @@ class Session:
                 yield Verdict(each, "inconclusive", why)
 
     def _stop(self, why: Exception) -> None:
-        self.gone = str(why) if isinstance(why, Gone) else self.gone
+        self.gone = str(why) if isinstance(why, ServerUnreachable) else self.gone
 
     def _guided(self) -> Iterator[Verdict]:
         if self.gone:
-            raise Gone(self.gone)
+            raise ServerUnreachable(self.gone)
         if self.unmeasured:
             self.told(f"sizes unknown: {self.unmeasured}")
         yield judge_counters(self.asker, self._before, self._begun)

@@ -8,7 +8,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.suites.probe.answers import Answer, NoAnswer, decoded, whole
 from kvproof.suites.probe.content import HEAD, Form, Turn, fresh, prompt_of
 from kvproof.suites.probe.facts import LAWS, Facts
-from kvproof.suites.probe.line import Gone, Line
+from kvproof.suites.probe.server_connection import ServerConnection, ServerUnreachable
 
 _STRANGE = "kvproof_probe"
 """A field that no server knows: one that refuses it documents what it takes by taking it."""
@@ -16,11 +16,14 @@ _ALTERNATIVES = (5, 1)
 """Log-probabilities to ask for, per token: some servers take few."""
 _SHOWN = 200
 """Characters of what a server tells that is none of what it should be."""
-_NO_DOCUMENT = (NoAnswer, Gone, AttributeError, KeyError, TypeError, ValueError)
+_NO_DOCUMENT = (NoAnswer, ServerUnreachable, AttributeError, KeyError, TypeError, ValueError)
 
 
-def survey(line: Line, *, url: str, model: str = "") -> Facts:
-    """Ask for the model and send a few prompts. Raises UsageError, NoAnswer, Spent, Gone."""
+def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
+    """Ask for the model and send a few prompts.
+
+    Raises UsageError, NoAnswer, BudgetExhausted, ServerUnreachable.
+    """
     listed = _models(line, url, model)
     name = model or str(listed.get("id"))
     form, missing = _form(line, name)
@@ -49,7 +52,7 @@ def survey(line: Line, *, url: str, model: str = "") -> Facts:
     )
 
 
-def served(line: Line, *, url: str, model: str = "") -> str:
+def served(line: ServerConnection, *, url: str, model: str = "") -> str:
     """Return the name of the model of a server. Raises UsageError."""
     return model or str(_models(line, url, "").get("id"))
 
@@ -57,7 +60,7 @@ def served(line: Line, *, url: str, model: str = "") -> str:
 class _Asking:
     """Tries fields with fresh prompts."""
 
-    def __init__(self, line: Line, form: Form, base: dict[str, Any]) -> None:
+    def __init__(self, line: ServerConnection, form: Form, base: dict[str, Any]) -> None:
         self._line, self._form, self._base = line, form, base
         self.path = "/chat/completions" if form == "chat" else "/completions"
 
@@ -121,7 +124,9 @@ def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict
     return found
 
 
-def _post(line: Line, path: str, body: dict[str, Any], *, optional: bool = False) -> Answer:
+def _post(
+    line: ServerConnection, path: str, body: dict[str, Any], *, optional: bool = False
+) -> Answer:
     """Ask, and once more if that fails: what is refused is refused at once."""
     try:
         return line.post(path, body, optional=optional)
@@ -134,10 +139,10 @@ def _post(line: Line, path: str, body: dict[str, Any], *, optional: bool = False
 # --- the model ---
 
 
-def _models(line: Line, url: str, model: str) -> dict[str, Any]:
+def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
     try:
         data = line.get("/models")
-    except (NoAnswer, Gone) as trouble:
+    except (NoAnswer, ServerUnreachable) as trouble:
         if getattr(trouble, "status", 0) in (404, 405) and model:
             return {}
         raise _usage(trouble, url) from None
@@ -178,7 +183,7 @@ def _usage(trouble: Exception, url: str) -> UsageError:
 # --- the form of prompts ---
 
 
-def _form(line: Line, model: str) -> tuple[Form, dict[str, str]]:
+def _form(line: ServerConnection, model: str) -> tuple[Form, dict[str, str]]:
     """Return the most exact form that is taken, and why not a more exact one.
 
     Ids are taken where they are counted: LMDeploy answers them with errors under status 200.
@@ -207,7 +212,7 @@ def _form(line: Line, model: str) -> tuple[Form, dict[str, str]]:
 # --- what is documented ---
 
 
-def _documented(line: Line, asking: _Asking) -> set[str]:
+def _documented(line: ServerConnection, asking: _Asking) -> set[str]:
     """Return the extensions that a server says it takes, by its schema or by being strict."""
     wanted: dict[str, Any] = {"cache_salt": "kvproof", "ignore_eos": True}
     schema = _schema(line, asking.path)
@@ -218,7 +223,7 @@ def _documented(line: Line, asking: _Asking) -> set[str]:
     return {name for name, value in wanted.items() if asking.takes({name: value})}
 
 
-def _schema(line: Line, path: str) -> set[str]:
+def _schema(line: ServerConnection, path: str) -> set[str]:
     """Return the fields of a request by `openapi.json`; empty without one.
 
     Another kind of completion may take other fields.
@@ -234,15 +239,15 @@ def _schema(line: Line, path: str) -> set[str]:
         return set()
 
 
-def _version(line: Line) -> str:
+def _version(line: ServerConnection) -> str:
     try:
         return str(decoded(line.get("/version", whole=True))["version"])
     except _NO_DOCUMENT:
         return ""
 
 
-def _answers(line: Line, path: str) -> bool:
+def _answers(line: ServerConnection, path: str) -> bool:
     try:
         return b"\n" in line.get(path, whole=True)
-    except (NoAnswer, Gone):
+    except (NoAnswer, ServerUnreachable):
         return False

@@ -11,7 +11,7 @@ from kvproof.suites.probe.answers import Answer, NoAnswer
 from kvproof.suites.probe.asker import CHANCE, LONG, Asker, Question, new_salt
 from kvproof.suites.probe.compare import Pair
 from kvproof.suites.probe.content import Turn, Words, fresh, image, other
-from kvproof.suites.probe.line import Gone
+from kvproof.suites.probe.server_connection import ServerUnreachable
 from kvproof.suites.probe.sizes import Sizes
 
 TOGETHER = 6
@@ -81,7 +81,7 @@ def _by(reference: Asker, question: Question) -> Answer:
     """Ask another server, whose troubles are not those of the one that is judged. Raises Void."""
     try:
         return reference.ask(question._replace(again=False))
-    except (NoAnswer, Gone) as why:
+    except (NoAnswer, ServerUnreachable) as why:
         raise Void(f"{_REFERENCE} does not answer: {why}") from None
 
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 
-from kvproof.eval.http.client import Client
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.http.client import HttpClient
 from kvproof.harness.records.events import Skipped, TargetFailed
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker
@@ -22,7 +22,12 @@ from kvproof.suites.probe.check import ANSWERED, Verdict
 from kvproof.suites.probe.events import exercised, property_verdict, started
 from kvproof.suites.probe.evidence import failure
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.line import Budget, Gone, Line, Spent
+from kvproof.suites.probe.server_connection import (
+    Budget,
+    BudgetExhausted,
+    ServerConnection,
+    ServerUnreachable,
+)
 from kvproof.suites.probe.session import Session
 from kvproof.suites.probe.survey import served, survey
 
@@ -48,8 +53,8 @@ def probe(
     address, console = _address(url), standard_output()
     budget = Budget(requests=max_requests, seconds=seconds(max_time))
 
-    def line_to(where: str) -> Line:
-        return Line(Client(where, key=api_key), budget, timeout=seconds(timeout))
+    def line_to(where: str) -> ServerConnection:
+        return ServerConnection(HttpClient(where, key=api_key), budget, timeout=seconds(timeout))
 
     asked = _Asked(address, line_to(address), model, tolerance, console)
     if against:
@@ -73,12 +78,12 @@ class _Asked(NamedTuple):
     """What is to be probed, and how."""
 
     url: str
-    line: Line
+    line: ServerConnection
     model: str
     tolerance: float
     console: Console
     against: str = ""
-    reference: Line | None = None
+    reference: ServerConnection | None = None
 
     @property
     def target(self) -> str:
@@ -108,7 +113,7 @@ def _run(active: ActiveRun, asked: _Asked) -> None:
         facts = survey(line, url=asked.url, model=asked.model)
         session = Session(line, facts, asked.tolerance, told, _reference(asked, facts))
         session.measure()
-    except (NoAnswer, Spent, Gone) as why:
+    except (NoAnswer, BudgetExhausted, ServerUnreachable) as why:
         _write(active, _unanswered(line, why), asked)
         return
     event = started(session, asked.target)
@@ -129,9 +134,12 @@ def _reference(asked: _Asked, facts: Facts) -> Asker | None:
     return Asker(asked.reference, replace(facts, model=model))
 
 
-def _unanswered(line: Line, why: Exception) -> Verdict:
+def _unanswered(line: ServerConnection, why: Exception) -> Verdict:
     """Judge a server that cannot even be asked what it is."""
-    failed = isinstance(why, Gone) or getattr(why, "trouble", "") in ("failed", "malformed")
+    failed = isinstance(why, ServerUnreachable) or getattr(why, "trouble", "") in (
+        "failed",
+        "malformed",
+    )
     log = line.log
     if failed:
         return Verdict(ANSWERED, "fail", str(why), checks=len(log), history=log[-1:])

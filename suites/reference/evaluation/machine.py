@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import BYTES, Truncation
-from kvproof.eval.http.client import Client
 from kvproof.eval.run.config import Configuration
-from kvproof.eval.run.records import SampleRecord, Usage
+from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.verdict.pairs import Flip, Row, Sides, make_row, one_each
+from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.chat_completion import Usage
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.evaluation import properties as seen
@@ -56,7 +57,7 @@ class EvaluationMachine:
         server, details = running(), {"cached_tokens": cached}
         told = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
         server.said = Said(status, text, "stop", told)
-        reply = Client(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
+        reply = ChatClient(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
         self._cover_request(common, own, stream=stream, status=status)
         wanted: dict[str, object] = {**common, **own}
         wanted["messages"] = [{"role": "user", "content": prompt}]

@@ -79,14 +79,12 @@ def resumed(tmp_path: Path, events: list[AnyEvent], *, verb: str = "fuzz") -> tu
             parts[-1].append(event)
     console, code = Console(file=io.StringIO()), 0
     for part in parts:
-        try:
-            with run_directory(verb, config={}, output=tmp_path / "run", console=console) as active:
-                for event in part:
-                    active.write(event)
-                if part is not parts[-1]:
-                    raise KeyboardInterrupt
-        except SystemExit as end:
-            code = int(str(end.code))
+        with run_directory(verb, config={}, output=tmp_path / "run", console=console) as active:
+            for event in part:
+                active.write(event)
+            if part is not parts[-1]:
+                raise KeyboardInterrupt
+        code = int(active.exit_code)
     return read_run(tmp_path / "run"), code
 
 

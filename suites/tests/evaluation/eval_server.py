@@ -136,6 +136,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             listed = [{"id": name, "object": "model"} for name in script.models]
             self.plain(200, json.dumps({"object": "list", "data": listed}).encode())
+        elif self.path == "/long":
+            self.plain(200, b"x" * 1000)
         elif self.path == "/health":
             self.plain(200, script.health.encode())
         else:
@@ -225,6 +227,8 @@ class Handler(BaseHTTPRequestHandler):
             self.events()
             self.event({"choices": [{"delta": {"content": "The correct answer is (A)"}}]})
             self.close_connection = True
+        elif fault == "unusual events":
+            self.unusual()
         elif fault == "error event":
             self.events()
             self.event({"error": {"message": "out of memory", "code": 500}})
@@ -240,6 +244,14 @@ class Handler(BaseHTTPRequestHandler):
             self.plain(200, b'{"choices": [{"message": {"content": 5}}]}')
         else:
             raise AssertionError(fault)
+
+    def unusual(self) -> None:
+        """All that the standard of server-sent events allows, and few servers do."""
+        self.events()
+        self.chunk(b'\xef\xbb\xbf: hello\r\rfoo: bar\r\nwithout-colon\ndata: {"choices":\r\n')
+        self.chunk(b'data: [{"delta": {"content": "The answer"},\ndata:"finish_reason":')
+        self.chunk(b'"stop"}]}\r\r\ndata: [DONE]\r\n\r\n')
+        self.chunk(b"")
 
     def drip(self) -> None:
         """Something arrives again and again, but never an answer."""

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from kvproof.eval.benchmark.prompts import own_prompts
-from kvproof.eval.http.chat_completion import parse_completion
-from kvproof.eval.http.client import Aborted, Client
 from kvproof.eval.run.generator import GeneratorOptions, generate
-from kvproof.eval.run.records import Usage
 from kvproof.eval.run.server import free_port
 from kvproof.harness.errors import UsageError
+from kvproof.harness.http import response
+from kvproof.harness.http.chat_client import ChatClient
+from kvproof.harness.http.chat_completion import Usage, parse_completion
+from kvproof.harness.http.client import Aborted, HttpClient
 from kvproof.suites.tests.evaluation.eval_server import Server, scripted
 
 SAMPLE = generate(GeneratorOptions(samples=1, max_tokens=2000)).samples[0]
@@ -23,8 +24,8 @@ PROMPT = own_prompts().render(SAMPLE)
 RIGHT = f"The correct answer is ({SAMPLE.answer})."
 
 
-def client(server: Server, **settings: Any) -> Client:
-    return Client(server.url, **{"timeout": 20.0, "retries": 0, **settings})
+def client(server: Server, **settings: Any) -> ChatClient:
+    return ChatClient(server.url, **{"timeout": 20.0, "retries": 0, **settings})
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -132,7 +133,7 @@ def test_a_slow_server_costs_no_more_than_the_timeout(fault: str) -> None:
 
 
 def test_a_server_that_is_not_there_is_a_dropped_connection() -> None:
-    reply = Client(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
+    reply = ChatClient(f"http://127.0.0.1:{free_port()}/v1", retries=0).ask("?")
     assert reply.outcome == "dropped"
     assert "ConnectionRefusedError" in reply.faults[0]
 
@@ -190,7 +191,7 @@ def test_bytes_that_are_no_http_are_a_dropped_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_babble, args=(listener,))
         thread.start()
-        reply = Client(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask("?")
+        reply = ChatClient(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", retries=0).ask("?")
         thread.join()
     assert (reply.outcome, "BadStatusLine" in reply.faults[0]) == ("dropped", True)
 
@@ -205,4 +206,35 @@ def _babble(listener: socket.socket) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://x:y/v1", ""])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is no address of a server"):
-        Client(url)
+        ChatClient(url)
+
+
+def test_an_ipv6_address_without_a_port_is_asked_at_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """http.client reads a port out of `::1` unless it is given one."""
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], *_: object) -> socket.socket:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    for url in ("http://[::1]/v1", "http://[::1]:8000/v1", "https://example.org/v1"):
+        with pytest.raises(ConnectionRefusedError):
+            HttpClient(url).get("/health")
+    assert asked == [("::1", 80), ("::1", 8000), ("example.org", 443)]
+
+
+def test_a_document_that_never_ends_is_an_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever awaits a server suppresses those, and tries again."""
+    monkeypatch.setattr(response, "_MOST_BYTES", 100)
+    with scripted() as server, pytest.raises(OSError, match="more than 100 bytes"):
+        HttpClient(server.url).get("/long")
+
+
+def test_an_answer_that_never_ends_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response, "_MOST_BYTES", 100)
+    with scripted() as server:
+        reply = client(server).ask(PROMPT)
+    assert (reply.outcome, "more than 100 bytes" in reply.faults[0]) == ("malformed", True)

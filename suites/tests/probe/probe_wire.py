@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kvproof.suites.probe.line import Budget, Line
+from kvproof.harness.http.sse import ServerEvent, events
+from kvproof.suites.probe.server_connection import Budget, ServerConnection
 
 METRICS, MODELS, SCHEMA = "/metrics", "/models", "/openapi.json"
 
@@ -19,8 +20,8 @@ class Reply(NamedTuple):
     def pieces(self) -> Iterator[bytes]:
         yield self.data
 
-    def lines(self) -> Iterator[bytes]:
-        yield from self.data.split(b"\n")
+    def events(self) -> Iterator[ServerEvent]:
+        return events(self.pieces())
 
 
 class FakeWire:
@@ -36,8 +37,8 @@ class FakeWire:
         yield Reply(*self._reply(path, json.loads(body or b"{}")))
 
 
-def line_to(reply: Callable[[str, dict[str, Any]], tuple[int, bytes]]) -> Line:
-    return Line(FakeWire(reply), Budget(requests=10_000, seconds=600))
+def line_to(reply: Callable[[str, dict[str, Any]], tuple[int, bytes]]) -> ServerConnection:
+    return ServerConnection(FakeWire(reply), Budget(requests=10_000, seconds=600))
 
 
 def completion(text: str = "ok", *, prompt: int = 0, cached: int = 0, **more: Any) -> bytes:

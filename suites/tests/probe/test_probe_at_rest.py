@@ -34,7 +34,7 @@ class Served:
             return self.status, self.figures().encode()
         self.posts += 1
         if body.get("stream"):
-            return 200, b'data: {"choices": [{}]}\n' * 9
+            return 200, b'data: {"choices": [{}]}\n\n' * 9
         return 200, completion(prompt=len(body["prompt"]), cached=16)
 
     def figures(self) -> str:

@@ -40,7 +40,7 @@ class Cache:
         ends = range(self.block, len(whole) + 1, self.block)
         self.known |= {(salt, whole[:end]) for end in ends}
         if body.get("stream"):
-            return 200, b'data: {"choices": [{}]}\n' * most
+            return 200, b'data: {"choices": [{}]}\n\n' * most
         return 200, completion(prompt=len(tokens), cached=found)
 
     def find(self, tokens: Sequence[int], salt: str) -> int:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from kvproof.eval.run.records import Outcome, Usage
+Outcome: TypeAlias = Literal[
+    "answered", "refused", "server_error", "timeout", "dropped", "empty", "malformed"
+]
+"""Result of a request after its last try; only an answered one can be right."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens as the server counted them; None where it reports no count."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    problem: str = ""
+    """Why a count was not believed."""
 
 
 class Malformed(ValueError):
@@ -32,13 +45,9 @@ class Chunk(NamedTuple):
     last: bool = False
 
 
-def parse_event(line: bytes) -> Chunk | None:
-    """Read one line of a stream; None for a line that carries no data. Raises Malformed."""
-    if not line.startswith(b"data:"):
-        if line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            raise Malformed(f"a line of the stream is no event: {_shown(line)}")
-        return None
-    data = line[len(b"data:") :].strip()
+def parse_event(data: bytes) -> Chunk:
+    """Read the data of one event of a stream. Raises Malformed."""
+    data = data.strip()
     return Chunk(last=True) if data == b"[DONE]" else parse_completion(data, "delta")
 
 

@@ -1,4 +1,4 @@
-"""Bytes of one HTTP answer, all of them before a deadline."""
+"""The response to one request: bytes or events, all of them before a deadline."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import socket
 import time
 from collections.abc import Iterator
 
-from kvproof.eval.http.chat_completion import Malformed
+from kvproof.harness.http.sse import ServerEvent, events
 
 _PIECE = 1 << 16
-_MOST_ANSWER = 1 << 26
-"""Bytes after which an answer is garbage rather than long."""
+_MOST_BYTES = 1 << 26
+"""Bytes after which a response is garbage rather than long."""
 
 
-class Answer:
+class TooLong(ValueError):
+    """A response has more bytes than any sensible answer."""
+
+
+class Response:
     """A response whose bytes must all arrive before the deadline."""
 
     def __init__(
@@ -24,28 +28,23 @@ class Answer:
         self._response, self._wire, self._deadline = response, wire, deadline
 
     def pieces(self) -> Iterator[bytes]:
-        """Bytes as they arrive. Raises TimeoutError, or IncompleteRead if some are missing."""
+        """Bytes as they arrive. Raises TimeoutError, TooLong, IncompleteRead if it is cut."""
         total = 0
         while True:
             self._wire.settimeout(left(self._deadline))
             piece = self._response.read1(_PIECE)
             total += len(piece)
-            if total > _MOST_ANSWER:
-                raise Malformed(f"the answer has more than {_MOST_ANSWER:,} bytes")
+            if total > _MOST_BYTES:
+                raise TooLong(f"the answer has more than {_MOST_BYTES:,} bytes")
             if not piece:
                 break
             yield piece
         if self._response.length:
             raise http.client.IncompleteRead(b"", self._response.length)
 
-    def lines(self) -> Iterator[bytes]:
-        """Lines of a stream, without their ends."""
-        rest = b""
-        for piece in self.pieces():
-            *whole, rest = (rest + piece).split(b"\n")
-            yield from (line.rstrip(b"\r") for line in whole)
-        if rest:
-            yield rest
+    def events(self) -> Iterator[ServerEvent]:
+        """Server-sent events as they arrive. Raises as `pieces`."""
+        return events(self.pieces())
 
 
 def left(deadline: float) -> float:

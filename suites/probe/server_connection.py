@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from kvproof.harness.http.client import HttpClient
+from kvproof.harness.http.response import Response
 from kvproof.suites.probe.answers import Answer, NoAnswer, check_event, error_text, read_answer
-from kvproof.suites.probe.wire import Raw, Wire
 
 Result = TypeVar("Result")
 
@@ -23,11 +24,11 @@ _MOST_WAIT = 5.0
 """Seconds for that."""
 
 
-class Spent(Exception):
+class BudgetExhausted(Exception):
     """There is no request or time left; the message says which."""
 
 
-class Gone(Exception):
+class ServerUnreachable(Exception):
     """The server does not answer any more."""
 
 
@@ -61,12 +62,14 @@ class Budget:
         return self._clock() - self.begun
 
     def take(self) -> None:
-        """Count one request. Raises Spent."""
+        """Count one request. Raises BudgetExhausted."""
         with self._lock:
             if self.used >= self.requests:
-                raise Spent(f"the budget of {self.requests} requests is spent (--max-requests)")
+                raise BudgetExhausted(
+                    f"the budget of {self.requests} requests is spent (--max-requests)"
+                )
             if self.elapsed >= self.seconds:
-                raise Spent(f"the budget of {self.seconds:g} s is spent (--max-time)")
+                raise BudgetExhausted(f"the budget of {self.seconds:g} s is spent (--max-time)")
             self.used += 1
 
     def share(self, timeout: float) -> float:
@@ -74,11 +77,11 @@ class Budget:
         return max(0.05, min(timeout, self.seconds - self.elapsed))
 
 
-class Line:
-    """Sends bodies, reads answers. Raises NoAnswer, Spent, Gone."""
+class ServerConnection:
+    """Sends bodies, reads answers. Raises NoAnswer, BudgetExhausted, ServerUnreachable."""
 
-    def __init__(self, wire: Wire, budget: Budget, *, timeout: float = 60.0) -> None:
-        self._wire, self.budget, self._timeout = wire, budget, timeout
+    def __init__(self, client: HttpClient, budget: Budget, *, timeout: float = 60.0) -> None:
+        self._client, self.budget, self._timeout = client, budget, timeout
         self.log: list[Sent] = []
         self._lost = 0
         self._lock = threading.Lock()
@@ -127,15 +130,12 @@ class Line:
 
     def _streamed(self, path: str, body: dict[str, Any], after: int) -> bool:
         data, timeout = msgspec.json.encode(body), self.budget.share(self._timeout)
-        with self._wire.exchange("POST", path, data, timeout=timeout) as raw:
+        with self._client.exchange("POST", path, data, timeout=timeout) as raw:
             _check(raw)
-            seen = 0
-            for line in raw.lines():
-                if line.startswith(b"data:"):
-                    if line[5:].strip() == b"[DONE]":
-                        return False
-                    check_event(line[5:])
-                    seen += 1
+            for seen, event in enumerate(raw.events(), 1):
+                if event.data.strip() == b"[DONE]":
+                    return False
+                check_event(event.data)
                 if seen >= after:
                     return True
             raise NoAnswer("dropped", "a stream ended without its last event")
@@ -143,12 +143,12 @@ class Line:
     def _exchange(
         self, method: str, path: str, data: bytes, timeout: float, *, whole: bool = False
     ) -> bytes:
-        with self._wire.exchange(method, path, data, timeout=timeout, whole=whole) as raw:
+        with self._client.exchange(method, path, data, timeout=timeout, whole=whole) as raw:
             _check(raw)
             return b"".join(raw.pieces())
 
     def _guarded(self, send: Callable[[], Result], *, counts: bool = True) -> Result:
-        """Turn whatever a connection can do into NoAnswer. Raises Gone."""
+        """Turn whatever a connection can do into NoAnswer. Raises ServerUnreachable."""
         try:
             result = send()
         except TimeoutError:
@@ -168,13 +168,15 @@ class Line:
             self._lost += counts
             lost = self._lost
         if counts and lost >= _MOST_LOST and not self._there():
-            raise Gone(f"{lost} connections were lost one after the other, and no new one opens")
+            raise ServerUnreachable(
+                f"{lost} connections were lost one after the other, and no new one opens"
+            )
 
     def _there(self) -> bool:
         """Tell whether the server answers anything at all."""
         timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
         try:
-            with self._wire.exchange("GET", "/models", b"", timeout=timeout):
+            with self._client.exchange("GET", "/models", b"", timeout=timeout):
                 return True
         except (OSError, http.client.HTTPException):
             return False
@@ -194,7 +196,7 @@ def _cut(error: Exception) -> bool:
     return isinstance(error, http.client.IncompleteRead)
 
 
-def _check(raw: Raw) -> None:
+def _check(raw: Response) -> None:
     """Raise NoAnswer for every status that is no success."""
     status = raw.status
     if status < 300:
