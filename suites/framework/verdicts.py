@@ -26,7 +26,7 @@ class Tally(Counts):
     failures: dict[str, Failure] = field(default_factory=dict)
     died: TargetFailed | None = None
     interrupted: bool = False
-    """What is missing might have come."""
+    """By Ctrl-C: situations and failures that are missing might have come."""
     cut: bool = False
     """So many properties failed that nothing further was looked for."""
     seconds: float = 0.0
@@ -40,6 +40,7 @@ class Tally(Counts):
         self.add(other)
         self.failures = other.failures | self.failures
         self.died = self.died or other.died
+        self.interrupted = self.interrupted or other.interrupted
         self.seconds += other.seconds
 
 
@@ -85,7 +86,7 @@ def _judge(
         known = None  # it failed elsewhere
     if known and not known.is_seen(level) and not tally.tolerated[prop.name]:
         known = None  # what it needs was not drawn
-    verdict, reason = _expected(known, tally) if known else _verdict(suite, prop, tally)
+    verdict, reason = _expected(suite, known, tally) if known else _verdict(suite, prop, tally)
     failure = tally.failures.get(prop.name)
     return PropertyVerdict(
         target=target,
@@ -103,9 +104,14 @@ def _judge(
     )
 
 
-def _expected(known: Expected, tally: Tally) -> tuple[Verdict, str]:
+def _expected(suite: Suite, known: Expected, tally: Tally) -> tuple[Verdict, str]:
+    why = f"{known.reason} ({known.upstream})"
     if tally.tolerated[known.property]:
-        return "expected_failure", f"{known.reason} ({known.upstream})"
+        return "expected_failure", why
+    if tally.interrupted:
+        return "inconclusive", f"interrupted before the expected failure was met: {why}"
+    if suite.judged and not (tally.test_cases or tally.died):
+        return "inconclusive", f"no history was run that could meet the expected failure: {why}"
     return "fail", "it was expected to fail and did not: remove the entry, or find out why"
 
 

@@ -63,4 +63,11 @@ def _samples(repeats: int) -> st.SearchStrategy[list[dict[str, Any]]]:
 _SAMPLES = {repeats: _samples(repeats) for repeats in range(1, MOST_REPEATS + 1)}
 """Strategies take longer to make than to draw from."""
 
-SUITE = ComponentSuite("evaluation", PROPERTIES, draw_config, EvaluationMachine, draw_operation)
+SUITE = ComponentSuite(
+    "evaluation",
+    PROPERTIES,
+    draw_config,
+    EvaluationMachine,
+    draw_operation,
+    under_test=("eval",),
+)

@@ -63,7 +63,7 @@ def _draw_config(draw: Draw) -> Config:
     }
 
 
-def _propose(machine: ForcedRoutingMachine, draw: Draw) -> tuple[str, Arguments]:
+def _draw_operation(machine: ForcedRoutingMachine, draw: Draw) -> tuple[str, Arguments]:
     if len(machine.operations) == MOST:
         return "rest", {}
     if not machine.recorded:
@@ -95,7 +95,8 @@ SUITE = ComponentSuite(
     properties=PROPERTIES,
     draw_config=_draw_config,
     machine=_open,
-    draw_operation=_propose,
+    draw_operation=_draw_operation,
+    under_test=("reference", "kernels"),
     missing=missing,
 )
 """Real models: what a request computes that is told its experts."""

@@ -11,7 +11,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.framework.component_suite import RemoteCalls
-from kvproof.suites.framework.suite import _ask
+from kvproof.suites.framework.suite import _call
 
 SPEC = "lmcache==0.5.6"
 
@@ -28,4 +28,4 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
 
 def asking(handle: Handle, part: str) -> RemoteCalls:
     """Ask LMCache for what it offers of a part."""
-    return partial(_ask, handle, handle.profile.parts[part])
+    return partial(_call, handle, handle.profile.parts[part])

@@ -27,12 +27,15 @@ from kvproof.harness.records.events import (
     Failure,
     HarnessFault,
     PropertyVerdict,
+    Skipped,
     TargetFailed,
 )
+from kvproof.harness.records.resume import continuous
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.expected_failures import Expected
+from kvproof.suites.framework.verdicts import Tally
 from kvproof.suites.runner import registry
 from kvproof.suites.tests.cli.cli_kit import FAULT, TARGETS, closed_run, here, started
 from kvproof.suites.tests.cli.cli_targets import STARTED
@@ -95,6 +98,12 @@ def test_a_unit_that_ends_early_keeps_what_it_has_found(tmp_path, monkeypatch, l
     assert found.done.shrunk == ["what_is_pushed_comes_back"]
     assert found.interrupted is (later is KeyboardInterrupt)
     assert len(found.events) == (later is ZeroDivisionError)
+
+
+def test_the_clock_of_a_run_leaves_out_the_time_between_its_parts():
+    events = [Skipped(part="", reason="", at=at) for at in (1.0, 5.0, 0.5, 2.0, 1.0)]
+    assert [event.at for event in continuous(events)] == [1.0, 5.0, 5.5, 7.0, 8.0]
+    assert continuous([]) == []
 
 
 def test_a_killed_fuzz_goes_on_with_its_seed_and_its_units(tmp_path):
@@ -353,3 +362,53 @@ def test_a_driver_that_fails_goes_on_when_it_is_called_again(tmp_path, monkeypat
     assert [event.where for event in faults_of(tmp_path / "run")] == ["kvproof fuzz"]
     with pytest.raises(UsageError, match="it is complete"):
         campaign(Answering(), tmp_path, monkeypatch)
+
+
+# --- expected failures of a campaign that was cut short ---
+
+
+class Kept:
+    """Takes the place of an active run: keeps its events."""
+
+    def __init__(self, tmp_path):
+        self.writer, self.events = tmp_path, []
+
+    def write(self, event):
+        self.events.append(event)
+
+
+def concluded(tmp_path, monkeypatch, tally, *, cut_short):
+    """The verdict on a property that is expected to fail and has not."""
+    prop = "a_full_stack_refuses"
+    known = {prop: Expected(prop, "why", "https://x/1")}
+    monkeypatch.setattr(registry, "SUITES", (stack(),))
+    monkeypatch.setattr(expected_failures, "load", lambda *_, **__: known)
+    active = Kept(tmp_path)
+    verb._conclude(active, "full", "reference", {"stack": tally}, cut_short=cut_short)
+    return next(e for e in active.events if getattr(e, "property", "") == prop)
+
+
+def test_a_campaign_that_is_interrupted_does_not_miss_expected_failures(tmp_path, monkeypatch):
+    found = concluded(tmp_path, monkeypatch, Tally(test_cases=3), cut_short=True)
+    assert found.verdict == "inconclusive"
+    assert found.reason == "interrupted before the expected failure was met: why (https://x/1)"
+
+
+def test_a_campaign_that_ended_says_that_an_expected_failure_was_not_met(tmp_path, monkeypatch):
+    found = concluded(tmp_path, monkeypatch, Tally(test_cases=3), cut_short=False)
+    assert (found.verdict, found.reason.split(":")[0]) == (
+        "fail",
+        "it was expected to fail and did not",
+    )
+
+
+def test_a_suite_without_a_history_does_not_miss_expected_failures(tmp_path, monkeypatch):
+    found = concluded(tmp_path, monkeypatch, Tally(), cut_short=False)
+    assert found.verdict == "inconclusive"
+
+
+def test_tallies_that_are_merged_stay_interrupted():
+    tally = Tally(test_cases=3)
+    tally.merge(Tally(test_cases=1, interrupted=True))
+    tally.merge(Tally(test_cases=1))
+    assert tally.interrupted

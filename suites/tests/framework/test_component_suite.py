@@ -25,6 +25,7 @@ from kvproof.harness.records.events import (
 )
 from kvproof.harness.reproduce import oplog
 from kvproof.reference.core.block_pool import BlockPool
+from kvproof.reports.values.text import clean
 from kvproof.suites.framework import explore as exploration
 from kvproof.suites.framework import shrink
 from kvproof.suites.framework.budgets import BUDGETS
@@ -266,6 +267,8 @@ class Breaks:
     def apply(self, verb, **arguments):
         if self.where == "reference":
             BlockPool(1).take(5)
+        if self.where == "reports":
+            clean(None)
         raise ZeroDivisionError("the model is wrong")
 
 
@@ -277,6 +280,18 @@ def test_an_error_inside_the_reference_is_its_death_and_elsewhere_a_fault_of_the
     assert isinstance(caught.value.session, History)
     with pytest.raises(ZeroDivisionError):
         run(part, {"where": "model"}, [("pop", {})])
+
+
+def test_an_error_inside_another_package_is_the_death_of_what_is_under_test_only():
+    """Up to 0.13 the reference was blamed for every error outside of the suites and the harness."""
+    suite = stack()._replace(machine=Breaks)
+    with pytest.raises(AttributeError):
+        run(suite, {"where": "reports"}, [("pop", {})])
+    judging = suite._replace(under_test=("reports",))
+    with pytest.raises(TargetDied, match="the reports raised AttributeError"):
+        run(judging, {"where": "reports"}, [("pop", {})])
+    with pytest.raises(AssertionError):
+        run(judging, {"where": "reference"}, [("pop", {})])
 
 
 # --- verdicts ---

@@ -6,7 +6,6 @@ import pytest
 
 from kvproof.harness.isolation.handles import InProcessHandle
 from kvproof.suites import known_bugs
-from kvproof.suites.conformance import explore as cache_explore
 from kvproof.suites.faults.catalogue import Fault, find
 from kvproof.suites.framework import state_machine
 from kvproof.suites.framework.explore import Exploration
@@ -14,6 +13,7 @@ from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.tests.framework import planted
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, home
+from kvproof.suites.tests.framework.suite_kit import explore_target
 
 NAMES = (
     "namespace_untagged",
@@ -48,7 +48,7 @@ def explore(fault: Fault, seed: int | None) -> Exploration:
         make = planted.load(fault.name, "harness.adapters.reference.target").make_target
         handle = InProcessHandle(f"reference with {fault.name}", make)
         level: Level = "core" if fault.name in CORE else "full"
-        return cache_explore.explore(handle, UNSHRUNK, level=level, seed=seed, tolerate=others)
+        return explore_target(handle, UNSHRUNK, level=level, seed=seed, tolerate=others)
     part = planted.load(fault.name, home(fault.suite)).SUITE
     return state_machine.explore(part, UNSHRUNK, seed=seed, tolerate=others)
 

@@ -8,7 +8,7 @@ from kvproof.suites.tests.kernels.kernel_kit import DEVICE, torch
 # isort: split
 from kvproof.kernels.backend import runs_triton
 from kvproof.reference.transfer.blocks import (
-    ComponentSuite,
+    Part,
     TransferError,
     needed_blocks,
     pages,
@@ -102,11 +102,11 @@ def test_pages_of_the_null_block_are_all_null():
 def test_parts_say_what_is_whole_and_what_is_nothing():
     _, layout = small()
     ((first, second),) = parts_of(layout, [[1, 2, 3, 0]], chunks=2, skip_first_tokens=6)
-    assert (first, second) == (ComponentSuite([1, 2], 6, 8), ComponentSuite([3, 0], 0, 8))
+    assert (first, second) == (Part([1, 2], 6, 8), Part([3, 0], 0, 8))
     assert not any(part.whole or part.nothing for part in (first, second))
-    assert ComponentSuite([1, 2], 8, 8).nothing
-    assert ComponentSuite([0, 0], 0, 8).nothing
-    assert ComponentSuite([1, 2], 0, 8).whole
+    assert Part([1, 2], 8, 8).nothing
+    assert Part([0, 0], 0, 8).nothing
+    assert Part([1, 2], 0, 8).whole
 
 
 def test_errors_name_both_sizes_before_anything_moves():

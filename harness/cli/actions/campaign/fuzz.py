@@ -139,4 +139,7 @@ def _conclude(
         run = SuiteRun(handle, active.writer, write=write, level=level)
         with run.guarded():
             run.start()
-            run.conclude({suite.name: suites.get(suite.name, Tally()) for suite in run.suites})
+            found = {suite.name: suites.get(suite.name, Tally()) for suite in run.suites}
+            for tally in found.values():
+                tally.interrupted = tally.interrupted or cut_short
+            run.conclude(found)
