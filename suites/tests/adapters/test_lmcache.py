@@ -15,6 +15,8 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.cache_server import lmcache_kit
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:lmcache_drift"
 OFFERED = {"hits", "transfer", "objects", "prefixes"}
 

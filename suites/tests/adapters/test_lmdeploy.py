@@ -30,6 +30,8 @@ from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.tests.adapters.engine_kit import prompt
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 SPECS = tuple(f"lmdeploy==0.{minor}.0" for minor in range(13, 19))
 DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:lmdeploy_drift"
 SIZE = 4

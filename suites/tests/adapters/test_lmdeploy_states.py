@@ -28,6 +28,8 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce.session_play import play
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 SPECS = ("lmdeploy==0.16.0", "lmdeploy==0.17.0", "lmdeploy==0.18.0")
 SIZE = 4
 CONFIG = TargetConfig(

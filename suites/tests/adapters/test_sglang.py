@@ -29,6 +29,8 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.session import Session
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 VERSIONS = ("0.5.15", "0.5.23")
 DRIFT = "kvproof.suites.tests.adapters.adapter_jobs:sglang_drift"
 SIZE = 4

@@ -21,6 +21,8 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.tests.adapters.engine_kit import admit, serve
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 FAULTS = {
     "backups lock nothing": "reads_return_own_content",
     "loads take the next page": "reads_return_own_content",

@@ -26,6 +26,8 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 SPEC = "vllm==0.33.0"
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
 SIZE = 4

@@ -11,6 +11,8 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 from kvproof.suites.tests.adapters.vllm_kit import NEWEST, creator, opened
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 Create = Callable[..., Target]
 
 

@@ -13,6 +13,8 @@ from kvproof.suites.runner.levels import property_names
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 from kvproof.suites.tests.adapters.vllm_kit import NEWEST, SPECS, creator, opened
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 Create = Callable[..., Target]
 DRIFT = "kvproof.suites.tests.adapters.worker_fakes:vllm_drift"
 

@@ -113,6 +113,7 @@ def test_a_case_that_makes_no_sense_is_skipped_with_the_reason() -> None:
     assert skipped.reason == "a pool of 1,025 blocks holds all blocks of the workload"
 
 
+@pytest.mark.slow(reason="starts many processes")
 @pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize("moment", ["profile", "run", "memory", "checked", "growth"])
 def test_a_target_that_dies_is_left_out_and_the_bench_goes_on(moment: str) -> None:

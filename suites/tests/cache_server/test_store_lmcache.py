@@ -16,6 +16,8 @@ from kvproof.suites.reference.cache_server.remote import FEW, TARGET, Client, Pr
 from kvproof.suites.tests.cache_server import lmcache_kit
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 FEW_CASES = settings(UNSHRUNK, max_examples=6)
 
 

@@ -17,6 +17,8 @@ from kvproof.suites.tests.adapters import adapter_jobs
 from kvproof.suites.tests.cache_server import lmcache_kit
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 KNOWN = {
     "what_a_window_left_is_not_served",
     "null_blocks_are_not_written",

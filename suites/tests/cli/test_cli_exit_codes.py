@@ -177,6 +177,7 @@ def test_70_also_outside_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.err.startswith("kvproof: internal error: RuntimeError: no such clock")
 
 
+@pytest.mark.slow(reason="measures a whole workload")
 def test_4_the_gate_compares_with_a_stored_baseline(tmp_path: Path) -> None:
     (tmp_path / "kvproof.toml").write_text(GATE)
     first = here("gate", "--save-baseline", "--output", "first", cwd=tmp_path)
@@ -197,6 +198,7 @@ def test_4_the_gate_compares_with_a_stored_baseline(tmp_path: Path) -> None:
     assert "tokens_per_second against the baseline" in run.ended.sentence
 
 
+@pytest.mark.slow(reason="measures a whole workload")
 def test_1_wins_over_4(tmp_path: Path) -> None:
     limits = '[[gate.threshold]]\ntarget = "reference"\nblock_size = 16\n'
     (tmp_path / "kvproof.toml").write_text(GATE + limits + 'metric = "hit_rate"\nmin = 2\n')

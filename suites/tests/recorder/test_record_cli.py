@@ -91,7 +91,7 @@ def test_a_clean_recording_passes(tmp_path: Path) -> None:
 def test_a_broken_one_fails_with_the_property_the_place_and_the_request(tmp_path: Path) -> None:
     salted(journal(tmp_path / "rec"))
     (path,) = (tmp_path / "rec").iterdir()
-    done = kvproof("replay", str(path.relative_to(tmp_path)), cwd=tmp_path)
+    done = here("replay", str(path.relative_to(tmp_path)), cwd=tmp_path)
     assert done.code == 1
     assert "namespaces_are_separate: request r2 reads position 0" in done.out
     assert f"{path.relative_to(tmp_path)}:4, " in done.out
@@ -100,7 +100,7 @@ def test_a_broken_one_fails_with_the_property_the_place_and_the_request(tmp_path
 
 def test_it_runs_on_a_target_and_says_where_they_differ(tmp_path: Path) -> None:
     lost(journal(tmp_path / "rec"))
-    done = kvproof("replay", "rec", "--target", "reference", cwd=tmp_path)
+    done = here("replay", "rec", "--target", "reference", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "2 requests of 21 tokens: toy==1 hit 0, reference hits 8; 1 difference" in done.out
     assert "11 tokens): 0 when recorded, 8 on reference" in done.out
@@ -108,14 +108,14 @@ def test_it_runs_on_a_target_and_says_where_they_differ(tmp_path: Path) -> None:
 
 def test_names_of_requests_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     lost(journal(tmp_path / "rec"), name="\x1b[2Jsecond")  # clients of an engine choose them
-    done = kvproof("replay", "rec", "--target", "reference", cwd=tmp_path)
+    done = here("replay", "rec", "--target", "reference", cwd=tmp_path)
     assert "\x1b" not in done.out
     assert "\\x1b[2Jsecond (0.00" in done.out
 
 
 def test_each_request_is_explained(tmp_path: Path) -> None:
     reuse(journal(tmp_path / "rec"))
-    done = kvproof("explain", "rec", cwd=tmp_path)
+    done = here("explain", "rec", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "first: hit 0 of 10 tokens: no earlier request began like it" in done.out
     assert "second: hit 8 of 11 tokens: all that was computed before" in done.out
@@ -148,7 +148,7 @@ def test_what_proves_little_is_no_pass(
     tmp_path: Path, history: Callable[[Journal], None], why: str, again: tuple[str, ...]
 ) -> None:
     history(journal(tmp_path / "rec"))
-    done = kvproof("replay", "rec", *again, "--output", "run", cwd=tmp_path)
+    done = here("replay", "rec", *again, "--output", "run", cwd=tmp_path)
     assert done.code == 3, done.out + done.err
     for name in ("report.html", "report.md", "events.jsonl"):
         assert why in (tmp_path / "run" / name).read_text()
@@ -157,19 +157,19 @@ def test_what_proves_little_is_no_pass(
 def test_without_prefix_caching_nothing_has_to_hit(tmp_path: Path) -> None:
     cache = Cache("toy", "1", num_blocks=64, block_size=SIZE, prefix_caching=False)
     alone(Journal(cache, Settings(tmp_path / "rec"), lambda tokens, a, b: tokens[a:b]))
-    assert kvproof("replay", "rec", cwd=tmp_path).code == 0
+    assert here("replay", "rec", cwd=tmp_path).code == 0
 
 
 def test_a_violation_among_carried_requests_fails(tmp_path: Path) -> None:
     carried_theft(journal(tmp_path / "rec", limit=1600))
-    done = kvproof("replay", "rec", cwd=tmp_path)
+    done = here("replay", "rec", cwd=tmp_path)
     assert done.code == 1, done.out + done.err
     assert "written_blocks_have_one_owner: request r1 computes into block 3" in done.out
 
 
 def test_a_target_that_dies_over_a_recording_fails(tmp_path: Path) -> None:
     reuse(journal(tmp_path / "rec"))
-    done = kvproof("replay", "rec", "--target", f"{TARGETS}:raises", cwd=tmp_path)
+    done = here("replay", "rec", "--target", f"{TARGETS}:raises", cwd=tmp_path)
     assert done.code == 1, done.out + done.err
     assert "kvproof itself failed" not in done.out
 
@@ -178,7 +178,7 @@ def test_a_target_that_dies_over_a_recording_fails(tmp_path: Path) -> None:
 def test_garbage_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "rec").mkdir()
     (tmp_path / "rec" / "toy.00001.kvrec").write_bytes(b"\x00\xff garbage\n")
-    done = kvproof("replay", name, cwd=tmp_path)
+    done = here("replay", name, cwd=tmp_path)
     assert done.code == 2
     assert "is no recording" in done.err
     assert "Traceback" not in done.err
@@ -187,7 +187,7 @@ def test_garbage_is_refused(tmp_path: Path, name: str) -> None:
 def test_recordings_are_not_mixed_with_op_logs(tmp_path: Path) -> None:
     reuse(journal(tmp_path / "rec"))
     (tmp_path / "log.json").write_text("{}")
-    done = kvproof("replay", "rec", "log.json", cwd=tmp_path)
+    done = here("replay", "rec", "log.json", cwd=tmp_path)
     assert (done.code, "some of these are recordings" in done.err) == (2, True)
 
 
