@@ -20,6 +20,8 @@ from kvproof.harness.recorder.verdict import judge
 from kvproof.suites.tests.cli.cli_kit import KVPROOF
 from kvproof.suites.tests.recorder import record_jobs
 
+pytestmark = pytest.mark.slow(reason="runs an installed engine")
+
 LONGEST = 240
 
 BUGS = {
