@@ -283,7 +283,9 @@ class Judge:
         self._check(
             "every_byte_has_one_owner",
             apart and inside and taken,
-            lambda: f"{extents} of {core.objects.allocator.size}: {core.objects.allocator.used} taken",
+            lambda: (
+                f"{extents} of {core.objects.allocator.size}: {core.objects.allocator.used} taken"
+            ),
         )
 
     def _pins(self) -> None:

@@ -84,9 +84,8 @@ FAULTS = (
         "what_was_dropped_stays_gone",
         "cache_server.core",
         "        return self._verbs.do(session, request)\n",
-        "        for space in self.spaces.values() if isinstance(request, m.Clear) else ():\n"
-        "            if space is not session.space:\n"
-        "                self._verbs._clear(space)\n"
+        "        if isinstance(request, m.Clear):\n"
+        "            return [self._verbs._clear(each) for each in self.spaces.values()][0]\n"
         "        return self._verbs.do(session, request)\n",
     ),
     Planted(
