@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.allocator import rounded
-from kvproof.reference.cache_server.report import Report, SessionReport
+from kvproof.reference.cache_server.object_index import Entry, ObjectIndex, Space
 from kvproof.reference.cache_server.sessions import MOST_HELD, Batch, Session
-from kvproof.reference.cache_server.shelf import Entry, Space
-
-if TYPE_CHECKING:
-    from kvproof.reference.cache_server.core import CacheServer
 
 MOST_PIN_NAMES = 1024
 """In one namespace."""
@@ -30,11 +27,12 @@ class Decline(Exception):
 class Verbs:
     """One method for each verb; each costs as much as its message is long."""
 
-    def __init__(self, server: CacheServer) -> None:
-        self._server, self._shelf = server, server.shelf
+    def __init__(self, objects: ObjectIndex, *, most_pinned: float, refused: Counter[str]) -> None:
+        """`most_pinned`: bytes that all pins may keep; `refused` counts reservations by reason."""
+        self._objects, self._most_pinned, self._refused = objects, most_pinned, refused
         self._next = 0
         """Of batches and leases."""
-        self._hits = self._misses = 0
+        self.hits = self.misses = 0
         self._verbs: dict[type, Callable[[Session, Any], m.Reply]] = {
             m.Reserve: self._reserve,
             m.Commit: self._commit,
@@ -43,10 +41,9 @@ class Verbs:
             m.Acquire: self._acquire,
             m.Release: self._release,
             m.Pin: self._pin,
-            m.Unpin: lambda s, r: m.Count(self._shelf.unpin(s.space, r.name)),
+            m.Unpin: lambda s, r: m.Count(self._objects.unpin(s.space, r.name)),
             m.Drop: lambda s, r: self._drop(s.space, r.keys),
             m.Clear: lambda s, _: self._clear(s.space),
-            m.Status: lambda s, _: m.Told(self.report(s.space)),
             m.Heartbeat: lambda s, _: m.Count(s.held),
         }
 
@@ -69,19 +66,19 @@ class Verbs:
         there = [index.get(key) for key in keys]
         present = [entry if entry and entry.readable else None for entry in there]
         for held in filter(None, present):  # before anything is evicted
-            self._shelf.lease(held)
+            self._objects.lease(held)
         batch = Batch(present, set())
         places = []
         for at, entry in enumerate(there):
             if entry is not None:
                 places.append(m.Place("present" if entry.readable else "busy"))
                 continue
-            new = batch.entries[at] = self._shelf.reserve(session.space, keys[at], sizes[at])
+            new = batch.entries[at] = self._objects.reserve(session.space, keys[at], sizes[at])
             places.append(m.Place("granted", new.offset) if new else m.Place("full"))
             if new:
                 batch.writing.add(at)
         for place in places:
-            self._server.refused[place.outcome] += place.outcome in ("busy", "full")
+            self._refused[place.outcome] += place.outcome in ("busy", "full")
         session.batches[self._number()] = batch
         session.held += batch.held
         return m.Reserved(self._next, places)
@@ -111,12 +108,12 @@ class Verbs:
                 there.append(False)
             elif at not in closed.writing:
                 there.append(entry.listed)
-                self._shelf.unlease(entry)
+                self._objects.unlease(entry)
             elif at in written:
-                there.append(self._shelf.publish(entry, written[at]))
+                there.append(self._objects.publish(entry, written[at]))
             else:
                 there.append(False)
-                self._shelf.discard(entry)
+                self._objects.discard(entry)
         return there
 
     def _lookup(self, session: Session, request: m.Lookup) -> m.Flags:
@@ -127,9 +124,9 @@ class Verbs:
         entries = list(dict.fromkeys(filter(None, found)))
         self._room_for(session, len(entries))
         for entry in entries:
-            self._shelf.lease(entry)
-        self._hits += len(found) - found.count(None)
-        self._misses += found.count(None)
+            self._objects.lease(entry)
+        self.hits += len(found) - found.count(None)
+        self.misses += found.count(None)
         session.leases[self._number()] = entries
         session.held += len(entries)
         return m.Leased(
@@ -147,24 +144,25 @@ class Verbs:
         entries = session.leases.pop(lease)
         session.held -= len(entries)
         for entry in entries:
-            self._shelf.unlease(entry)
+            self._objects.unlease(entry)
 
     def _pin(self, session: Session, request: m.Pin) -> m.Flags:
         """Pins of a share of the arena at most: others must find room."""
-        space, most = session.space, self._server.settings.pinned_share * self._shelf.allocator.size
+        space, most = session.space, self._most_pinned
         if len(space.pins) >= MOST_PIN_NAMES and request.name not in space.pins:
             raise Decline("limit", f"there are {MOST_PIN_NAMES} names of pins already")
         pinned = []
         for entry in self._find(space, request.keys):
-            fits = entry and (entry.pins or self._shelf.pinned_bytes + rounded(entry.size) <= most)
+            size = rounded(entry.size) if entry else 0
+            fits = entry and (entry.pins or self._objects.pinned_bytes + size <= most)
             if entry and fits:
-                self._shelf.pin(entry, request.name)
+                self._objects.pin(entry, request.name)
             pinned.append(bool(fits))
         return m.Flags(pinned)
 
     def _drop(self, space: Space, keys: list[bytes]) -> m.Count:
         listed = [space.index.get(key) for key in dict.fromkeys(keys)]
-        return m.Count(sum([self._shelf.drop(entry) for entry in listed if entry]))
+        return m.Count(sum([self._objects.drop(entry) for entry in listed if entry]))
 
     def _clear(self, space: Space) -> m.Cleared:
         """Forget the oldest objects: others have their turn between two calls (H6)."""
@@ -183,40 +181,3 @@ class Verbs:
     def _room_for(self, session: Session, count: int) -> None:
         if session.held + count > MOST_HELD:
             raise Decline("limit", f"{session.held} objects are held, {MOST_HELD} may be")
-
-    def report(self, space: Space | None) -> Report:
-        """Count what there is; `space` is the asking client's."""
-        server, shelf, spaces = self._server, self._shelf, self._server.spaces.values()
-        sessions = server.sessions.values()
-        return Report(
-            capacity=shelf.allocator.size,
-            used=shelf.allocator.used,
-            largest_free=shelf.allocator.largest,
-            objects=sum(each.readable for each in spaces),
-            payload=sum(each.payload for each in spaces),
-            leased=sum(each.leased for each in spaces),
-            reserved=shelf.reserved,
-            dropped=shelf.doomed,
-            pinned=shelf.pinned,
-            pinned_bytes=shelf.pinned_bytes,
-            stored=shelf.counts["stored"],
-            evicted=shelf.counts["evicted"],
-            hits=self._hits,
-            misses=self._misses,
-            refused=dict(+server.refused),
-            sessions=[self._session_report(session) for session in sessions],
-            space_objects=space.readable if space else 0,
-            space_payload=space.payload if space else 0,
-            space_leased=space.leased if space else 0,
-        )
-
-    def _session_report(self, session: Session) -> SessionReport:
-        return SessionReport(
-            session.pid,
-            session.provable,
-            round(self._server.silence_of(session), 3),
-            session.lapsed,
-            session.space.name,
-            sum(len(batch.writing) for batch in session.batches.values()),
-            len(session.leases),
-        )

@@ -22,9 +22,9 @@ import msgspec
 
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.answers import Decline, Verbs
-from kvproof.reference.cache_server.report import Report
+from kvproof.reference.cache_server.object_index import ObjectIndex, Space
+from kvproof.reference.cache_server.report import Report, SessionReport
 from kvproof.reference.cache_server.sessions import Session
-from kvproof.reference.cache_server.shelf import Shelf, Space
 
 MOST_SESSIONS = 1024
 
@@ -84,14 +84,15 @@ class CacheServer:
         self.settings = settings
         self.generation = generation
         """Of the arena: no extent of another one is meant by any message."""
-        self.shelf = Shelf(settings.size)
+        self.objects = ObjectIndex(settings.size)
         self.spaces: dict[str, Space] = {}
         self.sessions: dict[bytes, Session] = {}
         self.refused: Counter[str] = Counter()
         self._place = place
         self._witness = witness or Nobody()
         self._now, self._random = now, random
-        self._verbs = Verbs(self)
+        most_pinned = settings.pinned_share * settings.size
+        self._verbs = Verbs(self.objects, most_pinned=most_pinned, refused=self.refused)
 
     def handle(self, frame: bytes, peer: object = None) -> bytes:
         """Return the answer to a message; nothing in a message can raise (G8)."""
@@ -124,17 +125,45 @@ class CacheServer:
             session.lapsed = True
             for batch in session.batches.values():
                 for entry in batch.unwritten:
-                    self.shelf.unlist(entry)
+                    self.objects.unlist(entry)
         for space in list(self.spaces.values()):
             self._tidy(space)
 
     def report(self, space: Space | None = None) -> Report:
-        """Count what there is (G8)."""
-        return self._verbs.report(space)
+        """Count what there is; `space` is the asking client's (G8)."""
+        objects, spaces = self.objects, self.spaces.values()
+        return Report(
+            capacity=objects.allocator.size,
+            used=objects.allocator.used,
+            largest_free=objects.allocator.largest,
+            objects=sum(each.readable for each in spaces),
+            payload=sum(each.payload for each in spaces),
+            leased=sum(each.leased for each in spaces),
+            reserved=objects.reserved,
+            dropped=objects.doomed,
+            pinned=objects.pinned,
+            pinned_bytes=objects.pinned_bytes,
+            stored=objects.counts["stored"],
+            evicted=objects.counts["evicted"],
+            hits=self._verbs.hits,
+            misses=self._verbs.misses,
+            refused=dict(+self.refused),
+            sessions=[self._session_report(session) for session in self.sessions.values()],
+            space_objects=space.readable if space else 0,
+            space_payload=space.payload if space else 0,
+            space_leased=space.leased if space else 0,
+        )
 
-    def silence_of(self, session: Session) -> float:
-        """Return the seconds since a client's last message."""
-        return self._now() - session.heard
+    def _session_report(self, session: Session) -> SessionReport:
+        return SessionReport(
+            session.pid,
+            session.provable,
+            round(self._now() - session.heard, 3),
+            session.lapsed,
+            session.space.name,
+            sum(len(batch.writing) for batch in session.batches.values()),
+            len(session.leases),
+        )
 
     def _answer(self, call: m.Call, peer: object) -> bytes:
         if call.version != m.VERSION:
@@ -151,13 +180,18 @@ class CacheServer:
             self._end(session)
             return m.answer(call.number, self.generation, m.Count(0))
         try:
-            reply: m.Reply = self._verbs.do(session, request)
+            reply = self._reply(session, request)
         except Decline as decline:
             self.refused[decline.reason] += 1
             reply = m.Refused(decline.reason, str(decline))
         session.number = call.number
         session.answer = m.answer(call.number, self.generation, reply)
         return session.answer
+
+    def _reply(self, session: Session, request: m.Request) -> m.Reply:
+        if isinstance(request, m.Status):
+            return m.Told(self.report(session.space))
+        return self._verbs.do(session, request)
 
     def _session(self, of: bytes) -> Session:
         session = self.sessions.get(of)

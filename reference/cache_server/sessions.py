@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvproof.reference.cache_server.shelf import Entry, Space
+from kvproof.reference.cache_server.object_index import Entry, Space
 
 MOST_HELD = 1 << 16
 """Objects that one client may have under leases and reservations at a time."""

@@ -18,6 +18,7 @@ from kvproof.reference.core.identity import (
     token_bytes,
 )
 from kvproof.reference.engine.engine_config import EngineConfig
+from kvproof.reference.engine.migration import Moved, bring_in, take_out
 from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.engine.scheduler import Decision, Scheduler
 from kvproof.reference.model.interface import Model
@@ -62,7 +63,7 @@ class Engine:
         self.config = config
         self.model = model
         tiered = _tiered(config, model, remote)
-        self.cache = tiered or CacheManager(config.cache)
+        self.cache: CacheManager = tiered or CacheManager(config.cache)
         self.tiers = tiered.tiers if tiered else None
         self.scheduler = Scheduler(self.cache, config)
         self.stuck = False
@@ -125,6 +126,21 @@ class Engine:
         if self.tiers is not None:
             self.tiers.forget(request_id)
         return self.scheduler.cancel(request_id)
+
+    def take_out(self, request_id: str) -> Moved | None:
+        """Take a request with its content out, to be brought into another engine (C5).
+
+        Returns None if the request is unknown or one of its steps is in flight.
+        """
+        return take_out(self, request_id)
+
+    def bring_in(self, moved: Moved) -> Refusal | None:
+        """Continue a moved request in this engine; a refusal has changed nothing (C5).
+
+        The models of both engines have equal weights and layouts. Raises IdentityError for an id
+        that is being served here (H8).
+        """
+        return bring_in(self, moved)
 
     def reset(self) -> None:
         """The weights have changed: nothing computed so far is reused from now on (H6)."""

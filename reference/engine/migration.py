@@ -8,23 +8,36 @@ from __future__ import annotations
 
 from array import array
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
+from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.expert_history import Recorded
 from kvproof.reference.cache.request_state import Refusal
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.cache_policy import Access, decide
 from kvproof.reference.core.identity import IdentityError
-from kvproof.reference.engine.engine import Engine
+from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import RUNNING, Prompt, Served
 from kvproof.reference.engine.routed_experts import routed
-from kvproof.reference.model.interface import Place
+from kvproof.reference.engine.scheduler import Scheduler
+from kvproof.reference.model.interface import Model, Place
+from kvproof.reference.tiers.tiers import Tiers
 
 ALONE = Access(
     read=False, write=False, reason="moved in: its cache is not whole, or of old weights"
 )
+
+
+class Parts(Protocol):
+    """The parts of an engine that a move needs."""
+
+    config: EngineConfig
+    cache: CacheManager
+    model: Model
+    scheduler: Scheduler
+    tiers: Tiers | None
 
 
 class Moved(NamedTuple):
@@ -43,7 +56,7 @@ class Moved(NamedTuple):
     """Of the computed tokens."""
 
 
-def take_out(engine: Engine, request_id: str) -> Moved | None:
+def take_out(engine: Parts, request_id: str) -> Moved | None:
     """Take a request out of an engine; None if it is unknown or one of its steps is in flight.
 
     The step that moves a request in is one of its steps: until it ends, nothing is whole.
@@ -70,7 +83,7 @@ def take_out(engine: Engine, request_id: str) -> Moved | None:
     return moved
 
 
-def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
+def bring_in(engine: Parts, moved: Moved) -> Refusal | None:
     """Let a moved request go on in this engine; a refusal has changed nothing (C5).
 
     Raises IdentityError for an id that is being served here (H8).
@@ -93,7 +106,7 @@ def bring_in(engine: Engine, moved: Moved) -> Refusal | None:
     return _go_on(engine, moved, access, moved.computed - hit)
 
 
-def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusal | None:
+def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal | None:
     """Admit all that was computed; its content is put there instead of being computed."""
     prompt, step = moved.prompt, engine.cache.begin_step()
     with _at_hand(engine):
@@ -122,7 +135,7 @@ def _go_on(engine: Engine, moved: Moved, access: Access, missing: int) -> Refusa
     return None
 
 
-def _at_hand(engine: Engine) -> AbstractContextManager[None]:
+def _at_hand(engine: Parts) -> AbstractContextManager[None]:
     """Let tiers bring nothing back: what the index lacks is moved in."""
     return engine.tiers.aside() if engine.tiers else nullcontext()
 
@@ -133,7 +146,7 @@ def _rows(moved: Moved, hit: int) -> ArrayLike | None:
     return moved.experts.rows[hit:] if moved.experts and whole else None
 
 
-def _access(engine: Engine, moved: Moved) -> Access:
+def _access(engine: Parts, moved: Moved) -> Access:
     """Share its blocks only if every one of them has content, and the weights are today's."""
     cache, access = engine.config.cache, moved.prompt.access
     whole = all(group.kind == "full" for group in cache.layout.groups)
@@ -144,13 +157,13 @@ def _access(engine: Engine, moved: Moved) -> Access:
     return access
 
 
-def _served(engine: Engine, moved: Moved) -> Served:
+def _served(engine: Parts, moved: Moved) -> Served:
     request = Served(moved.prompt, engine.scheduler.next_rank())
     request.tokens = list(moved.tokens)
     return request
 
 
-def _running(engine: Engine, moved: Moved) -> Served:
+def _running(engine: Parts, moved: Moved) -> Served:
     request = _served(engine, moved)
     request.admit(moved.weights)
     request.known, request.computed = len(moved.tokens), moved.computed
@@ -159,7 +172,7 @@ def _running(engine: Engine, moved: Moved) -> Served:
     return request
 
 
-def _place(engine: Engine, request_id: str, start: int, stop: int) -> Place:
+def _place(engine: Parts, request_id: str, start: int, stop: int) -> Place:
     tables = tuple(table[0] for table in engine.cache.batch([request_id]))
     states, live = engine.cache.states, engine.cache.live[request_id]
     state: Ids = states.ids(live) if states else array("i")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvproof.kernels.dispatch import ExpandedTable
+from kvproof.kernels.dispatch import ExpandedTable, kv_fill
 from kvproof.reference.model_runner.batch import Batch
-from kvproof.reference.model_runner.memory import PagedMemory, Slots
+from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.paged_attention import Entries
 
 WARM_UP = 2
@@ -34,7 +34,8 @@ class Decoding:
         self._lengths = torch.zeros(rows, dtype=torch.int32, device=memory.device)
         self._ids = self._numbers()
         self._positions: torch.Tensor | None = None
-        self._slots: dict[int, Slots] = {}
+        self._slots: dict[int, torch.Tensor] = {}
+        """[rows] page * tokens of a page + offset, of the new token in each group."""
         self._tables: dict[int, ExpandedTable] = {}
         for group, config in enumerate(memory.map.configs):
             if config.kind != "state":
@@ -42,7 +43,7 @@ class Decoding:
                 self._tables[group] = ExpandedTable(
                     rows=rows, kernel_blocks=width, ratio=config.kernel_ratio, device=memory.device
                 )
-                self._slots[group] = Slots(self._numbers(), self._numbers())
+                self._slots[group] = self._numbers().view(-1)
 
     def _numbers(self) -> torch.Tensor:
         return torch.zeros((self.rows, 1), dtype=torch.int64, device=self._memory.device)
@@ -74,8 +75,8 @@ class Decoding:
         self._tables[group].put(torch.from_numpy(np.ascontiguousarray(blocks)))
         past = np.array([[batch.rows[row].done] for row in which], np.int64)
         slots = self._memory.slots(group, list(tables), past, writes=1)
-        for buffer, values in zip(self._slots[group], slots, strict=True):
-            buffer[: len(which)] = values
+        flat = slots.pages * config.kernel_size + slots.offsets
+        self._slots[group][: len(which)] = flat.view(-1)
 
     # --- in a forward ---
 
@@ -92,9 +93,9 @@ class Decoding:
         self, group: int, pages: dict[str, torch.Tensor], keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new entries [rows, heads, 1, width] of a layer; returns them as they are."""
-        slots = Slots(*(each[: self.count] for each in self._slots[group]))
-        for name, new in (("keys", keys), ("values", values)):
-            pages[name][slots.pages, slots.offsets] = new.transpose(1, 2)
+        slots = self._slots[group][: self.count]
+        new = keys.squeeze(2), values.squeeze(2)
+        kv_fill(*new, pages["keys"], pages["values"], slots=slots)
         window = self._memory.map.configs[group].size
         self.last = Entries(group, window, keys, pages["keys"], pages["values"])
         return keys, values

@@ -111,11 +111,11 @@ class Judge:
         """Check by brute force that what found no room would find none with nothing idle."""
         if not full:
             return
-        shelf = self._machine.server.core.shelf
-        idle = {entry.offset for entry in shelf.idle}
-        held = sorted((at, size) for at, size in shelf.allocator.taken.items() if at not in idle)
+        objects = self._machine.server.core.objects
+        idle = {entry.offset for entry in objects.idle}
+        held = sorted((at, size) for at, size in objects.allocator.taken.items() if at not in idle)
         ends = [0, *(at + size for at, size in held)]
-        starts = [*(at for at, _ in held), shelf.allocator.size]
+        starts = [*(at for at, _ in held), objects.allocator.size]
         largest = max(start - end for start, end in zip(starts, ends, strict=True))
         self._event(seen.FULL, idle)
         smallest = min(rounded(self._machine.model.sizes[number]) for number in full)
@@ -213,8 +213,8 @@ class Judge:
         core, used = self._machine.server.core, self._used()
         self._check(
             "dead_clients_hold_nothing",
-            actor.session not in core.sessions and core.shelf.allocator.used == used,
-            lambda: f"{core.shelf.allocator.used} bytes are taken, of others {used}",
+            actor.session not in core.sessions and core.objects.allocator.used == used,
+            lambda: f"{core.objects.allocator.used} bytes are taken, of others {used}",
         )
 
     def refused(self, frame: bytes) -> object:
@@ -236,7 +236,7 @@ class Judge:
     def _state(self) -> object:
         core = self._machine.server.core
         told = msgspec.structs.replace(core.report(), refused={}, sessions=[])
-        return told, dict(core.shelf.allocator.taken), set(core.sessions)
+        return told, dict(core.objects.allocator.taken), set(core.sessions)
 
     def _right(self, prop: str, number: int, view: memoryview) -> None:
         self._check(
@@ -278,12 +278,14 @@ class Judge:
             entries.update(e for lease in session.leases.values() for e in lease)
         extents = sorted((e.offset, e.offset + rounded(e.size)) for e in entries)
         apart = all(a[1] <= b[0] for a, b in pairwise(extents))
-        inside = not extents or extents[-1][1] <= core.shelf.allocator.size
-        taken = sum(end - start for start, end in extents) == core.shelf.allocator.used
+        inside = not extents or extents[-1][1] <= core.objects.allocator.size
+        taken = sum(end - start for start, end in extents) == core.objects.allocator.used
         self._check(
             "every_byte_has_one_owner",
             apart and inside and taken,
-            lambda: f"{extents} of {core.shelf.allocator.size}: {core.shelf.allocator.used} taken",
+            lambda: (
+                f"{extents} of {core.objects.allocator.size}: {core.objects.allocator.used} taken"
+            ),
         )
 
     def _pins(self) -> None:

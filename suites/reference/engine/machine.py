@@ -221,7 +221,7 @@ class EngineMachine:
     def _take(self, name: str) -> object:
         request = self.engine.scheduler.requests.get(name)
         running = request is not None and request.status == "running"
-        moved = self._each(lambda engine: self.subject.migration.take_out(engine, name))
+        moved = self._each(lambda engine: engine.take_out(name))
         if moved[0] is None:
             return None
         self._coverage.event(seen.MOVED, running)
@@ -234,9 +234,7 @@ class EngineMachine:
             return None
         values = iter(self.outside[name])
         before = trace(self.engine.cache)
-        refusal = self._each(lambda engine: self.subject.migration.bring_in(engine, next(values)))[
-            0
-        ]
+        refusal = self._each(lambda engine: engine.bring_in(next(values)))[0]
         self._coverage.event(seen.NO_ROOM if refusal else seen.MOVED_IN)
         if refusal:
             same = before == trace(self.engine.cache)

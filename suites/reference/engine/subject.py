@@ -19,13 +19,13 @@ class Subject:
         def module(name: str) -> Any:
             return import_module(f"{package}.{name}")
 
-        self.config = module("config")
-        self.groups = module("groups")
-        self.engine = module("engine")
-        self.engine_config = module("engine_config")
-        self.identity = module("identity")
-        self.migration = module("migration")
-        self.model = module("symbolic")
+        self.config = module("core.cache_config")
+        self.groups = module("core.attention_groups")
+        self.engine = module("engine.engine")
+        self.engine_config = module("engine.engine_config")
+        self.identity = module("core.identity")
+        self.migration = module("engine.migration")
+        self.model = module("model.symbolic")
         self.disk_tier = module("tiers.disk_tier")
 
     def build(self, config: Config, **changes: Any) -> Any:

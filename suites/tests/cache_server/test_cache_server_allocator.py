@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.reference.cache_server.allocator import GRANULE, Allocator, rounded
-from kvproof.reference.cache_server.shelf import Shelf, Space
+from kvproof.reference.cache_server.object_index import ObjectIndex, Space
 from kvproof.suites.reference.cache_server.contents import key
 
 
@@ -68,10 +68,10 @@ def test_memory_does_not_fall_apart(least):
 
 
 def test_an_object_that_fits_the_arena_finds_room_however_full_it_is():
-    shelf, space = Shelf(1 << 20), Space("")
+    objects, space = ObjectIndex(1 << 20), Space("")
     for number in range(1_000):
-        entry = shelf.reserve(space, key(number), 2_000)
-        shelf.publish(entry, None)
-    large = shelf.reserve(space, key(1_000), 1 << 20)
+        entry = objects.reserve(space, key(number), 2_000)
+        objects.publish(entry, None)
+    large = objects.reserve(space, key(1_000), 1 << 20)
     assert large is not None
-    assert (shelf.counts["evicted"], space.readable) == (1_000, 0)
+    assert (objects.counts["evicted"], space.readable) == (1_000, 0)

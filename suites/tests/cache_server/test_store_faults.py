@@ -27,45 +27,52 @@ FAULTS = (
     Planted(
         "the key that a silent client was writing stays busy",
         "silent_writers_lose_keys_but_keep_memory",
-        "cache_server.answers",
-        "        there = [index.get(key) for key in keys]\n",
-        "        silent = {e.key: e for s in self._server.sessions.values() if s.lapsed\n"
-        "                  for b in s.batches.values() for e in b.unwritten\n"
-        "                  if e.space is session.space}\n"
-        "        there = [index.get(key) or silent.get(key) for key in keys]\n",
+        "cache_server.core",
+        "        return self._verbs.do(session, request)\n",
+        "        index, silent = session.space.index, {}\n"
+        "        if isinstance(request, m.Reserve):\n"
+        "            silent = {e.key: e for s in self.sessions.values() if s.lapsed\n"
+        "                      for b in s.batches.values() for e in b.unwritten\n"
+        "                      if e.space is session.space and e.key not in index}\n"
+        "        index.update(silent)\n"
+        "        try:\n"
+        "            return self._verbs.do(session, request)\n"
+        "        finally:\n"
+        "            for key in silent:\n"
+        "                index.pop(key, None)\n",
     ),
     Planted(
         "the most recently used go first",
         "eviction_is_lru_and_on_demand",
-        "cache_server.shelf",
+        "cache_server.object_index",
         "self._evict(next(iter(self.idle)))",
         "self._evict(next(reversed(self.idle)))",
     ),
     Planted(
         "reading is no use",
         "eviction_is_lru_and_on_demand",
-        "cache_server.shelf",
+        "cache_server.object_index",
         "        self.idle.move_to_end(entry)\n",
         "        self.idle.move_to_end(entry, last=entry.checksum is not None)\n",
     ),
     Planted(
         "room between two held objects is not looked for",
         "full_means_no_evictable_bytes",
-        "cache_server.shelf",
+        "cache_server.object_index",
         "            if start - end >= need:\n                return True\n",
         "",
     ),
     Planted(
         "objects are refused as long as nothing is free",
         "full_means_no_evictable_bytes",
-        "cache_server.shelf",
+        "cache_server.object_index",
         "        if offset is None and self._can_fit(rounded(size)):\n",
         "        if offset is None and len(self.idle) > 2 and self._can_fit(rounded(size)):\n",
     ),
     Planted(
         "what is dropped while it is written is published",
         "what_was_dropped_stays_gone",
-        "cache_server.shelf",
+        "cache_server.object_index",
         "        if not entry.listed:\n            self.discard(entry)\n            return False\n",
         "        if not entry.listed and entry.key not in entry.space.index:\n"
         "            entry.listed = True\n            entry.space.index[entry.key] = entry\n"
@@ -75,9 +82,11 @@ FAULTS = (
     Planted(
         "a clear clears every namespace",
         "what_was_dropped_stays_gone",
-        "cache_server.answers",
-        "m.Clear: lambda s, _: self._clear(s.space),",
-        "m.Clear: lambda s, _: [self._clear(each) for each in self._server.spaces.values()][0],",
+        "cache_server.core",
+        "        return self._verbs.do(session, request)\n",
+        "        if isinstance(request, m.Clear):\n"
+        "            return [self._verbs._clear(each) for each in self.spaces.values()][0]\n"
+        "        return self._verbs.do(session, request)\n",
     ),
     Planted(
         "a message of another version is done",
@@ -116,7 +125,7 @@ FAULTS = (
         "        for lease in list(session.leases):\n            self._end_lease(session, lease)\n",
         "        for lease in list(session.leases):\n            self._end_lease(session, lease)\n"
         "        for name in list(session.space.pins):\n"
-        "            self._shelf.unpin(session.space, name)\n",
+        "            self._objects.unpin(session.space, name)\n",
     ),
     Planted(
         "pins may keep everything",

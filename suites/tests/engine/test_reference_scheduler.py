@@ -15,7 +15,6 @@ from kvproof.reference.core.identity import IdentityError, Span
 from kvproof.reference.core.lifecycle import IllegalMove
 from kvproof.reference.engine.engine import Engine, Stuck
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.engine.migration import bring_in, take_out
 from kvproof.reference.engine.request_queue import REQUEST_LIFE
 from kvproof.reference.model.symbolic import SymbolicModel
 from kvproof.reference.model.symbolic_memory import POISON
@@ -87,7 +86,7 @@ def test_a_step_with_fewer_tokens_than_requests_takes_turns_behind_the_oldest():
         donor = make_engine()
         donor.add_request(name, [2], max_new_tokens=40)
         donor.step()
-        assert bring_in(engine, take_out(donor, name)) is None
+        assert engine.bring_in(donor.take_out(name)) is None
     for _ in range(16):
         engine.step()
     computed = [row[1] for row in decided(engine, "compute")][-12:]
@@ -216,7 +215,7 @@ def test_nobody_makes_way_because_somebody_else_has_left():
     ask(engine, "leaves", 3, new=9)
     engine.step()
     ask(engine, "old", 3, new=2)
-    assert bring_in(engine, take_out(source, "moved")) is None
+    assert engine.bring_in(source.take_out("moved")) is None
     engine.cancel("leaves")
     assert set(run(engine)) == {"old", "moved"}
     assert not decided(engine, "preempt")
@@ -308,11 +307,11 @@ def test_a_moved_request_goes_on_in_another_engine(kind):
         engine.add_request("a", list(range(9)), max_new_tokens=8)
     for _ in range(4):
         leaves.step()
-    moved = take_out(leaves, "a")
+    moved = leaves.take_out("a")
     assert moved.computed > 9
     assert not leaves.busy
     assert leaves.cache.usage().held == 0
-    assert bring_in(receives, moved) is None
+    assert receives.bring_in(moved) is None
     assert decided(receives, "move_in") == [(0, "a", moved.computed)]
     assert run(receives) == run(stays)
     assert receives.model.computed < stays.model.computed, "nothing is computed twice"
@@ -331,7 +330,7 @@ def test_a_moved_request_makes_way_for_an_older_one(options, length, admitted, p
     source.add_request("moved", [2] * 9, max_new_tokens=8)
     source.step()
     ask(engine, "old", length, new=2)
-    assert bring_in(engine, take_out(source, "moved")) is None
+    assert engine.bring_in(source.take_out("moved")) is None
     assert set(run(engine)) == {"old", "moved"}
     step, computed = preempted
     assert decided(engine, "preempt") == [(step, "moved", "older", computed, 0)]
@@ -345,7 +344,7 @@ def test_who_gets_no_token_makes_way_for_an_older_one_in_the_same_step():
         source = make_engine()
         source.add_request(name, [token] * 9, max_new_tokens=4)
         source.step()
-        assert bring_in(engine, take_out(source, name)) is None
+        assert engine.bring_in(source.take_out(name)) is None
     for _ in range(3):
         engine.step()
     assert [tuple(decision) for decision in engine.decisions()[2:]] == [
@@ -361,8 +360,8 @@ def test_a_moved_request_without_room_is_refused_and_changes_nothing():
     source, full = make_engine(), make_engine(3)
     ask(source, "a", 9, new=3)
     source.step()
-    moved = take_out(source, "a")
-    assert bring_in(full, moved).reason == "never_fits"
+    moved = source.take_out("a")
+    assert full.bring_in(moved).reason == "never_fits"
     assert not full.busy
     assert full.cache.usage().held == 0
 
@@ -376,12 +375,12 @@ def test_a_move_that_is_an_error_leaves_everybody_served(trouble, monkeypatch):
     name = "a" if "id" in trouble else "moved"
     ask(source, name, 9, new=3)
     source.step()
-    moved = take_out(source, name)
+    moved = source.take_out(name)
     with monkeypatch.context() as patch:
         if name == "moved":
             patch.setattr(engine.model, "put", lambda *_: 1 // 0)
         with pytest.raises((IdentityError, ZeroDivisionError)):
-            bring_in(engine, moved)
+            engine.bring_in(moved)
     assert run(engine)["a"] == run(other)["a"]
     assert engine.cache.usage().held == 0
 
@@ -398,8 +397,8 @@ def test_a_request_with_a_step_in_flight_stays():
     engine = make_engine(steps=2)
     ask(engine, "a", 9, new=3)
     engine.step()
-    assert take_out(engine, "a") is None
-    assert take_out(engine, "nobody") is None
+    assert engine.take_out("a") is None
+    assert engine.take_out("nobody") is None
     assert run(engine)
 
 

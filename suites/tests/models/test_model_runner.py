@@ -21,7 +21,6 @@ from kvproof.reference.core.cache_config import CacheConfig, ConfigError  # isor
 from kvproof.reference.engine.engine import Engine  # isort: skip
 from kvproof.reference.engine.engine_config import EngineConfig  # isort: skip
 from kvproof.reference.core.attention_groups import GroupConfig  # isort: skip
-from kvproof.reference.engine.migration import bring_in, take_out  # isort: skip
 from kvproof.reference.model_runner.memory import PagedMemory  # isort: skip
 from kvproof.reference.model_runner.oracle import truth  # isort: skip
 from kvproof.reference.model_runner.page_map import layer_groups, page_map  # isort: skip
@@ -220,8 +219,8 @@ def test_a_request_moves_to_another_engine(family):
     home.add_request("a", prompt, max_new_tokens=12)
     for _ in range(6):
         home.step()
-    moved = take_out(home, "a")
-    assert bring_in(away, moved) is None
+    moved = home.take_out("a")
+    assert away.bring_in(moved) is None
     answer = ()
     while away.busy:
         for output in away.step():

@@ -50,7 +50,7 @@ class Space:
         return not (self.sessions or self.index or self.pins or self.leased)
 
 
-class Shelf:
+class ObjectIndex:
     """Every byte of the arena belongs to one object or to none."""
 
     def __init__(self, size: int) -> None:
