@@ -74,7 +74,7 @@ class Kernel:
     """Axis -> its usual values in order; neighbours in this order are compared with each other."""
     cells: Mapping[str, Callable[[], list[Case]]]
     """Set of cells -> its cells. Every kernel has `cpu` (small, for the interpreter), `gpu`
-    (correctness and time) and `anchors` (the shapes that published figures are stated for)."""
+    (correctness and time) and `published` (the shapes that published figures are stated for)."""
     make: Callable[[Case, Source], Problem]
     """Random inputs of a cell, made by the source given."""
     reference: Callable[[Case, Arguments], dict[str, torch.Tensor]]

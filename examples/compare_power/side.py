@@ -19,7 +19,7 @@ LAUNCHES = 2
 """Samples of the kernel in a run."""
 REPETITIONS = 3
 """Of the index in a run, whose median counts: one alone takes 2 ms of CPU time."""
-WORK = {"workload": "shared-heads:requests=100,length=4096,shared=0.75", "block_size": 16,
+WORK = {"workload": "shared-prefix:requests=100,length=4096,shared=0.75", "block_size": 16,
         "num_blocks": 20_000}  # fmt: skip
 CASE: dict[str, CaseValue] = {
         "page": 16, "head_dim": 64, "heads": 8, "dtype": "bf16", "cache": "same", "layout": "NHD",

@@ -19,8 +19,8 @@ from kvproof.harness.bench.workloads import Workload
 from kvproof.harness.records.events import BenchSample, BenchSummary, Optimum
 from kvproof.harness.statistics import median_of_ratios
 
-DEFAULT_CASES = ("no_eviction", "eviction", "lists")
-"""`lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
+DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
+"""`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
 CASES = (*DEFAULT_CASES, "match")
 """`match` is the lookup alone of one long cached prompt, whatever the workload."""
 EVICTION_PROMPTS = 64
@@ -53,7 +53,7 @@ class BenchOptions:
     """Cached blocks beside which a cycle is timed; empty: not measured."""
 
 
-SMALL_WORKLOAD = "shared-heads:requests=400"
+SMALL_WORKLOAD = "shared-prefix:requests=400"
 SMALL = BenchOptions(
     repetitions=3,
     memory_tokens=1 << 20,
@@ -83,7 +83,7 @@ def plan(
     max_blocks: int,
     groups: str = "",
 ) -> list[Case]:
-    """The cases that make sense for a workload; `lists` is planned like `no_eviction`."""
+    """The cases that make sense for a workload; `python-lists` is planned like `no_eviction`."""
     wide = widths(groups_of(groups, block_size))
     distinct = engine_blocks(workload, block_size).distinct().tolist()
     kept = [wide.blocks(units, number) for number, units in enumerate(distinct, 1)]
@@ -101,7 +101,7 @@ def plan(
     return planned
 
 
-_ROOMY = ("no_eviction", "lists")
+_ROOMY = ("no_eviction", "python-lists")
 
 
 def eviction_pool(workload: Workload, block_size: int, groups: str = "") -> int:

@@ -270,7 +270,7 @@ def _samples(
     """Nanoseconds per token of single requests, about `size` blocks being cached."""
     total = _FIRST + samples + 1
     heads = load_workload(
-        f"shared-heads:requests={total},length={_LENGTH},shared={_SHARED},families={_FIRST - 1}"
+        f"shared-prefix:requests={total},length={_LENGTH},shared={_SHARED},families={_FIRST - 1}"
     )
     probes = [heads.prompt(n) for n in range(total)]
     units = -(-int(_LENGTH * (1 - _SHARED)) // config.block_size)

@@ -58,7 +58,7 @@ _MATCH = "lookup_job:run"
 _TOKEN_BYTES = 4
 _START, _PER_TOKEN, _PER_BLOCK = 120.0, 4e-6, 4e-5
 """Seconds after which a job counts as hung: about ten times what the slowest engine needs."""
-_VARIANTS = {"lists": "lists", "match": "buffer"}
+_VARIANTS = {"python-lists": "lists", "match": "buffer"}
 """Case -> prompt type of the reference, where it is not its native one."""
 _TRACED = 20
 """Memory and checked passes may take that many times as long per token."""
@@ -247,7 +247,7 @@ class _Bench:
         for repetition in range(self.options.repetitions):
             for case in cases:
                 for runner in list(self.runners):
-                    if case.name == "lists" and runner.name != self.reference:
+                    if case.name == "python-lists" and runner.name != self.reference:
                         continue
                     turn = (runner.name, case.block_size, case.name, repetition)
                     if turn in self.done:
@@ -307,9 +307,9 @@ class _Bench:
         return found
 
     def _summarize(self, case: Case, samples: list[BenchSample], memory: dict[str, float]) -> None:
-        """Ratios of `lists` are against the peer's `no_eviction`, which has its native type."""
+        """Ratios of `python-lists` are against `no_eviction` of the peer: its native type."""
         alive = [runner.name for runner in self.runners]
-        peer_case = "no_eviction" if case.name == "lists" else case.name
+        peer_case = "no_eviction" if case.name == "python-lists" else case.name
         peers = _of(samples, self.peer, peer_case) if self.peer in alive else []
         for name in alive:
             if not (own := _of(samples, name, case.name)):

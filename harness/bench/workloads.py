@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from kvproof.harness.bench.mooncake_trace import read_trace
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.bench_names import current_workload
 
 VOCABULARY = 150_000
 """Token ids are below this, the size of today's vocabularies."""
@@ -132,19 +133,19 @@ def _mean(rng: np.random.Generator, tokens: int) -> int:
     return int(rng.geometric(1 / tokens))
 
 
-def shared_heads(
+def shared_prefix(
     _: np.random.Generator, *,
     requests: int = 2000, length: int = 4096, shared: float = 0.75, families: int = 16,
 ) -> Paths:  # fmt: skip  # one parameter list like the specification
-    """System prompts: request i is head i mod `families` and a tail of its own.
+    """System prompts: request i is prefix i mod `families` and a suffix of its own.
 
-    Head: floor(length * shared) tokens. With an infinite cache a share
-    head / length * (1 - families / requests) of the tokens hits: 0.744 with the defaults.
+    A prefix has floor(length * shared) tokens. With an infinite cache a share
+    prefix / length * (1 - families / requests) of the tokens hits: 0.744 with the defaults.
     """
-    head = int(length * shared)
+    prefix = int(length * shared)
     return _pack(
         [
-            [part for part in ((i % families, head), (families + i, length - head)) if part[1]]
+            [part for part in ((i % families, prefix), (families + i, length - prefix)) if part[1]]
             for i in range(requests)
         ]
     )
@@ -228,7 +229,7 @@ def agents(
 
 
 GENERATORS: dict[str, Callable[..., Paths]] = {
-    "shared-heads": shared_heads,
+    "shared-prefix": shared_prefix,
     "multi-turn": multi_turn,
     "agents": agents,
     "uniform": uniform,
@@ -246,6 +247,7 @@ def load_workload(spec: str) -> Workload:
     """
     if match := _TRACE.fullmatch(spec):
         return _trace(match["path"], match["parameters"] or "")
+    spec = current_workload(spec)
     name, _, given = spec.partition(":")
     if name not in GENERATORS:
         raise WorkloadError(

@@ -146,7 +146,7 @@ class BenchSample(Event, tag="bench_sample", frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     case: str
-    """`no_eviction`, `eviction`, `lists`, ..."""
+    """`no_eviction`, `eviction`, `python-lists`, ..."""
     groups: str = ""
     """Groups of layers as given to `bench`; empty: one of full attention."""
     repetition: int

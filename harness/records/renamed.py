@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import AnyEvent
 
 RENAMED: Final[Mapping[str, str]] = {
@@ -48,11 +49,12 @@ def current(name: str) -> str:
 
 
 def upgraded(event: AnyEvent) -> AnyEvent:
-    """Return an event of any version with the names that its properties have now."""
+    """Return an event of any version with the names that its properties and workloads have now."""
     return _upgraded(event)
 
 
 _NAMES = ("property", "expected")
+_BENCH = {"workload": current_workload, "case": current_case}
 _COUNTERS = ("checks", "tolerated", "unshrunk")
 _LISTS = ("failed", "shrunk")
 _NESTED = ("kill", "shadow")
@@ -73,6 +75,8 @@ def _upgraded(record: S) -> S:
 def _value(field: str, value: Any) -> Any:
     if field in _NAMES and isinstance(value, str):
         return current(value)
+    if field in _BENCH and isinstance(value, str):
+        return _BENCH[field](value)
     if field in _COUNTERS and isinstance(value, dict):
         return {current(name): count for name, count in value.items()}
     if field in _LISTS and isinstance(value, list):

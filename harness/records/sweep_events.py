@@ -58,7 +58,7 @@ class SweepStarted(Event, tag="sweep_started", frozen=True, kw_only=True):
     kernels: list[SweepKernel]
     providers: list[SweepProvider]
     cells: list[str]
-    """Sets of cells: cpu, gpu, anchors, random:100."""
+    """Sets of cells: cpu, gpu, published, random:100."""
     seeds: list[int]
     timing: bool
 

@@ -28,6 +28,8 @@ from kvproof.harness.sweep.messages import (
 from kvproof.harness.sweep.verdict import Planned
 from kvproof.harness.sweep.worker_pool import SweepProcess, WorkerLost
 
+_RENAMED = {"anchors": "published"}
+"""Set of cells in version 0.13 -> its name now; goes with 0.15."""
 _PATIENCE = 120.0
 """Seconds in which all kernels, or the cells of one, must be described."""
 
@@ -102,6 +104,7 @@ def make_plan(lead: SweepProcess, options: SweepOptions) -> Plan:
     _check_unique("kernels", [kernel.name for kernel in kernels])
     names = dict(zip(options.kernels or [each.name for each in kernels], kernels, strict=True))
     sets = options.cells or (("gpu",) if lead.device == "cuda" else ("cpu",))
+    sets = _current(sets, kernels)
     _check_sets(sets, kernels)
     providers, skipped = _providers(described.providers, options, kernels)
     cases = {kernel.name: _cases(lead, spec, kernel, sets) for spec, kernel in names.items()}
@@ -159,6 +162,12 @@ def _loaded(kernel: KernelFacts) -> KernelFacts:
     return kernel
 
 
+def _current(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> tuple[str, ...]:
+    """Replace a name of version 0.13, unless a kernel has a set of that name."""
+    known = {name for kernel in kernels for name in kernel.sets}
+    return tuple(name if name in known else _RENAMED.get(name, name) for name in sets)
+
+
 def _check_sets(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> None:
     """A kernel may lack a set that others have, but not all of them."""
     known = list(dict.fromkeys(name for kernel in kernels for name in kernel.sets))
@@ -167,7 +176,7 @@ def _check_sets(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> None:
         if kind not in known or (colon and not count.isdecimal()):
             raise UsageError(
                 f"--cells {name!r} is no set of cells; there are {', '.join(known)}",
-                "for example --cells cpu, --cells anchors or --cells random:100",
+                "for example --cells cpu, --cells published or --cells random:100",
             )
 
 

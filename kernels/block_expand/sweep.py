@@ -108,7 +108,7 @@ def _gpu() -> list[Case]:
     ]
 
 
-def _anchors() -> list[Case]:
+def _published() -> list[Case]:
     return [cell(buffer=buffer) for buffer in ("exact", "larger")]
 
 
@@ -120,7 +120,7 @@ KERNEL = Kernel(
     name="block_expand",
     sentence="turns a manager's block table into the blocks that kernels address",
     axes={"ratio": (1, 2, 4, 8, 16), "rows": (1, 16, 64, 256), "blocks": (32, 512, 2048)},
-    cells={"cpu": _cpu, "gpu": _gpu, "anchors": _anchors, "random": _random},
+    cells={"cpu": _cpu, "gpu": _gpu, "published": _published, "random": _random},
     make=make,
     reference=reference,
     cost=cost,

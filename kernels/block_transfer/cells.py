@@ -199,7 +199,7 @@ def gpu() -> list[Case]:
     ]
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """32 layers, 1,024 tokens in four objects: what published figures are stated for."""
     shapes = [
         *(("kv-nhd", width) for width in WIDTHS),
@@ -246,6 +246,6 @@ def _drawn(draw: random.Random) -> Case:
 SETS: dict[str, Callable[[], list[Case]]] = {
     "cpu": cpu,
     "gpu": gpu,
-    "anchors": anchors,
+    "published": published,
     "random": lambda: random_cells(100),
 }

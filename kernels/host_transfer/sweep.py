@@ -53,7 +53,7 @@ def cpu() -> list[Case]:
     ]  # fmt: skip
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """32 layers, 1,024 tokens in four objects, 8 heads of each width."""
     return [
         cell(direction=direction, head_bytes=width, page=page)
@@ -112,7 +112,7 @@ KERNEL = Kernel(
     cells={
         "cpu": cpu,
         "gpu": gpu,
-        "anchors": anchors,
+        "published": published,
         "random": lambda: random_cells(30, seed=1),
     },
     make=make,

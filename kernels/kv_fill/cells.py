@@ -107,7 +107,7 @@ def gpu() -> list[Case]:
     ]  # fmt: skip
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """The shapes that figures of other engines are known for."""
     return [
         cell(page=page, head_dim=dim, to=to, requests=requests, tokens=tokens, past=past)
@@ -146,6 +146,6 @@ def _drawn(numbers: random.Random) -> Case:
 SETS: Mapping[str, Callable[[], list[Case]]] = {
     "cpu": cpu,
     "gpu": gpu,
-    "anchors": anchors,
+    "published": published,
     "random": lambda: random_cells(200),
 }

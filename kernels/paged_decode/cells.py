@@ -44,7 +44,7 @@ def cell(
     }  # fmt: skip
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """The shapes that published figures are stated for: even, ragged and quantised batches.
 
     Leftovers are finite: some engines read values behind the last token, at a weight of zero.
@@ -67,7 +67,7 @@ def anchors() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Page x head size x dtype, and the neighbours of the anchors in every other axis."""
+    """Page x head size x dtype, and the neighbours of the published shapes in every other axis."""
     grid = [
         cell(page=page, head_dim=dim, kv_dtype=dtype)
         for dtype, dim, page in product(DTYPES, (64, 96, 128, 192, 256), PAGES)
@@ -194,6 +194,6 @@ def _distinct(cells: Iterable[Case]) -> list[Case]:
 SETS: dict[str, Callable[[], list[Case]]] = {
     "cpu": cpu,
     "gpu": gpu,
-    "anchors": anchors,
+    "published": published,
     "random": lambda: random_cells(200),
 }

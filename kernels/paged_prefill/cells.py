@@ -35,7 +35,7 @@ def cell(
     }  # fmt: skip
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """The shapes that published figures are stated for."""
     return [
         cell(page=page, head_dim=dim, new=new)
@@ -44,7 +44,7 @@ def anchors() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Page x head size x dtype, and the neighbours of the anchors in every other axis."""
+    """Page x head size x dtype, and the neighbours of the published shapes in every other axis."""
     grid = [
         cell(page=page, head_dim=dim, kv_dtype=dtype, batch=4, context=3000, new=700,
              lengths="ragged")
@@ -157,6 +157,6 @@ def _distinct(cells: Iterable[Case]) -> list[Case]:
 SETS: dict[str, Callable[[], list[Case]]] = {
     "cpu": cpu,
     "gpu": gpu,
-    "anchors": anchors,
+    "published": published,
     "random": lambda: random_cells(150),
 }

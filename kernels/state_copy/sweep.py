@@ -186,7 +186,7 @@ KERNEL = Kernel(
     cells={
         "cpu": _cpu,
         "gpu": _gpu,
-        "anchors": lambda: [case(pairs=1), case(pairs=16)],
+        "published": lambda: [case(pairs=1), case(pairs=16)],
         "random": lambda: random_cells(60),
     },
     make=make,

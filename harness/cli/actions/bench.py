@@ -13,6 +13,7 @@ from kvproof.harness.cli.actions.targets import chosen_targets, open_all
 from kvproof.harness.cli.arguments.bench import BenchArguments
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.settings import load_settings
 
@@ -20,7 +21,7 @@ from kvproof.harness.settings import load_settings
 def bench(arguments: BenchArguments) -> int:
     """Measure, record and report; returns the exit code. Raises UsageError."""
     specs = chosen_targets(arguments.target, load_settings(arguments.config).run.targets)
-    options, workload = _options(arguments), arguments.workload
+    options, workload = _options(arguments), current_workload(arguments.workload)
     load_workload(workload)
     config = {"targets": specs, "workload": workload, **asdict(options)}
     with ExitStack() as stack:
@@ -49,7 +50,7 @@ def _options(arguments: BenchArguments) -> BenchOptions:
     return BenchOptions(
         block_sizes=tuple(arguments.block_size or usual.block_sizes),
         groups=arguments.groups,
-        cases=tuple(arguments.case or usual.cases),
+        cases=tuple(map(current_case, arguments.case or usual.cases)),
         repetitions=arguments.repetitions,
         peer=arguments.baseline_target,
         checked_tokens=arguments.verify_tokens,

@@ -109,7 +109,7 @@ def _bench(
 
     run_bench(
         handles,
-        f"shared-heads:requests={settings.gate.requests}",
+        f"shared-prefix:requests={settings.gate.requests}",
         options=replace(SMALL, repetitions=REPETITIONS),
         write=write,
         progress=lambda text: active.status("bench", text.removeprefix("bench: ")),

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from kvproof.harness.cli.options import Output, Targets
 
-WORKLOAD = "shared-heads:requests=2000,length=4096,shared=0.75"
+WORKLOAD = "shared-prefix:requests=2000,length=4096,shared=0.75"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,8 @@ class BenchArguments:
     """Each field is an option, and what stands under it is its help."""
 
     workload: str = WORKLOAD
-    """A trace (.jsonl, .jsonl.gz) or shared-heads, multi-turn, agents, uniform with parameters,
-    for example shared-heads:requests=2000,length=4096,shared=0.75."""
+    """A trace (.jsonl, .jsonl.gz) or shared-prefix, multi-turn, agents, uniform with parameters,
+    for example shared-prefix:requests=2000,length=4096,shared=0.75."""
     target: Targets = None
     """As for run; side by side in one run."""
     block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None
@@ -28,8 +28,8 @@ class BenchArguments:
     """Groups of layers, for example full,window:1024,window:1024,state: kind, tokens of a window
     or chunk, blocks of a state. One of full attention by default."""
     case: Annotated[list[str] | None, Parameter(("--case", "--cases"))] = None
-    """no_eviction, eviction, lists, match (the lookup alone of 131,072 tokens); repeatable; all
-    but match by default."""
+    """no_eviction, eviction, python-lists, match (the lookup alone of 131,072 tokens); repeatable;
+    all but match by default."""
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
     baseline_target: str = ""

@@ -22,7 +22,7 @@ class SweepArguments:
     compare_with: Names = None
     """Providers shown beside them, without a part in the verdict; skipped if not installed."""
     cells: Names = None
-    """cpu, gpu, anchors, random:100; gpu on a GPU, else cpu."""
+    """cpu, gpu, published, random:100; gpu on a GPU, else cpu."""
     filter_: Annotated[str, Parameter("--filter")] = ""
     """Only some cells, for example "page=16,32 head_dim=128"."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

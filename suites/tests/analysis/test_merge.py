@@ -100,7 +100,7 @@ def test_sweeps_of_two_cards_are_one_sweep(tmp_path):
             versions={},
             kernels=[kernel],
             providers=[SweepProvider(name="p", version="1", peer=False, kernels=["k"])],
-            cells=["anchors"],
+            cells=["published"],
             seeds=[0],
             timing=True,
         )

@@ -19,7 +19,7 @@ HERE = {"cpu": "a", "cores": "2"}
 def summary(**changes: object) -> BenchSummary:
     row = BenchSummary(
         target="reference",
-        workload="shared-heads:requests=400",
+        workload="shared-prefix:requests=400",
         block_size=16,
         num_blocks=1000,
         case="no_eviction",
@@ -106,7 +106,7 @@ def test_a_ratio_needs_its_peer(wanted: str, peer: str, judged_lines: int) -> No
 def samples(*speeds: float, **changes: object) -> list[BenchSample]:
     """Repetitions of so many million tokens per second."""
     row = BenchSample(
-        target="reference", workload="shared-heads:requests=400", block_size=16, num_blocks=1000,
+        target="reference", workload="shared-prefix:requests=400", block_size=16, num_blocks=1000,
         case="no_eviction", repetition=0, requests=400, tokens=1_000_000, hit_tokens=0,
         cpu_seconds=1.0, wall_seconds=1.0, p50_us=1.0, p99_us=1.0, harness_share=0.0,
         cached_blocks=1,

@@ -22,7 +22,7 @@ from kvproof.harness.records.events import AnyEvent
 E = TypeVar("E")
 
 REFERENCE = "kvproof.harness.adapters.reference.target:make_target"
-WORKLOAD = "shared-heads:requests=120,length=256,shared=0.75,families=4"
+WORKLOAD = "shared-prefix:requests=120,length=256,shared=0.75,families=4"
 QUICK = BenchOptions(
     block_sizes=(16,), repetitions=2, growth_sizes=(), checked_tokens=0, memory_tokens=20_000
 )

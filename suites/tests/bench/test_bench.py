@@ -38,7 +38,7 @@ def test_no_eviction_takes_the_requests_that_fit() -> None:
     assert part.note.startswith("first 58 of 120 requests: more do not fit in 300 blocks")
     assert (part.requests, part.tokens) == (58, 58 * 256)
     assert part.num_blocks == 4 * 12 + 58 * 4 + 16 + 1 <= 300
-    assert plan(workload, 16, cases=["no_eviction", "lists"], max_blocks=20) == []
+    assert plan(workload, 16, cases=["no_eviction", "python-lists"], max_blocks=20) == []
 
 
 def test_eviction_holds_64_prompts_and_the_longest_one() -> None:
@@ -64,7 +64,7 @@ def test_repetitions_are_interleaved_and_all_samples_kept() -> None:
         for case, target in [
             ("no_eviction", "reference"),
             ("no_eviction", "peer"),
-            ("lists", "reference"),
+            ("python-lists", "reference"),
         ]
     ]
     assert {s.hit_tokens for s in samples} == {(120 - 4) * 192}
@@ -74,7 +74,7 @@ def test_repetitions_are_interleaved_and_all_samples_kept() -> None:
 def test_summaries_name_the_peer_and_the_memory() -> None:
     events = events_of(FakeRunner("reference"), FakeRunner("peer"))
     own, lists, peer = sorted(
-        only(BenchSummary, events), key=lambda s: (s.target == "peer", s.case == "lists")
+        only(BenchSummary, events), key=lambda s: (s.target == "peer", s.case == "python-lists")
     )
     samples = only(BenchSample, events)
     rates = [
@@ -190,11 +190,17 @@ def test_the_reference_is_measured_in_a_worker_of_its_own() -> None:
             raise AssertionError("the job ran in the process of the bench")
 
     options = BenchOptions(
-        block_sizes=(16,), repetitions=1, growth_sizes=(1000,), checked_tokens=0, cases=("lists",)
+        block_sizes=(16,),
+        repetitions=1,
+        growth_sizes=(1000,),
+        checked_tokens=0,
+        cases=("python-lists",),
     )
     events = events_of(Local(), options=options)
     assert only(TargetFailed, events) == []
-    assert [(s.target, s.case) for s in only(BenchSummary, events)] == [("reference", "lists")]
+    assert [(s.target, s.case) for s in only(BenchSummary, events)] == [
+        ("reference", "python-lists")
+    ]
     assert len(only(GrowthPoint, events)) == 1
 
 

@@ -19,7 +19,7 @@ from kvproof.suites.tests.bench import bench_kit
 from kvproof.suites.tests.bench.bench_kit import REFERENCE, FakeRunner, events_of, factory, only
 
 HYBRID = "full,window:64,window:64,state"
-WORKLOAD = "shared-heads:requests=120,length=256,shared=0.75,families=4"
+WORKLOAD = "shared-prefix:requests=120,length=256,shared=0.75,families=4"
 
 toys = bench_kit.toys
 
@@ -70,7 +70,7 @@ def test_pools_count_the_blocks_of_every_group() -> None:
 
 def test_the_optimum_counts_what_no_hit_can_do_without() -> None:
     """Two groups of full attention: half as many units fit. Windows and states count nothing."""
-    workload = load_workload("shared-heads:requests=60,length=256,shared=0.75,families=30")
+    workload = load_workload("shared-prefix:requests=60,length=256,shared=0.75,families=30")
     plain = {row.capacity: row.belady for row in engine_optimum(workload, 16, [201])}
     wide = {row.capacity: row for row in engine_optimum(workload, 16, [401], f"{HYBRID},full")}
     assert wide[400].belady == plain[200]
@@ -131,7 +131,10 @@ def test_a_bench_of_groups_records_them_and_skips_the_checked_pass() -> None:
     events = events_of(runner, options=options, workload=WORKLOAD)
     assert {s.groups for s in only(BenchSample, events)} == {HYBRID}
     summaries = only(BenchSummary, events)
-    assert {(s.case, s.groups) for s in summaries} == {("no_eviction", HYBRID), ("lists", HYBRID)}
+    assert {(s.case, s.groups) for s in summaries} == {
+        ("no_eviction", HYBRID),
+        ("python-lists", HYBRID),
+    }
     assert {s.index_bytes_per_block for s in summaries} == {None}
     reasons = {s.part: s.reason for s in only(Skipped, events)}
     assert "one group" in reasons["checked pass at block size 16"]

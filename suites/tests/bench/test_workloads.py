@@ -8,7 +8,7 @@ from kvproof.harness.bench.workloads import GENERATORS, VOCABULARY, Workload, lo
 from kvproof.harness.errors import UsageError
 
 SMALL = {
-    "shared-heads": "shared-heads:requests=60,length=300,shared=0.5,families=4",
+    "shared-prefix": "shared-prefix:requests=60,length=300,shared=0.5,families=4",
     "multi-turn": "multi-turn:requests=60,turns=4,system=40,user=30,reply=50,concurrent=5",
     "agents": "agents:requests=60,steps=6,tools=50,task=30,step=20,branch=0.5,concurrent=3",
     "uniform": "uniform:requests=60,length=200",
@@ -41,7 +41,7 @@ def test_every_generator_has_a_small_form_here() -> None:
 
 
 def test_tokens_are_the_same_on_every_machine() -> None:
-    workload = load_workload("shared-heads:requests=2,length=8,shared=0.5,families=1")
+    workload = load_workload("shared-prefix:requests=2,length=8,shared=0.5,families=1")
     assert workload.prompt(0).tolist() == GOLDEN[0]
     assert workload.prompt(1).tolist() == GOLDEN[1]
 
@@ -114,9 +114,9 @@ def test_head_keeps_the_leading_requests() -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("shared-heads", 0.744),
-        ("shared-heads:shared=0.5,families=100", 0.5 * (1 - 100 / 2000)),
-        ("shared-heads:shared=0", 0),
+        ("shared-prefix", 0.744),
+        ("shared-prefix:shared=0.5,families=100", 0.5 * (1 - 100 / 2000)),
+        ("shared-prefix:shared=0", 0),
         ("multi-turn", 0.84),
         ("multi-turn:requests=4000,turns=1,user=1024,systems=1", 0.5),
         ("agents", 0.93),
@@ -131,7 +131,7 @@ def test_lengths_are_the_documented_ones() -> None:
     lengths = load_workload("uniform:length=1000,spread=0.25").lengths
     assert (lengths.min(), lengths.max()) == pytest.approx((750, 1250), abs=3)
     assert lengths.mean() == pytest.approx(1000, rel=0.02)
-    assert set(load_workload("shared-heads").lengths.tolist()) == {4096}
+    assert set(load_workload("shared-prefix").lengths.tolist()) == {4096}
 
 
 def test_agents_branch_as_often_as_asked() -> None:
@@ -151,7 +151,7 @@ def test_agents_branch_as_often_as_asked() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("shared-head", "unknown workload 'shared-head'; did you mean 'shared-heads'?"),
+        ("shared-head", "unknown workload 'shared-head'; did you mean 'shared-prefix'?"),
         ("nothing", "unknown workload 'nothing'"),
         ("", "unknown workload ''"),
         ("agents:brunch=1", "agents has no parameter 'brunch'; did you mean 'branch'?"),

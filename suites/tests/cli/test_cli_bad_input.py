@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.suites.tests.cli.cli_kit import ENGINE, TARGETS, closed_run, here, kvproof, refused
 
-TINY = "shared-heads:requests=2,length=64"
+TINY = "shared-prefix:requests=2,length=64"
 LINE = '{"timestamp":0,"input_length":600,"output_length":1,"hash_ids":[1,2]}\n'
 OP_LOG: dict[str, Any] = {
     "target": "reference",
@@ -111,7 +111,11 @@ def test_settings_that_are_not_there(tmp_path: Path) -> None:
         ("bad.jsonl", "bad.jsonl:1: field 'timestamp' is missing", "bad.jsonl:skip-bad-lines=1"),
         ("short.jsonl.gz", "'short.jsonl.gz' is truncated or damaged", "copy the trace again"),
         ("empty.jsonl", "'empty.jsonl' is empty", "copy the trace again"),
-        ("shared-hed", "unknown workload 'shared-hed'; did you mean 'shared-heads'?", "agents"),
+        (
+            "shared-prefx",
+            "unknown workload 'shared-prefx'; did you mean 'shared-prefix'?",
+            "agents",
+        ),
         ("agents:depht=3", "agents has no parameter 'depht'", "its parameters are"),
     ],
 )

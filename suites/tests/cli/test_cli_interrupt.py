@@ -38,7 +38,7 @@ CORE = levels.properties("core")
 
 SLOW = f"{TARGETS}:slow"
 LONG_TO_SHRINK = f"{TARGETS}:refuses_for_long"
-WORKLOAD = "shared-heads:requests=400"
+WORKLOAD = "shared-prefix:requests=400"
 SETTINGS = '[run]\nbudget = "debug"\n'
 COMMANDS: dict[str, tuple[str, Callable[[Started], object]]] = {
     "run": (f"run --target {SLOW}", lambda it: "exploring" in it.out.read_text()),

@@ -51,7 +51,7 @@ KERNEL = Kernel(
     name="toy",
     sentence="twice every page that a request names",
     axes={"rows": ROWS, "page": SIZES},
-    cells={"cpu": cases, "gpu": cases, "anchors": lambda: cases()[:1]},
+    cells={"cpu": cases, "gpu": cases, "published": lambda: cases()[:1]},
     make=make,
     reference=reference,
     cost=lambda case, _: Cost(read=4 * case["rows"] * case["page"]),

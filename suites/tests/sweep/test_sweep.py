@@ -186,13 +186,13 @@ def test_where_there_is_no_gpu_triton_interprets_although_nobody_said_so(tmp_pat
 
 
 def test_what_is_started_is_described(tmp_path: Path) -> None:
-    found = swept(tmp_path, "good", where="page=2", cells=("cpu", "anchors"))
+    found = swept(tmp_path, "good", where="page=2", cells=("cpu", "published"))
     begun = started(found.events)
     assert begun is not None
     (kernel,) = begun.kernels
     assert (kernel.name, kernel.cells, kernel.axes["rows"]) == ("toy", 3, [1, 3, 8])
     assert [(p.name, p.version, p.peer) for p in begun.providers] == [("good", "1.0", False)]
-    assert (begun.device, begun.cells, begun.timing) == ("cpu", ["cpu", "anchors"], False)
+    assert (begun.device, begun.cells, begun.timing) == ("cpu", ["cpu", "published"], False)
     assert begun.versions["torch"]
     assert found.verdict.planned == 3
 

@@ -13,7 +13,7 @@ from kvproof.kernels.registry import KERNELS, kernel, provider
 
 LEAST = 400
 """Cells of the interpreter, over all kernels."""
-SETS = ("cpu", "gpu", "anchors")
+SETS = ("cpu", "gpu", "published")
 
 
 def values(name: str, axis: str, *sets: str) -> set[object]:

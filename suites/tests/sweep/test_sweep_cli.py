@@ -117,7 +117,7 @@ def test_the_list_names_cells_and_why_a_provider_cannot_be_used(tmp_path: Path) 
     done = here("sweep", "--list", "--kernels", f"{TOYS}:KERNEL", "--providers", names,
                 cwd=tmp_path, COLUMNS="200")  # fmt: skip
     assert done.code == 0
-    assert "cpu 6, gpu 6, anchors 1" in done.out
+    assert "cpu 6, gpu 6, published 1" in done.out
     assert "the engine is not installed; pip install engine" in done.out
     assert not (tmp_path / "runs").exists()
 
