@@ -22,7 +22,7 @@ FAULTS = (
     Planted(
         "a salt is no part of the key",
         "clients_find_nothing_else",
-        "server.asked",
+        "server.request_options",
         "return Namespace(salt=salt)",
         "return Namespace(salt=salt[:0])",
     ),
