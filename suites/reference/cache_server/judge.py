@@ -1,4 +1,4 @@
-"""The checks of the part `store`."""
+"""The checks of the suite `store`."""
 
 from __future__ import annotations
 

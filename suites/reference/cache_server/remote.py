@@ -1,4 +1,4 @@
-"""The part `objects`: the contract of object stores, on the cache server and on targets.
+"""The suite `objects`: the contract of object stores, on the cache server and on targets.
 
 A target offers a server that keeps what blocks of an engine hold, under the tokens before. Here an
 object is the one block of one chunk of 16 tokens, which are the 16 halves of words of its key; a

@@ -1,4 +1,4 @@
-"""The part `http` passes on the reference, and each property finds the faults of its kind."""
+"""The suite `http` passes on the reference, and each property finds the faults of its kind."""
 
 from __future__ import annotations
 
