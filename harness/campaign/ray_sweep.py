@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 from kvproof.harness.campaign.driver import ATTEMPTS
 from kvproof.harness.campaign.ray_pool import connect
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.pool import Loss, WorkerLost
 from kvproof.harness.records.sweep_events import CaseValue
+from kvproof.harness.sweep.device_worker import DeviceSlot, DeviceWorker, SweepProcess
 from kvproof.harness.sweep.messages import Answer, DeviceKind, Request
 from kvproof.harness.sweep.plan import SweepOptions
-from kvproof.harness.sweep.worker_pool import Lost, Seat, SweepProcess, WorkerLost
 
-_Loss: TypeAlias = tuple[Lost, str, str]
+_Loss: TypeAlias = tuple[Loss, str, str]
 _Told: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss | None]
 
 
@@ -29,7 +30,7 @@ class _Remote:
 
     def __init__(self, asked: str) -> None:
         folder = Path(tempfile.mkdtemp(prefix="kvproof-sweep-"))
-        self._process = SweepProcess(Seat(asked, 0), folder / "worker.log")  # type: ignore[arg-type]  # as in Seat
+        self._process = SweepProcess(DeviceSlot(asked, 0), folder / "worker.log")  # type: ignore[arg-type]  # as in DeviceSlot
 
     def ask(self, request: Request | None, timeout: float) -> _Told:
         answer, lost = None, None
@@ -46,12 +47,15 @@ class _Remote:
         self._process.end()
 
 
-class RaySweepProcess(SweepProcess):
-    """Like SweepProcess, from the outside."""
+class RaySweepProcess:
+    """A DeviceWorker on a node of the cluster, which Ray chooses."""
 
-    def __init__(self, ray: Any, seat: Seat, log: Path) -> None:
-        super().__init__(seat, log)
-        self._ray = ray
+    def __init__(self, ray: Any, slot: DeviceSlot, log: Path) -> None:
+        del log  # on the other node
+        self.slot, self._ray = slot, ray
+        self.facts: dict[str, CaseValue] = {}
+        self.device: DeviceKind = "cpu"
+        self._killed = False
         self._actor: Any = None
 
     def start(self) -> None:
@@ -83,9 +87,9 @@ class RaySweepProcess(SweepProcess):
         if self._actor is None:
             if self._killed:
                 raise WorkerLost("start", "the sweep is being stopped", "")
-            gpus = 0 if self.seat.asked == "cpu" else 1
+            gpus = 0 if self.slot.asked == "cpu" else 1
             remote = self._ray.remote(_Remote).options(num_cpus=1, num_gpus=gpus)
-            self._actor = remote.remote(self.seat.asked)
+            self._actor = remote.remote(self.slot.asked)
         return self._actor
 
     def end(self) -> None:
@@ -111,9 +115,9 @@ class RaySweep:
     def __init__(self, address: str) -> None:
         self._ray = connect(address)
 
-    def __call__(self, seat: Seat, log: Path) -> SweepProcess:
-        """A worker for a seat; Ray chooses the node."""
-        return RaySweepProcess(self._ray, seat, log)
+    def __call__(self, slot: DeviceSlot, log: Path) -> DeviceWorker:
+        """A worker for a slot; Ray chooses the node."""
+        return RaySweepProcess(self._ray, slot, log)
 
     def options(self, options: SweepOptions) -> SweepOptions:
         """The same sweep over all GPUs of the cluster, or over its cores.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -55,15 +56,36 @@ class WorkerProcess:
         assert self._process.stdout is not None
         self._sink, self._source = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._sink, False)
+        self._rest = bytearray()
+        """Read, and not yet asked for."""
 
     def exchange(self, message: bytes, timeout: float) -> bytes:
         """Send one line and wait for one. Raises TimeoutError, or EOFError if the worker ended."""
         deadline = time.monotonic() + timeout
+        self.send(message, timeout)
+        return self.receive(deadline - time.monotonic())
+
+    def send(self, message: bytes, timeout: float) -> None:
+        """Send one line. Raises as `exchange`."""
         try:
-            self._write(message + b"\n", deadline)
+            self._write(message + b"\n", time.monotonic() + timeout)
         except BrokenPipeError as error:
             raise EOFError from error
-        return self._read_line(deadline)
+
+    def receive(self, timeout: float) -> bytes:
+        """Wait for one line. Raises as `exchange`."""
+        deadline = time.monotonic() + timeout
+        searched = 0
+        while (end := self._rest.find(b"\n", searched)) < 0 and searched < _LARGEST_ANSWER:
+            searched = len(self._rest)
+            self._wait(self._source, select.POLLIN, deadline)
+            chunk = os.read(self._source, 1 << 20)
+            if not chunk:
+                raise EOFError
+            self._rest += chunk
+        size = end + 1 or len(self._rest)
+        line, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        return line
 
     def _write(self, message: bytes, deadline: float) -> None:
         left = memoryview(message)
@@ -72,29 +94,23 @@ class WorkerProcess:
             with suppress(BlockingIOError):
                 left = left[os.write(self._sink, left) :]
 
-    def _read_line(self, deadline: float) -> bytes:
-        line = bytearray()
-        while not line.endswith(b"\n") and len(line) < _LARGEST_ANSWER:
-            self._wait(self._source, select.POLLIN, deadline)
-            chunk = os.read(self._source, 1 << 20)
-            if not chunk:
-                raise EOFError
-            line += chunk
-        return bytes(line)
-
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         poller = select.poll()
         poller.register(descriptor, event)
-        if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        left = max(0.0, deadline - time.monotonic())
+        if not poller.poll(left * 1000 if math.isfinite(left) else None):
             raise TimeoutError
+
+    def exit_code(self) -> int | None:
+        """Exit status after the pipe has closed, negative for a signal; None if it still runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_PATIENCE)
+        return None
 
     def how_it_ended(self) -> str:
         """In words, after the pipe has closed."""
-        try:
-            code = self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            return "the worker closed its pipe"
-        return exit_in_words(code)
+        code = self.exit_code()
+        return "the worker closed its pipe" if code is None else exit_in_words(code)
 
     def end(self) -> None:
         """Kill the process group and wait for the worker."""

@@ -10,9 +10,11 @@ from typing import Literal
 
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.doctor import GPU_EXTRA
+from kvproof.harness.isolation.pool import WorkerLost
 from kvproof.harness.records.events import Skipped
 from kvproof.harness.records.sweep_events import CaseValue, SweepKernel, SweepProvider
 from kvproof.harness.sweep.cell_filter import check_axes, matches, parse_where
+from kvproof.harness.sweep.device_worker import DeviceWorker
 from kvproof.harness.sweep.messages import (
     Answer,
     Describe,
@@ -26,7 +28,6 @@ from kvproof.harness.sweep.messages import (
     Request,
 )
 from kvproof.harness.sweep.verdict import Planned
-from kvproof.harness.sweep.worker_pool import SweepProcess, WorkerLost
 
 _RENAMED = {"anchors": "published"}
 """Set of cells in version 0.13 -> its name now; goes with 0.15."""
@@ -88,14 +89,14 @@ class Plan:
         return next(each for each in self.providers if each.name == name)
 
 
-def describe(lead: SweepProcess, kernels: Sequence[str], providers: Sequence[str]) -> Described:
+def describe(lead: DeviceWorker, kernels: Sequence[str], providers: Sequence[str]) -> Described:
     """Ask a worker for kernels and providers. Raises UsageError if none starts."""
     answer = _answer(lead, Describe(kernels=list(kernels), providers=list(providers)))
     assert isinstance(answer, Described)
     return answer
 
 
-def make_plan(lead: SweepProcess, options: SweepOptions) -> Plan:
+def make_plan(lead: DeviceWorker, options: SweepOptions) -> Plan:
     """Put a sweep together with the help of a worker. Raises UsageError."""
     where = parse_where(options.where)
     specs = list(dict.fromkeys([*options.providers, *options.peers]))
@@ -131,7 +132,7 @@ def make_plan(lead: SweepProcess, options: SweepOptions) -> Plan:
     )
 
 
-def _answer(lead: SweepProcess, request: Request) -> Answer:
+def _answer(lead: DeviceWorker, request: Request) -> Answer:
     """Raises UsageError if the worker does not start, or cannot answer."""
     try:
         answer = lead.ask(request, _PATIENCE)
@@ -181,7 +182,7 @@ def _check_sets(sets: Sequence[str], kernels: Sequence[KernelFacts]) -> None:
 
 
 def _cases(
-    lead: SweepProcess, spec: str, kernel: KernelFacts, sets: Sequence[str]
+    lead: DeviceWorker, spec: str, kernel: KernelFacts, sets: Sequence[str]
 ) -> list[dict[str, CaseValue]]:
     own = [name for name in sets if name.partition(":")[0] in kernel.sets]
     answer = _answer(lead, ListCells(kernel=spec, sets=own))

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kvproof.harness.isolation.pool import WorkerLost, run_on_pool
 from kvproof.harness.records.events import AnyEvent, HarnessFault
 from kvproof.harness.records.sweep_events import Ceilings, Cell, SweepDevice, SweepStarted
 from kvproof.harness.records.sweep_results import CellKey, case_key, ceilings, latest
+from kvproof.harness.sweep.device_worker import DeviceSlot, DeviceWorker, SweepProcess
 from kvproof.harness.sweep.messages import (
     Answer,
     Check,
@@ -30,7 +32,6 @@ from kvproof.harness.sweep.messages import (
 )
 from kvproof.harness.sweep.plan import Plan, SweepOptions, make_plan
 from kvproof.harness.sweep.verdict import Planned, conclude
-from kvproof.harness.sweep.worker_pool import Seat, SweepProcess, WorkerLost, spread
 
 _CEILINGS = 180.0
 """Seconds that the limits of a device may take."""
@@ -41,8 +42,8 @@ _MOST = {"cpu": 4, "cuda": 8}
 _AFFINITY = hasattr(os, "sched_getaffinity")
 """Not everywhere; it knows of the cores that this process may use."""
 
-MakeProcess = Callable[[Seat, Path], SweepProcess]
-"""A worker for a seat, and the file that it logs to."""
+MakeProcess = Callable[[DeviceSlot, Path], DeviceWorker]
+"""A worker for a slot, and the file that it logs to."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how many cells are done, of how many."""
@@ -85,7 +86,7 @@ def run_sweep(
     folder for what the workers write. Raises UsageError if the options fit no cell, or no worker
     starts.
     """
-    lead = make(Seat(options.device, options.devices[0]), logs / "lead-0.log")
+    lead = make(DeviceSlot(options.device, options.devices[0]), logs / "lead-0.log")
     try:
         progress("starting", 0, 0)
         plan = make_plan(lead, options)
@@ -100,7 +101,7 @@ class _Sweep:
     def __init__(
         self,
         plan: Plan,
-        lead: SweepProcess,
+        lead: DeviceWorker,
         logs: Path,
         write: Callable[[AnyEvent], None],
         progress: Progress,
@@ -134,17 +135,17 @@ class _Sweep:
         self.write(conclude(self.plan.planned, self.cells, self.plan.providers, timed=self.timing))
         return self.cells
 
-    def _other_leads(self) -> list[SweepProcess]:
+    def _other_leads(self) -> list[DeviceWorker]:
         """One process on each further device, started for what it says about it."""
         rest = self.options.devices[1:] if self.plan.device == "cuda" else ()
         found = []
         for index in rest:
-            process = self.make(Seat("cuda", index), self.logs / f"lead-{index}.log")
+            process = self.make(DeviceSlot("cuda", index), self.logs / f"lead-{index}.log")
             found.append(process)
             process.start()
         return found
 
-    def _begin(self, leads: Sequence[SweepProcess]) -> None:
+    def _begin(self, leads: Sequence[DeviceWorker]) -> None:
         plan = self.plan
         self.write(
             SweepStarted(
@@ -167,7 +168,7 @@ class _Sweep:
             return [self.plan.planned]
         return [list(same) for _, same in groupby(self.plan.planned, lambda each: each.kernel)]
 
-    def _check(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
+    def _check(self, leads: Sequence[DeviceWorker], planned: Sequence[Planned]) -> None:
         tasks = [task for task in self._tasks(planned) if task.planned.key not in self.cells]
         crowded = self._run("checking", self._crew(leads), tasks, self._checked)
         self._run("checking alone", leads, crowded, self._checked, alone=True)
@@ -179,9 +180,9 @@ class _Sweep:
             yield _Task(each, again=numbers[place] % self.plan.again == 0)
             numbers[place] += 1
 
-    def _time(self, leads: Sequence[SweepProcess], planned: Sequence[Planned]) -> None:
+    def _time(self, leads: Sequence[DeviceWorker], planned: Sequence[Planned]) -> None:
         for process in leads:
-            if process.seat.index not in self.limits:
+            if process.slot.index not in self.limits:
                 self._limits(process)
         checked = ((each, self.cells.get(each.key)) for each in planned)
         tasks = [
@@ -191,15 +192,15 @@ class _Sweep:
         ]
         self._run("timing", leads, tasks, self._timed, alone=True)
 
-    def _crew(self, leads: Sequence[SweepProcess]) -> list[SweepProcess]:
+    def _crew(self, leads: Sequence[DeviceWorker]) -> list[DeviceWorker]:
         """Several processes on each device, side by side; those that plan and time among them."""
         cores = len(os.sched_getaffinity(0)) if _AFFINITY else os.cpu_count() or 1
         usual = min(_MOST[self.plan.device], cores // len(leads))
         each = self.options.workers or max(1, usual)
         more = [
             self.make(
-                Seat(self.plan.device, process.seat.index),
-                self.logs / f"check-{process.seat.index}-{number}.log",
+                DeviceSlot(self.plan.device, process.slot.index),
+                self.logs / f"check-{process.slot.index}-{number}.log",
             )
             for process in leads
             for number in range(1, each)
@@ -209,9 +210,9 @@ class _Sweep:
     def _run(
         self,
         doing: str,
-        crew: Sequence[SweepProcess],
+        crew: Sequence[DeviceWorker],
         tasks: Sequence[_Task],
-        work: Callable[[SweepProcess, _Task], _Found],
+        work: Callable[[DeviceWorker, _Task], _Found],
         *,
         alone: bool = False,
     ) -> list[_Task]:
@@ -222,10 +223,10 @@ class _Sweep:
         crowded = []
         cases = [list(same) for _, same in groupby(tasks, lambda task: task.case)]
 
-        def each(process: SweepProcess, same: list[_Task]) -> Iterator[_Found]:
+        def each(process: DeviceWorker, same: list[_Task]) -> Iterator[_Found]:
             return (work(process, task) for task in same)
 
-        with closing(spread(crew[: len(cases)], cases, each)) as results:
+        with closing(run_on_pool(crew[: len(cases)], cases, each)) as results:
             for done, found in enumerate(results, 1):
                 self.progress(f"{doing} {found.task.planned.kernel}", done, len(tasks))
                 if found.crowded and not alone:
@@ -241,7 +242,7 @@ class _Sweep:
             self.cells[planned.key] = result
             self.write(result)
 
-    def _checked(self, process: SweepProcess, task: _Task) -> _Found:
+    def _checked(self, process: DeviceWorker, task: _Task) -> _Found:
         kernel, provider, case = task.planned
         request = Check(
             kernel=self.plan.kernel_specs[kernel],
@@ -252,7 +253,7 @@ class _Sweep:
         )
         return self._judged(process, task, request)
 
-    def _timed(self, process: SweepProcess, task: _Task) -> _Found:
+    def _timed(self, process: DeviceWorker, task: _Task) -> _Found:
         kernel, provider, case = task.planned
         request = Measure(
             kernel=self.plan.kernel_specs[kernel],
@@ -265,7 +266,7 @@ class _Sweep:
             return found
         return found._replace(result=_merged(task.checked, found.result))
 
-    def _judged(self, process: SweepProcess, task: _Task, request: Check | Measure) -> _Found:
+    def _judged(self, process: DeviceWorker, task: _Task, request: Check | Measure) -> _Found:
         """Ask for a cell; whatever happens to the process is an outcome of the cell."""
         try:
             answer = process.ask(request, self.options.timeout)
@@ -280,7 +281,7 @@ class _Sweep:
             process.end()
         return _Found(task, self._owned(process, task, answer.cell), answer.crowded)
 
-    def _lost(self, process: SweepProcess, task: _Task, lost: WorkerLost) -> Cell:
+    def _lost(self, process: DeviceWorker, task: _Task, lost: WorkerLost) -> Cell:
         cell = Cell(
             kernel=task.planned.kernel,
             provider=task.planned.provider,
@@ -292,7 +293,7 @@ class _Sweep:
         )
         return self._owned(process, task, cell)
 
-    def _owned(self, process: SweepProcess, task: _Task, cell: Cell) -> Cell:
+    def _owned(self, process: DeviceWorker, task: _Task, cell: Cell) -> Cell:
         """What the worker does not know: who asked, and where it runs."""
         provider = self.plan.provider(task.planned.provider)
         return replace(
@@ -300,11 +301,11 @@ class _Sweep:
             provider=provider.name,
             provider_version=provider.version,
             peer=provider.peer,
-            device=process.seat.index,
+            device=process.slot.index,
         )
 
-    def _limits(self, process: SweepProcess) -> None:
-        index = process.seat.index
+    def _limits(self, process: DeviceWorker) -> None:
+        index = process.slot.index
         self.progress(f"measuring the ceilings of device {index}", 0, 0)
         try:
             answer: Answer = process.ask(MeasureCeilings(), _CEILINGS)
@@ -324,9 +325,9 @@ class _Sweep:
             self.write(HarnessFault(where=f"sweep: {where}", message=message, traceback=traceback))
 
 
-def _device(process: SweepProcess) -> SweepDevice:
+def _device(process: DeviceWorker) -> SweepDevice:
     facts = {name: str(value) for name, value in process.facts.items()}
-    return SweepDevice(index=process.seat.index, name=facts.pop("name", ""), facts=facts)
+    return SweepDevice(index=process.slot.index, name=facts.pop("name", ""), facts=facts)
 
 
 def _merged(checked: Cell, timed: Cell) -> Cell:

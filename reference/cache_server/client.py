@@ -172,17 +172,17 @@ class CacheClient:
 
     def status(self) -> StoreStatus:
         """Count the objects of the namespace; the capacity is that of all namespaces."""
-        told = self.report()
+        report = self.report()
         return StoreStatus(
-            told.space_objects, told.space_payload, told.capacity, told.space_leased
+            report.space_objects, report.space_payload, report.capacity, report.space_leased
         )  # fmt: skip
 
     def report(self) -> Report:
-        """Return what the server says of itself."""
+        """Return the counts of the server."""
         return self._call(m.Status(), m.Told).report
 
     def heartbeat(self) -> None:
-        """Say that this client lives; needed between two calls that are `patience` apart."""
+        """Report that this client lives; needed between two calls that are `patience` apart."""
         self._call(m.Heartbeat(), m.Count)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What server and clients say to each other, as msgpack; bytes of objects are never in it (G8).
+"""Messages between server and clients, as msgpack; they never hold bytes of objects (G8).
 
     [version, number, session, body]  ->  [version, number, generation, body]
 

@@ -47,18 +47,18 @@ class ServerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read one report."""
-        told = self._report()
+        report = self._report()
         for name, (field, words) in _GAUGES.items():
-            yield GaugeMetricFamily(_full(name), words, value=getattr(told, field))
+            yield GaugeMetricFamily(_full(name), words, value=getattr(report, field))
         for name, (field, words) in _COUNTERS.items():
-            yield CounterMetricFamily(_full(name), words, value=getattr(told, field))
+            yield CounterMetricFamily(_full(name), words, value=getattr(report, field))
         refused = CounterMetricFamily(_full("refused"), "What was refused", labels=["reason"])
-        for reason, count in sorted(told.refused.items()):
+        for reason, count in sorted(report.refused.items()):
             refused.add_metric([reason], count)
         yield refused
         sessions = GaugeMetricFamily(_full("sessions"), "Clients", labels=["state"])
-        lapsed = sum(session.lapsed for session in told.sessions)
-        sessions.add_metric(["live"], len(told.sessions) - lapsed)
+        lapsed = sum(session.lapsed for session in report.sessions)
+        sessions.add_metric(["live"], len(report.sessions) - lapsed)
         sessions.add_metric(["silent"], lapsed)
         yield sessions
 

@@ -1,4 +1,4 @@
-"""What a cache server says of itself (G8)."""
+"""Counts of a cache server and of its clients (G8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SessionReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What there is, and what happened since the start; sizes in bytes."""
+    """Objects now, and events since the start; sizes in bytes."""
 
     capacity: int
     used: int

@@ -29,7 +29,7 @@ LEAST_TOKENS = 1024
 
 
 class Forwarded(NamedTuple):
-    """What a forward says."""
+    """Results of a forward."""
 
     logits: torch.Tensor
     """[rows, tokens, vocabulary], or of the last token only."""
@@ -37,7 +37,7 @@ class Forwarded(NamedTuple):
     """[rows, tokens, layers, ranks]"""
 
     def first(self, count: int) -> Forwarded:
-        """Return what it says about the first rows."""
+        """Return the results of the first rows."""
         return Forwarded(self.logits[:count], self.experts)
 
 

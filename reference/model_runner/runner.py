@@ -124,8 +124,8 @@ class HuggingFaceModel:
 
     def _begin(self, work: Work) -> Row:
         """Read the state of a request; cut its step where states are kept."""
-        told = len(self.replays.get(work.request_id, ()))
-        cuts = {work.stop} | ({told} if work.start < told < work.stop else set())
+        recorded = len(self.replays.get(work.request_id, ()))
+        cuts = {work.stop} | ({recorded} if work.start < recorded < work.stop else set())
         if work.state is None:
             return Row(work, sorted(cuts), work.start, None)
         kept = {tokens for tokens, _ in (*work.state.writes, *work.state.saves)}
@@ -146,7 +146,7 @@ class HuggingFaceModel:
         """Compute the next segment of each row."""
         batch = Batch(self.memory, rows)
         plain = rows[0].work.request_id not in self.replays
-        with self._told(rows[0]):
+        with self._routing(rows[0]):
             result = self.forward(batch, everywhere=self.on_logits is not None, plain=plain)
         self.forwards += 1
         self.computed += len(rows) * batch.tokens
@@ -162,7 +162,7 @@ class HuggingFaceModel:
                 last = result.logits[index, -1]
                 answer.token = self.choose(row.work.request_id, row.done, last)
 
-    def _told(self, row: Row) -> AbstractContextManager[None]:
+    def _routing(self, row: Row) -> AbstractContextManager[None]:
         """Route a row that is computed alone by what was recorded, as far as that goes."""
         recorded = self.replays.get(row.work.request_id)
         if recorded is None or row.done >= len(recorded):
@@ -220,7 +220,7 @@ def likeliest(_: str, __: int, logits: torch.Tensor) -> int:
 
 
 class _Answer:
-    """Collects what the segments of one request say."""
+    """Collects the results of the segments of one request."""
 
     def __init__(self, work: Work) -> None:
         self.token: int | None = None

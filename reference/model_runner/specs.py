@@ -65,7 +65,7 @@ class CachedLayer(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """What one forward says about a model."""
+    """Caches and experts of a model, as one forward shows them."""
 
     layers: tuple[CachedLayer, ...]
     experts: tuple[int, int, int]

@@ -14,10 +14,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from kvproof.reference.server.asked import Checker
 from kvproof.reference.server.body import read
 from kvproof.reference.server.errors import AUTHENTICATION, SERVER, ApiError
 from kvproof.reference.server.metrics import make_registry
+from kvproof.reference.server.request_options import Checker
 from kvproof.reference.server.responding import Responding
 from kvproof.reference.server.service import Service
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
@@ -85,14 +85,14 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         loop = service.loop
         running, waiting = loop.counts
         state = "dead" if loop.dead else "failing" if loop.failing else "ok"
-        told = {
+        report = {
             "status": "stopping" if service.draining and state == "ok" else state,
             "error": loop.dead or loop.failing or None,
             "failed_steps": loop.failures,
             "running": running,
             "waiting": waiting,
         }
-        return _json(told, 200 if told["status"] == "ok" else 503)
+        return _json(report, 200 if report["status"] == "ok" else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -119,8 +119,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> Response:
-        told = f"a fault of the server: {type(error).__name__}"
-        return _json(ApiError(500, told, kind=SERVER).body(), 500)
+        message = f"a fault of the server: {type(error).__name__}"
+        return _json(ApiError(500, message, kind=SERVER).body(), 500)
 
 
 # --- what every request goes through ---

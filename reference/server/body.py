@@ -90,5 +90,5 @@ def _plain(what: str) -> str:
     def words(found: re.Match[str]) -> str:
         return " or ".join(_TYPES.get(each, each) for each in found[1].split(" | "))
 
-    told = re.sub(r"`([a-z |]+)`", words, what).replace("`", "'")
-    return told[:1].lower() + told[1:_LONGEST]
+    text = re.sub(r"`([a-z |]+)`", words, what).replace("`", "'")
+    return text[:1].lower() + text[1:_LONGEST]

@@ -18,19 +18,24 @@ from kvproof.reference.core.identity import DEFAULT_NAMESPACE, IdentityError, Na
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.routed_experts import routed
 from kvproof.reference.server.errors import SERVER, ApiError
-from kvproof.reference.server.language.language import Language, Prepared, PromptError, Wishes
+from kvproof.reference.server.language.language import (
+    Language,
+    Prepared,
+    PromptError,
+    SamplingOptions,
+)
 from kvproof.reference.server.recovery import abandon
 from kvproof.reference.server.writer import Piece, Writer
 
 LOG = logging.getLogger("kvproof.server")
 
 
-class Order(NamedTuple):
+class ServedRequest(NamedTuple):
     """One prompt to be answered."""
 
     id: str
     prepared: Prepared
-    wishes: Wishes
+    sampling: SamplingOptions
     most: int
     """Tokens of the answer."""
     stops: tuple[str, ...] = ()
@@ -46,7 +51,7 @@ Deliver: TypeAlias = Callable[[Sequence[tuple[str, Event]]], None]
 class Answer:
     """An order under way."""
 
-    def __init__(self, order: Order, writer: Writer) -> None:
+    def __init__(self, order: ServedRequest, writer: Writer) -> None:
         self.order, self.writer = order, writer
         self.seen = 0
         """Tokens of the engine's that were looked at."""
@@ -84,7 +89,7 @@ class EngineLoop:
         self._inbox.put(self._stop)
         self._thread.join()
 
-    def submit(self, orders: Sequence[Order]) -> None:
+    def submit(self, orders: Sequence[ServedRequest]) -> None:
         """Answer prompts; everything about them arrives as events."""
         self._inbox.put(lambda: self._accept_all(orders))
 
@@ -192,7 +197,7 @@ class EngineLoop:
 
     # --- orders ---
 
-    def _accept_all(self, orders: Sequence[Order]) -> None:
+    def _accept_all(self, orders: Sequence[ServedRequest]) -> None:
         for order in orders:
             try:
                 self._accept(order)
@@ -200,7 +205,7 @@ class EngineLoop:
                 self.outcomes["refused"] += 1
                 self._events.append((order.id, error))
 
-    def _accept(self, order: Order) -> None:
+    def _accept(self, order: ServedRequest) -> None:
         if self.dead:
             raise _model_failed(self.dead)
         try:
@@ -209,18 +214,18 @@ class EngineLoop:
             self._language.end(order.id)
             raise
 
-    def _begin(self, order: Order) -> Answer:
+    def _begin(self, order: ServedRequest) -> Answer:
         """Hand an order to language and engine. Raises ApiError."""
         try:
             answer = Answer(order, self._writer(order))
-            self._language.begin(order.id, order.prepared, order.wishes)
+            self._language.begin(order.id, order.prepared, order.sampling)
             refusal = self._engine.add_request(
                 order.id,
                 order.prepared.tokens,
                 max_new_tokens=order.most,
                 namespace=order.namespace,
                 spans=order.prepared.spans,
-                read=not order.wishes.prompt_logprobs,
+                read=not order.sampling.prompt_logprobs,
             )
         except (IdentityError, PromptError) as error:
             raise ApiError(400, str(error), param="prompt") from None
@@ -231,7 +236,7 @@ class EngineLoop:
             raise ApiError(400, _never_fits(order, *refusal[1:]), code="context_length_exceeded")
         return answer
 
-    def _writer(self, order: Order) -> Writer:
+    def _writer(self, order: ServedRequest) -> Writer:
         ends = frozenset[int]() if order.ignore_ends else self._language.ends
         return Writer(self._language.detokenizer(), stops=order.stops, ends=ends, most=order.most)
 
@@ -268,13 +273,13 @@ class EngineLoop:
         answer = self._answers.get(name)
         if answer is None:
             return
-        first, wishes = not answer.seen, answer.order.wishes
+        first, sampling = not answer.seen, answer.order.sampling
         piece = answer.writer.add(output.tokens[answer.seen :])
         answer.seen += len(piece.tokens)
         piece = piece._replace(cached=answer.cached or 0)
-        if wishes.top_logprobs is not None:
+        if sampling.top_logprobs is not None:
             piece = piece._replace(scores=tuple(self._language.scores(name, piece.tokens)))
-        if wishes.prompt_logprobs and first:
+        if sampling.prompt_logprobs and first:
             piece = piece._replace(prompt_scores=tuple(self._language.prompt_scores(name)))
         if piece.finish:
             piece = piece._replace(experts=self._experts(output))
@@ -291,7 +296,7 @@ def _model_failed(why: str) -> ApiError:
     return ApiError(500, f"the model failed: {why}", kind=SERVER, code="model_failed")
 
 
-def _never_fits(order: Order, needed: int, available: int) -> str:
+def _never_fits(order: ServedRequest, needed: int, available: int) -> str:
     return (
         f"{len(order.prepared.tokens)} prompt tokens and {order.most} of the answer need {needed} "
         f"blocks, the whole cache has {available}; ask for less"

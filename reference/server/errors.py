@@ -38,10 +38,10 @@ class ApiError(Exception):
 
 def invalid(param: str, value: object, rule: str, example: object = None) -> ApiError:
     """Return a 400 with the value, the rule and, where there is one, a legal example."""
-    told = repr(value)
-    told = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    shown = repr(value)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
     hint = "" if example is None else f", for example {example!r}"
-    return ApiError(400, f"{param} {told} must be {rule}{hint}", param=param)
+    return ApiError(400, f"{param} {shown} must be {rule}{hint}", param=param)
 
 
 _LONGEST = 80

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from kvproof.reference.server.asked import Asked
 from kvproof.reference.server.language.language import Language, Prepared, Score
+from kvproof.reference.server.request_options import RequestOptions
 from kvproof.reference.server.writer import Piece, joined
 
 Json: TypeAlias = dict[str, Any]
@@ -19,14 +19,14 @@ class Format:
 
     def __init__(
         self,
-        asked: Asked,
+        options: RequestOptions,
         prepared: Sequence[Prepared],
         language: Language,
         *,
         model: str,
         chat: bool,
     ) -> None:
-        self.asked, self._prepared, self._language = asked, prepared, language
+        self.options, self._prepared, self._language = options, prepared, language
         self._chat = chat
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._kind = "chat.completion" if chat else "text_completion"
@@ -47,11 +47,11 @@ class Format:
         if first and self._chat:
             role = {"role": "assistant", "content": ""}
             told.append({"index": index, "delta": role, "logprobs": None, "finish_reason": None})
-        silent = not (piece.text or piece.scores or piece.finish or self.asked.token_ids)
-        if not silent or (first and self.asked.echo):
+        silent = not (piece.text or piece.scores or piece.finish or self.options.token_ids)
+        if not silent or (first and self.options.echo):
             told.append(self._choice(index, piece, first=first, stream=True))
         kind = "chat.completion.chunk" if self._chat else self._kind
-        usage = {"usage": None} if self.asked.usage else {}
+        usage = {"usage": None} if self.options.usage else {}
         return [self._envelope(kind, [choice]) | usage for choice in told]
 
     def last_chunk(self, pieces: Sequence[Piece]) -> Json:
@@ -88,19 +88,19 @@ class Format:
 
     def _extras(self, index: int, piece: Piece, *, first: bool) -> Json:
         extras: Json = {}
-        if self.asked.token_ids:
+        if self.options.token_ids:
             extras["token_ids"] = piece.tokens
             if first:
                 extras["prompt_token_ids"] = self._prepared[index].tokens
-        if self.asked.experts and piece.experts is not None:
+        if self.options.experts and piece.experts is not None:
             rows, missing = piece.experts
             extras["routed_experts"] = {"rows": rows.tolist(), "missing": missing}
         return extras
 
     def _echo(self, index: int) -> str:
-        if not self.asked.echo:
+        if not self.options.echo:
             return ""
-        prompt = self.asked.prompts[index]
+        prompt = self.options.prompts[index]
         if isinstance(prompt, str):
             return prompt
         detokenizer = self._language.detokenizer()
@@ -110,12 +110,12 @@ class Format:
     # --- log-probabilities ---
 
     def _logprobs(self, index: int, piece: Piece, *, first: bool) -> Json | None:
-        if self.asked.wishes.top_logprobs is None:
+        if self.options.sampling.top_logprobs is None:
             return None
         if self._chat:
             return {"content": [self._chat_score(each) for each in piece.scores], "refusal": None}
         scores: list[Score | int] = [*piece.scores]
-        if first and self.asked.wishes.prompt_logprobs:
+        if first and self.options.sampling.prompt_logprobs:
             scores = [self._prepared[index].tokens[0], *piece.prompt_scores, *scores]
         return self._completion_scores(index, scores)
 

@@ -1,4 +1,4 @@
-"""What `/metrics` tells: the cache's families (V2), and those of the server."""
+"""Metrics of `/metrics`: the families of the cache (V2) and of the server."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from kvproof.reference.server.asked import Asked
-from kvproof.reference.server.engine_loop import Order
+from kvproof.reference.server.engine_loop import ServedRequest
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.formats import Format
 from kvproof.reference.server.language.language import Prepared
+from kvproof.reference.server.request_options import RequestOptions
 from kvproof.reference.server.service import Service
 from kvproof.reference.server.writer import Piece, joined
 
@@ -27,9 +27,11 @@ STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 class Responding(Response):
     """Takes its places when it is called, and gives them back however it ends."""
 
-    def __init__(self, service: Service, asked: Asked, *, model: str, chat: bool) -> None:
+    def __init__(
+        self, service: Service, options: RequestOptions, *, model: str, chat: bool
+    ) -> None:
         super().__init__()
-        self._service, self._asked, self._model, self._is_chat = service, asked, model, chat
+        self._service, self._options, self._model, self._is_chat = service, options, model, chat
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer until the client disconnects. Raises ApiError before the first byte only."""
@@ -46,10 +48,10 @@ class Responding(Response):
             raise ended[0]
 
     async def _answer(self, send: Send) -> None:
-        with self._service.place(len(self._asked.prompts)):
-            prepared = await self._service.prepare(self._asked.prompts)
+        with self._service.place(len(self._options.prompts)):
+            prepared = await self._service.prepare(self._options.prompts)
             written = Format(
-                self._asked,
+                self._options,
                 prepared,
                 self._service.language,
                 model=self._model,
@@ -57,19 +59,19 @@ class Responding(Response):
             )
             orders = self._orders(written.id, prepared)
             async with aclosing(self._service.answers(orders)) as pieces:
-                await (self._stream if self._asked.stream else self._whole)(pieces, written, send)
+                await (self._stream if self._options.stream else self._whole)(pieces, written, send)
 
-    def _orders(self, name: str, prepared: Sequence[Prepared]) -> list[Order]:
-        asked = self._asked
+    def _orders(self, name: str, prepared: Sequence[Prepared]) -> list[ServedRequest]:
+        options = self._options
         return [
-            Order(
+            ServedRequest(
                 id=f"{name}-{index}",
                 prepared=each,
-                wishes=asked.wishes,
-                most=self._service.most(each, asked.max_tokens),
-                stops=asked.stops,
-                namespace=asked.namespace,
-                ignore_ends=asked.ignore_ends,
+                sampling=options.sampling,
+                most=self._service.most(each, options.max_tokens),
+                stops=options.stops,
+                namespace=options.namespace,
+                ignore_ends=options.ignore_ends,
             )
             for index, each in enumerate(prepared)
         ]
@@ -77,7 +79,7 @@ class Responding(Response):
     async def _whole(
         self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
     ) -> None:
-        answers: list[list[Piece]] = [[] for _ in self._asked.prompts]
+        answers: list[list[Piece]] = [[] for _ in self._options.prompts]
         async for batch in pieces:
             for index, piece in batch:
                 answers[index].append(piece)
@@ -93,7 +95,7 @@ class Responding(Response):
         self, pieces: AsyncGenerator[list[tuple[int, Piece]], None], written: Format, send: Send
     ) -> None:
         """Send events; a failure before the first one has a status of its own."""
-        answers: list[list[Piece]] = [[] for _ in self._asked.prompts]
+        answers: list[list[Piece]] = [[] for _ in self._options.prompts]
         started = False
         try:
             async for batch in pieces:
@@ -110,7 +112,7 @@ class Responding(Response):
                 raise
             await _send_events(send, [error.body()], last=True)
             return
-        ended = [written.last_chunk([*map(joined, answers)])] if self._asked.usage else []
+        ended = [written.last_chunk([*map(joined, answers)])] if self._options.usage else []
         await _send_events(send, [*ended, None], last=True)
 
 

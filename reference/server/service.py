@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from kvproof.reference.engine.engine import Engine
-from kvproof.reference.server.asked import Raw
-from kvproof.reference.server.engine_loop import EngineLoop, Event, Order
+from kvproof.reference.server.engine_loop import EngineLoop, Event, ServedRequest
 from kvproof.reference.server.errors import OVERLOADED, SERVER, ApiError
 from kvproof.reference.server.language.language import Language, Prepared, PromptError
 from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.request_options import Raw
 from kvproof.reference.server.writer import Piece
 
 Result = TypeVar("Result")
@@ -122,7 +122,7 @@ class Service:
         return wanted
 
     async def answers(
-        self, orders: Sequence[Order]
+        self, orders: Sequence[ServedRequest]
     ) -> AsyncGenerator[list[tuple[int, Piece]], None]:
         """Yield what is there, (index of the order, piece), until all orders have ended.
 

@@ -60,8 +60,8 @@ class RemoteStore:
             self._backend.exists_many([self._name(bytes(KEY_BYTES))], until=self._deadline())
         except BackendDown as error:
             self._backend.close()
-            told = f"{self._backend.address} cannot be used: {error}"
-            raise RemoteUnusable(f"{told} ({error.advice})" if error.advice else told) from None
+            text = f"{self._backend.address} cannot be used: {error}"
+            raise RemoteUnusable(f"{text} ({error.advice})" if error.advice else text) from None
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """Send the objects that are not there yet; what is under a name is judged when read."""

@@ -120,9 +120,9 @@ def layer_groups(
     _check_names(named, hints, excluded)
     members: dict[_Key, list[tuple[str, Reading]]] = {}
     for layer, name, tensor in _tensors(named, excluded):
-        told = hints.get(name, hints.get(layer, hint or Hint()))
-        reading = read(name, tensor, told)
-        members.setdefault(_Key.of(reading, told), []).append((name, reading))
+        given = hints.get(name, hints.get(layer, hint or Hint()))
+        reading = read(name, tensor, given)
+        members.setdefault(_Key.of(reading, given), []).append((name, reading))
     groups = tuple(_group(key, each) for key, each in members.items())
     _check_groups(groups)
     return LayerGroups(groups, excluded)

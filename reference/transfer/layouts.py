@@ -162,17 +162,19 @@ def _shape(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)} with strides {list(tensor.stride())}"
 
 
-def _said(hint: Hint) -> str:
-    told = {name: getattr(hint, name) for name in ("page", "heads", "pages") if getattr(hint, name)}
-    words = ", ".join(f"{name}={value}" for name, value in told.items())
+def _hinted(hint: Hint) -> str:
+    given = {
+        name: getattr(hint, name) for name in ("page", "heads", "pages") if getattr(hint, name)
+    }
+    words = ", ".join(f"{name}={value}" for name, value in given.items())
     return f" with the hint {words}" if words else ""
 
 
 def _impossible(name: str, tensor: torch.Tensor, hint: Hint, tried: Sequence[str]) -> str:
     forms = "; ".join(f"{layout} [{', '.join(LAYOUTS[layout].dims)}]" for layout in tried)
     return (
-        f"{name}: {_shape(tensor)}{_said(hint)} is none of {forms}, with 2 in kv and dense blocks; "
-        "a recurrent state needs Hint(kind='state')"
+        f"{name}: {_shape(tensor)}{_hinted(hint)} is none of {forms}, with 2 in kv and dense "
+        "blocks; a recurrent state needs Hint(kind='state')"
     )
 
 

@@ -36,7 +36,7 @@ def _by_rule(found: Sequence[Place]) -> dict[str, dict[str, list[str]]]:
 
 
 def properties_by_rule() -> dict[str, list[str]]:
-    """Rule -> properties that cite it, those of parts as `part: name`."""
+    """Rule -> properties that cite it, those of component suites as `suite: name`."""
     judged: defaultdict[str, list[str]] = defaultdict(list)
     for suite, properties in catalogue("full").items():
         for prop in properties:

@@ -1,42 +1,42 @@
-"""The process of one fault: plants it, judges it, and says so on its standard output.
+"""The process of one fault: plants it, judges it, and writes the verdict to its host.
 
 Everything that imports the reference is imported after planting.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import threading
 import time
 from pathlib import Path
+from typing import BinaryIO
 
-import msgspec
-
+from kvproof.harness.isolation.pool import encode
+from kvproof.harness.isolation.worker_main import end_with_host, take_pipes
 from kvproof.suites.faults.catalogue import KERNELS, Fault, find
-from kvproof.suites.faults.messages import Job, Line, Said
+from kvproof.suites.faults.messages import Job, Line, Progress, read_job
 from kvproof.suites.faults.planting import plant
 
 _EVERY = 0.5
-"""Seconds between two words about progress."""
+"""Seconds between two lines about progress."""
 
 
-class _Teller:
-    """Writes lines to the parent; what the suites print goes to standard error."""
+class _Host:
+    """Writes lines to the host."""
 
-    def __init__(self) -> None:
-        self._sink = os.fdopen(os.dup(1), "wb", buffering=0)
-        os.dup2(2, 1)
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
         self._next = 0.0
 
-    def say(self, line: Line) -> None:
+    def write(self, line: Line) -> None:
         """Write one line."""
-        self._sink.write(msgspec.json.encode(line) + b"\n")
+        self._sink.write(encode(line) + b"\n")
+        self._sink.flush()
 
     def progress(self, suite: str, done: int) -> None:
-        """Say how far it is, now and then."""
+        """Report how far it is, now and then."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
-            self.say(Said(suite=suite, done=done))
+            self.write(Progress(suite=suite, done=done))
 
 
 class _Files:
@@ -53,23 +53,25 @@ class _Files:
 
 
 def main() -> None:
-    """Do the job that standard input holds."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    teller, fault = _Teller(), find(job.fault)
+    """Do the job of the first line of input; the end of the host ends this process."""
+    source, sink = take_pipes()
+    job = read_job(source.readline())
+    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
+    host, fault = _Host(sink), find(job.fault)
     plant(fault)
     if fault.suite == KERNELS:
-        _kernels(fault, teller)
+        _kernels(fault, host)
     else:
-        _suites(fault, job, teller)
+        _suites(fault, job, host)
 
 
-def _kernels(fault: Fault, teller: _Teller) -> None:
+def _kernels(fault: Fault, host: _Host) -> None:
     from kvproof.suites.faults.kernels import judge
 
-    teller.say(judge(fault, progress=lambda done: teller.progress(fault.property, done)))
+    host.write(judge(fault, progress=lambda done: host.progress(fault.property, done)))
 
 
-def _suites(fault: Fault, job: Job, teller: _Teller) -> None:
+def _suites(fault: Fault, job: Job, host: _Host) -> None:
     from kvproof.harness.isolation.registry import open_handle
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.framework.budgets import BUDGETS, seeded
@@ -85,9 +87,9 @@ def _suites(fault: Fault, job: Job, teller: _Teller) -> None:
             folder=folder,
             budget=budget,
             seed=job.seed,
-            progress=teller.progress,
+            progress=host.progress,
         )
-        teller.say(judge.judge(fault))
+        host.write(judge.judge(fault))
 
 
 if __name__ == "__main__":

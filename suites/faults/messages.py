@@ -1,4 +1,4 @@
-"""What the process of a fault is told, and what it says."""
+"""Messages between a run over planted faults and the process of one fault: JSON lines."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class Job(msgspec.Struct, frozen=True):
     """Of the run: op logs go below it."""
 
 
-class Said(msgspec.Struct, frozen=True, tag_field="event", tag="said"):
+class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="said"):
     """How far a suite is."""
 
     suite: str
     done: int
 
 
-Line: TypeAlias = Said | FaultJudged
+Line: TypeAlias = Progress | FaultJudged
+
+read_job = msgspec.json.Decoder(Job).decode
+read_line = msgspec.json.Decoder(Line).decode

@@ -1,4 +1,4 @@
-"""The parts of a suite: properties, machines, exploring, shrinking, verdicts.
+"""One framework for all suites: properties, machines, exploring, shrinking, op logs, verdicts.
 
 In: a suite and a budget. Out: verdicts with minimal histories.
 Imports the harness; knows no suite.

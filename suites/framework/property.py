@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from kvproof.harness.oracle.violation import INVARIANT
 
 Level: TypeAlias = Literal["core", "full"]
-"""`core`: one group of full attention. `full`: everything, and the parts of the reference."""
+"""`core`: one group of full attention. `full`: everything, with the suites of the reference."""
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 

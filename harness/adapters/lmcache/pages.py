@@ -1,6 +1,6 @@
 """LMCache's grouping and transfer: tensors of an engine, its context over them, and objects.
 
-Every public method is a call of the part `transfer` (`kvproof.suites.reference.transfer.remote`).
+Every public method is a call of the suite `transfer` (`kvproof.suites.reference.transfer.remote`).
 
 Imported in the engine's environment only.
 """

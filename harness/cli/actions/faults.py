@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -18,8 +20,13 @@ from kvproof.harness.records.events import HarnessFault, Skipped
 from kvproof.harness.records.fault_events import FaultJudged, FaultsConcluded, FaultsStarted
 from kvproof.reports.values.text import plural
 from kvproof.suites.faults.catalogue import KERNELS, Fault, chosen
-from kvproof.suites.faults.crew import Broke, Crew, Doing
 from kvproof.suites.faults.verdict import judged
+from kvproof.suites.faults.worker_pool import (
+    FaultProgress,
+    Report,
+    WorkerCrashed,
+    judge_faults,
+)
 from kvproof.suites.runner.registry import component
 
 Budget = Literal["pr", "nightly"]
@@ -48,10 +55,12 @@ def faults(
     most = seconds(limit)
     config = {"budget": budget, "only": only, "limit": limit}
     with run_directory("faults", config=config, output=output, seed=seed) as active:
-        _run(active, wanted, budget, Crew(
+        reports = judge_faults(
             _left(active, wanted), budget=budget, seed=seed,
             directory=active.writer.directory, workers=workers, limit=most,
-        ))  # fmt: skip
+        )  # fmt: skip
+        with closing(reports):
+            _run(active, wanted, budget, reports)
     return active.exit_code
 
 
@@ -91,26 +100,25 @@ def _missing(fault: Fault) -> str:
     return "" if elsewhere else component(fault.suite).missing()
 
 
-def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, crew: Crew) -> None:
+def _run(active: ActiveRun, wanted: list[Fault], budget: Budget, reports: Iterator[Report]) -> None:
     ran = [fault for fault in wanted if not (fault.equivalent or _missing(fault))]
     allowed = math.floor(ALLOWED[budget] * len(ran))
     active.write(FaultsStarted(budget=budget, planned=len(wanted), allowed=allowed))
     events = [event for event in active.earlier if isinstance(event, FaultJudged)]
-    with crew:
-        for report in crew.reports():
-            if isinstance(report, Doing):
-                text = f"{report.fault.name}, {report.suite}"
-                active.status("faults", text, len(events), len(wanted))
-            elif isinstance(report, Broke):
-                active.write(_fault(report))
-            else:
-                active.write(report)
-                events.append(report)
+    for report in reports:
+        if isinstance(report, FaultProgress):
+            text = f"{report.fault.name}, {report.suite}"
+            active.status("faults", text, len(events), len(wanted))
+        elif isinstance(report, WorkerCrashed):
+            active.write(_fault(report))
+        else:
+            active.write(report)
+            events.append(report)
     if ran:
         active.write(conclude(events, allowed=allowed, expected=len(ran)))
 
 
-def _fault(report: Broke) -> HarnessFault:
+def _fault(report: WorkerCrashed) -> HarnessFault:
     where = f"fault {report.fault.name}"
     return HarnessFault(where=where, message=report.message, traceback=report.log)
 

@@ -26,11 +26,11 @@ from kvproof.harness.records.run_directory import Run, read_run
 from kvproof.harness.records.sweep_events import Cell
 from kvproof.harness.records.sweep_results import CellKey, latest, rows, started
 from kvproof.harness.sweep.cell_filter import parse_where
+from kvproof.harness.sweep.device_worker import DeviceSlot, SweepProcess
 from kvproof.harness.sweep.messages import KernelFacts, ProviderFacts
 from kvproof.harness.sweep.plan import SweepOptions, describe
 from kvproof.harness.sweep.runner import MakeProcess, run_sweep
 from kvproof.harness.sweep.verdict import slower, undecided
-from kvproof.harness.sweep.worker_pool import Seat, SweepProcess
 from kvproof.kernels.registry import provider_names
 
 
@@ -190,7 +190,7 @@ def _print_json(run: Run) -> None:
 
 def _list(options: SweepOptions, console: Console) -> None:
     with TemporaryDirectory(prefix="kvproof-sweep-") as logs:
-        lead = SweepProcess(Seat(options.device, options.devices[0]), Path(logs) / "lead.log")
+        lead = SweepProcess(DeviceSlot(options.device, options.devices[0]), Path(logs) / "lead.log")
         specs = dict.fromkeys([*provider_names(), *options.providers, *options.peers])
         try:
             found = describe(lead, options.kernels, list(specs))

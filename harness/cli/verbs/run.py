@@ -29,8 +29,8 @@ def run(
     budget
         pr (200 histories of 50 steps), nightly (2000 of 200) or debug.
     level
-        core: the suite cache on one group. full: groups, states, media, experts, and the parts
-        of the reference.
+        core: the suite cache on one group. full: groups, states, media, experts, and the
+        component suites of the reference.
     seed
         Draw other histories than the budget's own.
     output

@@ -22,8 +22,8 @@ from kvproof.reference.server.language.language import (
     Message,
     Prepared,
     PromptError,
+    SamplingOptions,
     Score,
-    Wishes,
 )
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
 
@@ -72,7 +72,7 @@ class HuggingFaceText:
             experts=config.return_routed_experts,
         )
         self._bytes = TokenBytes(loaded.tokenizer) if loaded.tokenizer else None
-        self._wishes: dict[str, Wishes] = {}
+        self._wishes: dict[str, SamplingOptions] = {}
         self._scores: dict[str, list[Score]] = {}
         self._prompts: dict[str, tuple[int, ...]] = {}
         """Of requests that wish to know the scores of their prompts."""
@@ -135,13 +135,13 @@ class HuggingFaceText:
 
     # --- requests, in the engine's thread ---
 
-    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
+    def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
         self._check_placeholders(prepared)
-        self._wishes[request_id] = seeded(wishes)
-        if wishes.top_logprobs is not None:
+        self._wishes[request_id] = seeded(sampling)
+        if sampling.top_logprobs is not None:
             self._scores[request_id] = []
-        if wishes.prompt_logprobs:
+        if sampling.prompt_logprobs:
             self._prompts[request_id] = prepared.tokens
             self._prompt_scores[request_id] = {}
             self.model.on_logits = self._hear
@@ -163,10 +163,10 @@ class HuggingFaceText:
                 raise PromptError(f"token {place} is a placeholder {token} for media, without any")
 
     def _choose(self, request_id: str, position: int, logits: torch.Tensor) -> int:
-        wishes = self._wishes.get(request_id)
-        if wishes is None:  # it was cancelled while its step was in flight
+        sampling = self._wishes.get(request_id)
+        if sampling is None:  # it was cancelled while its step was in flight
             return int(logits.argmax())
-        chosen = choose(wishes, position, logits)
+        chosen = choose(sampling, position, logits)
         if chosen.score is not None:
             self._scores[request_id].append(chosen.score)
         return chosen.token
@@ -174,9 +174,9 @@ class HuggingFaceText:
     def _hear(self, request_id: str, first: int, logits: torch.Tensor) -> None:
         """Keep the scores of a prompt's tokens; position p says how likely token p + 1 is."""
         prompt = self._prompts.get(request_id, ())
-        wishes = self._wishes[request_id]
+        sampling = self._wishes[request_id]
         for row, position in zip(logits, range(first + 1, len(prompt)), strict=False):
-            found = score(row, prompt[position], wishes.top_logprobs or 0)
+            found = score(row, prompt[position], sampling.top_logprobs or 0)
             self._prompt_scores[request_id][position] = found
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:

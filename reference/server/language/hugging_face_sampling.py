@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.reference.server.language.language import Score, Wishes
+from kvproof.reference.server.language.language import SamplingOptions, Score
 
 
 class NoNumbers(RuntimeError):
@@ -22,7 +22,7 @@ class Chosen(NamedTuple):
     score: Score | None
 
 
-def choose(wishes: Wishes, position: int, logits: torch.Tensor) -> Chosen:
+def choose(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> Chosen:
     """Choose the token at `position` from logits [vocabulary]. Raises NoNumbers.
 
     A drawn token depends on seed, position and logits alone, not on what else runs.
@@ -30,10 +30,10 @@ def choose(wishes: Wishes, position: int, logits: torch.Tensor) -> Chosen:
     logits = logits.float().cpu()
     if torch.isnan(logits).any():
         raise NoNumbers(f"the logits before position {position} hold NaN")
-    token = _draw(wishes, position, logits) if wishes.temperature else int(logits.argmax())
-    if wishes.top_logprobs is None:
+    token = _draw(sampling, position, logits) if sampling.temperature else int(logits.argmax())
+    if sampling.top_logprobs is None:
         return Chosen(token, None)
-    return Chosen(token, score(logits, token, wishes.top_logprobs))
+    return Chosen(token, score(logits, token, sampling.top_logprobs))
 
 
 def score(logits: torch.Tensor, token: int, top: int) -> Score:
@@ -44,19 +44,19 @@ def score(logits: torch.Tensor, token: int, top: int) -> Score:
     return Score(token, float(logprobs[token]), tuple(pairs))
 
 
-def seeded(wishes: Wishes) -> Wishes:
+def seeded(sampling: SamplingOptions) -> SamplingOptions:
     """Give a request that samples a seed, if it has none."""
-    if wishes.temperature and wishes.seed is None:
-        return wishes._replace(seed=secrets.randbits(63))
-    return wishes
+    if sampling.temperature and sampling.seed is None:
+        return sampling._replace(seed=secrets.randbits(63))
+    return sampling
 
 
-def _draw(wishes: Wishes, position: int, logits: torch.Tensor) -> int:
+def _draw(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> int:
     """Draw from the smallest set of tokens that has `top_p` of the probability."""
-    chances, tokens = (logits.double() / wishes.temperature).softmax(-1).sort(descending=True)
+    chances, tokens = (logits.double() / sampling.temperature).softmax(-1).sort(descending=True)
     before = chances.cumsum(-1) - chances
-    chances = chances.where(before < wishes.top_p, 0)
+    chances = chances.where(before < sampling.top_p, 0)
     reached = chances.cumsum(-1)
-    dice = random.Random(f"{wishes.seed} {position}").random()  # noqa: S311 - reproducible by wish
+    dice = random.Random(f"{sampling.seed} {position}").random()  # noqa: S311 - reproducible by wish
     index = int(torch.searchsorted(reached, dice * float(reached[-1]), right=True))
     return int(tokens[min(index, int((chances > 0).sum()) - 1)])

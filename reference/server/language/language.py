@@ -32,8 +32,8 @@ class Abilities(NamedTuple):
     """Routed experts are recorded (R1)."""
 
 
-class Wishes(NamedTuple):
-    """How the tokens of one request are chosen, and what is to be told about them."""
+class SamplingOptions(NamedTuple):
+    """How the tokens of one request are chosen, and which scores are returned."""
 
     temperature: float = 0.0
     """0: always the likeliest token."""
@@ -123,8 +123,8 @@ class Language(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """Return what one token stands for by itself."""
 
-    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
-        """Hear of a request before its first step; engine's thread. Raises PromptError."""
+    def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
+        """Prepare for a request before its first step; engine's thread. Raises PromptError."""
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
         """Return one score for each of `tokens`, the ones generated since the last call."""

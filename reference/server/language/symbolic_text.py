@@ -13,7 +13,13 @@ from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
 from kvproof.reference.model.symbolic import SymbolicModel
-from kvproof.reference.server.language.language import Abilities, Message, Prepared, Score, Wishes
+from kvproof.reference.server.language.language import (
+    Abilities,
+    Message,
+    Prepared,
+    SamplingOptions,
+    Score,
+)
 
 END = 0
 IMAGE = 257
@@ -28,7 +34,7 @@ READABLE = 1 + len(_FIRST)
 
 
 class Utf8Detokenizer:
-    """Bytes to text; a character is told once it is whole, and what is none becomes U+FFFD."""
+    """Bytes to text; a character appears once it is whole; invalid bytes become U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,7 +93,7 @@ class SymbolicText:
         """See `Language`."""
         return _bytes_of(token)
 
-    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
+    def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`; the answer follows from the tokens alone."""
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:

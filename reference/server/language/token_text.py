@@ -15,17 +15,17 @@ class GrowingText:
         self._tokenizer = tokenizer
         self._tokens: list[int] = []
         """Those that the next text may depend on."""
-        self._told = 0
-        """How many of them have been told."""
+        self._decoded = 0
+        """How many of them the text so far contains."""
 
     def add(self, token: int) -> str:
-        """Return what is certain; half a character is told with its other half."""
+        """Return what is certain; half a character waits for its other half."""
         self._tokens.append(token)
         text = self._new()
         if text.endswith(UNKNOWN):
             return ""
-        self._tokens = self._tokens[self._told :]
-        self._told = len(self._tokens)
+        self._tokens = self._tokens[self._decoded :]
+        self._decoded = len(self._tokens)
         return text
 
     def end(self) -> str:
@@ -33,7 +33,7 @@ class GrowingText:
         return self._new()
 
     def _new(self) -> str:
-        known = self._decode(self._tokens[: self._told])
+        known = self._decode(self._tokens[: self._decoded])
         return self._decode(self._tokens)[len(known) :]
 
     def _decode(self, tokens: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""The part `access`: what a request may do with the cache, and why (A1, A2).
+"""The suite `access`: what a request may do with the cache, and why (A1, A2).
 
 The subject is a cache manager with room for everything; the model is the longest prefix stored.
 """

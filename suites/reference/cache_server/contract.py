@@ -39,46 +39,17 @@ nobody has to remember the bytes that are read back. `Traits` says what a store 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
-
 from hypothesis import strategies as st
 
-from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.reference.cache_server import contract_properties as seen
 from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
+from kvproof.suites.reference.cache_server.provider import Provider
 
 KEYS = 12
 VERBS = ("store", "store", "store", "acquire", "acquire", "release", "release", "lookup", "rare")
 RARE = ("drop", "drop", "clear", "restart")
-
-
-class Traits(NamedTuple):
-    """What a store promises beside the protocol; the module's text explains each."""
-
-    largest: int
-    capacity: int = 0
-    leases_hold: bool = True
-    counts: bool = True
-    least_recent_first: bool = False
-    restart: Callable[[], None] | None = None
-
-
-class Provider(Protocol):
-    """An implementation under test."""
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-
-    @property
-    def traits(self) -> Traits:
-        """What it promises."""
-
-    def fresh(self, clients: int) -> Sequence[ObjectStore]:
-        """Return clients of one empty store; those returned before are not used any more."""
 
 
 def contract_part(provider: Provider) -> ComponentSuite:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kvproof.reference.stores.object_store import Lease
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import contract_properties as seen
 from kvproof.suites.reference.cache_server.contents import content, key
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.cache_server.contract import Provider
+from kvproof.suites.reference.cache_server.provider import Provider
 
 
 class Held(NamedTuple):

@@ -1,10 +1,10 @@
-"""The checks of the part `store`."""
+"""The checks of the suite `store`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -15,19 +15,31 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
 from kvproof.suites.reference.cache_server.actor import Actor
 from kvproof.suites.reference.cache_server.contents import content, key
-from kvproof.suites.reference.cache_server.model import Copy, Life, Room, bytes_of
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.cache_server.machine import CacheServerMachine
+from kvproof.suites.reference.cache_server.local import LocalServer
+from kvproof.suites.reference.cache_server.model import Copy, Life, Model, Room, bytes_of
 
 LONG = 6
 """Uses of other objects that make a read a late one."""
 
 
+class Judged(Protocol):
+    """A server beside its model, and the clients that use it."""
+
+    server: LocalServer
+    model: Model
+    actors: list[Actor]
+
+    def held(self) -> set[Life]:
+        """Return the objects that some client keeps from being evicted."""
+
+    def copies(self, space: str) -> list[Copy]:
+        """Return the objects that are being written in a namespace."""
+
+
 class Judge:
     """Compares the server with the model of a machine."""
 
-    def __init__(self, machine: CacheServerMachine, coverage: Coverage) -> None:
+    def __init__(self, machine: Judged, coverage: Coverage) -> None:
         self._machine, self._coverage = machine, coverage
         self._check, self._event = coverage.check, coverage.event
 

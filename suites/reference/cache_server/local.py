@@ -11,7 +11,7 @@ from kvproof.reference.cache_server.client import CacheClient
 from kvproof.reference.cache_server.connection import as_mapped
 from kvproof.reference.cache_server.core import CacheServer, Settings, Witness
 from kvproof.reference.cache_server.process import this_process
-from kvproof.suites.reference.cache_server.contract import Traits
+from kvproof.suites.reference.cache_server.provider import Traits
 
 
 class LocalServer:

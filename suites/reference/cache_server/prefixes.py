@@ -1,4 +1,4 @@
-"""The part `prefixes`: a server that keeps chunks of prefixes for engines, on targets.
+"""The suite `prefixes`: a server that keeps chunks of prefixes for engines, on targets.
 
 Sequences fork, tenants share tokens, windows leave blocks behind as an engine computes on, and
 look-ups wait while others store, drop and evict. Calls, keywords in JSON:

@@ -1,4 +1,4 @@
-"""A plain server of chunks of prefixes, on which the part `prefixes` is tried without an engine.
+"""A plain server of chunks of prefixes, on which the suite `prefixes` is tried without an engine.
 
 A target of its own, `kvproof.suites.reference.cache_server.prefixes_plain:make_target`: right,
 small and slow, for

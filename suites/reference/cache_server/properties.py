@@ -1,4 +1,4 @@
-"""What the part `store` demands of the cache server and its client."""
+"""What the suite `store` demands of the cache server and its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `objects`: the contract of object stores, on the cache server and on targets.
+"""The suite `objects`: the contract of object stores, on the cache server and on targets.
 
 A target offers a server that keeps what blocks of an engine hold, under the tokens before. Here an
 object is the one block of one chunk of 16 tokens, which are the 16 halves of words of its key; a
@@ -23,9 +23,10 @@ from kvproof.suites.framework.component_suite import (
     TargetProvided,
 )
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.cache_server.contract import Traits, contract_part
+from kvproof.suites.reference.cache_server.contract import contract_part
 from kvproof.suites.reference.cache_server.contract_machine import StoreContractMachine
 from kvproof.suites.reference.cache_server.local import LocalProvider
+from kvproof.suites.reference.cache_server.provider import Traits
 
 TOKENS = 16
 """Of a chunk, and of a block."""

@@ -1,4 +1,4 @@
-"""Part `store`: a small arena, a dozen objects of several sizes, clients that come and go."""
+"""Suite `store`: a small arena, a dozen objects of several sizes, clients that come and go."""
 
 from __future__ import annotations
 

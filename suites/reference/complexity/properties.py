@@ -1,4 +1,4 @@
-"""What the part `cost` demands."""
+"""What the suite `cost` demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `cost`: prompts in every form of buffer, short ones and long ones, and evictions."""
+"""Suite `cost`: prompts in every form of buffer, short ones and long ones, and evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `settings` demands."""
+"""What the suite `settings` demands."""
 
 from __future__ import annotations
 

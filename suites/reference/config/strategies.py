@@ -1,4 +1,4 @@
-"""Part `settings`: any kernel block size with any block size, and models of every kind."""
+"""Suite `settings`: any kernel block size with any block size, and models of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `system` demands of a whole engine."""
+"""What the suite `system` demands of a whole engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `system`: draws tiny engines of any kind, and streams of requests that begin alike."""
+"""Suite `system`: draws tiny engines of any kind, and streams of requests that begin alike."""
 
 from __future__ import annotations
 

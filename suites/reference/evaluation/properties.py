@@ -1,4 +1,4 @@
-"""What the part `evaluation` demands."""
+"""What the suite `evaluation` demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `evaluation`: any fields and answers of a server, any prompts, any pairs of answers."""
+"""Suite `evaluation`: any fields and answers of a server, any prompts, any pairs of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine of the part `explain`: a small cache that serves requests, each hit explained."""
+"""The machine of the suite `explain`: a small cache that serves requests, each hit explained."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The truth about a hit, by brute force: records of what was computed, and the index read whole.
 
 Nothing here asks the reference for a match, a floor or a ghost. What a group must have for a hit
-of some length is told by the oracle of the part `hits`.
+of some length is told by the oracle of the suite `hits`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the part `explain` demands."""
+"""What the suite `explain` demands."""
 
 from __future__ import annotations
 

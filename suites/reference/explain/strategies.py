@@ -1,4 +1,4 @@
-"""The part `explain`: what is drawn, and how often."""
+"""The suite `explain`: what is drawn, and how often."""
 
 from __future__ import annotations
 

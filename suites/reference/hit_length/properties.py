@@ -1,4 +1,4 @@
-"""What the part `hits` demands."""
+"""What the suite `hits` demands."""
 
 from __future__ import annotations
 

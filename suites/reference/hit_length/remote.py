@@ -1,4 +1,4 @@
-"""The part `hits` on a target that finds the longest prefix of chunks by itself.
+"""The suite `hits` on a target that finds the longest prefix of chunks by itself.
 
 Calls: `open(windows)` in chunks, -1 for full attention; `hit(chunks, present) -> {"hit", "kept"}`:
 chunks that are there and chunks that the hit keeps, both for each group.

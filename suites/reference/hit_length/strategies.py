@@ -1,4 +1,4 @@
-"""Part `hits`: one operation, the hit of a request in the groups of the configuration."""
+"""Suite `hits`: one operation, the hit of a request in the groups of the configuration."""
 
 from __future__ import annotations
 

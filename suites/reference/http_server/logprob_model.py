@@ -8,7 +8,7 @@ from zlib import crc32
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.model.interface import Sample, Work
 from kvproof.reference.model.symbolic import SymbolicModel
-from kvproof.reference.server.language.language import Abilities, Prepared, Score, Wishes
+from kvproof.reference.server.language.language import Abilities, Prepared, SamplingOptions, Score
 from kvproof.reference.server.language.symbolic_text import SymbolicText
 
 
@@ -82,33 +82,33 @@ class Scored(SymbolicText):
         self.abilities = Abilities(top_logprobs=5, prompt_logprobs=True, images=True)
         self.heard: list[str] = []
         """Requests, in the order in which they began."""
-        self.kept: dict[str, tuple[Prepared, Wishes]] = {}
+        self.kept: dict[str, tuple[Prepared, SamplingOptions]] = {}
         self._told: dict[str, int] = {}
 
-    def begin(self, request_id: str, prepared: Prepared, wishes: Wishes) -> None:
+    def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
         self.heard.append(request_id)
-        self.kept[request_id] = prepared, wishes
+        self.kept[request_id] = prepared, sampling
         self._told[request_id] = 0
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
         """See `Language`."""
-        prepared, wishes = self.kept[request_id]
+        prepared, sampling = self.kept[request_id]
         said, first = self.model.said[request_id], self._told[request_id]
         self._told[request_id] = stop = first + len(tokens)
         every = [*prepared.tokens, *said[:stop]]
         begin = len(prepared.tokens) + first
-        return [self._score(every, at, wishes) for at in range(begin, len(every))]
+        return [self._score(every, at, sampling) for at in range(begin, len(every))]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
         """See `Language`: what was not computed for this request is not known."""
-        prepared, wishes = self.kept[request_id]
+        prepared, sampling = self.kept[request_id]
         known = {at + 1 for at in self.model.positions[request_id]}
         places = sorted(known & set(range(1, len(prepared.tokens))))
-        return [self._score(prepared.tokens, at, wishes) for at in places]
+        return [self._score(prepared.tokens, at, sampling) for at in places]
 
-    def _score(self, tokens: Sequence[int], at: int, wishes: Wishes) -> Score:
-        best = [(other, -float(other)) for other in range(wishes.top_logprobs or 0)]
+    def _score(self, tokens: Sequence[int], at: int, sampling: SamplingOptions) -> Score:
+        best = [(other, -float(other)) for other in range(sampling.top_logprobs or 0)]
         return Score(tokens[at], chance(tokens[:at], tokens[at]), tuple(best))
 
     def end(self, request_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What the part `http` demands of a server."""
+"""What the suite `http` demands of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `http`: small servers, and clients whose prompts begin alike."""
+"""Suite `http`: small servers, and clients whose prompts begin alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `media` demands."""
+"""What the suite `media` demands."""
 
 from __future__ import annotations
 

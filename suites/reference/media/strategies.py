@@ -1,4 +1,4 @@
-"""Part `media`: what it draws."""
+"""Suite `media`: what it draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `metrics` demands."""
+"""What the suite `metrics` demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `metrics`: small hybrid caches with something to count in every step."""
+"""Suite `metrics`: small hybrid caches with something to count in every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `keys` demands."""
+"""What the suite `keys` demands."""
 
 from __future__ import annotations
 

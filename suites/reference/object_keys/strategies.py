@@ -1,4 +1,4 @@
-"""Part `keys`: requests that begin alike and differ in one thing."""
+"""Suite `keys`: requests that begin alike and differ in one thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `parity`: forwards of a real model that are told which experts to choose (R4).
+"""The suite `parity`: forwards of a real model that are told which experts to choose (R4).
 
 What else parity means needs no drawn histories: `python -m kvproof.suites.reference.parity`.
 """

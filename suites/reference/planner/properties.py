@@ -1,4 +1,4 @@
-"""What the part `plan` demands."""
+"""What the suite `plan` demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `plan`: a model and settings are drawn, planned, and the plan is asked questions."""
+"""Suite `plan`: a model and settings are drawn, planned, and the plan is asked questions."""
 
 from __future__ import annotations
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Protocol
 
+from kvproof.reference.core.checkpoint import Checkpoint
+from kvproof.reference.states.state_cache import StateCache
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.recurrent_states.memory import Ids
 from kvproof.suites.reference.recurrent_states.model import (
     DONE,
     FORBIDDEN,
     GONE,
     HUNG,
     REFUSED,
+    Model,
     Record,
 )
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.recurrent_states.pair import Pair
 
 _OUTCOMES = {
     ("acquire", DONE): "a_running_request_gets_its_row_back",
@@ -30,7 +33,22 @@ _OUTCOMES = {
 """(verb, what should happen): what is broken if it does not."""
 
 
-def check_outcome(machine: Pair, verb: str, expected: str, found: str) -> None:
+class Compared(Protocol):
+    """The cache of states and its model side by side."""
+
+    coverage: Coverage
+    cache: StateCache
+    model: Model
+    shared: bool
+    rows: int
+    checkpoints: list[Checkpoint]
+    evictions: list[tuple[int, object]]
+
+    def owners(self) -> Iterator[tuple[str, Ids]]:
+        """Yield the owners of rows, by the report of the cache; others than states first."""
+
+
+def check_outcome(machine: Compared, verb: str, expected: str, found: str) -> None:
     """Compare done, refused, forbidden."""
     prop = _OUTCOMES.get((verb, expected), "allowed_moves_are_made")
     if expected == FORBIDDEN:
@@ -43,7 +61,7 @@ def check_outcome(machine: Pair, verb: str, expected: str, found: str) -> None:
         _note_waiting(machine)
 
 
-def _note_waiting(machine: Pair) -> None:
+def _note_waiting(machine: Compared) -> None:
     """A request may also wait for rows of running requests, or of something else."""
     model = machine.model
     full = bool(model.most_running) and len(model.running) == model.most_running
@@ -52,7 +70,7 @@ def _note_waiting(machine: Pair) -> None:
     machine.coverage.event("a request waits: only pinned checkpoints are left", pinned and not full)
 
 
-def check_replaced(machine: Pair, heard: list[tuple[int, object]], expected: list[int]) -> None:
+def check_replaced(machine: Compared, heard: list[tuple[int, object]], expected: list[int]) -> None:
     """Compare what publishing a checkpoint evicted: the one that it replaces, or nothing."""
     found = [number for number, _ in heard]
     machine.coverage.check(
@@ -63,7 +81,7 @@ def check_replaced(machine: Pair, heard: list[tuple[int, object]], expected: lis
     machine.coverage.event("a decode checkpoint is replaced", expected)
 
 
-def check_evictions(machine: Pair, verb: str) -> None:
+def check_evictions(machine: Compared, verb: str) -> None:
     """Compare what was evicted: which ones, in which order, and that the index heard of it."""
     found = [number for number, _ in machine.evictions]
     expected = machine.model.evicted
@@ -86,7 +104,7 @@ def check_evictions(machine: Pair, verb: str) -> None:
     )
 
 
-def check_records(machine: Pair, verb: str) -> None:
+def check_records(machine: Compared, verb: str) -> None:
     """Compare every checkpoint's state, and who goes next."""
     for number, record in enumerate(machine.model.records):
         _check_record(machine, verb, number, record)
@@ -100,7 +118,7 @@ def check_records(machine: Pair, verb: str) -> None:
     )
 
 
-def _check_record(machine: Pair, verb: str, number: int, record: Record) -> None:
+def _check_record(machine: Compared, verb: str, number: int, record: Record) -> None:
     found = machine.checkpoints[number]
     machine.coverage.check(
         _blame(verb, gone=record.stage == GONE, pinned=bool(record.pins)),
@@ -121,7 +139,7 @@ def _blame(verb: str, *, gone: bool, pinned: bool) -> str:
     return "pinned_checkpoints_stay" if pinned else "allowed_moves_are_made"
 
 
-def check_rows(machine: Pair) -> None:
+def check_rows(machine: Compared) -> None:
     """Each row has one owner, and the free ones are counted."""
     owners = list(machine.owners())
     count = Counter(row for _, ids in owners for row in ids)

@@ -1,4 +1,4 @@
-"""What the part `states` demands: one row per property."""
+"""What the suite `states` demands: one row per property."""
 
 from __future__ import annotations
 

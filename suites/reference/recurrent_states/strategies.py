@@ -1,4 +1,4 @@
-"""The part `states`: what is drawn, and how often."""
+"""The suite `states`: what is drawn, and how often."""
 
 from __future__ import annotations
 

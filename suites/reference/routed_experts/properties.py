@@ -1,4 +1,4 @@
-"""What the part `experts` demands: one row per property."""
+"""What the suite `experts` demands: one row per property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `experts`: what is drawn, and how often."""
+"""The suite `experts`: what is drawn, and how often."""
 
 from __future__ import annotations
 

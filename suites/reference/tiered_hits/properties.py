@@ -1,4 +1,4 @@
-"""What the part `tiered` demands."""
+"""What the suite `tiered` demands."""
 
 from __future__ import annotations
 

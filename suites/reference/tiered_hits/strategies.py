@@ -1,4 +1,4 @@
-"""Part `tiered`: what tiers bring back is what a pool without end would have had."""
+"""Suite `tiered`: what tiers bring back is what a pool without end would have had."""
 
 from __future__ import annotations
 

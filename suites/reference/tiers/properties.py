@@ -1,4 +1,4 @@
-"""What the part `tiers` demands."""
+"""What the suite `tiers` demands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part `tiers`: a dozen objects, room for a few, and a disk that one cannot trust."""
+"""Suite `tiers`: a dozen objects, room for a few, and a disk that one cannot trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the part `transfer` demands."""
+"""What the suite `transfer` demands."""
 
 from __future__ import annotations
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvproof.reference.transfer.chunk_layout import ChunkLayout
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.suites.reference.transfer import properties as seen
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import TransferMachine
+from kvproof.suites.reference.transfer.state import TransferState
 
 
 def refuse(
-    machine: TransferMachine,
+    machine: TransferState,
     *,
     kind: str,
     ids: dict[str, list[int]],
@@ -48,7 +46,7 @@ def refuse(
     return answer
 
 
-def _id(machine: TransferMachine, call: dict[str, Any], wrong: int | None = None) -> bool:
+def _id(machine: TransferState, call: dict[str, Any], wrong: int | None = None) -> bool:
     """Put an id behind the last block, or another wrong one, at the end of the last group."""
     group = machine.subject.groups.groups[-1]
     ids = call["block_ids"][-1]
@@ -58,21 +56,21 @@ def _id(machine: TransferMachine, call: dict[str, Any], wrong: int | None = None
     return True
 
 
-def _negative(machine: TransferMachine, call: dict[str, Any]) -> bool:
+def _negative(machine: TransferState, call: dict[str, Any]) -> bool:
     return _id(machine, call, -1)
 
 
-def _count(_: TransferMachine, call: dict[str, Any]) -> bool:
+def _count(_: TransferState, call: dict[str, Any]) -> bool:
     call["block_ids"][-1].append(0)
     return True
 
 
-def _groups(_: TransferMachine, call: dict[str, Any]) -> bool:
+def _groups(_: TransferState, call: dict[str, Any]) -> bool:
     call["block_ids"].append([])
     return True
 
 
-def _object(machine: TransferMachine, call: dict[str, Any]) -> bool:
+def _object(machine: TransferState, call: dict[str, Any]) -> bool:
     layout = machine.subject.layout
     geometries = [group.geometry for group in layout.groups]
     other = ChunkLayout.of(geometries, tokens=2 * layout.tokens)
@@ -80,7 +78,7 @@ def _object(machine: TransferMachine, call: dict[str, Any]) -> bool:
     return True
 
 
-def _twice(machine: TransferMachine, call: dict[str, Any]) -> bool:
+def _twice(machine: TransferState, call: dict[str, Any]) -> bool:
     """Name one block for the last places of two chunks."""
     ids, count = call["block_ids"][-1], len(call["objects"])
     if count < 2 or not ids or not machine.subject.layout.groups[-1].blocks:
@@ -89,18 +87,18 @@ def _twice(machine: TransferMachine, call: dict[str, Any]) -> bool:
     return True
 
 
-def _skip(_: TransferMachine, call: dict[str, Any]) -> bool:
+def _skip(_: TransferState, call: dict[str, Any]) -> bool:
     call["skip_first_tokens"] = -1
     return True
 
 
-def _ranges(machine: TransferMachine, call: dict[str, Any]) -> bool:
+def _ranges(machine: TransferState, call: dict[str, Any]) -> bool:
     count = len(call["objects"])
     call["valid"] = [[range(0)] * (count + 1) for _ in machine.subject.groups.groups]
     return True
 
 
-_SPOILT: dict[str, Callable[[TransferMachine, dict[str, Any]], bool]] = {
+_SPOILT: dict[str, Callable[[TransferState, dict[str, Any]], bool]] = {
     "id": _id,
     "negative": _negative,
     "count": _count,

@@ -1,4 +1,4 @@
-"""The part `transfer` on a target that offers its own grouping and transfer.
+"""The suite `transfer` on a target that offers its own grouping and transfer.
 
 Calls: `open(layers, groups, chunk, order, objects)`, then `about() -> {"groups", "parts",
 "windows", "sizes", "slots"}`, `write(seed)`, `store(ids, objects) -> error`, `retrieve(ids,

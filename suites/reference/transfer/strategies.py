@@ -1,4 +1,4 @@
-"""Part `transfer`: grouped copies between pages and objects; needs torch."""
+"""Suite `transfer`: grouped copies between pages and objects; needs torch."""
 
 from __future__ import annotations
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer.oracle import Bytes, Cache, Move
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import TransferMachine
+from kvproof.suites.reference.transfer.state import TransferState
 
 ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
 """What the last call did with a byte of the side that it writes."""
@@ -20,7 +16,7 @@ ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
 class Marks:
     """What one call does with each byte of pages and objects."""
 
-    def __init__(self, machine: TransferMachine, *, stored: bool) -> None:
+    def __init__(self, machine: TransferState, *, stored: bool) -> None:
         self.stored = stored
         self.of_pages = {name: _blank(each) for name, each in machine.pages.items()}
         self.of_objects = [_blank(each) for each in machine.objects]
@@ -62,7 +58,7 @@ def _blank(data: Bytes) -> Bytes:
     return np.full(len(data), ELSEWHERE, np.uint8)
 
 
-def judge(machine: TransferMachine, marks: Marks | None) -> None:
+def judge(machine: TransferState, marks: Marks | None) -> None:
     """Compare all bytes of the subject with the model; the first wrong one says what is broken."""
     for name, expected in machine.pages.items():
         wrong = np.flatnonzero(machine.subject.pages[name].read() != expected)
@@ -85,7 +81,7 @@ def _evaluated(marks: Marks | None) -> list[str]:
 
 
 def _broken(
-    machine: TransferMachine, marks: Marks | None, byte: int, *, cache: str = "", item: int = 0
+    machine: TransferState, marks: Marks | None, byte: int, *, cache: str = "", item: int = 0
 ) -> None:
     if marks is None:
         name = "every_byte_read_was_written"
@@ -102,11 +98,11 @@ def _broken(
     )
 
 
-def _ratio(machine: TransferMachine, name: str) -> int:
+def _ratio(machine: TransferState, name: str) -> int:
     return next(cache.ratio for cache in machine.caches if cache.name == name)
 
 
-def _in_pages(machine: TransferMachine, name: str, byte: int) -> str:
+def _in_pages(machine: TransferState, name: str, byte: int) -> str:
     found = np.argwhere(machine.places[name] == byte)
     if not len(found):
         return f"byte {byte} of {name}, which lies in no page,"
@@ -114,7 +110,7 @@ def _in_pages(machine: TransferMachine, name: str, byte: int) -> str:
     return f"byte {at} of line {line} in page {page} of {name}, plane {plane},"
 
 
-def _in_object(machine: TransferMachine, item: int, byte: int) -> str:
+def _in_object(machine: TransferState, item: int, byte: int) -> str:
     for cache in machine.caches:
         count = oracle.kept(cache, machine.config["chunk"]) * cache.block
         found = np.argwhere(oracle.object_places(cache, machine.slots[cache.name], count) == byte)
@@ -124,7 +120,7 @@ def _in_object(machine: TransferMachine, item: int, byte: int) -> str:
     return f"byte {byte} of object {item}, which lies in no group,"
 
 
-def saw_geometry(machine: TransferMachine, objects: list[int], skip: int, marks: Marks) -> None:
+def saw_geometry(machine: TransferState, objects: list[int], skip: int, marks: Marks) -> None:
     """Count the situations of a store or a retrieve."""
     saw, caches = machine.coverage.event, machine.caches
     for cache in caches:
@@ -145,5 +141,5 @@ def saw_geometry(machine: TransferMachine, objects: list[int], skip: int, marks:
     saw(seen.LARGE, slots and any(large))
 
 
-def _whole(machine: TransferMachine, cache: Cache) -> int:
+def _whole(machine: TransferState, cache: Cache) -> int:
     return oracle.ids_of_chunk(cache, machine.config["chunk"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,8 @@ from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.reference.transfer import oracle
 from kvproof.suites.reference.transfer import properties as seen
 from kvproof.suites.reference.transfer.oracle import Cache, Slot
+from kvproof.suites.reference.transfer.state import TransferState
 from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_bytes, tensor_of
-
-if TYPE_CHECKING:
-    from kvproof.suites.reference.transfer.machine import TransferMachine
 
 
 def _geometry(cache: Cache) -> tuple[object, ...]:
@@ -29,7 +27,7 @@ def _geometry(cache: Cache) -> tuple[object, ...]:
     return cache._replace(name="", layer="", heads=heads)
 
 
-def grouped(machine: TransferMachine) -> dict[str, Slot]:
+def grouped(machine: TransferState) -> dict[str, Slot]:
     """Check the groups; return where each cache lies in a chunk."""
     groups, saw = machine.subject.groups.groups, machine.coverage.event
     expected: dict[object, list[str]] = {}
@@ -52,7 +50,7 @@ def grouped(machine: TransferMachine) -> dict[str, Slot]:
     }
 
 
-def described(machine: TransferMachine) -> object:
+def described(machine: TransferState) -> object:
     """Check a layout against sizes counted from the configuration."""
     layout, tokens, end = machine.subject.layout, machine.config["chunk"], 0
     ok = layout.nbytes % 16 == 0 and ChunkLayout.from_json(layout.to_json()) == layout
@@ -78,7 +76,7 @@ def described(machine: TransferMachine) -> object:
     return layout.nbytes
 
 
-def views(machine: TransferMachine, *, slot: int, group: int, count: int) -> object:
+def views(machine: TransferState, *, slot: int, group: int, count: int) -> object:
     """Ask a staging and an object for views; indices may be wrong."""
     layout = machine.subject.layout
     staging = machine.subject.staging or Staging(layout, slots=2)
@@ -101,7 +99,7 @@ def views(machine: TransferMachine, *, slot: int, group: int, count: int) -> obj
     return _batch(machine, staging, group, count)
 
 
-def _batch(machine: TransferMachine, staging: Staging, group: int, count: int) -> object:
+def _batch(machine: TransferState, staging: Staging, group: int, count: int) -> object:
     """Ask for several slots at once."""
     placed = machine.subject.layout.groups[group]
     try:
@@ -117,12 +115,12 @@ def _batch(machine: TransferMachine, staging: Staging, group: int, count: int) -
     return count
 
 
-def _views(machine: TransferMachine, ok: object, sentence: str) -> None:
+def _views(machine: TransferState, ok: object, sentence: str) -> None:
     machine.coverage.event(seen.SEVERAL, len(machine.subject.layout.groups) > 1)
     machine.coverage.check("slots_have_views_of_every_group", ok, lambda: sentence)
 
 
-def item(machine: TransferMachine, *, group: int, seed: int) -> object:
+def item(machine: TransferState, *, group: int, seed: int) -> object:
     """Write through the view of one group of a new object."""
     layout, made = machine.subject.layout, HostObject.allocate(machine.subject.layout)
     group %= len(layout.groups)
@@ -148,7 +146,7 @@ def item(machine: TransferMachine, *, group: int, seed: int) -> object:
     return list(view.shape)
 
 
-def cut(machine: TransferMachine, *, start: int, size: int, origin: int, segment: int) -> object:
+def cut(machine: TransferState, *, start: int, size: int, origin: int, segment: int) -> object:
     """Copy some bytes of an object whose memory is pinned in segments, and the pieces alone."""
     layout = machine.subject.layout
     if not layout.nbytes:
@@ -179,7 +177,7 @@ def cut(machine: TransferMachine, *, start: int, size: int, origin: int, segment
     return len(found)
 
 
-def need(machine: TransferMachine, *, length: int, chunks: int) -> object:
+def need(machine: TransferState, *, length: int, chunks: int) -> object:
     """Ask which blocks a hit needs."""
     tokens = machine.config["chunk"]
     length = min(length, tokens * chunks)
@@ -205,12 +203,12 @@ def need(machine: TransferMachine, *, length: int, chunks: int) -> object:
     return length
 
 
-def _need(machine: TransferMachine, ok: object, sentence: str) -> None:
+def _need(machine: TransferState, ok: object, sentence: str) -> None:
     machine.coverage.check("transferred_blocks_are_those_visible", ok, lambda: sentence)
 
 
 def read(
-    machine: TransferMachine,
+    machine: TransferState,
     *,
     layout: str,
     sizes: dict[str, int],
@@ -238,7 +236,7 @@ def read(
     return answer
 
 
-def _turned(machine: TransferMachine, cache: Cache, tensor: torch.Tensor, turned: str) -> None:
+def _turned(machine: TransferState, cache: Cache, tensor: torch.Tensor, turned: str) -> None:
     """The same memory under dimensions in another order gives the same chunk."""
     mine, wanted = oracle.NUMBERS[cache.layout], oracle.NUMBERS[turned]
     view = tensor.permute([mine.index(axis) for axis in wanted])
@@ -254,7 +252,7 @@ def _turned(machine: TransferMachine, cache: Cache, tensor: torch.Tensor, turned
     _reading(machine, same, f"{cache.layout} seen as {turned} gives another chunk")
 
 
-def _reading(machine: TransferMachine, ok: object, sentence: str) -> None:
+def _reading(machine: TransferState, ok: object, sentence: str) -> None:
     machine.coverage.check("ambiguous_layouts_are_refused", ok, lambda: sentence)
 
 
@@ -282,7 +280,7 @@ def _answer(tensor: torch.Tensor, hint: Hint) -> list[str]:
     return [groups.groups[0].paged.layout]
 
 
-def side(machine: TransferMachine, *, blocks: int, other: int) -> object:
+def side(machine: TransferState, *, blocks: int, other: int) -> object:
     """Register a latent and an indexer of one table, perhaps with unequal blocks."""
     caches = [
         Cache(name, "x", layout, "full", 0, 0, count, 1, 4, 1, width, 1, 0, scales)

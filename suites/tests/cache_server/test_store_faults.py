@@ -1,4 +1,4 @@
-"""The part `store` passes on the cache server, and each property finds a fault of its kind."""
+"""The suite `store` passes on the cache server, and each property finds a fault of its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `prefixes` on a plain server, and the faults that are planted into that."""
+"""The suite `prefixes` on a plain server, and the faults that are planted into that."""
 
 from __future__ import annotations
 

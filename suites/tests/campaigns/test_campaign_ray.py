@@ -19,8 +19,8 @@ from kvproof.harness.records.campaign_events import UnitDone, UnitLost  # noqa: 
 from kvproof.harness.records.events import Failure  # noqa: E402 - ray may be missing
 from kvproof.harness.records.run_directory import read_run  # noqa: E402 - ray may be missing
 from kvproof.harness.records.sweep_results import latest  # noqa: E402 - ray may be missing
+from kvproof.harness.sweep.device_worker import DeviceSlot  # noqa: E402 - ray may be missing
 from kvproof.harness.sweep.plan import SweepOptions  # noqa: E402 - ray may be missing
-from kvproof.harness.sweep.worker_pool import Seat  # noqa: E402 - ray may be missing
 from kvproof.suites.tests.campaigns import campaign_kit  # noqa: E402 - ray may be missing
 from kvproof.suites.tests.cli.cli_kit import FAULT, kvproof, refused, started  # noqa: E402 - as above
 
@@ -174,8 +174,10 @@ def test_workers_on_gpus_ask_for_one_each(cluster, tmp_path):
     try:
         options = sweep.options(SweepOptions(device="auto", workers=4))
         assert (options.device, options.devices, options.workers) == ("cuda", (0, 1, 2), 1)
-        on_gpus = [sweep(Seat("cuda", number), tmp_path / "log") for number in options.devices]
-        on_core = sweep(Seat("cpu", 0), tmp_path / "log")
+        on_gpus = [
+            sweep(DeviceSlot("cuda", number), tmp_path / "log") for number in options.devices
+        ]
+        on_core = sweep(DeviceSlot("cpu", 0), tmp_path / "log")
         placed = [ray.get(each._there().__ray_call__.remote(where)) for each in on_gpus[:2]]
         assert {node for node, _ in placed} <= {node.node_id for node in nodes}
         assert len(set(placed)) == 2

@@ -1,4 +1,4 @@
-"""The part `access` passes on the reference, and each property finds a fault of its kind."""
+"""The suite `access` passes on the reference, and each property finds a fault of its kind."""
 
 from __future__ import annotations
 

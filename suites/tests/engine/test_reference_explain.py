@@ -1,4 +1,4 @@
-"""Explanations of single hits, by hand; the part `explain` compares them with brute force."""
+"""Explanations of single hits, by hand; the suite `explain` compares them with brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each property of the part `explain` sees the faults that it is there for."""
+"""Each property of the suite `explain` sees the faults that it is there for."""
 
 from __future__ import annotations
 

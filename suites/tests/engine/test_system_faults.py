@@ -1,4 +1,4 @@
-"""Each property of the part `system` sees the fault that it is there for."""
+"""Each property of the suite `system` sees the fault that it is there for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `tiered` passes on the reference, and each property finds a fault of its kind."""
+"""The suite `tiered` passes on the reference, and each property finds a fault of its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `tiers` passes on the reference, and each property finds a fault of its kind."""
+"""The suite `tiers` passes on the reference, and each property finds a fault of its kind."""
 
 from __future__ import annotations
 

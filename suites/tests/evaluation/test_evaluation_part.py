@@ -1,4 +1,4 @@
-"""The part `evaluation` passes on our own code and sees everything; what it asks is heard."""
+"""The suite `evaluation` passes on our own code and sees everything; what it asks is heard."""
 
 from __future__ import annotations
 

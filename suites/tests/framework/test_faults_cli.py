@@ -19,8 +19,8 @@ from kvproof.reports.render.html import render_html
 from kvproof.reports.render.markdown import render_markdown
 from kvproof.suites.faults.alone import TOLERATED, shadow_alone
 from kvproof.suites.faults.catalogue import find
-from kvproof.suites.faults.crew import HANG, Broke, Crew, Doing
 from kvproof.suites.faults.verdict import CRASH, judged
+from kvproof.suites.faults.worker_pool import HANG, FaultProgress, WorkerCrashed, judge_faults
 from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.cli.cli_kit import kvproof
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
@@ -113,7 +113,7 @@ def test_the_catalogue_is_listed(tmp_path):
 
 
 def reports(*names, limit=600.0, directory):
-    crew = Crew(
+    found = judge_faults(
         [find(name) for name in names],
         budget="pr",
         seed=None,
@@ -121,8 +121,7 @@ def reports(*names, limit=600.0, directory):
         workers=1,
         limit=limit,
     )
-    with crew:
-        return [report for report in crew.reports() if not isinstance(report, Doing)]
+    return [report for report in found if not isinstance(report, FaultProgress)]
 
 
 def test_a_fault_that_does_not_end_counts_as_one_that_hangs(tmp_path):
@@ -132,9 +131,11 @@ def test_a_fault_that_does_not_end_counts_as_one_that_hangs(tmp_path):
 
 
 def test_a_fault_that_does_not_fit_is_a_fault_of_kvproof(tmp_path, monkeypatch):
-    monkeypatch.setattr("kvproof.suites.faults.crew.Job", lambda name, *rest: ("gone", *rest))
+    monkeypatch.setattr(
+        "kvproof.suites.faults.worker_pool.Job", lambda name, *rest: ("gone", *rest)
+    )
     (event,) = reports("refusal_leaks", directory=tmp_path)
-    assert isinstance(event, Broke)
+    assert isinstance(event, WorkerCrashed)
     assert event.message
 
 
@@ -150,10 +151,10 @@ ENDS = [
 
 @pytest.mark.parametrize(("does", "found"), ENDS)
 def test_memory_damaged_while_it_is_judged_is_the_faults_doing(tmp_path, monkeypatch, does, found):
-    monkeypatch.setattr("kvproof.suites.faults.crew.COMMAND", (sys.executable, "-c", does))
+    monkeypatch.setattr("kvproof.suites.faults.worker_pool.COMMAND", (sys.executable, "-c", does))
     (event,) = reports("padding_row_copied", directory=tmp_path)
     if found is None:
-        assert isinstance(event, Broke)
+        assert isinstance(event, WorkerCrashed)
         return
     assert (event.outcome, event.kill.oracle, event.kill.suite) == ("killed", CRASH, "kernels")
     assert (event.kill.property, event.kill.cases, event.kill.sentence) == (ANSWERS, *found)

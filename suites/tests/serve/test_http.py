@@ -1,4 +1,4 @@
-"""What the part `http` stands on, and what it has found."""
+"""What the suite `http` stands on, and what it has found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `http` passes on the reference, and each property finds the faults of its kind."""
+"""The suite `http` passes on the reference, and each property finds the faults of its kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAULTS = (
     Planted(
         "a salt is no part of the key",
         "clients_find_nothing_else",
-        "server.asked",
+        "server.request_options",
         "return Namespace(salt=salt)",
         "return Namespace(salt=salt[:0])",
     ),

@@ -16,9 +16,9 @@ from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import Served
 from kvproof.reference.model.interface import Sample, Work
-from kvproof.reference.server.engine_loop import Answer, EngineLoop, Event, Order
+from kvproof.reference.server.engine_loop import Answer, EngineLoop, Event, ServedRequest
 from kvproof.reference.server.errors import ApiError
-from kvproof.reference.server.language.language import Wishes
+from kvproof.reference.server.language.language import SamplingOptions
 from kvproof.reference.server.language.symbolic_text import SymbolicText
 from kvproof.reference.server.writer import Piece, Writer
 
@@ -62,8 +62,10 @@ class World:
         for event in events:
             self.events.put(event)
 
-    def order(self, name: str, prompt: str = "a prompt", *, most: int = 5) -> Order:
-        return Order(name, self.language.prepare_text(prompt), Wishes(), most, ignore_ends=True)
+    def order(self, name: str, prompt: str = "a prompt", *, most: int = 5) -> ServedRequest:
+        return ServedRequest(
+            name, self.language.prepare_text(prompt), SamplingOptions(), most, ignore_ends=True
+        )
 
     def ends(self, count: int) -> dict[str, Event]:
         """The last events of so many orders."""
@@ -265,7 +267,7 @@ def counted(*kinds: type) -> int:
 
 
 def test_nothing_is_kept_of_requests_that_have_ended() -> None:
-    kinds = (Served, Answer, Writer, Order)
+    kinds = (Served, Answer, Writer, ServedRequest)
     before = counted(*kinds)
     with world() as running:
         for turn in range(20):

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from examples.stress.http.malformed import PNG, data_url
-from kvproof.reference.server.asked import Asked, Checker
 from kvproof.reference.server.body import read
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.language.language import Abilities
 from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.request_options import Checker, RequestOptions
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
 from kvproof.reference.server.wire import ChatBody, CompletionBody
 
@@ -45,7 +45,7 @@ JSON = st.recursive(
 CHANGES = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=8), JSON, max_size=3)
 
 
-def answer(data: bytes, *, chat: bool) -> Asked | ApiError:
+def answer(data: bytes, *, chat: bool) -> RequestOptions | ApiError:
     try:
         if chat:
             return CHECKER.chat(read(data, ChatBody, CHAT))
@@ -54,10 +54,10 @@ def answer(data: bytes, *, chat: bool) -> Asked | ApiError:
         return error
 
 
-def fits(told: Asked | ApiError) -> None:
-    if isinstance(told, Asked):
+def fits(told: RequestOptions | ApiError) -> None:
+    if isinstance(told, RequestOptions):
         assert told.prompts
-        assert 0 <= told.wishes.temperature <= 2
+        assert 0 <= told.sampling.temperature <= 2
         assert told.max_tokens is None or told.max_tokens >= 1
         return
     assert 400 <= told.status < 500
@@ -66,8 +66,8 @@ def fits(told: Asked | ApiError) -> None:
 
 
 def test_the_starting_points_are_understood() -> None:
-    assert isinstance(answer(msgspec.json.encode(COMPLETE), chat=False), Asked)
-    assert isinstance(answer(msgspec.json.encode(CHATTING), chat=True), Asked)
+    assert isinstance(answer(msgspec.json.encode(COMPLETE), chat=False), RequestOptions)
+    assert isinstance(answer(msgspec.json.encode(CHATTING), chat=True), RequestOptions)
 
 
 @settings(max_examples=300, deadline=None)

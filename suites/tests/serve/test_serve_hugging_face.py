@@ -24,7 +24,7 @@ from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.reference.model_runner.images import Images
 from kvproof.reference.server.language.hugging_face_images import Picture
 from kvproof.reference.server.language.hugging_face_sampling import NoNumbers, choose
-from kvproof.reference.server.language.language import Prepared, Wishes
+from kvproof.reference.server.language.language import Prepared, SamplingOptions
 from kvproof.reference.server.language.token_text import GrowingText, TokenBytes
 
 PROMPT = "a prompt of a few blocks, for which every token counts"
@@ -311,7 +311,7 @@ def test_pictures_that_could_not_be_given_take_none_from_others(
 
     def show(request_id: str, *names: str) -> None:
         pictures = tuple(Picture(name, one, None) for name in names)
-        language.begin(request_id, Prepared((), (), pictures), Wishes())
+        language.begin(request_id, Prepared((), (), pictures), SamplingOptions())
 
     def full(content: str, *rest: Any) -> None:
         if content == "cat":
@@ -350,12 +350,12 @@ def test_drawn_tokens_have_their_probabilities() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, -3.0])
     counts = torch.zeros(4)
     for position in range(4000):
-        counts[choose(Wishes(1.0, 1.0, 5), position, logits).token] += 1
+        counts[choose(SamplingOptions(1.0, 1.0, 5), position, logits).token] += 1
     assert counts / 4000 == pytest.approx(logits.softmax(-1).numpy(), abs=0.03)
-    cut = {choose(Wishes(1.0, 0.8, 5), position, logits).token for position in range(500)}
+    cut = {choose(SamplingOptions(1.0, 0.8, 5), position, logits).token for position in range(500)}
     assert cut == {1, 2}
 
 
 def test_what_reads_freed_memory_fails_instead_of_answering() -> None:
     with pytest.raises(NoNumbers, match="position 3"):
-        choose(Wishes(), 3, torch.tensor([0.0, float("nan")]))
+        choose(SamplingOptions(), 3, torch.tensor([0.0, float("nan")]))

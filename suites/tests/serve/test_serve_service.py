@@ -11,9 +11,9 @@ import pytest
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.server.engine_loop import Order
+from kvproof.reference.server.engine_loop import ServedRequest
 from kvproof.reference.server.errors import ApiError
-from kvproof.reference.server.language.language import Wishes
+from kvproof.reference.server.language.language import SamplingOptions
 from kvproof.reference.server.language.symbolic_text import SymbolicText
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
@@ -27,9 +27,9 @@ def service(**options: object) -> Service:
     return Service(engine, language, ServerConfig(**({"max_waiting": 1} | options)))
 
 
-def order(made: Service, name: str, most: int = 5) -> Order:
+def order(made: Service, name: str, most: int = 5) -> ServedRequest:
     prepared = made.language.prepare_text("a prompt")
-    return Order(name, prepared, Wishes(), most, ignore_ends=True)
+    return ServedRequest(name, prepared, SamplingOptions(), most, ignore_ends=True)
 
 
 def test_places_are_given_back_however_a_request_ends() -> None:

@@ -1,4 +1,4 @@
-"""The part `keys`: right keys pass, and each planted mistake falls to its own property."""
+"""The suite `keys`: right keys pass, and each planted mistake falls to its own property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part `media` shows every situation, and its properties notice the faults planted here."""
+"""The suite `media` shows every situation, and its properties notice the faults planted here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each property of the part `states` sees the fault that it is there for."""
+"""Each property of the suite `states` sees the fault that it is there for."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,9 +21,9 @@ from kvproof.harness.records.sweep_events import (
     SweepStarted,
 )
 from kvproof.harness.sweep.cell_filter import check_axes, matches, parse_where
+from kvproof.harness.sweep.device_worker import DeviceSlot
 from kvproof.harness.sweep.failure import failure_of
 from kvproof.harness.sweep.verdict import BAD, Planned, conclude, slower, undecided
-from kvproof.harness.sweep.worker_pool import Seat, SweepProcess, WorkerLost, spread
 
 KERNEL = SweepKernel(
     name="decode",
@@ -262,57 +261,12 @@ def test_a_worker_sees_its_device_only(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert Seat("cuda", index).environment["CUDA_VISIBLE_DEVICES"] == seen
+    assert DeviceSlot("cuda", index).environment["CUDA_VISIBLE_DEVICES"] == seen
 
 
 def test_in_the_interpreter_triton_is_told_before_it_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert Seat("cpu").environment["TRITON_INTERPRET"] == "1"
-    assert "TRITON_INTERPRET" not in Seat("cuda").environment
-
-
-@dataclass
-class Pretended:
-    """A process that only counts what becomes of it."""
-
-    ended: int = 0
-    killed: int = 0
-
-    def end(self) -> None:
-        self.ended += 1
-
-    def kill(self) -> None:
-        self.killed += 1
-
-
-def crew(size: int) -> list[Any]:
-    return [Pretended() for _ in range(size)]
-
-
-def test_every_task_is_done_once_by_somebody() -> None:
-    three = crew(3)
-    assert sorted(spread(three, range(100), lambda _, task: [task])) == list(range(100))
-    assert [(each.ended, each.killed) for each in three] == [(1, 0)] * 3
-
-
-def test_an_error_of_one_is_raised_and_kills_all() -> None:
-    two = crew(2)
-
-    def work(_: SweepProcess, task: int) -> list[int]:
-        if task == 5:
-            raise WorkerLost("start", "no such device", "log")
-        return [task]
-
-    with pytest.raises(WorkerLost, match="no such device"):
-        list(spread(two, range(10), work))
-    assert [each.killed for each in two] == [1, 1]
-
-
-def test_who_stops_listening_kills_all() -> None:
-    two = crew(2)
-    results_ = spread(two, range(1000), lambda _, task: [task])
-    next(results_)
-    results_.close()
-    assert [(each.ended, each.killed) for each in two] == [(1, 1)] * 2
+    assert DeviceSlot("cpu").environment["TRITON_INTERPRET"] == "1"
+    assert "TRITON_INTERPRET" not in DeviceSlot("cuda").environment

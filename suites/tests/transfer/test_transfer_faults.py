@@ -1,4 +1,4 @@
-"""The part `transfer` passes on the reference, and each property finds faults of its kind."""
+"""The suite `transfer` passes on the reference, and each property finds faults of its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LMCache's own grouping and transfer, judged by the oracle of the part `transfer`."""
+"""LMCache's own grouping and transfer, judged by the oracle of the suite `transfer`."""
 
 from __future__ import annotations
 

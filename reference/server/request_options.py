@@ -1,4 +1,4 @@
-"""A request with everything checked that can be without the engine."""
+"""Options of a request, checked as far as possible without the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace
 from kvproof.reference.server.errors import ApiError, invalid
 from kvproof.reference.server.images import image_of
-from kvproof.reference.server.language.language import Abilities, Message, Part, Wishes
+from kvproof.reference.server.language.language import Abilities, Message, Part, SamplingOptions
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.wire import ChatBody, ChatMessage, Common, CompletionBody, TextPart
 
@@ -26,11 +26,11 @@ COMPLETION_TOKENS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a client wants."""
+class RequestOptions:
+    """The checked options of one request."""
 
     prompts: tuple[Raw, ...]
-    wishes: Wishes
+    sampling: SamplingOptions
     max_tokens: int | None
     stops: tuple[str, ...]
     namespace: Namespace
@@ -49,7 +49,7 @@ class Checker:
     def __init__(self, config: ServerConfig, abilities: Abilities, vocabulary: int) -> None:
         self._config, self._abilities, self._vocabulary = config, abilities, vocabulary
 
-    def completion(self, body: CompletionBody) -> Asked:
+    def completion(self, body: CompletionBody) -> RequestOptions:
         """Check a body of `/v1/completions`."""
         top, echo = body.logprobs, bool(body.echo)
         if top is not None:
@@ -59,11 +59,13 @@ class Checker:
                 400, "echo with logprobs is not supported by this model; ask for one", param="echo"
             )
         scored = echo and top is not None
-        asked = self._asked(body, self._prompts(body.prompt), top, echo=echo, prompt_scores=scored)
+        options = self._options(
+            body, self._prompts(body.prompt), top, echo=echo, prompt_scores=scored
+        )
         usual = min(COMPLETION_TOKENS, self._config.max_tokens)
-        return asked if asked.max_tokens is not None else replace(asked, max_tokens=usual)
+        return options if options.max_tokens is not None else replace(options, max_tokens=usual)
 
-    def chat(self, body: ChatBody) -> Asked:
+    def chat(self, body: ChatBody) -> RequestOptions:
         """Check a body of `/v1/chat/completions`."""
         if not self._abilities.chat:
             raise ApiError(400, "this model has no chat template; use /v1/completions")
@@ -74,15 +76,15 @@ class Checker:
         top = (body.top_logprobs or 0) if body.logprobs else None
         if top is not None:
             self._top("logprobs", top, MOST_TOP_LOGPROBS)
-        asked = self._asked(body, (self._messages(body.messages),), top)
+        options = self._options(body, (self._messages(body.messages),), top)
         if body.max_completion_tokens is None:
-            return asked
+            return options
         if body.max_tokens is not None:
             raise invalid("max_tokens", body.max_tokens, "absent beside max_completion_tokens")
         most = self._most("max_completion_tokens", body.max_completion_tokens)
-        return replace(asked, max_tokens=most)
+        return replace(options, max_tokens=most)
 
-    def _asked(
+    def _options(
         self,
         body: Common,
         prompts: tuple[Raw, ...],
@@ -90,14 +92,14 @@ class Checker:
         *,
         echo: bool = False,
         prompt_scores: bool = False,
-    ) -> Asked:
+    ) -> RequestOptions:
         if body.stream_options and not body.stream:
             raise invalid("stream_options", body.stream_options, "absent unless stream is true")
         if body.return_routed_experts and not self._abilities.experts:
             raise invalid("return_routed_experts", "true", "false: this server records no experts")
-        return Asked(
+        return RequestOptions(
             prompts=prompts,
-            wishes=self._wishes(body, top, prompt_scores=prompt_scores),
+            sampling=self._sampling(body, top, prompt_scores=prompt_scores),
             max_tokens=self._most("max_tokens", body.max_tokens),
             stops=_stops(body.stop),
             namespace=_namespace(body.cache_salt),
@@ -109,7 +111,7 @@ class Checker:
             experts=body.return_routed_experts,
         )
 
-    def _wishes(self, body: Common, top: int | None, *, prompt_scores: bool) -> Wishes:
+    def _sampling(self, body: Common, top: int | None, *, prompt_scores: bool) -> SamplingOptions:
         temperature = 0.0 if body.temperature is None else body.temperature
         top_p = 1.0 if body.top_p is None else body.top_p
         if not 0 <= temperature <= 2:
@@ -120,12 +122,12 @@ class Checker:
             raise invalid("temperature", temperature, "0: this model answers greedily only")
         if body.seed is not None and not -(2**63) <= body.seed < 2**63:
             raise invalid("seed", body.seed, "a whole number of 64 bits", 7)
-        return Wishes(temperature, top_p, body.seed, top, prompt_scores)
+        return SamplingOptions(temperature, top_p, body.seed, top, prompt_scores)
 
     def _top(self, name: str, count: int, most: int) -> None:
         able = self._abilities.top_logprobs
         if able is None:
-            raise invalid(name, count, "absent: this model tells no log-probabilities")
+            raise invalid(name, count, "absent: this model gives no log-probabilities")
         if not 0 <= count <= min(able, most):
             raise invalid(name, count, f"a whole number from 0 to {min(able, most)}")
 

@@ -1,0 +1,130 @@
+"""Processes that judge one fault each, a few side by side."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeAlias
+
+from kvproof.harness.errors import ANSWERS
+from kvproof.harness.isolation.pool import Worker, WorkerLost, run_on_pool
+from kvproof.harness.records.fault_events import FaultJudged, Kill
+from kvproof.suites.faults.catalogue import Fault
+from kvproof.suites.faults.messages import Job, Line, Progress, read_line
+from kvproof.suites.faults.verdict import CRASH, judged
+
+HANG = "hang"
+"""The oracle of a fault that does not come to an end."""
+CORRUPTED = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
+"""Signals by which a process ends whose memory its own code has damaged."""
+COMMAND = (sys.executable, "-m", "kvproof.suites.faults.child")
+"""Judges the one fault that its first line of input names."""
+_TAIL = 1000
+"""Characters of a process' log that go into a report."""
+
+
+class FaultProgress(NamedTuple):
+    """How far a fault is."""
+
+    fault: Fault
+    suite: str
+    done: int
+
+
+class WorkerCrashed(NamedTuple):
+    """The process of a fault ended without a verdict: a fault of kvproof.
+
+    Unless it was judging already and its memory was damaged: that is the planted fault's doing.
+    """
+
+    fault: Fault
+    message: str
+    log: str
+
+
+Report: TypeAlias = FaultProgress | FaultJudged | WorkerCrashed
+
+
+def judge_faults(
+    faults: Sequence[Fault],
+    *,
+    budget: str,
+    seed: int | None,
+    directory: Path,
+    workers: int,
+    limit: float,
+) -> Generator[Report]:
+    """Judge faults side by side, each in a process of its own; closing ends them all.
+
+    After `limit` seconds without a finished test case a fault hangs. Op logs go below `directory`.
+    """
+
+    def judge(worker: Worker[Line], fault: Fault) -> Iterator[Report]:
+        return _judge(worker, fault, Job(fault.name, budget, seed, str(directory)), limit)
+
+    with TemporaryDirectory(prefix="kvproof-faults-") as logs:
+        processes = [
+            Worker(COMMAND, Path(logs, f"{number}.log"), decode=read_line)
+            for number in range(workers)
+        ]
+        with closing(run_on_pool(processes, faults, judge)) as reports:
+            yield from reports
+
+
+def _judge(worker: Worker[Line], fault: Fault, job: Job, limit: float) -> Iterator[Report]:
+    """Run one process to its verdict, to its end, or to the limit."""
+    last: Progress | None = None
+    begun = time.monotonic()
+    try:
+        worker.send(job, limit)
+        while isinstance(line := worker.receive(limit), Progress):
+            last = line
+            yield FaultProgress(fault, line.suite, line.done)
+        yield line
+    except WorkerLost as lost:
+        yield _lost(fault, lost, last, seconds=time.monotonic() - begun, limit=limit)
+    finally:
+        worker.end()  # what was planted stays in its process
+
+
+def _lost(
+    fault: Fault, lost: WorkerLost, last: Progress | None, *, seconds: float, limit: float
+) -> FaultJudged | WorkerCrashed:
+    if lost.kind == "timeout":
+        return _hung(fault, limit)
+    if last and lost.code is not None and -lost.code in CORRUPTED:
+        return _crashed(fault, lost, last, seconds)
+    log = lost.log.strip()
+    return WorkerCrashed(fault, log.splitlines()[-1] if log else str(lost), log[-_TAIL:])
+
+
+def _hung(fault: Fault, limit: float) -> FaultJudged:
+    kill = Kill(
+        suite="",
+        property=ANSWERS,
+        oracle=HANG,
+        sentence=f"no test case ends within {limit:g} s",
+        cases=0,
+        seconds=limit,
+        size=0,
+    )
+    return judged(fault, kill, seconds=limit)
+
+
+def _crashed(fault: Fault, lost: WorkerLost, last: Progress, seconds: float) -> FaultJudged:
+    """The reference or a kernel has damaged the memory of its process while it was judged."""
+    kill = Kill(
+        suite=last.suite,
+        property=ANSWERS,
+        oracle=CRASH,
+        sentence=": ".join([str(lost), *lost.log.strip().splitlines()[-1:]]),
+        cases=last.done + 1,
+        seconds=round(seconds, 3),
+        size=0,
+    )
+    return judged(fault, kill, cases=last.done + 1, seconds=seconds)
