@@ -1,29 +1,24 @@
-"""Counts and logs what a cache manager does; a manager that nobody observes pays nothing (V2).
+"""Counts and log lines of a cache manager's events; a manager without them pays nothing (V2).
 
 Counters are plain integers. Log lines go to the logger `kvproof.reference` at level DEBUG, with
-request and blocks; while it is off, a line costs one question.
+request and blocks; while DEBUG is off, a line costs one check.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from numpy.typing import ArrayLike
-
-from kvproof.reference.cache.cache_manager import NO_SPANS, NOTHING, CacheManager
-from kvproof.reference.cache.request_state import Admission, Refusal, StateUse
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import Admission, AdmitRequest, Refusal, StateUse
 from kvproof.reference.core.block_pool import Ids
-from kvproof.reference.core.cache_policy import ALLOWED, Access
-from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span, Tokens
 
 LOG = logging.getLogger("kvproof.reference")
 
 
-class Observed:
-    """Answers like the manager behind it, and counts."""
+class CacheMetrics:
+    """Attaches to a manager and counts from then on."""
 
     def __init__(self, manager: CacheManager) -> None:
         self.manager = manager
@@ -32,7 +27,7 @@ class Observed:
         self.refused: Counter[str] = Counter()
         """Reason -> refusals of requests and of their further steps."""
         self.evicted: Counter[int] = Counter()
-        """Group -> blocks that lost what they held; of state groups, rows or blocks."""
+        """Group -> blocks that lost their content; of state groups, slots or blocks."""
         self.saved = 0
         """States saved as checkpoints."""
         self.restored = 0
@@ -40,16 +35,14 @@ class Observed:
         self.steps_in_flight = 0
         self._states = set(manager.config.layout.states)
         self.evicted_checkpoints = 0
-        self._heard_before = manager.residency.on_drop
-        manager.residency.on_drop = self._drop
+        manager.eviction.on_evicted.append(self._evicted)
+        hooks = manager.hooks
+        hooks.step_begun.append(self._step_begun)
+        hooks.step_ended.append(self._step_ended)
+        hooks.admitted.append(self._admitted)
+        hooks.extended.append(self._count)
 
-    def __getattr__(self, name: str) -> Any:
-        """Everything that is not counted is the manager's own."""
-        return getattr(self.manager, name)
-
-    def _drop(self, group: int, ids: Ids) -> None:
-        if self._heard_before is not None:
-            self._heard_before(group, ids)
+    def _evicted(self, group: int, ids: Ids) -> None:
         gone = [*filter(None, ids)]
         self.evicted[group] += len(gone)
         if group in self._states:
@@ -57,49 +50,18 @@ class Observed:
         if gone and LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("evict group=%d blocks=%s", group, gone)
 
-    def begin_step(self) -> int:
-        """See `CacheManager.begin_step`."""
+    def _step_begun(self, step: int) -> None:  # noqa: ARG002 - as the hook calls it
         self.steps_in_flight += 1
-        return self.manager.begin_step()
 
-    def end_step(
-        self,
-        step: int,
-        *,
-        accepted: Mapping[str, int] = NOTHING,
-        experts: Mapping[str, ArrayLike] = NOTHING,
-    ) -> None:
-        """See `CacheManager.end_step`."""
-        self.manager.end_step(step, accepted=accepted, experts=experts)
+    def _step_ended(self, step: int, accepted: Mapping[str, int]) -> None:  # noqa: ARG002 - as above
         self.steps_in_flight -= 1
 
-    def admit(
-        self,
-        request_id: str,
-        tokens: Tokens,
-        *,
-        namespace: Namespace = DEFAULT_NAMESPACE,
-        spans: Sequence[Span] = NO_SPANS,
-        compute: int | None = None,
-        access: Access = ALLOWED,
-        resumed: bool = False,
-    ) -> Admission | Refusal:
-        """See `CacheManager.admit`."""
-        answer = self.manager.admit(
-            request_id,
-            tokens,
-            namespace=namespace,
-            spans=spans,
-            compute=compute,
-            access=access,
-            resumed=resumed,
-        )
+    def _admitted(self, request: AdmitRequest, answer: Admission | Refusal) -> None:
         if isinstance(answer, Admission):
             self.admitted += 1
             if LOG.isEnabledFor(logging.DEBUG):
-                self._log_match(request_id, answer)
-        self._count(request_id, answer)
-        return answer
+                self._log_match(request.id, answer)
+        self._count(request.id, answer)
 
     def _log_match(self, request_id: str, answer: Admission) -> None:
         config = self.manager.config
@@ -111,19 +73,6 @@ class Observed:
             answer.access.reason,
             blocks.tolist(),
         )
-
-    def extend(
-        self,
-        request_id: str,
-        tokens: Tokens = (),
-        *,
-        compute: int | None = None,
-        drafts: Tokens = (),
-    ) -> Admission | Refusal:
-        """See `CacheManager.extend`."""
-        answer = self.manager.extend(request_id, tokens, compute=compute, drafts=drafts)
-        self._count(request_id, answer)
-        return answer
 
     def _count(self, request_id: str, answer: Admission | Refusal) -> None:
         if isinstance(answer, Refusal):

@@ -11,18 +11,17 @@ from typing import NamedTuple
 
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.identity import Namespace, Segment
-from kvproof.reference.prefix.node import Node
-from kvproof.reference.prefix.trie import PrefixTrie
+from kvproof.reference.prefix.trie import Node, PrefixTrie
 
 
-class Ghost(NamedTuple):
+class KnownPrefix(NamedTuple):
     """The longest prefix that was ever computed for others to use."""
 
     node: Node | None
     tokens: int
 
 
-class GhostIndex:
+class InfiniteCacheIndex:
     """One node per fork of all histories; memory grows with every new token."""
 
     def __init__(self) -> None:
@@ -33,10 +32,10 @@ class GhostIndex:
 
     def longest(
         self, namespace: Namespace, tokens: bytes, segments: tuple[Segment, ...], limit: int
-    ) -> Ghost:
+    ) -> KnownPrefix:
         """Return the longest known prefix of at most `limit` tokens; segments of unit 1 (V3)."""
         match = self._trie.match(namespace, tokens, segments, limit)
-        return Ghost(match.node, match.units)
+        return KnownPrefix(match.node, match.units)
 
     def store(
         self, namespace: Namespace, tokens: bytes, segments: tuple[Segment, ...], stop: int
@@ -44,10 +43,10 @@ class GhostIndex:
         """Remember the first `stop` tokens; returns the node that ends there (V3)."""
         trie = self._trie
         match = trie.match(namespace, tokens, segments, stop)
-        node = trie.hold(match, namespace)
+        node = trie.lock(match, namespace)
         if match.units < stop:
             node = trie.insert(node, tokens, segments, _NO_IDS, match.units, stop)[-1].node
-        trie.release(node)
+        trie.unlock(node)
         return node
 
     def mark(self, node: Node, *, saved: bool) -> None:
@@ -55,7 +54,7 @@ class GhostIndex:
         saves = self._saves.setdefault(node, {})
         saves[node.units] = saved or saves.get(node.units, False)
 
-    def floor(self, node: Node | None, tokens: int, *, saved: bool) -> int:
+    def clamp(self, node: Node | None, tokens: int, *, saved: bool) -> int:
         """Return the longest length <= `tokens` after which a state was saved, or wanted (V3)."""
         while node is not None:
             marks = self._saves.get(node, _NO_MARKS)

@@ -7,11 +7,17 @@ owner, and are no part of identity. What nobody recorded is missing, and said to
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from array import array
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from kvproof.reference.cache.request_state import RequestState, StepEntry
+from kvproof.reference.core.block_pool import Ids
+from kvproof.reference.core.identity import TOKEN_BYTES
+from kvproof.reference.prefix.trie import InsertedRange, Node
 
 ExpertRows: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 """[tokens, layers, ranks]"""
@@ -51,7 +57,7 @@ class ExpertFormat(NamedTuple):
         return np.zeros((tokens, self.layers, self.ranks), self.dtype)
 
 
-class _Shelf:
+class _RowStore:
     """Rows of one owner; `known[i]` is 1 if unit i has them."""
 
     __slots__ = ("known", "rows")
@@ -66,7 +72,7 @@ class ExpertStore:
 
     def __init__(self, form: ExpertFormat) -> None:
         self.form = form
-        self._shelves: dict[Hashable, _Shelf] = {}
+        self._stores: dict[Hashable, _RowStore] = {}
 
     def fill(self, owner: Hashable, first: int, rows: ExpertRows) -> int:
         """Give rows to units `first` onwards that have none (R3); returns how many took them.
@@ -78,37 +84,37 @@ class ExpertStore:
         if len(rows) % unit or rows.dtype != self.form.dtype:
             raise ValueError(f"{len(rows)} rows of {rows.dtype} are not whole units of {unit} rows")
         count = len(rows) // unit
-        shelf = self._shelf(owner, first + count)
-        target = shelf.rows[first * unit : (first + count) * unit]
-        here = np.frombuffer(shelf.known[first : first + count], np.bool_)
+        store = self._store(owner, first + count)
+        target = store.rows[first * unit : (first + count) * unit]
+        here = np.frombuffer(store.known[first : first + count], np.bool_)
         if here.any():
             _by_unit(target, unit)[~here] = _by_unit(rows, unit)[~here]
         else:
             target[:] = rows
-        filled = shelf.known.count(0, first, first + count)
-        shelf.known[first : first + count] = b"\1" * count
+        filled = store.known.count(0, first, first + count)
+        store.known[first : first + count] = b"\1" * count
         return filled
 
-    def _shelf(self, owner: Hashable, units: int) -> _Shelf:
-        """Return the shelf of an owner with room for so many units; grows by doubling."""
-        shelf = self._shelves.get(owner)
-        if shelf is None:
-            shelf = self._shelves[owner] = _Shelf(
+    def _store(self, owner: Hashable, units: int) -> _RowStore:
+        """Return the store of an owner with room for so many units; grows by doubling."""
+        store = self._stores.get(owner)
+        if store is None:
+            store = self._stores[owner] = _RowStore(
                 self.form.empty(units * self.form.unit), bytearray()
             )
-        shelf.known.extend(bytes(max(0, units - len(shelf.known))))
-        if units * self.form.unit > len(shelf.rows):
+        store.known.extend(bytes(max(0, units - len(store.known))))
+        if units * self.form.unit > len(store.rows):
             larger = self.form.empty(2 * units * self.form.unit)
-            larger[: len(shelf.rows)] = shelf.rows
-            shelf.rows = larger
-        return shelf
+            larger[: len(store.rows)] = store.rows
+            store.rows = larger
+        return store
 
     def first_missing(self, path: Iterable[Place]) -> int:
         """Return how many leading units of a path have rows: where a hit has to end (R3)."""
         before = 0
         for owner, count in path:
-            shelf = self._shelves.get(owner)
-            known = shelf.known if shelf else b""
+            store = self._stores.get(owner)
+            known = store.known if store else b""
             gap = known.find(0, 0, count)
             complete = min(len(known), count) if gap < 0 else gap
             before += complete
@@ -124,44 +130,44 @@ class ExpertStore:
         unit, at = self.form.unit, 0
         known = np.zeros(len(into), np.bool_)
         for owner, count in path:
-            shelf = self._shelves.get(owner)
-            have = min(count, len(shelf.known), (len(into) - at) // unit) if shelf else 0
-            if shelf and have > 0:
+            store = self._stores.get(owner)
+            have = min(count, len(store.known), (len(into) - at) // unit) if store else 0
+            if store and have > 0:
                 stop = at + have * unit
-                marks = np.frombuffer(shelf.known, np.bool_, have).repeat(unit)
-                into[at:stop][marks] = shelf.rows[: have * unit][marks]
+                marks = np.frombuffer(store.known, np.bool_, have).repeat(unit)
+                into[at:stop][marks] = store.rows[: have * unit][marks]
                 known[at:stop] = marks
             at += count * unit
         return known
 
     def move(self, owner: Hashable, front: Hashable, count: int) -> None:
         """Hand the first `count` units of an owner to `front`, which has none: a node is split."""
-        shelf = self._shelves.pop(owner, None)
-        if shelf is None:
+        store = self._stores.pop(owner, None)
+        if store is None:
             return
         cut = count * self.form.unit
-        self._put(front, shelf.rows[:cut], shelf.known[:count])
-        self._put(owner, shelf.rows[cut:], shelf.known[count:])
+        self._put(front, store.rows[:cut], store.known[:count])
+        self._put(owner, store.rows[cut:], store.known[count:])
 
     def keep(self, owner: Hashable, count: int) -> None:
         """Forget all but the first `count` units of an owner: its end is evicted."""
-        shelf = self._shelves.pop(owner, None)
-        if shelf is not None:
-            self._put(owner, shelf.rows[: count * self.form.unit], shelf.known[:count])
+        store = self._stores.pop(owner, None)
+        if store is not None:
+            self._put(owner, store.rows[: count * self.form.unit], store.known[:count])
 
     def _put(self, owner: Hashable, rows: ExpertRows, known: bytearray) -> None:
         """Own copies, no longer than needed: memory is bounded by what is indexed (T4)."""
         if known.count(1):
-            self._shelves[owner] = _Shelf(rows[: len(known) * self.form.unit].copy(), known)
+            self._stores[owner] = _RowStore(rows[: len(known) * self.form.unit].copy(), known)
 
     def clear(self) -> None:
         """Forget everything: a new epoch (H6)."""
-        self._shelves.clear()
+        self._stores.clear()
 
     @property
     def num_units(self) -> int:
         """Units that have rows."""
-        return sum(shelf.known.count(1) for shelf in self._shelves.values())
+        return sum(store.known.count(1) for store in self._stores.values())
 
 
 def _by_unit(rows: ExpertRows, unit: int) -> ExpertRows:
@@ -255,3 +261,69 @@ def _ranges(marks: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the runs [start, stop) of true marks."""
     edges = np.flatnonzero(np.diff(marks, prepend=False, append=False)).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+class ExpertIndex:
+    """Keeps nodes and `ExpertStore` agreed, and one history for each request."""
+
+    def __init__(self, form: ExpertFormat) -> None:
+        self.store = ExpertStore(form)
+        self._unit = form.unit
+        self._histories: dict[RequestState, ExpertHistory] = {}
+
+    def clamp(self, node: Node, tokens: int) -> int:
+        """Return how many of the first `tokens` tokens on a path have rows, in whole units (R3)."""
+        return min(tokens, self.store.first_missing(_path(node)) * self._unit)
+
+    def start(self, request: RequestState) -> None:
+        """Begin with a request behind its hit."""
+        self._histories[request] = ExpertHistory(self.store.form, request.computed)
+
+    def check(self, scheduled: StepEntry, rows: npt.ArrayLike) -> None:
+        """Raise ValueError unless there is one well-formed row for each token of a step."""
+        given = self.store.form.rows(rows)
+        count = scheduled.stop - self._histories[scheduled.request].length
+        if len(given) != count:
+            raise ValueError(f"{len(given)} expert rows for the {count} tokens of a step")
+
+    def record(self, scheduled: StepEntry, stop: int, rows: Mapping[str, npt.ArrayLike]) -> None:
+        """Keep the rows of a step, one for each token that it computed, up to `stop` (R1, X5)."""
+        history = self._histories[scheduled.request]
+        count = scheduled.stop - history.length
+        history.append(history.length, count, rows.get(scheduled.request.id))
+        history.truncate(stop)
+
+    def index(self, request: RequestState, pieces: list[InsertedRange]) -> None:
+        """Fill the units of `pieces` that have no rows yet (R3)."""
+        history = self._histories[request]
+        whole = -(-history.hit // self._unit)
+        for piece in pieces:
+            node, last = piece.node, piece.last
+            first = max(piece.first, whole)  # a unit that was hit in part has no rows there (T6)
+            if first < last:
+                start, stop = first * self._unit, last * self._unit
+                history.index(self.store, node, first - node.start, start, stop)
+
+    def recorded(self, request: RequestState) -> Recorded:
+        """Return the rows of every token but the last, or which are missing (R2)."""
+        total = len(request.tokens) // TOKEN_BYTES
+        return self._histories[request].recorded(total, self.store, _path(request.node))
+
+    def release(self, request: RequestState) -> None:
+        """Forget the history of a request."""
+        self._histories.pop(request, None)
+
+    def split(self, front: Node, back: Node) -> None:
+        """Divide the rows of `back` (see `Attached`)."""
+        self.store.move(back, front, front.units)
+
+    def trim(self, node: Node, units: int) -> Ids:
+        """Forget the rows of the last units; there are no ids to free."""
+        self.store.keep(node, node.units - units)
+        return array("i")
+
+
+def _path(node: Node) -> list[Place]:
+    """Owners from the root of the index down to a node."""
+    places: list[Place] = [(step, step.units) for step in node.path()]
+    return places[::-1]
