@@ -16,6 +16,8 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
+import numpy as np
+
 TOKEN_BYTES = 4
 """Token ids are int32 in the machine's byte order; digests use little endian."""
 
@@ -111,6 +113,19 @@ def _buffer_bytes(tokens: bytearray | memoryview | array[int]) -> bytes:
     if view.format in _RAW or (view.format in _INTEGERS and view.itemsize == TOKEN_BYTES):
         return view.tobytes()
     raise IdentityError(f"token buffer has items of format {view.format!r}; {_GIVE_INT32}")
+
+
+def equal_units(
+    edge: bytearray, tokens: bytes | bytearray, position: int, size: int, stride: int
+) -> int:
+    """Count leading whole units in which `edge` equals `tokens` from byte `position` on (H3)."""
+    count = size // TOKEN_BYTES
+    here = np.frombuffer(edge, np.int32, count)
+    there = np.frombuffer(tokens, np.int32, count, position)
+    differs = here != there
+    first = int(differs.argmax())
+    equal = first if differs[first] else count
+    return equal * TOKEN_BYTES // stride
 
 
 def check_spans(spans: Sequence[Span], num_tokens: int) -> None:

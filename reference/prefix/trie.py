@@ -7,13 +7,13 @@ holds.
 
     forest --namespace--> root --first unit--> node --first unit--> node
 
-A request holds the deepest node of its path and with it every node above but the root; `holds`
-counts the holders of a node, its own and those of everything below. Nodes without holders wait in
+A request locks the deepest node of its path and with it every node above but the root; `locks`
+counts the holders of a node, its own and those of everything below. Nodes without locks wait in
 `_idle` in order of release, the deepest of a path first. A holder refreshes the path above it, so
-a node is never released before its descendants, and the oldest idle node is always a leaf (T3).
+a node is never unlocked before its descendants, and the oldest idle node is always a leaf (T3).
 
-Blocks of windows and chunks, checkpoints and expert rows hang on the same nodes; what manages
-them is `attached` and hears of every change of shape.
+Blocks of windows and chunks, checkpoints and expert rows lie on the same nodes; their managers
+are `attached` and notified of every split and trim.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
-import numpy as np
 from msgspec import Struct
 
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.checkpoint import Checkpoint
-from kvproof.reference.core.identity import PLAIN, TOKEN_BYTES, Segment, Span
+from kvproof.reference.core.identity import PLAIN, TOKEN_BYTES, Segment, Span, equal_units
 from kvproof.reference.prefix.partial_blocks import PartialMatch
 
 
@@ -132,7 +131,7 @@ class Match(Struct, frozen=True, gc=False):
 
 
 class InsertedRange(Struct, frozen=True, gc=False):
-    """Units [first, last) of an inserted request lie in `node`."""
+    """Units [first, last) of an inserted request lie in `node` (T2)."""
 
     node: Node
     first: int
@@ -142,13 +141,13 @@ class InsertedRange(Struct, frozen=True, gc=False):
 
 
 class Attached(Protocol):
-    """What else hangs on the units of nodes, told when nodes change."""
+    """Manages other content of nodes; notified when nodes change."""
 
     def split(self, front: Node, back: Node) -> None:
-        """Tell that `front` has taken over the first units of `back`."""
+        """`front` has taken over the first units of `back`."""
 
     def trim(self, node: Node, units: int) -> Ids:
-        """Let go of the last `units` units of a node without holders; returns freed ids."""
+        """Free the last `units` units of a node without holders; returns their ids."""
 
 
 def join(parts: list[Ids]) -> Ids:
@@ -198,19 +197,6 @@ def walk(
     return node, inside, position
 
 
-def equal_units(
-    edge: bytearray, tokens: bytes | bytearray, position: int, size: int, stride: int
-) -> int:
-    """Count leading whole units in which `edge` equals `tokens` from byte `position` on (H3)."""
-    count = size // TOKEN_BYTES
-    here = np.frombuffer(edge, np.int32, count)
-    there = np.frombuffer(tokens, np.int32, count, position)
-    differs = here != there
-    first = int(differs.argmax())
-    equal = first if differs[first] else count
-    return equal * TOKEN_BYTES // stride
-
-
 class PrefixTrie:
     """Index of cached units, with `width` ids of full attention in each."""
 
@@ -220,7 +206,7 @@ class PrefixTrie:
         width: int = 1,
         on_change: Callable[[str, Node, int, int], None] | None = None,
     ) -> None:
-        """`on_change(kind, node, first, last)` hears of units stored in or removed from a node."""
+        """`on_change(kind, node, first, last)` is called for units stored in or removed."""
         self._stride = unit * TOKEN_BYTES
         self._width = width
         self._on_change = on_change
@@ -232,7 +218,7 @@ class PrefixTrie:
     def clear(self) -> Ids:
         """Forget everything (H6); returns the ids without holder.
 
-        Paths still held are orphans from then on: `abandon` gives their blocks back.
+        Paths still held are orphans from then on: `unlock_orphaned` gives their blocks back.
         """
         orphans = join([node.blocks for node in self._idle])
         self._start()
@@ -268,10 +254,10 @@ class PrefixTrie:
             inside = node.units
         return idle * self._width
 
-    # --- holding ---
+    # --- locking ---
 
     def lock(self, match: Match, root: Hashable) -> Node:
-        """Hold a match and everything above it, splitting its last node if it ends inside (B5).
+        """Lock a match and everything above it, splitting its last node if it ends inside (B5).
 
         The caller may insert below the returned node, also if nothing matched.
         """
@@ -311,7 +297,7 @@ class PrefixTrie:
         return front
 
     def unlock(self, node: Node) -> None:
-        """Drop one hold of a path of the index, ends of chains first (B3)."""
+        """Drop one lock of a path of the index, ends of chains first (B3)."""
         self.clock = clock = self.clock + 1
         while node.units:
             node.locks = locks = node.locks - 1
@@ -325,7 +311,7 @@ class PrefixTrie:
 
     @staticmethod
     def unlock_orphaned(node: Node) -> Ids:
-        """Drop one hold of a path that `clear` has orphaned; returns ids that nobody holds."""
+        """Drop one lock of a path that `clear` has orphaned; returns ids that nobody holds."""
         released = []
         for step in node.path():
             if step.units:
@@ -372,13 +358,7 @@ class PrefixTrie:
         return pieces
 
     def _append(
-        self,
-        node: Node,
-        key: Hashable,
-        tokens: bytes,
-        blocks: Ids,
-        first: int,
-        end: int,
+        self, node: Node, key: Hashable, tokens: bytes, blocks: Ids, first: int, end: int
     ) -> Node:
         """Put new units behind `node`: into it if nobody else can see its end, else as a child."""
         run = memoryview(tokens)[first * self._stride : end * self._stride]

@@ -130,7 +130,6 @@ CITES_NOTHING = {
     "core.validation": "the form of an error about a setting",
     "core.cache_config": "checks the options, which have no rule of their own",
     "core.lifecycle": "any life cycle: the tables that use it cite theirs",
-    "prefix.node": "the record that prefix_trie keeps by rule",
     "engine.engine": "the loop around the scheduler, which cites the rules",
     "model_runner": "computes models on pages that the control plane hands out by rule",
     "server": "speaks HTTP; the engine behind it obeys the rules",

@@ -80,7 +80,7 @@ FAULTS = {
         "a hit ends one block too late, behind the position where two texts part",
         (
             Edit(
-                "reference.prefix.trie",
+                "reference.core.identity",
                 "return equal * TOKEN_BYTES // stride",
                 "return -(-equal * TOKEN_BYTES // stride)",
             ),

@@ -123,9 +123,9 @@ class LiveIndex:
         end = self._locked(self._units)
         for index, windows in enumerate(eviction.windows):
             member = windows.rule.members[0]
-            there = {block // member.ratio for block in case.resident[member.group]}
+            kept = {block // member.ratio for block in case.resident[member.group]}
             for node in end.path():
-                if node.units and node.start not in there:
+                if node.units and node.start not in kept:
                     eviction.pool.free(windows.evict_front(node.runs[index], 1))
         for group, there in zip(case.groups, case.resident, strict=True):
             if group.kind == "state" and eviction.states and eviction.checkpoints:
