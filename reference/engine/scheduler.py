@@ -22,7 +22,7 @@ from typing import NamedTuple
 from numpy.typing import ArrayLike
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import LOADING, Admission, Refusal
+from kvproof.reference.cache.request_state import LOADING, Admission, AdmitRequest, Refusal
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import (
     RUNNING,
@@ -74,7 +74,7 @@ class Decision(NamedTuple):
     detail: tuple[int | str, ...] = ()
 
 
-class Scheduled(NamedTuple):
+class ScheduledWork(NamedTuple):
     """What one step computes for one request, in which of its admissions."""
 
     work: Work
@@ -97,7 +97,7 @@ class Scheduler:
         """Waiting, running and preempted ones."""
         self.running: dict[str, ScheduledRequest] = {}
         self.line = WaitingQueue()
-        self.steps: dict[int, list[Scheduled]] = {}
+        self.steps: dict[int, list[ScheduledWork]] = {}
         """Steps in flight, oldest first."""
         self.decisions: list[Decision] = []
         self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
@@ -182,7 +182,7 @@ class Scheduler:
         """Decide a step; None if nothing can be computed now."""
         step = self._step = self.cache.begin_step()
         scheduled = self.steps[step] = []
-        self._make_way()
+        self._preempt_for_head()
         before = len(self.decisions)
         left = self._grow()
         short = self._short in self.running
@@ -195,7 +195,7 @@ class Scheduler:
         self.cache.end_step(step)
         return None
 
-    def _with_tables(self, scheduled: Sequence[Scheduled]) -> list[Scheduled]:
+    def _with_tables(self, scheduled: Sequence[ScheduledWork]) -> list[ScheduledWork]:
         """Let the step read the tables as they are now: later ones may already differ."""
         batch = self.cache.batch([each.request.id for each in scheduled])
         return [
@@ -203,7 +203,7 @@ class Scheduler:
             for row, each in enumerate(scheduled)
         ]
 
-    def _make_way(self) -> None:
+    def _preempt_for_head(self) -> None:
         """Preempt the youngest if somebody older waits for its room or its place.
 
         Only requests that were preempted from outside or moved in stand in such an order.
@@ -270,7 +270,7 @@ class Scheduler:
         propose = self.config.num_drafts
         work = request.work(answer, drafts, propose)
         request.start(work, self._step)
-        self.steps[self._step].append(Scheduled(work, request, request.admissions))
+        self.steps[self._step].append(ScheduledWork(work, request, request.admissions))
 
     def _admit(self, left: int) -> None:
         """Let those who wait run, in order of arrival, as far as tokens and room go."""
@@ -281,7 +281,7 @@ class Scheduler:
             self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
             if isinstance(answer, Refusal):
                 self._note("wait", request.id, *answer)
-                if not self._starved or not self._takes_a_place(request):
+                if not self._starved or not self._preempt_younger(request):
                     return
                 continue
             self.line.pop()
@@ -291,7 +291,7 @@ class Scheduler:
             self._start(request, answer, ())
             left -= answer.stop - answer.start
 
-    def _takes_a_place(self, request: ScheduledRequest) -> bool:
+    def _preempt_younger(self, request: ScheduledRequest) -> bool:
         """Preempt a younger request at once, if no step would go on with what it held."""
         victim = self._victim(request) if self.running else None
         if victim is None or victim.in_flight or victim.last_step == self._step:
@@ -306,14 +306,17 @@ class Scheduler:
         return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
 
     def _ask(self, request: ScheduledRequest, compute: int) -> Admission | Refusal:
+        prompt = request.prompt
         return self.cache.admit(
-            request.id,
-            request.tokens,
-            namespace=request.prompt.namespace,
-            spans=request.prompt.spans,
-            compute=compute,
-            access=request.prompt.access,
-            resumed=request.admissions > 0,
+            AdmitRequest(
+                request.id,
+                request.tokens,
+                prompt.namespace,
+                prompt.spans,
+                compute,
+                prompt.access,
+                resumed=request.admissions > 0,
+            )
         )
 
     def complete(self, step: int, samples: Mapping[str, Sample]) -> list[ScheduledRequest]:

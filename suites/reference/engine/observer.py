@@ -17,7 +17,7 @@ def trace(cache: Any) -> object:
         cache.pool.free_ids().tolist(),
         {name: [table.tolist() for table in cache.tables(name)] for name in cache.live},
         {name: request.computed for name, request in cache.live.items()},
-        [(node.start, node.units, node.holds, node.stamp) for node in cache.trie.nodes()],
+        [(node.start, node.units, node.locks, node.stamp) for node in cache.trie.nodes()],
         (cache.statistics.cumulative, cache.statistics.resumed, cache.statistics.rolling),
     )
 

@@ -451,4 +451,4 @@ def test_an_admission_that_is_an_error_brings_nothing_back(arguments):
     given = {"request_id": "r", "tokens": [0, 1, 2] * 7} | arguments
     with pytest.raises((IdentityError, ValueError)):
         cache.admit(given.pop("request_id"), given.pop("tokens"), **given)
-    assert (cache.usage(), cache.tiers.host.status().pinned) == (before, 0)
+    assert (cache.usage(), cache.eviction.listener.host.status().pinned) == (before, 0)
