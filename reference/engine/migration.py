@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from numpy.typing import ArrayLike
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import Refusal
+from kvproof.reference.cache.request_state import AdmitRequest, Refusal
 from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.cache_policy import Access, decide
@@ -110,13 +110,15 @@ def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal
     prompt, step = moved.prompt, engine.cache.begin_step()
     with _at_hand(engine):
         answer = engine.cache.admit(
-            prompt.id,
-            moved.tokens,
-            namespace=prompt.namespace,
-            spans=prompt.spans,
-            compute=missing,
-            access=access,
-            resumed=True,
+            AdmitRequest(
+                prompt.id,
+                moved.tokens,
+                prompt.namespace,
+                prompt.spans,
+                missing,
+                access,
+                resumed=True,
+            )
         )
     if isinstance(answer, Refusal):
         engine.cache.end_step(step)

@@ -105,7 +105,7 @@ def test_the_oldest_tail_leaves_first_and_use_makes_it_young():
     used = index.find(5, tokens(2, 0), start=16).block
     index.lock(used)
     assert index.num_evictable == 2
-    assert index.release(used) == ids()
+    assert index.unlock(used) == ids()
     assert index.insert(5, tokens(3), start=16, blocks=ids(10)) == ids(10)
     assert list(index.evict(2)) == [7, 8]
     assert index.num_evictable == 1
@@ -132,7 +132,7 @@ def test_a_reset_forgets_all_and_keeps_what_is_copied_from():
     index.lock(held)
     assert index.clear() == ids(8)
     assert index.find(5, tokens(1), start=16) is None
-    assert index.release(held) == ids(7)
+    assert index.unlock(held) == ids(7)
     assert index.num_evictable == 0
 
 
