@@ -1,4 +1,4 @@
-"""The groups of a planned worker, as views of its pool (G1, P7)."""
+"""The layer groups of a planned worker, as views of its pool (G1, P7)."""
 
 from __future__ import annotations
 
