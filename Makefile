@@ -81,7 +81,7 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.docs.write docs
 
-mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/step_fence" SAMPLE=60 JOBS=2
+mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1
 	$(BIN)/python -m kvproof.suites.faults.mutants $(JOBS:%=--jobs %) $(SAMPLE:%=--sample %) $(FILES)
 

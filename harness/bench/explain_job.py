@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.reference.target import ReferenceTarget
 from kvproof.harness.contract.target import TargetConfig
@@ -41,8 +41,9 @@ def explained_target(config: TargetConfig) -> ExplainedTarget:
     made: list[Explainer] = []
 
     def manager(native: CacheConfig) -> CacheManager:
-        made.append(Explainer(CacheManager(native)))
-        return cast("CacheManager", made[0])  # it answers like one
+        cache = CacheManager(native)
+        made.append(Explainer(cache))
+        return cache
 
     target = ReferenceTarget(config, manager)
     return ExplainedTarget(target, made[0])

@@ -42,6 +42,9 @@ _KEPT = {
 }
 """Engine -> patterns of what it needs of its wheel beside Python files."""
 
+_PACKAGES = {"vllm-engine": "vllm"}
+"""Engine -> package of its environment, where the two differ."""
+
 _FREE_BYTES = 3 << 30
 """Free disk space that a build needs: packages of about 1.5 GB and the wheels beside them."""
 
@@ -69,14 +72,19 @@ class EngineVersion(NamedTuple):
         return f"{self.engine}=={self.version}"
 
     @property
+    def package(self) -> str:
+        """What is installed, `vllm==0.33.0`: targets of one package share its environment."""
+        return f"{_PACKAGES.get(self.engine, self.engine)}=={self.version}"
+
+    @property
     def lock(self) -> Path:
         """Its lock file; may be missing."""
-        return _LOCKS / f"{self.engine}-{self.version}.txt"
+        return _LOCKS / f"{self.package.replace('==', '-')}.txt"
 
     @property
     def directory(self) -> Path:
         """Its environment; may be missing."""
-        return home() / "targets" / f"{self.engine}-{self.version}"
+        return home() / "targets" / self.package.replace("==", "-")
 
     @property
     def python(self) -> Path:
@@ -86,7 +94,11 @@ class EngineVersion(NamedTuple):
     @property
     def factory(self) -> str:
         """The adapter's factory, imported in the worker."""
-        return f"kvproof.harness.adapters.{self.engine}.target:make_target"
+        return f"kvproof.harness.adapters.{self.engine.replace('-', '_')}.target:make_target"
+
+
+WHOLE_ENGINES = (EngineVersion("vllm-engine", "0.33.0"),)
+"""Engines' own loops, in the environments of their cache managers."""
 
 
 class _Marker(msgspec.Struct, frozen=True):
@@ -103,7 +115,8 @@ def home() -> Path:
 def known() -> list[EngineVersion]:
     """Engine versions with a lock file."""
     stems = sorted(lock.stem for lock in _LOCKS.glob("*.txt"))
-    return [EngineVersion(*stem.rsplit("-", 1)) for stem in stems]
+    loops = (each for each in WHOLE_ENGINES if each.lock.exists())
+    return sorted([*(EngineVersion(*stem.rsplit("-", 1)) for stem in stems), *loops])
 
 
 def parse(spec: str) -> EngineVersion:
@@ -210,10 +223,10 @@ def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]
     pip = [str(python), "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
     progress(f"installing {sum(1 for _ in _requirements(wanted))} locked packages")
     run_quietly([*pip, "install", *_EXACT, "-r", str(wanted.lock)], "the locked packages")
-    progress(f"fetching the wheel of {wanted}, for its Python files")
+    progress(f"fetching the wheel of {wanted.package}, for its Python files")
     downloads = scratch / "downloads"
     run_quietly(
-        [*pip, "download", *_EXACT, "--dest", str(downloads), str(wanted)], "the engine's wheel"
+        [*pip, "download", *_EXACT, "--dest", str(downloads), wanted.package], "the engine's wheel"
     )
     kept = _KEPT.get(wanted.engine, ())
     _unpack(next(downloads.glob("*.whl")), _site_packages(scratch), kept)

@@ -9,16 +9,15 @@ from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import (
     DEFAULT_NAMESPACE,
     TOKEN_BYTES,
+    KeyChain,
     Namespace,
     Span,
-    encode,
     hash_algorithm,
-    little_endian,
 )
-from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.trie import Node
 
 GROUP = 0
-"""Events tell of units of the index, which stand for all groups at once."""
+"""Events name units of the index, which stand for all groups at once."""
 
 
 class CacheEvent(NamedTuple):
@@ -42,9 +41,9 @@ class EventLog:
         self._stride = config.layout.unit * TOKEN_BYTES
         self._width = config.layout.full.width
         self._digest = hash_algorithm(config.hash_algorithm)
+        self._chain = KeyChain(self._digest, "kvproof", GROUP, 0)
         self._keys: dict[int, bytes] = {}
         self._events: list[CacheEvent] = []
-        self._epoch = 0
 
     def drain(self) -> list[CacheEvent]:
         """Return the events since the last call, oldest first."""
@@ -54,11 +53,11 @@ class EventLog:
     def clear(self, epoch: int) -> None:
         """Everything left the index at once (H6)."""
         self._keys.clear()
-        self._epoch = epoch
+        self._chain = KeyChain(self._digest, "kvproof", GROUP, epoch)
         self._events.append(CacheEvent("cleared"))
 
     def on_change(self, kind: str, node: Node, first: int, last: int) -> None:
-        """Record blocks `first` .. `last` of a node; removals are told end first."""
+        """Record blocks `first` .. `last` of a node; removals come end first."""
         if kind == "stored":
             for index in range(first, last):
                 self._stored(node, index)
@@ -74,9 +73,7 @@ class EventLog:
         marks = node.key[1] if index == 0 and isinstance(node.key, tuple) else ()
         tokens = bytes(node.tokens[index * self._stride : (index + 1) * self._stride])
         parent = self._parent(node, index)
-        chain = parent or self._digest(encode("kvproof", GROUP, self._epoch, *namespace))
-        fields = (field for span in marks for field in span)
-        key = self._digest(encode(chain, little_endian(tokens), *fields))
+        key = self._chain.link(parent or self._chain.root(namespace), tokens, marks)
         self._keys[node.blocks[index * self._width]] = key
         ids = tuple(array("i", tokens))
         self._events.append(CacheEvent("stored", key, parent, GROUP, ids, namespace, marks))

@@ -1,11 +1,11 @@
 """The cache manager: admits, extends and releases requests over all groups of one model.
 
-    admit   match -> longest valid hit -> does it fit? -> hold the hit -> take new blocks
-    end_step      -> index the units the step computed, share equal ones, leave what no window sees
-    release       -> scratch to the pool, cached blocks to the idle orders
+    admit      match -> longest valid hit -> does it fit? -> lock the hit -> allocate new blocks
+    end_step   cache the computed units, share equal ones, free blocks that no window sees
+    release    uncached blocks go to the pool, cached ones become evictable
 
 A request has a table for full attention and one for each class of windows and chunks. Unit i of a
-table hangs on the index for i < `indexed`, and is scratch of this request alone from there on.
+table is in the index for i < `indexed`, and belongs to this request alone from there on.
 """
 
 from __future__ import annotations
@@ -13,23 +13,31 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from kvproof.reference.cache.allocator import Holdings
+from kvproof.reference.cache.allocator import CapacityCheck, RequestAllocator
 from kvproof.reference.cache.cache_events import CacheEvent, EventLog
-from kvproof.reference.cache.capacity import Needs
-from kvproof.reference.cache.eviction import Residency
-from kvproof.reference.cache.expert_history import Recorded
-from kvproof.reference.cache.partial_hits import hit_length
-from kvproof.reference.cache.request_state import Admission, Live, Refusal, Usage, unfit
-from kvproof.reference.cache.step_fence import Steps
+from kvproof.reference.cache.eviction import EvictionPolicy
+from kvproof.reference.cache.hit_length import HitLength
+from kvproof.reference.cache.hooks import CacheHooks
+from kvproof.reference.cache.request_state import (
+    Admission,
+    AdmitOptions,
+    AdmitRequest,
+    Refusal,
+    RequestState,
+    StepFence,
+    Usage,
+    unfit,
+)
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.attention_groups import GroupTables
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.block_table import BatchTable, expand, pad
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.reference.core.cache_policy import ALLOWED, DISABLED, Access
+from kvproof.reference.core.cache_policy import DISABLED
 from kvproof.reference.core.hit_statistics import HitStatistics
 from kvproof.reference.core.identity import (
     DEFAULT_NAMESPACE,
@@ -40,7 +48,7 @@ from kvproof.reference.core.identity import (
     token_bytes,
 )
 from kvproof.reference.core.media_spans import to_encode
-from kvproof.reference.prefix.node import Match
+from kvproof.reference.prefix.trie import Match
 
 NO_SPANS: tuple[Span, ...] = ()
 NOTHING: Mapping[str, Any] = {}
@@ -55,29 +63,33 @@ class CacheManager:
         self.config = config
         self.statistics = HitStatistics(config.hit_rate_window)
         self.events = EventLog(config) if config.record_events else None
-        self.residency = Residency(config, self.events)
-        self.pool = self.residency.pool
-        self.trie = self.residency.trie
-        self.hits = hit_length(config, self.residency)
-        self.needs = Needs(config, self.residency)
-        self.live: dict[str, Live] = {}
-        self.pins: dict[str, Live] = {}
-        self._steps = Steps()
-        self._unit = self.residency.unit
+        self.eviction = EvictionPolicy(config, self.events)
+        self.pool = self.eviction.pool
+        self.trie = self.eviction.trie
+        self.hits = HitLength(config, self.eviction)
+        self.capacity = CapacityCheck(config, self.eviction)
+        self.live: dict[str, RequestState] = {}
+        self.pins: dict[str, RequestState] = {}
+        self._steps = StepFence()
+        self._unit = self.eviction.unit
         self._caching = config.enable_prefix_caching
         self._tables = GroupTables(config.layout)
-        self.holdings = Holdings(config, self.residency, self._steps)
-        self.states = self.holdings.states
-        self.experts = self.residency.experts
+        self.hooks = CacheHooks()
+        self.allocator = RequestAllocator(config, self.eviction, self._steps)
+        self.states = self.allocator.states
+        self.experts = self.eviction.experts
 
     @property
     def epoch(self) -> int:
         """Counts resets (H6)."""
-        return self.holdings.epoch
+        return self.allocator.epoch
 
     def begin_step(self) -> int:
         """Open a step; requests admitted or extended from now on are computed in it (S4)."""
-        return self._steps.begin()
+        step = self._steps.begin()
+        for begun in self.hooks.step_begun:
+            begun(step)
+        return step
 
     def end_step(
         self,
@@ -94,67 +106,51 @@ class CacheManager:
         before anything changes.
         """
         if accepted or experts:
-            self.holdings.check_results(self._steps.running(step), accepted, experts)
+            self.allocator.check_results(self._steps.running(step), accepted, experts)
         for scheduled in self._steps.end(step):
             request, stop = scheduled.request, scheduled.stop
             if scheduled.drafts:
-                stop = self.holdings.settle_drafts(scheduled, accepted.get(request.id))
+                stop = self.allocator.settle_drafts(scheduled, accepted.get(request.id))
             if self.experts and not request.released:
                 self.experts.record(scheduled, stop, experts)
-            current = request.epoch == self.holdings.epoch and not request.released
+            current = request.epoch == self.allocator.epoch and not request.released
             if current and request.access.write:
-                self.holdings.index(request, stop // self._unit)
+                self.allocator.cache_units(request, stop // self._unit)
             if self.states:
                 self.states.after(scheduled, request.node if current else None)
-            if request.local and not request.released:
-                self.holdings.leave_local(request, stop)
-        if self._steps.waiting:
-            self._steps.lift(step)
+            if request.windows and not request.released:
+                self.allocator.free_windows(request, stop)
+        if self._steps.deferred:
+            self._steps.run_deferred(step)
+        for ended in self.hooks.step_ended:
+            ended(step, accepted)
 
     # --- requests ---
 
     def admit(
-        self,
-        request_id: str,
-        tokens: Tokens,
-        *,
-        namespace: Namespace = DEFAULT_NAMESPACE,
-        spans: Sequence[Span] = NO_SPANS,
-        compute: int | None = None,
-        access: Access = ALLOWED,
-        resumed: bool = False,
+        self, request: AdmitRequest | str, tokens: Tokens = (), **options: Unpack[AdmitOptions]
     ) -> Admission | Refusal:
-        """Reuse the longest valid prefix and make room for `compute` tokens after it (all: None).
+        """Reuse the longest valid prefix and make room for the tokens to compute after it.
 
-        The last token is always computed (T1). Raises IdentityError for malformed input (H8).
+        Takes an `AdmitRequest`, or its fields. The last token is always computed (T1). Raises
+        IdentityError for malformed input (H8).
         """
-        request = Live(request_id, tokens, namespace, spans, self._unit)
-        self.check_admission(request, compute)
-        if not self._caching:
-            access = DISABLED
-        request.access = access
-        hit = self.hits.find(request, request.prompt - 1) if access.read else NO_HIT
-        stop = self.needs.place(request, hit, compute)
-        if isinstance(stop, Refusal):
-            if hit.checkpoint or hit.tail:
-                whole = hit.tail is not None  # its own pin may be what blocks it (C2)
-                hit = self.hits.whole(request, request.prompt - 1) if whole else NO_HIT
-                stop = self.needs.place(request, hit, compute)
-            if isinstance(stop, Refusal):
-                return stop
+        if isinstance(request, str):
+            request = AdmitRequest(request, tokens, **options)
+        state = RequestState(
+            request.id, request.tokens, request.namespace, request.spans, self._unit
+        )
+        self._check_admission(state, request.compute)
+        state.access = request.access if self._caching else DISABLED
+        answer = self._before_admission(request, state) or self._admit(request, state)
+        for admitted in self.hooks.admitted:
+            admitted(request, answer)
+        return answer
 
-        start = request.computed
-        self.holdings.hold(request, hit)
-        self.live[request_id] = request
-        if access.read:
-            self.statistics.count(request.prompt, start, resumed=resumed)
-        admission = self._schedule(request, start, start, stop)
-        return admission if hit.tail is None else self.holdings.copying(request, hit, admission)
-
-    def check_admission(self, request: Live, compute: int | None) -> None:
+    def _check_admission(self, state: RequestState, compute: int | None) -> None:
         """Raise IdentityError, RuntimeError or ValueError for what cannot be admitted (H8)."""
-        if not request.prompt or request.id in self.live:
-            raise unfit(request)
+        if not state.prompt or state.id in self.live:
+            raise unfit(state)
         self._check_step(compute)
 
     def _check_step(self, compute: int | None) -> None:
@@ -162,11 +158,37 @@ class CacheManager:
         if compute is not None and compute < 0:
             raise ValueError(f"compute {compute} must be a number of tokens, for example 512")
 
-    def _schedule(self, request: Live, hit: int, start: int, stop: int) -> Admission:
+    def _before_admission(self, request: AdmitRequest, state: RequestState) -> Refusal | None:
+        for before in self.hooks.before_admission:
+            refusal = before(request, state)
+            if refusal:
+                return refusal
+        return None
+
+    def _admit(self, request: AdmitRequest, state: RequestState) -> Admission | Refusal:
+        hit = self.hits.find(state, state.prompt - 1) if state.access.read else NO_HIT
+        stop = self.capacity.plan_admission(state, hit, request.compute)
+        if isinstance(stop, Refusal) and (hit.checkpoint or hit.partial):
+            whole = hit.partial is not None  # its own pin may be what blocks it (C2)
+            hit = self.hits.whole_units(state, state.prompt - 1) if whole else NO_HIT
+            stop = self.capacity.plan_admission(state, hit, request.compute)
+        if isinstance(stop, Refusal):
+            return stop
+        start = state.computed
+        self.allocator.lock_hit(state, hit)
+        self.live[state.id] = state
+        if state.access.read:
+            self.statistics.count(state.prompt, start, resumed=request.resumed)
+        admission = self._schedule(state, start, start, stop)
+        return (
+            admission if hit.partial is None else self.allocator.with_copies(state, hit, admission)
+        )
+
+    def _schedule(self, request: RequestState, hit: int, start: int, stop: int) -> Admission:
         """Take room up to `stop` and let the newest step compute it."""
         units = -(-stop // self._unit)
         if units > request.units:
-            self.holdings.grow(request, units)
+            self.allocator.allocate(request, units)
         if not self.states and not request.spans:
             self._steps.schedule(request, stop)
             return Admission(hit, start, stop, request.table, request.access)
@@ -192,14 +214,22 @@ class CacheManager:
         request = self.live[request_id]
         if request.drafts:
             raise RuntimeError(f"request {request_id!r} has drafts in flight; end their step first")
+        answer = self._extend(request, tokens, compute, drafts)
+        for extended in self.hooks.extended:
+            extended(request_id, answer)
+        return answer
+
+    def _extend(
+        self, request: RequestState, tokens: Tokens, compute: int | None, drafts: Tokens
+    ) -> Admission | Refusal:
         start, before = request.computed, request.tokens
         if tokens:
             request.tokens = request.tokens + token_bytes(tokens)
         if drafts:
             more = token_bytes(drafts)
             request.tokens, request.drafts = request.tokens + more, len(more) // TOKEN_BYTES
-        stop = self.needs.stop(request, compute)
-        refusal = self.needs.refuse_next(request, stop)
+        stop = self.capacity.step_end(request, compute)
+        refusal = self.capacity.check_step(request, stop)
         if refusal:
             request.tokens, request.drafts = before, 0
             return refusal
@@ -214,7 +244,7 @@ class CacheManager:
         request = self.live.pop(request_id, None)
         if request is None:
             return array("i")
-        self.holdings.release(request)
+        self.allocator.free(request)
         return request.table
 
     # --- pins, eviction, reset ---
@@ -228,11 +258,11 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Hold the cached prefix of `tokens` until `unpin`; returns the tokens held (B2)."""
-        pin = Live(pin_id, tokens, namespace, spans, self._unit)
-        hit = self.hits.whole(pin, pin.prompt)
+        pin = RequestState(pin_id, tokens, namespace, spans, self._unit)
+        hit = self.hits.whole_units(pin, pin.prompt)
         if hit.units and pin_id not in self.pins:
             pin.computed = hit.units * self._unit
-            self.holdings.hold(pin, hit)
+            self.allocator.lock_hit(pin, hit)
             pin.tokens = b""  # it holds units, and keeps no buffer of its caller alive (T4)
             self.pins[pin_id] = pin
         return hit.units * self._unit
@@ -242,20 +272,22 @@ class CacheManager:
         pin = self.pins.pop(pin_id, None)
         if pin is None:
             return array("i")
-        self.holdings.release(pin)
+        self.allocator.free(pin)
         return pin.table
 
     def evict(self, count: int) -> Ids:
         """Forget `count` cached-only blocks in eviction order, or all; returns them (B3)."""
-        return self.residency.evict(count)
+        return self.eviction.evict(count)
 
     def reset(self) -> None:
         """Begin a new epoch: nothing computed so far is ever reused (H6)."""
-        self.holdings.epoch += 1
-        self.residency.clear()
+        self.allocator.epoch += 1
+        self.eviction.clear()
         self.statistics.reset()
         if self.events:
-            self.events.clear(self.holdings.epoch)
+            self.events.clear(self.allocator.epoch)
+        for reset in self.hooks.reset:
+            reset()
 
     # --- questions ---
 
@@ -267,12 +299,15 @@ class CacheManager:
         spans: Sequence[Span] = NO_SPANS,
     ) -> int:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
-        request = Live("", tokens, namespace, spans, self._unit)
-        return self.hits.find(request, request.prompt - 1).tokens(self._unit)
+        request = RequestState("", tokens, namespace, spans, self._unit)
+        hit = self.hits.find(request, request.prompt - 1).tokens(self._unit)
+        for looked_up in self.hooks.looked_up:
+            hit = max(hit, looked_up(request))
+        return hit
 
     def usage(self) -> Usage:
         """Count blocks by owner, also while steps are in flight (B7)."""
-        free, idle = self.pool.num_free, self.residency.num_idle
+        free, idle = self.pool.num_free, self.eviction.num_evictable
         return Usage(free, self.pool.num_blocks - 1 - free - idle, idle)
 
     def tables(self, request_id: str) -> list[Ids]:
@@ -282,7 +317,7 @@ class CacheManager:
         """
         request = self.live.get(request_id) or self.pins[request_id]
         state = self.states.ids(request) if self.states else array("i")
-        return self._tables.of([request.table, *map(_IDS, request.local), state])
+        return self._tables.of([request.table, *map(_IDS, request.windows), state])
 
     def batch(self, request_ids: Sequence[str]) -> list[BatchTable]:
         """Return the padded kernel-block tables of each group, [requests, width] (K3, K6)."""

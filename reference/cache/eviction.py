@@ -1,9 +1,9 @@
-"""Everything that is in the pool: who holds it, what is idle, and what goes first (B1-B3, B5).
+"""What is evicted first, over everything that lies in the pool (B1-B3, B5).
 
-A block is free scratch (in the pool), idle (in the index and seen by nobody), or held. Idle blocks
-are in one of three orders: leaves of the trie, runs of windows and chunks, and checkpoints in the
-shared pool. Each has a stamp of the same logical clock; the oldest goes first, at a tie the leaf,
-because what hangs on it goes with it.
+A block is free and uncached (in the pool), evictable (in the index and seen by nobody), or held.
+Evictable blocks are in one of three orders: leaves of the trie, runs of windows and chunks, and
+checkpoints in the shared pool. Each has a stamp of the same logical clock; the oldest goes first,
+at a tie the leaf, because its windows and checkpoints go with it.
 """
 
 from __future__ import annotations
@@ -14,39 +14,37 @@ from functools import partial
 from typing import Protocol
 
 from kvproof.reference.cache.cache_events import EventLog
-from kvproof.reference.cache.expert_history import ExpertFormat
-from kvproof.reference.cache.expert_index import ExpertMarks
+from kvproof.reference.cache.routed_experts import ExpertFormat, ExpertIndex
 from kvproof.reference.core.attention_groups import BlockClass
 from kvproof.reference.core.block_pool import BlockPool, Ids
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.checkpoint import Checkpoint
-from kvproof.reference.prefix.node import Attached, Match, Node
-from kvproof.reference.prefix.partial_blocks import PartialBlocks
-from kvproof.reference.prefix.trie import PrefixTrie
-from kvproof.reference.prefix.window_blocks import LocalBlocks, Run
-from kvproof.reference.states.checkpoint_index import StateMarks
+from kvproof.reference.prefix.partial_blocks import PartialBlockIndex
+from kvproof.reference.prefix.trie import Attached, Match, Node, PrefixTrie, WindowRun
+from kvproof.reference.prefix.window_blocks import WindowBlocks
+from kvproof.reference.states.checkpoint_index import CheckpointIndex
 from kvproof.reference.states.state_cache import StateCache
-from kvproof.reference.states.state_pool import Blocks, Rows
+from kvproof.reference.states.state_slots import SharedBlocks, SlotPool
 
 
-class Keeps(Protocol):
-    """Hears of content that is about to lose its place; it is whole until the call returns."""
+class EvictionListener(Protocol):
+    """Notified before content loses its place; it is whole until the call returns."""
 
-    def keep_units(self, leaf: Node, left: int) -> None:
+    def before_evict_units(self, leaf: Node, left: int) -> None:
         """Units of a leaf from number `left` on, with all that hangs on them."""
 
-    def keep_run(self, index: int, run: Run, count: int) -> None:
+    def before_evict_window(self, index: int, run: WindowRun, count: int) -> None:
         """About `count` blocks from the front of a run of class `index`."""
 
-    def keep_state(self, checkpoint: Checkpoint) -> None:
+    def before_evict_state(self, checkpoint: Checkpoint) -> None:
         """A checkpoint, still on its node."""
 
     def clear(self) -> None:
         """Nothing computed so far is reused (H6)."""
 
 
-class Residency:
-    """Pool and index of one cache."""
+class EvictionPolicy:
+    """Pool and index of one cache, and the order in which blocks leave."""
 
     def __init__(self, config: CacheConfig, events: EventLog | None) -> None:
         layout = config.layout
@@ -55,101 +53,103 @@ class Residency:
         self.full_width = width = layout.full.width
         """Blocks of a unit of full attention."""
         self.trie = PrefixTrie(self.unit, width, events.on_change if events else None)
-        self.local = tuple(
-            LocalBlocks(rule, index, self.trie) for index, rule in enumerate(layout.local)
+        self.windows = tuple(
+            WindowBlocks(rule, index, self.trie) for index, rule in enumerate(layout.local)
         )
         self.row_width = width + sum(rule.width for rule in layout.local)
         """Blocks of a unit over all classes."""
         self.state_blocks = layout.state_blocks if config.state_pool == "shared" else 0
         """Blocks of the pool that a state fills."""
         self.states = self._make_states(config) if layout.states else None
-        self.marks = StateMarks(self.states, self.unit) if self.states else None
+        self.checkpoints = CheckpointIndex(self.states, self.unit) if self.states else None
         form = ExpertFormat(*config.experts, self.unit)
-        self.experts = ExpertMarks(form) if config.return_routed_experts else None
-        self.tails = self._make_tails(config) if config.cache_partial_blocks else None
-        others: list[Attached | None] = [*self.local, self.marks, self.experts]
+        self.experts = ExpertIndex(form) if config.return_routed_experts else None
+        self.partial = self._make_partial(config) if config.cache_partial_blocks else None
+        others: list[Attached | None] = [*self.windows, self.checkpoints, self.experts]
         self.trie.attached = [other for other in others if other]
-        self._alone = not self.local and not self.states
+        self._alone = not self.windows and not self.states
         self._layout = layout
-        self.tiers: Keeps | None = None
-        """Keeps what is evicted, before anybody else gets its place; None: nobody does."""
-        self.on_drop: Callable[[int, Ids], None] | None = None
-        """Hears of (group, blocks or rows) that lose their identity, for any reason but a reset."""
+        self.listener: EvictionListener | None = None
+        """Notified before the content of evicted blocks is lost; None: nobody is."""
+        self.on_evicted: list[Callable[[int, Ids], None]] = []
+        """Called with (group, blocks or slots) that lose their content, except by a reset."""
 
     def _make_states(self, config: CacheConfig) -> StateCache:
         rows = config.max_requests + config.prefix_cache_state_budget
         shared = config.state_pool == "shared"
         return StateCache(
-            self._blocks() if shared else Rows(rows),
+            self._blocks() if shared else SlotPool(rows),
             most_running=0 if shared else config.max_requests,
-            on_evict=self._unhook,
+            on_evict=self._detach,
             clock=partial(getattr, self.trie, "clock"),
         )
 
-    def _make_tails(self, config: CacheConfig) -> PartialBlocks:
-        tails = PartialBlocks(config.layout.starts)
-        tails.on_drop = self._tell_of_tail
-        return tails
+    def _make_partial(self, config: CacheConfig) -> PartialBlockIndex:
+        index = PartialBlockIndex(config.layout.starts)
+        index.on_evicted = self._notify_partial_block
+        return index
 
-    def _blocks(self) -> Blocks:
-        return Blocks(self.state_blocks, take=self._spare, give=self.pool.give, room=self._room)
+    def _blocks(self) -> SharedBlocks:
+        return SharedBlocks(
+            self.state_blocks, allocate=self._spare, free=self.pool.free, room=self._room
+        )
 
     def _room(self) -> int:
         """Blocks that a state could get without a checkpoint leaving."""
         ready = self.states.num_ready if self.states else 0
-        return self.pool.num_free + self.num_idle - ready * self.state_blocks
+        return self.pool.num_free + self.num_evictable - ready * self.state_blocks
 
-    def _unhook(self, checkpoint: Checkpoint) -> None:
-        assert self.marks is not None
-        if self.tiers is not None:
-            self.tiers.keep_state(checkpoint)
-        self._tell_of_state(checkpoint)
-        self.prune(self.marks.unhook(checkpoint))
+    def _detach(self, checkpoint: Checkpoint) -> None:
+        assert self.checkpoints is not None
+        if self.listener is not None:
+            self.listener.before_evict_state(checkpoint)
+        self._notify_state(checkpoint)
+        self.prune(self.checkpoints.detach_evicted(checkpoint))
 
     def _spare(self, count: int) -> Ids | None:
-        """Room for a state: scratch, else what is idle in the order of eviction (S9)."""
+        """Allocate blocks for a state if there are so many free or evictable ones (S9)."""
         if self.pool.num_free >= count:
-            return self.pool.take(count)
-        return self.take(count) if self.pool.num_free + self.num_idle >= count else None
+            return self.pool.allocate(count)
+        return self.allocate(count) if self.pool.num_free + self.num_evictable >= count else None
 
     @property
-    def num_idle(self) -> int:
+    def num_evictable(self) -> int:
         """Blocks that could be evicted now."""
-        idle = self.trie.num_idle
-        for local in self.local:
-            idle += local.num_idle
-        if self.tails:
-            idle += self.tails.num_idle
-        return idle + self.states.num_ready * self.state_blocks if self.states else idle
+        count = self.trie.num_evictable
+        for windows in self.windows:
+            count += windows.num_evictable
+        if self.partial:
+            count += self.partial.num_evictable
+        return count + self.states.num_ready * self.state_blocks if self.states else count
 
-    def idle_blocks(self, match: Match, checkpoint: Checkpoint | None = None) -> int:
-        """Count idle blocks that a hit takes: they are no room for its own request (B5)."""
-        idle = self.trie.idle_blocks(match)
+    def evictable_blocks(self, match: Match, checkpoint: Checkpoint | None = None) -> int:
+        """Count evictable blocks that a hit locks: they are no room for its own request (B5)."""
+        count = self.trie.evictable_blocks(match)
         if match.node is not None:
-            for local in self.local:
-                idle += local.idle_blocks(match.node, match.units)
-        if match.tail and not match.tail.tail.holds:
-            idle += match.tail.tail.size
+            for windows in self.windows:
+                count += windows.evictable_blocks(match.node, match.units)
+        if match.partial and not match.partial.block.locks:
+            count += match.partial.block.size
         ready = self.states is not None and checkpoint is not None and not checkpoint.restores
-        return idle + (self.state_blocks if ready else 0)
+        return count + (self.state_blocks if ready else 0)
 
-    def take(self, count: int) -> Ids:
-        """Take scratch first, then evict (B3). The caller has asked whether they exist."""
+    def allocate(self, count: int) -> Ids:
+        """Allocate uncached blocks first, then evict (B3); the caller has checked the sum."""
         missing = count - self.pool.num_free
         if missing > 0:
             self.evict(missing)
-        return self.pool.take(count)
+        return self.pool.allocate(count)
 
     def evict(self, count: int) -> Ids:
-        """Give `count` idle blocks to the pool, or all (B3); returns their ids, oldest first.
+        """Evict `count` blocks, or all (B3); returns their ids, oldest first.
 
         What hangs on the same unit goes with it, so more may leave. O(1) per block, amortised.
         """
         victims = array("i")
         enough = self.pool.num_free + count
-        if self.tails:
-            victims += self.tails.evict(count)
-            self.pool.give(victims[::-1])
+        if self.partial:
+            victims += self.partial.evict(count)
+            self.pool.free(victims[::-1])
         while self.pool.num_free < enough:
             freed = self._evict_oldest(enough - self.pool.num_free)
             if freed is None:
@@ -163,31 +163,31 @@ class Residency:
             return None if leaf is None else self._trim(leaf, count)
         stamp = leaf.stamp if leaf is not None else None
         source, victim = None, None
-        for local in self.local:
-            run = local.oldest()
+        for windows in self.windows:
+            run = windows.oldest()
             if run is not None and (stamp is None or run.stamp < stamp):
-                stamp, source, victim = run.stamp, local, run
+                stamp, source, victim = run.stamp, windows, run
         checkpoint = self.states.oldest() if self.states and self.state_blocks else None
         if checkpoint is not None and (stamp is None or checkpoint.stamp < stamp):
             return self._drop_oldest_state()
         if source is not None and victim is not None:
-            if self.tiers is not None:
-                self.tiers.keep_run(self.local.index(source), victim, count)
+            if self.listener is not None:
+                self.listener.before_evict_window(self.windows.index(source), victim, count)
             freed = source.evict(count)
-            if self.on_drop:
-                self._tell_of_blocks(source.rule, freed)
-            self.pool.give(freed[::-1])
+            if self.on_evicted:
+                self._notify_blocks(source.rule, freed)
+            self.pool.free(freed[::-1])
             return freed
         return None if leaf is None else self._trim(leaf, count)
 
     def _trim(self, leaf: Node, count: int) -> Ids:
         units = min(leaf.units, -(-count // (self.row_width or 1)))
-        if self.tiers is not None:
-            self.tiers.keep_units(leaf, leaf.units - units)
-        if self.on_drop:
-            self._tell_of_units(leaf, leaf.units - units)
+        if self.listener is not None:
+            self.listener.before_evict_units(leaf, leaf.units - units)
+        if self.on_evicted:
+            self._notify_units(leaf, leaf.units - units)
         freed = self.trie.trim(leaf, units)
-        self.pool.give(freed[::-1])
+        self.pool.free(freed[::-1])
         return freed
 
     def _drop_oldest_state(self) -> Ids:
@@ -196,36 +196,39 @@ class Residency:
         assert checkpoint is not None
         return checkpoint.ids
 
-    def _tell_of_units(self, leaf: Node, left: int) -> None:
+    def _notify_units(self, leaf: Node, left: int) -> None:
         if not leaf.units:
             return
         full = self._layout.full
-        self._tell_of_blocks(full, leaf.blocks[left * full.width :])
-        for local, run in zip(self.local, leaf.runs, strict=True):
-            self._tell_of_blocks(local.rule, run.ids[max(left, run.lo) * local.rule.width :])
+        self._notify_blocks(full, leaf.blocks[left * full.width :])
+        for windows, run in zip(self.windows, leaf.runs, strict=True):
+            self._notify_blocks(windows.rule, run.ids[max(left, run.lo) * windows.rule.width :])
         for mark, checkpoint in (leaf.states or {}).items():
             if mark > left:
-                self._tell_of_state(checkpoint)
+                self._notify_state(checkpoint)
 
-    def _tell_of_blocks(self, rule: BlockClass, ids: Ids) -> None:
-        assert self.on_drop is not None
+    def _notify_blocks(self, rule: BlockClass, ids: Ids) -> None:
         for member in rule.members:
-            self.on_drop(member.group, rule.table(member, ids))
+            self._notify(member.group, rule.table(member, ids))
 
-    def _tell_of_tail(self, ids: Ids) -> None:
-        if self.on_drop:
+    def _notify_partial_block(self, ids: Ids) -> None:
+        if self.on_evicted:
             for member in self._layout.full.members:
                 table = self._layout.full.table(member, ids)
-                self.on_drop(member.group, array("i", filter(None, table)))
+                self._notify(member.group, array("i", filter(None, table)))
 
-    def _tell_of_state(self, checkpoint: Checkpoint) -> None:
-        if self.on_drop:
+    def _notify_state(self, checkpoint: Checkpoint) -> None:
+        if self.on_evicted:
             for group, table in self._layout.state_tables(checkpoint.ids).items():
-                self.on_drop(group, table)
+                self._notify(group, table)
+
+    def _notify(self, group: int, ids: Ids) -> None:
+        for evicted in self.on_evicted:
+            evicted(group, ids)
 
     def prune(self, node: Node) -> None:
         """Forget tokens that led to checkpoints only, if no unit has a block (T4)."""
-        while not self.row_width and self.trie.is_idle(node) and not node.children:
+        while not self.row_width and self.trie.is_evictable(node) and not node.children:
             above = node.parent
             left = max(node.states, default=0) if node.states else 0
             self.trie.trim(node, node.units - left)
@@ -235,13 +238,13 @@ class Residency:
 
     def clear(self) -> None:
         """Forget everything cached (H6); what is held comes back as it is released."""
-        if self.tiers is not None:
-            self.tiers.clear()
-        self.pool.give(self.trie.clear())
-        if self.tails:
-            self.pool.give(self.tails.clear())
-        for local in self.local:
-            self.pool.give(local.clear())
+        if self.listener is not None:
+            self.listener.clear()
+        self.pool.free(self.trie.clear())
+        if self.partial:
+            self.pool.free(self.partial.clear())
+        for windows in self.windows:
+            self.pool.free(windows.clear())
         if self.states:
             self.states.clear()
         if self.experts:

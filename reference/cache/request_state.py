@@ -1,15 +1,17 @@
-"""A request that holds blocks, and what the cache manager answers about it."""
+"""Requests that hold blocks, the steps that compute them (B6), and what the manager answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
 
 from msgspec import Struct
 
 from kvproof.reference.core.block_pool import Ids
-from kvproof.reference.core.cache_policy import Access
+from kvproof.reference.core.cache_policy import ALLOWED, Access
+from kvproof.reference.core.checkpoint import Checkpoint
 from kvproof.reference.core.identity import (
+    DEFAULT_NAMESPACE,
     PLAIN,
     TOKEN_BYTES,
     IdentityError,
@@ -21,8 +23,35 @@ from kvproof.reference.core.identity import (
     segments,
     token_bytes,
 )
-from kvproof.reference.prefix.node import Node
-from kvproof.reference.prefix.window_blocks import LocalTable
+from kvproof.reference.prefix.trie import Node
+from kvproof.reference.prefix.window_blocks import WindowTable
+
+
+class AdmitRequest(Struct, frozen=True, gc=False):
+    """A request at the door of the cache: what `CacheManager.admit` decides about."""
+
+    id: str
+    tokens: Tokens
+    """All tokens known so far, int32."""
+    namespace: Namespace = DEFAULT_NAMESPACE
+    spans: Sequence[Span] = ()
+    """Media spans in order (M1)."""
+    compute: int | None = None
+    """Tokens to compute behind the hit; None: all that are known."""
+    access: Access = ALLOWED
+    """Whether it may read and write the cache (A1)."""
+    resumed: bool = False
+    """It comes back after a preemption, and counts apart (V1)."""
+
+
+class AdmitOptions(TypedDict, total=False):
+    """The fields of `AdmitRequest` after its tokens, as keywords of `CacheManager.admit`."""
+
+    namespace: Namespace
+    spans: Sequence[Span]
+    compute: int | None
+    access: Access
+    resumed: bool
 
 
 class StateUse(Struct, frozen=True, gc=False):
@@ -78,15 +107,16 @@ class Usage(NamedTuple):
     cached: int
 
 
-_NO_LOCAL: list[LocalTable] = []
+_NO_WINDOWS: list[WindowTable] = []
 
 
-class Live:
+class RequestState:
     """A request that holds blocks, or did until a step in flight is done; one per admission."""
 
     __slots__ = (
-        "access", "computed", "drafts", "epoch", "id", "indexed", "junction", "last_step", "local",
+        "access", "computed", "divergence", "drafts", "epoch", "id", "indexed", "last_step",
         "namespace", "node", "prompt", "released", "segments", "spans", "table", "tokens", "units",
+        "windows",
     )  # fmt: skip
 
     id: str
@@ -99,7 +129,7 @@ class Live:
     node: Node
     table: Ids
     """Of full attention."""
-    local: list[LocalTable]
+    windows: list[WindowTable]
     """Of windows and chunks, one for each class."""
     units: int
     """Units that the tables have room for."""
@@ -109,7 +139,7 @@ class Live:
     """Tokens computed or scheduled to be."""
     prompt: int
     """Tokens known at admission."""
-    junction: int
+    divergence: int
     """Where others went on from the cached prefix, but no checkpoint stands (S8); 0: nowhere."""
     drafts: int
     """Draft tokens in flight (X5)."""
@@ -136,15 +166,84 @@ class Live:
         if spans:
             check_spans(spans, self.prompt)
             self.segments = segments(spans, unit)
-        self.local = _NO_LOCAL
+        self.windows = _NO_WINDOWS
         self.drafts = self.last_step = 0
         self.released = False
 
     def __repr__(self) -> str:
-        return f"Live({self.id!r})"
+        return f"RequestState({self.id!r})"
 
 
-def unfit(request: Live) -> IdentityError:
+def unfit(request: RequestState) -> IdentityError:
     """Return why a request cannot be admitted at all (H8)."""
     why = "is already admitted; release it first" if request.prompt else "has no tokens"
     return IdentityError(f"request {request.id!r} {why}")
+
+
+class StepEntry(Struct, frozen=True, gc=False):
+    """A step computes `request` up to token `stop`, the last `drafts` of them on trial (X5)."""
+
+    request: RequestState
+    stop: int
+    drafts: int
+    saves: Sequence[Checkpoint]
+    """Where it saves states."""
+
+
+class StepFence:
+    """Numbers steps from 1. They run one after the other, so they end oldest first."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self.open = False
+        """Whether the newest step is in flight: something can be scheduled."""
+        self._scheduled: dict[int, list[StepEntry]] = {}
+        """Steps in flight, oldest first."""
+        self.runs = self._scheduled.__contains__
+        """Tells whether a step is in flight."""
+        self.deferred: dict[int, list[Callable[[], None]]] = {}
+        """Step -> actions for its end."""
+
+    def begin(self) -> int:
+        """Open a step; what is scheduled from now on runs in it."""
+        self.newest = newest = self.newest + 1
+        self._scheduled[newest] = []
+        self.open = True
+        return newest
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if no step is open: nothing could be scheduled."""
+        if not self.open:
+            raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
+
+    def schedule(self, request: RequestState, stop: int, saves: Sequence[Checkpoint] = ()) -> None:
+        """Let the newest step compute `request` up to token `stop`."""
+        request.computed = stop
+        request.last_step = newest = self.newest
+        self._scheduled[newest].append(StepEntry(request, stop, request.drafts, saves))
+
+    def running(self, step: int) -> list[StepEntry]:
+        """Return what runs in a step; nothing if it is not in flight."""
+        return self._scheduled.get(step, [])
+
+    def end(self, step: int) -> list[StepEntry]:
+        """Close the oldest step; returns what ran in it.
+
+        Raises RuntimeError for any other step, unless nothing was scheduled in it: what it
+        computed may follow on what an older one has still to compute.
+        """
+        oldest = next(iter(self._scheduled), None)
+        if step != oldest and self._scheduled.get(step) != []:
+            raise RuntimeError(f"step {step} cannot end: the oldest in flight is {oldest}")
+        if step == self.newest:
+            self.open = False
+        return self._scheduled.pop(step)
+
+    def run_after(self, step: int, action: Callable[[], None]) -> None:
+        """Run `action` once `step`, which is in flight, has ended."""
+        self.deferred.setdefault(step, []).append(action)
+
+    def run_deferred(self, step: int) -> None:
+        """Run the actions that waited for a step that has ended."""
+        for action in self.deferred.pop(step, ()):
+            action()

@@ -3,7 +3,7 @@
 The *unit* is the least common multiple of the groups' block sizes. It is the grain of the prefix
 index and of every hit, because a hit must end on a block border of every group at once. A unit
 has a fixed number of blocks in each group. Groups with the same rule form one *class*: their
-blocks are taken, held and evicted together, and lie interleaved in one flat array of ids,
+blocks are allocated, locked and evicted together, and lie interleaved in one flat array of ids,
 
     unit 0: group a, group a, group b | unit 1: group a, group a, group b | ...
 """
@@ -75,12 +75,25 @@ class BlockClass(Struct, frozen=True):
 
     def first_unit(self, tokens: int) -> int:
         """First unit that computing position `tokens` still sees (X1)."""
-        if self.kind == "window":
-            hidden = tokens - self.size + 1
-            return hidden // self.unit if hidden > 0 else 0
-        return tokens // self.size * self.size // self.unit
+        return first_visible(self, tokens) // self.unit
 
-    def sees_nothing(self, units: int) -> int:
+    def longest_valid(
+        self, units: int, last_absent: Callable[[int, int], tuple[int, int] | None]
+    ) -> int:
+        """Return the longest length <= `units`, in units, all of whose visible units are there.
+
+        `last_absent(first, stop)` returns (start, last): the last absent unit of [first, stop) and
+        the start of a run of absent units that ends there; None if all are there (X1, X2).
+        """
+        while units:
+            absent = last_absent(self.first_unit(units * self.unit), units)
+            if absent is None:
+                break
+            start, last = absent  # a longer length sees it too: the first visible unit never falls
+            units = max(start, self._sees_nothing(last))
+        return units
+
+    def _sees_nothing(self, units: int) -> int:
         """Return the longest length up to `units`, in units, that needs no block of this class."""
         if self.kind == "window":
             return 0
@@ -94,6 +107,13 @@ class BlockClass(Struct, frozen=True):
             return ids[offset :: width // ratio]
         rows = np.array(ids, np.int32).reshape(-1, width)
         return array("i", rows[:, offset : offset + ratio].tobytes())
+
+
+def first_visible(rule: GroupConfig | BlockClass, position: int) -> int:
+    """Return the first position that computing `position` reads; states read none (X1)."""
+    if rule.kind == "window":
+        return max(0, position - rule.size + 1)
+    return position // rule.size * rule.size if rule.kind == "chunk" else 0
 
 
 @dataclass(frozen=True)

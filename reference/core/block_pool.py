@@ -25,17 +25,17 @@ class BlockPool:
         self.num_free = num_blocks - 1
         """Blocks without identity and without holder."""
 
-    def take(self, count: int) -> Ids:
+    def allocate(self, count: int) -> Ids:
         """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""
         free = self.num_free
         left = free - count
-        assert left >= 0, f"take {count} of {free} free blocks"
+        assert left >= 0, f"allocate {count} of {free} free blocks"
         taken = self._stack[left:free]
         taken.reverse()
         self.num_free = left
         return taken
 
-    def give(self, ids: Ids) -> None:
+    def free(self, ids: Ids) -> None:
         """Take back ids that no longer hold anything; `ids` is in chain order (B3)."""
         before = self.num_free
         self.num_free = free = before + len(ids)

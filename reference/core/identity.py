@@ -16,6 +16,8 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, SupportsIndex, TypeAlias
 
+import numpy as np
+
 TOKEN_BYTES = 4
 """Token ids are int32 in the machine's byte order; digests use little endian."""
 
@@ -113,6 +115,19 @@ def _buffer_bytes(tokens: bytearray | memoryview | array[int]) -> bytes:
     raise IdentityError(f"token buffer has items of format {view.format!r}; {_GIVE_INT32}")
 
 
+def equal_units(
+    edge: bytearray, tokens: bytes | bytearray, position: int, size: int, stride: int
+) -> int:
+    """Count leading whole units in which `edge` equals `tokens` from byte `position` on (H3)."""
+    count = size // TOKEN_BYTES
+    here = np.frombuffer(edge, np.int32, count)
+    there = np.frombuffer(tokens, np.int32, count, position)
+    differs = here != there
+    first = int(differs.argmax())
+    equal = first if differs[first] else count
+    return equal * TOKEN_BYTES // stride
+
+
 def check_spans(spans: Sequence[Span], num_tokens: int) -> None:
     """Refuse spans that are out of order, overlapping, past the prompt or without a hash (H8)."""
     end = 0
@@ -199,38 +214,46 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-class BlockKeys:
-    """Chained keys of a request's full blocks, extended or cut as its tokens change (H5).
+class KeyChain:
+    """The one rule of chained keys: a key stands for all content up to the end of its block (H1).
 
-    Key i depends on all of H1 up to the end of block i, on the group (H7) and the epoch (H6).
+        root: prefix, namespace
+          key: key before it (or root), tokens of the block, spans that begin in it
+
+    `prefix` is what all keys depend on, for example the group (H7) and the epoch (H6).
     """
 
+    def __init__(self, digest: Digest, *prefix: str | int | bytes) -> None:
+        self._digest, self._prefix = digest, prefix
+
+    def root(self, namespace: Namespace) -> bytes:
+        """Return what the first key of a chain follows."""
+        return self._digest(encode(*self._prefix, *namespace))
+
+    def link(self, parent: bytes, tokens: bytes, spans: Sequence[Span]) -> bytes:
+        """Return the key of a block with these token bytes; `spans` begin in it."""
+        fields = (field for span in spans for field in span)
+        return self._digest(encode(parent, little_endian(tokens), *fields))
+
+
+class BlockKeys:
+    """Keys of a request's full blocks, extended or cut as its tokens change (H5)."""
+
     def __init__(
-        self,
-        *,
-        block_size: int,
-        digest: Digest,
-        namespace: Namespace = DEFAULT_NAMESPACE,
-        group: int = 0,
-        epoch: int = 0,
+        self, chain: KeyChain, *, block_size: int, namespace: Namespace = DEFAULT_NAMESPACE
     ) -> None:
-        self._stride = block_size * TOKEN_BYTES
-        self._block_size = block_size
-        self._digest = digest
-        self._root = digest(encode("kvproof", group, epoch, *namespace))
+        self._chain, self._block_size = chain, block_size
+        self._root = chain.root(namespace)
         self.keys: list[bytes] = []
 
     def extend(self, tokens: Tokens, spans: Sequence[Span] = ()) -> None:
         """Add the keys of the full blocks of `tokens` (the whole history) not yet hashed."""
-        data = token_bytes(tokens)
+        data, stride = token_bytes(tokens), self._block_size * TOKEN_BYTES
         marks = _marks_by_block(spans, self._block_size)
-        for block in range(len(self.keys), len(data) // self._stride):
-            content = little_endian(data[block * self._stride : (block + 1) * self._stride])
-            self.keys.append(self._digest(self._block(content, block, marks.get(block, ()))))
-
-    def _block(self, content: bytes, block: int, marks: tuple[Span, ...]) -> bytes:
-        parent = self.keys[block - 1] if block else self._root
-        return encode(parent, content, *(field for span in marks for field in span))
+        for block in range(len(self.keys), len(data) // stride):
+            parent = self.keys[block - 1] if block else self._root
+            content = data[block * stride : (block + 1) * stride]
+            self.keys.append(self._chain.link(parent, content, marks.get(block, ())))
 
     def truncate(self, num_tokens: int) -> None:
         """Forget every key that depends on a token from `num_tokens` on."""

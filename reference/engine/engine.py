@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.expert_history import Recorded
 from kvproof.reference.cache.request_state import Refusal
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.cache_policy import decide
 from kvproof.reference.core.identity import (
     DEFAULT_NAMESPACE,
@@ -23,8 +23,8 @@ from kvproof.reference.engine.request_queue import Prompt
 from kvproof.reference.engine.scheduler import Decision, Scheduler
 from kvproof.reference.model.interface import Model
 from kvproof.reference.stores.object_store import ObjectStore
-from kvproof.reference.tiers.config import check_remote, read_size
-from kvproof.reference.tiers.tiered import TieredManager
+from kvproof.reference.tiers.config import TierOptions, check_remote, read_size
+from kvproof.reference.tiers.tiers import Tiers
 
 
 class Output(NamedTuple):
@@ -42,12 +42,16 @@ class Stuck(RuntimeError):
     """Requests wait and nothing can run, because blocks are held from outside, by pins."""
 
 
-def _tiered(config: EngineConfig, model: Model, remote: ObjectStore | None) -> TieredManager | None:
-    """Return a manager with the tiers of a configuration, if it has any."""
+def _tiers(
+    config: EngineConfig, cache: CacheManager, model: Model, remote: ObjectStore | None
+) -> Tiers | None:
+    """Put the tiers of a configuration below the cache, if it has any."""
     if remote is not None:
         check_remote(config.host_tier, weights=config.weights)
-    tiers = read_size(config.host_tier)
-    return TieredManager(config, model, remote=remote) if tiers else None
+    if not read_size(config.host_tier):
+        return None
+    options = TierOptions(config.host_tier, config.disk_tier, config.weights)
+    return Tiers(options, cache, model, remote=remote)
 
 
 class Engine:
@@ -62,9 +66,8 @@ class Engine:
     ) -> None:
         self.config = config
         self.model = model
-        tiered = _tiered(config, model, remote)
-        self.cache: CacheManager = tiered or CacheManager(config.cache)
-        self.tiers = tiered.tiers if tiered else None
+        self.cache = CacheManager(config.cache)
+        self.tiers = _tiers(config, self.cache, model, remote)
         self.scheduler = Scheduler(self.cache, config)
         self.stuck = False
         """Whether requests are left, and yet the last step found nothing to do."""

@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol
 from numpy.typing import ArrayLike
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.expert_history import Recorded
-from kvproof.reference.cache.request_state import Refusal
+from kvproof.reference.cache.request_state import AdmitRequest, Refusal
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.cache_policy import Access, decide
 from kvproof.reference.core.identity import IdentityError
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.engine.request_queue import RUNNING, Prompt, Served
-from kvproof.reference.engine.routed_experts import routed
+from kvproof.reference.engine.request_queue import RUNNING, Prompt, ScheduledRequest, routed
 from kvproof.reference.engine.scheduler import Scheduler
 from kvproof.reference.model.interface import Model, Place
 from kvproof.reference.tiers.tiers import Tiers
@@ -91,7 +90,7 @@ def bring_in(engine: Parts, moved: Moved) -> Refusal | None:
     prompt, access = moved.prompt, _access(engine, moved)
     if prompt.id in engine.scheduler.requests:
         raise IdentityError(f"request {prompt.id!r} cannot move in: its id is being served here")
-    refusal = engine.cache.needs.fits(prompt.most_tokens - 1, prompt.spans)
+    refusal = engine.cache.capacity.fits(prompt.most_tokens - 1, prompt.spans)
     if refusal:
         return refusal
     namespace, spans = prompt.namespace, prompt.spans
@@ -111,13 +110,15 @@ def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal
     prompt, step = moved.prompt, engine.cache.begin_step()
     with _at_hand(engine):
         answer = engine.cache.admit(
-            prompt.id,
-            moved.tokens,
-            namespace=prompt.namespace,
-            spans=prompt.spans,
-            compute=missing,
-            access=access,
-            resumed=True,
+            AdmitRequest(
+                prompt.id,
+                moved.tokens,
+                prompt.namespace,
+                prompt.spans,
+                missing,
+                access,
+                resumed=True,
+            )
         )
     if isinstance(answer, Refusal):
         engine.cache.end_step(step)
@@ -157,13 +158,13 @@ def _access(engine: Parts, moved: Moved) -> Access:
     return access
 
 
-def _served(engine: Parts, moved: Moved) -> Served:
-    request = Served(moved.prompt, engine.scheduler.next_rank())
+def _served(engine: Parts, moved: Moved) -> ScheduledRequest:
+    request = ScheduledRequest(moved.prompt, engine.scheduler.next_rank())
     request.tokens = list(moved.tokens)
     return request
 
 
-def _running(engine: Parts, moved: Moved) -> Served:
+def _running(engine: Parts, moved: Moved) -> ScheduledRequest:
     request = _served(engine, moved)
     request.admit(moved.weights)
     request.known, request.computed = len(moved.tokens), moved.computed

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Admission
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.cache_policy import ALLOWED, Access
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, Namespace, Span
 from kvproof.reference.core.lifecycle import Transitions
@@ -58,7 +59,7 @@ class Prompt:
         return len(self.tokens) + self.max_new_tokens
 
 
-class Served:
+class ScheduledRequest:
     """A request on its way through the scheduler."""
 
     __slots__ = (
@@ -166,13 +167,13 @@ class Served:
         self.drafts = sample.drafts[: max(0, self.prompt.most_tokens - len(self.tokens) - 1)]
 
 
-class WaitingLine:
+class WaitingQueue:
     """Requests that hold nothing, in order of arrival; leaving from the middle is lazy."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, Served]] = []
+        self._heap: list[tuple[int, ScheduledRequest]] = []
 
-    def push(self, request: Served) -> None:
+    def push(self, request: ScheduledRequest) -> None:
         """Put a request at its place."""
         heapq.heappush(self._heap, (request.rank, request))
 
@@ -180,8 +181,25 @@ class WaitingLine:
         """Take the head out."""
         heapq.heappop(self._heap)
 
-    def head(self) -> Served | None:
+    def head(self) -> ScheduledRequest | None:
         """Return who has waited longest."""
         while self._heap and self._heap[0][1].status not in (WAITING, PREEMPTED):
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
+
+
+def routed(cache: CacheManager, request: ScheduledRequest) -> Recorded | None:
+    """Return the rows of the computed tokens of a running request; None if nobody keeps them.
+
+    The cache manager does not know the token after the last computed one, and so leaves that one
+    out; it was computed last, by this very request.
+    """
+    if cache.experts is None:
+        return None
+    count = request.computed
+    rows, missing = cache.expert_rows(request.id)
+    missing = tuple((start, min(stop, count)) for start, stop in missing if start < count)
+    if len(rows) < count:
+        assert request.last_row is not None
+        rows = np.concatenate([rows, request.last_row.astype(rows.dtype)])
+    return Recorded(rows[:count], missing)

@@ -22,12 +22,47 @@ from typing import NamedTuple
 from numpy.typing import ArrayLike
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import LOADING, Admission, Refusal
+from kvproof.reference.cache.request_state import LOADING, Admission, AdmitRequest, Refusal
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.engine.request_queue import RUNNING, Prompt, Served, WaitingLine
-from kvproof.reference.engine.routed_experts import routed
-from kvproof.reference.engine.token_budget import by_arrival, share_budget
+from kvproof.reference.engine.request_queue import (
+    RUNNING,
+    Prompt,
+    ScheduledRequest,
+    WaitingQueue,
+    routed,
+)
 from kvproof.reference.model.interface import Sample, Work
+
+
+def share_budget(
+    tokens: int, ready: Sequence[ScheduledRequest], head: ScheduledRequest | None
+) -> dict[str, int]:
+    """Return how many tokens each of the requests may compute; some may get none.
+
+    `ready` are running, in order of arrival. `head` waits and may be admitted: its share is kept
+    back.
+    """
+    count = len(ready) + (head is not None)
+    if count > tokens:
+        order = [*ready[:1], *sorted(ready[1:], key=_waited_longest)]
+        tokens -= head is not None and all(head.rank < request.rank for request in ready)
+    else:
+        order = sorted(ready, key=lambda request: request.wanted)
+    shares = {}
+    for request in order:
+        share = min(request.wanted, max(1, tokens // count)) if tokens > 0 else 0
+        shares[request.id] = share
+        tokens, count = tokens - share, count - 1
+    return shares
+
+
+def arrival_order(request: ScheduledRequest) -> int:
+    """Sort requests, the oldest first."""
+    return request.rank
+
+
+def _waited_longest(request: ScheduledRequest) -> tuple[int, int]:
+    return request.last_step, request.rank
 
 
 class Decision(NamedTuple):
@@ -39,11 +74,11 @@ class Decision(NamedTuple):
     detail: tuple[int | str, ...] = ()
 
 
-class Scheduled(NamedTuple):
+class ScheduledWork(NamedTuple):
     """What one step computes for one request, in which of its admissions."""
 
     work: Work
-    request: Served
+    request: ScheduledRequest
     admission: int
 
     @property
@@ -58,11 +93,11 @@ class Scheduler:
     def __init__(self, cache: CacheManager, config: EngineConfig) -> None:
         self.cache = cache
         self.config = config
-        self.requests: dict[str, Served] = {}
+        self.requests: dict[str, ScheduledRequest] = {}
         """Waiting, running and preempted ones."""
-        self.running: dict[str, Served] = {}
-        self.line = WaitingLine()
-        self.steps: dict[int, list[Scheduled]] = {}
+        self.running: dict[str, ScheduledRequest] = {}
+        self.line = WaitingQueue()
+        self.steps: dict[int, list[ScheduledWork]] = {}
         """Steps in flight, oldest first."""
         self.decisions: list[Decision] = []
         self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
@@ -78,8 +113,8 @@ class Scheduler:
 
     def add(self, prompt: Prompt) -> Refusal | None:
         """Put a request in the line; one that can never fit is refused with the numbers (B8)."""
-        request = Served(prompt, self.next_rank())
-        refusal = self.cache.needs.fits(prompt.most_tokens - 1, prompt.spans)
+        request = ScheduledRequest(prompt, self.next_rank())
+        refusal = self.cache.capacity.fits(prompt.most_tokens - 1, prompt.spans)
         if refusal:
             request.move("refuse")
             self._note("refuse", prompt.id, *refusal)
@@ -92,12 +127,12 @@ class Scheduler:
         self._arrived += 1
         return self._arrived
 
-    def wait(self, request: Served) -> None:
+    def wait(self, request: ScheduledRequest) -> None:
         """Put a request that holds nothing in the line."""
         self.requests[request.id] = request
         self.line.push(request)
 
-    def join(self, request: Served, step: int, rows: ArrayLike | None) -> None:
+    def join(self, request: ScheduledRequest, step: int, rows: ArrayLike | None) -> None:
         """Let a request run whose content is moved in by `step`, which ends in its turn (C5).
 
         `rows` are the experts of the tokens that are moved in, if all of them are known.
@@ -115,7 +150,7 @@ class Scheduler:
             self.leave(request, "cancel")
         return request is not None
 
-    def leave(self, request: Served, event: str) -> None:
+    def leave(self, request: ScheduledRequest, event: str) -> None:
         """Let a request go for good: `cancel`, `finish` or `move`."""
         running = request.status == RUNNING
         request.move(event)
@@ -124,14 +159,14 @@ class Scheduler:
         if running:
             self._release(request)
 
-    def preempt(self, request: Served, *, reason: str = "asked") -> None:
+    def preempt(self, request: ScheduledRequest, *, reason: str = "asked") -> None:
         """Take every block of a request; it waits again, where it stood by arrival (C3)."""
         request.move("preempt")
         self._note("preempt", request.id, reason, request.computed, request.in_flight)
         self._release(request)
         self.line.push(request)
 
-    def _release(self, request: Served) -> None:
+    def _release(self, request: ScheduledRequest) -> None:
         del self.running[request.id]
         self.cache.release(request.id)
         request.stop_running()
@@ -147,7 +182,7 @@ class Scheduler:
         """Decide a step; None if nothing can be computed now."""
         step = self._step = self.cache.begin_step()
         scheduled = self.steps[step] = []
-        self._make_way()
+        self._preempt_for_head()
         before = len(self.decisions)
         left = self._grow()
         short = self._short in self.running
@@ -160,7 +195,7 @@ class Scheduler:
         self.cache.end_step(step)
         return None
 
-    def _with_tables(self, scheduled: Sequence[Scheduled]) -> list[Scheduled]:
+    def _with_tables(self, scheduled: Sequence[ScheduledWork]) -> list[ScheduledWork]:
         """Let the step read the tables as they are now: later ones may already differ."""
         batch = self.cache.batch([each.request.id for each in scheduled])
         return [
@@ -168,7 +203,7 @@ class Scheduler:
             for row, each in enumerate(scheduled)
         ]
 
-    def _make_way(self) -> None:
+    def _preempt_for_head(self) -> None:
         """Preempt the youngest if somebody older waits for its room or its place.
 
         Only requests that were preempted from outside or moved in stand in such an order.
@@ -181,7 +216,7 @@ class Scheduler:
 
     def _grow(self) -> int:
         """Let running requests compute on, oldest first; returns the tokens left."""
-        ready = [r for r in sorted(self.running.values(), key=by_arrival) if r.wanted]
+        ready = [r for r in sorted(self.running.values(), key=arrival_order) if r.wanted]
         left = self.config.max_batch_tokens
         waits = self._starved or self._short in self.running or not self._has_room()
         head = None if waits else self.line.head()
@@ -195,7 +230,7 @@ class Scheduler:
         """Tell whether somebody waits, and one more may run."""
         return len(self.running) < self.cache.config.max_requests and self.line.head() is not None
 
-    def _extend(self, request: Served, share: int) -> int:
+    def _extend(self, request: ScheduledRequest, share: int) -> int:
         """Compute up to `share` more tokens; returns how many, 0 if it has to wait for room."""
         answer = self._try_to_extend(request, share)
         while isinstance(answer, Refusal) and (victim := self._victim(request)):
@@ -213,12 +248,12 @@ class Scheduler:
             self._short = request.id if isinstance(answer, Refusal) else ""
         return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
 
-    def _victim(self, request: Served) -> Served | None:
+    def _victim(self, request: ScheduledRequest) -> ScheduledRequest | None:
         """Return the youngest running request, if it is younger."""
-        youngest = max(self.running.values(), key=by_arrival)
+        youngest = max(self.running.values(), key=arrival_order)
         return youngest if youngest.rank > request.rank else None
 
-    def _try_to_extend(self, request: Served, share: int) -> Admission | Refusal:
+    def _try_to_extend(self, request: ScheduledRequest, share: int) -> Admission | Refusal:
         drafts = request.drafts[: max(0, share - request.left)]
         new = request.tokens[request.known :]
         compute = None if drafts else share
@@ -230,12 +265,12 @@ class Scheduler:
             self._start(request, answer, drafts)
         return answer
 
-    def _start(self, request: Served, answer: Admission, drafts: tuple[int, ...]) -> None:
+    def _start(self, request: ScheduledRequest, answer: Admission, drafts: tuple[int, ...]) -> None:
         self._note("compute", request.id, answer.start, answer.stop, len(drafts))
         propose = self.config.num_drafts
         work = request.work(answer, drafts, propose)
         request.start(work, self._step)
-        self.steps[self._step].append(Scheduled(work, request, request.admissions))
+        self.steps[self._step].append(ScheduledWork(work, request, request.admissions))
 
     def _admit(self, left: int) -> None:
         """Let those who wait run, in order of arrival, as far as tokens and room go."""
@@ -246,7 +281,7 @@ class Scheduler:
             self._starved = isinstance(answer, Refusal) and answer.reason != LOADING
             if isinstance(answer, Refusal):
                 self._note("wait", request.id, *answer)
-                if not self._starved or not self._takes_a_place(request):
+                if not self._starved or not self._preempt_younger(request):
                     return
                 continue
             self.line.pop()
@@ -256,7 +291,7 @@ class Scheduler:
             self._start(request, answer, ())
             left -= answer.stop - answer.start
 
-    def _takes_a_place(self, request: Served) -> bool:
+    def _preempt_younger(self, request: ScheduledRequest) -> bool:
         """Preempt a younger request at once, if no step would go on with what it held."""
         victim = self._victim(request) if self.running else None
         if victim is None or victim.in_flight or victim.last_step == self._step:
@@ -264,24 +299,27 @@ class Scheduler:
         self.preempt(victim, reason="older")
         return True
 
-    def _try_to_admit(self, request: Served, left: int) -> Admission | Refusal:
+    def _try_to_admit(self, request: ScheduledRequest, left: int) -> Admission | Refusal:
         """Admit; if nobody else holds anything, the shortest step will do (C3)."""
         answer = self._ask(request, left)
         alone = not self.running and len(self.steps) == 1
         return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
 
-    def _ask(self, request: Served, compute: int) -> Admission | Refusal:
+    def _ask(self, request: ScheduledRequest, compute: int) -> Admission | Refusal:
+        prompt = request.prompt
         return self.cache.admit(
-            request.id,
-            request.tokens,
-            namespace=request.prompt.namespace,
-            spans=request.prompt.spans,
-            compute=compute,
-            access=request.prompt.access,
-            resumed=request.admissions > 0,
+            AdmitRequest(
+                request.id,
+                request.tokens,
+                prompt.namespace,
+                prompt.spans,
+                compute,
+                prompt.access,
+                resumed=request.admissions > 0,
+            )
         )
 
-    def complete(self, step: int, samples: Mapping[str, Sample]) -> list[Served]:
+    def complete(self, step: int, samples: Mapping[str, Sample]) -> list[ScheduledRequest]:
         """Take what the oldest step says; returns the requests that got tokens."""
         current = [each for each in self.steps.pop(step) if each.current]
         judged = {each.request.id: samples[each.request.id].accepted for each in current}

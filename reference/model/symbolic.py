@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Span
 from kvproof.reference.model.interface import Place, Sample, Stored, Work
@@ -27,7 +27,6 @@ from kvproof.reference.model.symbolic_layers import (
     Attention,
     Recurrence,
     digest,
-    first_visible,
     mix,
 )
 from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from operator import mul
 
-from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.model.interface import Work
 from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
@@ -26,13 +26,6 @@ def mix(left: int, right: int) -> int:
 def digest(*fields: str | int | None) -> int:
     """Hash identity that is not made of tokens: a namespace with its weights, a medium."""
     return int.from_bytes(blake2b(repr(fields).encode(), digest_size=8).digest(), "little")
-
-
-def first_visible(group: GroupConfig, position: int) -> int:
-    """Return the first position that `position` attends to (X1)."""
-    if group.kind == "window":
-        return max(0, position - group.size + 1)
-    return position // group.size * group.size if group.kind == "chunk" else 0
 
 
 def total(entries: Sequence[int], first: int) -> int:

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 
+from kvproof.reference.core.attention_groups import first_visible
 from kvproof.reference.model.interface import Place
-from kvproof.reference.model.symbolic_layers import first_visible
 from kvproof.reference.model_runner.memory import PagedMemory
 
 

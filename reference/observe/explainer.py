@@ -1,6 +1,6 @@
 """Explains every hit of a cache manager: what limited it, and by how much (V3).
 
-An `Explainer` stands in front of a manager and keeps beside it what was ever computed. Before an
+An `Explainer` is attached to a manager and keeps an index of all that was ever computed. Before an
 admission it evaluates the hit that the present content gives with no limit, with the first of
 `LIMITS`, the first two, and so on: what one more limit takes is its share. Lifting the last one
 gives its share back, then the one before, and so on. A manager without explainer pays nothing.
@@ -9,14 +9,17 @@ gives its share back, then the one before, and so on. A manager without explaine
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from numpy.typing import ArrayLike
-
-from kvproof.reference.cache.cache_manager import NO_SPANS, NOTHING, CacheManager
-from kvproof.reference.cache.request_state import Admission, Live, Refusal
+from kvproof.reference.cache.cache_manager import NO_SPANS, CacheManager
+from kvproof.reference.cache.hit_length import Clamp, fixpoint, outside_spans
+from kvproof.reference.cache.request_state import (
+    Admission,
+    AdmitRequest,
+    Refusal,
+    RequestState,
+)
 from kvproof.reference.core.cache_policy import ALLOWED, DISABLED, Access
-from kvproof.reference.core.fixpoint import Floor, longest, outside
 from kvproof.reference.core.identity import (
     DEFAULT_NAMESPACE,
     Namespace,
@@ -25,33 +28,35 @@ from kvproof.reference.core.identity import (
     segments,
 )
 from kvproof.reference.observe.explanation import LIMITS, Explanation
-from kvproof.reference.prefix.history_index import GhostIndex
+from kvproof.reference.prefix.infinite_cache import InfiniteCacheIndex
 
 _BEFORE_ADMISSION = len(LIMITS) - 2
 """Limits that the content decides; own pins and access are seen at the admission."""
 
 
 class Explainer:
-    """Answers like the manager behind it, and explains each admission.
-
-    The manager must be new: what was computed before would be unknown.
-    """
+    """Attaches to a new manager, and explains each admission from then on."""
 
     def __init__(self, manager: CacheManager) -> None:
-        """Raises ValueError for a manager that has served requests."""
+        """Raises ValueError for a manager that has served requests: their content is unknown."""
         if manager.live or any(True for _ in manager.trie.nodes()):
             raise ValueError("the manager has served requests already; explain a new one")
         self.manager = manager
         self.explanations: list[Explanation] = []
         """One for each admission, in order."""
         self._latest: dict[str, Explanation] = {}
-        self._ghost = GhostIndex()
+        self._known_index = InfiniteCacheIndex()
         self._running: dict[int, list[_Computed]] = {}
         self._step = 0
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything that is not explained is the manager's own."""
-        return getattr(self.manager, name)
+        self._lengths: list[int] = []
+        """Of the admission under way: see `_View.lengths`."""
+        hooks = manager.hooks
+        hooks.before_admission.insert(0, self._before_admission)  # before tiers load anything
+        hooks.admitted.append(self._admitted)
+        hooks.extended.append(self._watch)
+        hooks.step_begun.append(self._step_begun)
+        hooks.step_ended.append(self._step_ended)
+        hooks.reset.append(self._reset)
 
     def explain(self, request_id: str) -> Explanation:
         """Return why the last request of this name hit what it did (V3). Raises KeyError."""
@@ -71,80 +76,43 @@ class Explainer:
         Those are the last ones of `LIMITS`, however many: where an earlier one alone is lifted,
         later ones cannot know what would then be there. Own pins are seen at an admission only.
         """
-        request = Live("", tokens, namespace, spans, self.manager.residency.unit)
-        view = _View(self.manager, self._ghost, request)
+        request = RequestState("", tokens, namespace, spans, self.manager.eviction.unit)
+        view = _View(self.manager, self._known_index, request)
         return view.hit([limit for limit in LIMITS if limit not in limits], access)
 
-    # --- what the manager does, watched ---
+    # --- hooks of the manager ---
 
-    def begin_step(self) -> int:
-        """See `CacheManager.begin_step`."""
-        self._step = self.manager.begin_step()
-        self._running[self._step] = []
-        return self._step
+    def _step_begun(self, step: int) -> None:
+        self._step = step
+        self._running[step] = []
 
-    def admit(
-        self,
-        request_id: str,
-        tokens: Tokens,
-        *,
-        namespace: Namespace = DEFAULT_NAMESPACE,
-        spans: Sequence[Span] = NO_SPANS,
-        compute: int | None = None,
-        access: Access = ALLOWED,
-        resumed: bool = False,
-    ) -> Admission | Refusal:
-        """See `CacheManager.admit`; what is admitted is explained (V3)."""
-        manager = self.manager
-        request = Live(request_id, tokens, namespace, spans, manager.residency.unit)
-        lengths = _View(manager, self._ghost, request).lengths()
-        answer = manager.admit(
-            request_id,
-            request.tokens,
-            namespace=namespace,
-            spans=spans,
-            compute=compute,
-            access=access,
-            resumed=resumed,
-        )
+    def _before_admission(self, asked: AdmitRequest, request: RequestState) -> None:  # noqa: ARG002 - as the hook calls it
+        self._lengths = _View(self.manager, self._known_index, request).lengths()
+
+    def _admitted(self, asked: AdmitRequest, answer: Admission | Refusal) -> None:
+        """Explain an admission (V3)."""
         if isinstance(answer, Refusal):
-            return answer
-        lengths = [max(length, answer.hit) for length in lengths]  # by a partial block (T6)
+            return
+        manager = self.manager
+        lengths = [max(length, answer.hit) for length in self._lengths]  # by a partial block (T6)
         pinned = answer.hit if answer.access.read else lengths[-1]
-        self._keep(
-            Explanation(
-                request_id,
-                request.prompt,
-                (*lengths, pinned, answer.hit),
-                manager.residency.unit,
-                answer.access.reason,
-                resumed,
-                partial_blocks=manager.config.cache_partial_blocks,
-            )
+        explanation = Explanation(
+            asked.id,
+            manager.live[asked.id].prompt,
+            (*lengths, pinned, answer.hit),
+            manager.eviction.unit,
+            answer.access.reason,
+            asked.resumed,
+            partial_blocks=manager.config.cache_partial_blocks,
         )
-        self._watch(request_id, answer)
-        return answer
-
-    def _keep(self, explanation: Explanation) -> None:
         self.explanations.append(explanation)
-        self._latest[explanation.request] = explanation
+        self._latest[asked.id] = explanation
+        self._watch(asked.id, answer)
 
-    def extend(
-        self,
-        request_id: str,
-        tokens: Tokens = (),
-        *,
-        compute: int | None = None,
-        drafts: Tokens = (),
-    ) -> Admission | Refusal:
-        """See `CacheManager.extend`."""
-        answer = self.manager.extend(request_id, tokens, compute=compute, drafts=drafts)
-        if isinstance(answer, Admission):
-            self._watch(request_id, answer)
-        return answer
-
-    def _watch(self, request_id: str, answer: Admission) -> None:
+    def _watch(self, request_id: str, answer: Admission | Refusal) -> None:
         """Remember what the newest step computes."""
+        if isinstance(answer, Refusal):
+            return
         request, states = self.manager.live[request_id], self.manager.states
         due: list[int] = []
         if states and answer.state:
@@ -154,15 +122,8 @@ class Explainer:
             _Computed(request, answer.stop, request.drafts, [(at, at in saved) for at in due])
         )
 
-    def end_step(
-        self,
-        step: int,
-        *,
-        accepted: Mapping[str, int] = NOTHING,
-        experts: Mapping[str, ArrayLike] = NOTHING,
-    ) -> None:
-        """See `CacheManager.end_step`; what it computed can be reused from now on (V3)."""
-        self.manager.end_step(step, accepted=accepted, experts=experts)
+    def _step_ended(self, step: int, accepted: Mapping[str, int]) -> None:
+        """What the step computed can be reused from now on (V3)."""
         for computed in self._running.pop(step):
             request, drafts = computed.request, computed.drafts
             current = request.epoch == self.manager.epoch and not request.released
@@ -170,23 +131,22 @@ class Explainer:
                 kept = accepted.get(request.id, drafts)
                 self._remember(computed, computed.stop - drafts + kept)
 
-    def _remember(self, computed: _Computed, stop: int) -> None:
-        request, ghost = computed.request, self._ghost
-        fine = segments(request.spans, 1)
-        ghost.store(request.namespace, request.tokens, fine, stop)
-        for tokens, saved in computed.states:
-            ghost.mark(ghost.store(request.namespace, request.tokens, fine, tokens), saved=saved)
+    def _reset(self) -> None:
+        """Nothing computed so far can be reused (H6)."""
+        self._known_index = InfiniteCacheIndex()
 
-    def reset(self) -> None:
-        """See `CacheManager.reset`: what was computed so far can not be reused (H6)."""
-        self.manager.reset()
-        self._ghost = GhostIndex()
+    def _remember(self, computed: _Computed, stop: int) -> None:
+        request, known = computed.request, self._known_index
+        fine = segments(request.spans, 1)
+        known.store(request.namespace, request.tokens, fine, stop)
+        for tokens, saved in computed.states:
+            known.mark(known.store(request.namespace, request.tokens, fine, tokens), saved=saved)
 
 
 class _Computed(NamedTuple):
     """What a step computes of one request."""
 
-    request: Live
+    request: RequestState
     stop: int
     drafts: int
     states: list[tuple[int, bool]]
@@ -194,27 +154,29 @@ class _Computed(NamedTuple):
 
 
 class _View:
-    """What one request finds now: optimum, match and floors."""
+    """What one request finds now: optimum, match and clamps."""
 
-    def __init__(self, manager: CacheManager, ghost: GhostIndex, request: Live) -> None:
-        residency = manager.residency
-        self._manager, self._residency, self._request = manager, residency, request
-        self._unit, self._ghost = residency.unit, ghost
+    def __init__(
+        self, manager: CacheManager, known: InfiniteCacheIndex, request: RequestState
+    ) -> None:
+        eviction = manager.eviction
+        self._manager, self._eviction, self._request = manager, eviction, request
+        self._unit, self._index = eviction.unit, known
         most = max(0, request.prompt - 1)
         fine = segments(request.spans, 1)
-        self._known = ghost.longest(request.namespace, request.tokens, fine, most)
+        self._known = known.longest(request.namespace, request.tokens, fine, most)
         self._aligned = self._known.tokens // self._unit * self._unit
-        self._match = residency.trie.match(
+        self._match = eviction.trie.match(
             request.namespace, request.tokens, request.segments, most // self._unit
         )
         self._with_tail = 0
-        if residency.tails is not None:  # no limit takes what a partial block gives (T6)
+        if eviction.partial is not None:  # no limit takes what a partial block gives (T6)
             self._with_tail = manager.hits.find(request, most).tokens(self._unit)
 
     def lengths(self) -> list[int]:
         """Return the optimum, and what is left after each limit that the content decides."""
         names = list(LIMITS)[:_BEFORE_ADMISSION]
-        asked = {"alignment", "eviction", *(name for name, _ in self._floors(0))}
+        asked = {"alignment", "eviction", *(name for name, _ in self._clamps(0))}
         lengths = [self._known.tokens]
         for count, name in enumerate(names, 1):
             lengths.append(self._longest(names[:count]) if name in asked else lengths[-1])
@@ -228,36 +190,36 @@ class _View:
 
     def _longest(self, applied: Collection[str]) -> int:
         limit = self._aligned
-        if "eviction" in applied and self._residency.row_width:
+        if "eviction" in applied and self._eviction.row_width:
             limit = self._match.units * self._unit
-        floors = [floor for name, floor in self._floors(limit) if name in applied]
-        length = longest(limit, floors)
+        clamps = [clamp for name, clamp in self._clamps(limit) if name in applied]
+        length = fixpoint(limit, clamps)
         whole = length == self._aligned and "alignment" not in applied
         return self._known.tokens if whole else max(length, self._with_tail)
 
-    def _floors(self, limit: int) -> Iterator[tuple[str, Floor]]:
+    def _clamps(self, limit: int) -> Iterator[tuple[str, Clamp]]:
         """Name what lowers a length of at most `limit` tokens."""
         unit, spans = self._unit, self._request.spans
         if spans:
-            free = outside(spans)
+            free = outside_spans(spans)
             yield "span", lambda length: free(length) // unit * unit
         layout = self._manager.config.layout
         if any(group.draft and group.kind != "state" for group in layout.groups):
             yield "draft", lambda length: min(length, max(0, limit - unit))
         if self._match.node is not None:
-            for name, floor in self._manager.hits.floors(self._match.node, limit, ()):
+            for name, clamp in self._manager.hits.clamps(self._match.node, limit, ()):
                 if name in ("window", "chunk", "experts"):
-                    yield name, floor
-        if self._residency.marks is not None:
+                    yield name, clamp
+        if self._eviction.checkpoints is not None:
             yield from self._checkpoints()
 
-    def _checkpoints(self) -> Iterator[tuple[str, Floor]]:
-        ghost, marks, node = self._ghost, self._residency.marks, self._match.node
+    def _checkpoints(self) -> Iterator[tuple[str, Clamp]]:
+        index, checkpoints, node = self._index, self._eviction.checkpoints, self._match.node
         known = self._known.node
-        yield "no_checkpoint", lambda length: ghost.floor(known, length, saved=False)
-        yield "no_row", lambda length: ghost.floor(known, length, saved=True)
+        yield "no_checkpoint", lambda length: index.clamp(known, length, saved=False)
+        yield "no_row", lambda length: index.clamp(known, length, saved=True)
         matched = self._match.units * self._unit  # what lies behind it in `node` is not its own
-        if node is None or marks is None:
+        if node is None or checkpoints is None:
             yield "checkpoint_evicted", lambda _: 0
         else:
-            yield "checkpoint_evicted", lambda length: marks.floor(node, min(length, matched))
+            yield "checkpoint_evicted", lambda length: checkpoints.clamp(node, min(length, matched))

@@ -1,6 +1,6 @@
 """Prometheus metrics of a cache manager, by the official client (V2).
 
-    registry.register(CacheCollector(observed))
+    registry.register(CacheCollector(CacheMetrics(manager)))
 
 Everything is read when Prometheus asks. The client is the extra `metrics`; without it, importing
 this module says how to get it.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kvproof.reference.observe.instrumented import Observed
+from kvproof.reference.observe.cache_metrics import CacheMetrics
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,19 +24,19 @@ except ImportError as error:
 class CacheCollector(Collector):
     """Yields the families of one manager; names begin with `kvproof_` (V2)."""
 
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
+    def __init__(self, metrics: CacheMetrics) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         """Read everything now (V1, V2)."""
         yield from self._hits()
         yield from self._requests()
         yield from self._blocks()
-        if self._observed.manager.states:
+        if self._metrics.manager.states:
             yield from self._checkpoints()
 
     def _hits(self) -> Iterator[Metric]:
-        statistics = self._observed.manager.statistics
+        statistics = self._metrics.manager.statistics
         new, again = statistics.cumulative, statistics.resumed
         yield _counter(
             "query_tokens",
@@ -57,34 +57,34 @@ class CacheCollector(Collector):
         )
 
     def _requests(self) -> Iterator[Metric]:
-        observed = self._observed
-        yield _counter("requests_admitted", "Admitted requests", "", {"": observed.admitted})
+        metrics = self._metrics
+        yield _counter("requests_admitted", "Admitted requests", "", {"": metrics.admitted})
         yield _counter(
-            "refusals", "Refused admissions and further steps", "reason", observed.refused
+            "refusals", "Refused admissions and further steps", "reason", metrics.refused
         )
         yield GaugeMetricFamily(
-            "kvproof_steps_in_flight", "Steps begun, not ended", value=observed.steps_in_flight
+            "kvproof_steps_in_flight", "Steps begun, not ended", value=metrics.steps_in_flight
         )
         yield GaugeMetricFamily(
-            "kvproof_epoch", "Resets since the start", value=observed.manager.epoch
+            "kvproof_epoch", "Resets since the start", value=metrics.manager.epoch
         )
 
     def _blocks(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
             "kvproof_blocks", "Blocks of the pool by owner", labels=["owner"]
         )
-        for owner, count in self._observed.manager.usage()._asdict().items():
+        for owner, count in self._metrics.manager.usage()._asdict().items():
             family.add_metric([owner], count)
         yield family
-        evicted = {str(group): count for group, count in sorted(self._observed.evicted.items())}
+        evicted = {str(group): count for group, count in sorted(self._metrics.evicted.items())}
         yield _counter("evicted_blocks", "Blocks that lost what they held", "group", evicted)
 
     def _checkpoints(self) -> Iterator[Metric]:
-        observed = self._observed
+        metrics = self._metrics
         counts = {
-            "saved": observed.saved,
-            "restored": observed.restored,
-            "evicted": observed.evicted_checkpoints,
+            "saved": metrics.saved,
+            "restored": metrics.restored,
+            "evicted": metrics.evicted_checkpoints,
         }
         yield _counter("checkpoints", "Checkpoints of recurrent states", "event", counts)
 

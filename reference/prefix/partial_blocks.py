@@ -75,16 +75,16 @@ class Content(NamedTuple):
         return other.symbols.startswith(self.symbols) and self.common(other) == self.length
 
 
-class Tail:
+class PartialBlock:
     """The blocks of one unit that is not full; null where no token lies in a block."""
 
-    __slots__ = ("blocks", "content", "holds", "indexed", "parent")
+    __slots__ = ("blocks", "content", "indexed", "locks", "parent")
 
     def __init__(self, parent: Hashable, content: Content, blocks: Ids) -> None:
         self.parent = parent
         self.content = content
         self.blocks = blocks
-        self.holds = 0
+        self.locks = 0
         self.indexed = True
 
     @property
@@ -96,11 +96,11 @@ class Tail:
 class PartialMatch(NamedTuple):
     """The first `tokens` of a tail equal those asked for; good until the index changes."""
 
-    tail: Tail
+    block: PartialBlock
     tokens: int
 
 
-class PartialBlocks:
+class PartialBlockIndex:
     """Index of tails, least recently used first to go.
 
     `starts`: for each block of a unit, in the order of its ids, the first token of the unit that
@@ -109,12 +109,12 @@ class PartialBlocks:
 
     def __init__(self, starts: Sequence[int]) -> None:
         self._starts = tuple(starts)
-        self._tails: dict[Hashable, list[Tail]] = {}
+        self._tails: dict[Hashable, list[PartialBlock]] = {}
         """By parent, in the order of symbols: the best match lies beside where it would stand."""
-        self._idle: OrderedDict[Tail, None] = OrderedDict()
-        self.num_idle = 0
+        self._idle: OrderedDict[PartialBlock, None] = OrderedDict()
+        self.num_evictable = 0
         """Blocks that could be evicted now."""
-        self.on_drop: Callable[[Ids], None] = lambda _: None
+        self.on_evicted: Callable[[Ids], None] = lambda _: None
         """Hears of the blocks of a tail that leaves, for any reason but `clear`."""
 
     def find(
@@ -139,20 +139,20 @@ class PartialBlocks:
 
         The match must be held until the copy is done.
         """
-        pairs = zip(self._starts, match.tail.blocks, own, strict=True)
+        pairs = zip(self._starts, match.block.blocks, own, strict=True)
         return [(source, mine) for first, source, mine in pairs if first < match.tokens]
 
-    def hold(self, tail: Tail) -> None:
+    def lock(self, tail: PartialBlock) -> None:
         """Keep a tail from leaving: somebody copies from it (B5)."""
-        if not tail.holds and tail.indexed:
+        if not tail.locks and tail.indexed:
             del self._idle[tail]
-            self.num_idle -= tail.size
-        tail.holds += 1
+            self.num_evictable -= tail.size
+        tail.locks += 1
 
-    def release(self, tail: Tail) -> Ids:
+    def unlock(self, tail: PartialBlock) -> Ids:
         """Drop a hold; returns the blocks if the tail has left the index meanwhile."""
-        tail.holds -= 1
-        if tail.holds:
+        tail.locks -= 1
+        if tail.locks:
             return array("i")
         if not tail.indexed:
             return _blocks(tail)
@@ -181,15 +181,15 @@ class PartialBlocks:
         unused = array("i", [block for first, block in pairs if first >= content.length])
         if place and tails[place - 1].content.begins(content):
             place -= 1
-            self.on_drop(tails[place].blocks)
+            self.on_evicted(tails[place].blocks)
             unused += self._drop(tails[place])
         kept = array("i", [block if first < content.length else 0 for first, block in pairs])
-        tail = Tail(parent, content, kept)
+        tail = PartialBlock(parent, content, kept)
         self._tails.setdefault(parent, []).insert(place, tail)
         self._enter_idle(tail)
         return unused
 
-    def _is_known(self, content: Content, after: list[Tail]) -> bool:
+    def _is_known(self, content: Content, after: list[PartialBlock]) -> bool:
         """Whether the next tail in order begins with all of this; then it is fresh again."""
         if not after or not content.begins(after[0].content):
             return False
@@ -197,11 +197,11 @@ class PartialBlocks:
             self._idle.move_to_end(after[0])
         return True
 
-    def _enter_idle(self, tail: Tail) -> None:
+    def _enter_idle(self, tail: PartialBlock) -> None:
         self._idle[tail] = None
-        self.num_idle += tail.size
+        self.num_evictable += tail.size
 
-    def _drop(self, tail: Tail) -> Ids:
+    def _drop(self, tail: PartialBlock) -> Ids:
         """Take a tail out of the index; returns its blocks unless somebody copies from it."""
         tails = self._tails[tail.parent]
         place = bisect_left(tails, tail.content.symbols, key=_key)
@@ -211,10 +211,10 @@ class PartialBlocks:
         if not tails:
             del self._tails[tail.parent]
         tail.indexed = False
-        if tail.holds:
+        if tail.locks:
             return array("i")
         del self._idle[tail]
-        self.num_idle -= tail.size
+        self.num_evictable -= tail.size
         return _blocks(tail)
 
     def evict(self, count: int) -> Ids:
@@ -222,7 +222,7 @@ class PartialBlocks:
         victims = array("i")
         while len(victims) < count and self._idle:
             oldest = next(iter(self._idle))
-            self.on_drop(oldest.blocks)
+            self.on_evicted(oldest.blocks)
             victims += self._drop(oldest)
         return victims
 
@@ -236,16 +236,16 @@ class PartialBlocks:
 
     def summary(self) -> list[tuple[object, ...]]:
         """Return every tail in the index, those without hold last, first victim first."""
-        held = (tail for tails in self._tails.values() for tail in tails if tail.holds)
+        held = (tail for tails in self._tails.values() for tail in tails if tail.locks)
         return [
-            (tail.parent, tail.content, tail.blocks.tolist(), tail.holds)
+            (tail.parent, tail.content, tail.blocks.tolist(), tail.locks)
             for tail in [*held, *self._idle]
         ]
 
 
-def _key(tail: Tail) -> bytes:
+def _key(tail: PartialBlock) -> bytes:
     return tail.content.symbols
 
 
-def _blocks(tail: Tail) -> Ids:
+def _blocks(tail: PartialBlock) -> Ids:
     return array("i", [block for block in tail.blocks if block])

@@ -7,13 +7,13 @@ holds.
 
     forest --namespace--> root --first unit--> node --first unit--> node
 
-A request holds the deepest node of its path and with it every node above but the root; `holds`
-counts the holders of a node, its own and those of everything below. Nodes without holders wait in
+A request locks the deepest node of its path and with it every node above but the root; `locks`
+counts the holders of a node, its own and those of everything below. Nodes without locks wait in
 `_idle` in order of release, the deepest of a path first. A holder refreshes the path above it, so
-a node is never released before its descendants, and the oldest idle node is always a leaf (T3).
+a node is never unlocked before its descendants, and the oldest idle node is always a leaf (T3).
 
-Blocks of windows and chunks, checkpoints and expert rows hang on the same nodes; what manages
-them is `attached` and hears of every change of shape.
+Blocks of windows and chunks, checkpoints and expert rows lie on the same nodes; their managers
+are `attached` and notified of every split and trim.
 """
 
 from __future__ import annotations
@@ -21,11 +21,180 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
 
 from kvproof.reference.core.block_pool import Ids
-from kvproof.reference.core.identity import PLAIN, TOKEN_BYTES, Segment
-from kvproof.reference.prefix.match import equal_units, longest_match, walk
-from kvproof.reference.prefix.node import Attached, Match, Node, Piece, join
+from kvproof.reference.core.checkpoint import Checkpoint
+from kvproof.reference.core.identity import PLAIN, TOKEN_BYTES, Segment, Span, equal_units
+from kvproof.reference.prefix.partial_blocks import PartialMatch
+
+
+class Node:
+    """A run of cached units that follows `parent`; at least one, except for roots."""
+
+    __slots__ = (
+        "blocks", "children", "key", "locks", "parent", "runs", "stamp", "start", "states",
+        "tokens", "units",
+    )  # fmt: skip
+
+    parent: Node
+    """Missing only above the forest, where nobody climbs."""
+    start: int
+    """Units above this node."""
+    runs: tuple[WindowRun, ...]
+    """Blocks of windows and chunks, one run for each class."""
+    states: dict[int, Checkpoint] | None
+    """Checkpoints by the units of this node that they follow."""
+    stamp: int
+    """When the last holder left."""
+
+    def __init__(
+        self, parent: Node | None, key: Hashable, tokens: bytearray, blocks: Ids, units: int
+    ) -> None:
+        self.parent = parent  # type: ignore[assignment]  # see there
+        self.key = key
+        self.tokens = tokens
+        self.blocks = blocks
+        self.units = units
+        self.start = parent.start + parent.units if parent else 0
+        self.children: dict[Hashable, Node] = {}
+        self.locks = self.stamp = 0
+        self.runs = ()
+        self.states = None
+
+    def path(self) -> Iterator[Node]:
+        """Yield this node and its ancestors, the forest excluded."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+    def table(self) -> Ids:
+        """Return the ids of full attention from the root to the end of this node."""
+        if not self.start:
+            return self.blocks[:]
+        parts, node = [], self
+        while node.units:
+            parts.append(node.blocks)
+            node = node.parent
+        return join(parts)
+
+
+class WindowRun:
+    """Blocks of one class in one node; ids are null below unit `lo`."""
+
+    __slots__ = ("held", "ids", "lo", "node", "stamp", "starts")
+
+    def __init__(self, node: Node, ids: Ids) -> None:
+        self.node = node
+        self.ids = ids
+        self.lo = self.held = self.stamp = 0
+        self.starts: dict[int, int] = {}
+        """First unit held -> number of holders."""
+
+
+class Match(Struct, frozen=True, gc=False):
+    """Longest cached prefix of a request; a value, good until the index changes (T1)."""
+
+    node: Node | None
+    """Deepest node reached; None if not even the namespace is known."""
+    inside: int
+    """Matched units of that node, all of them or fewer."""
+    units: int
+    """Matched units in all."""
+    checkpoint: Checkpoint | None = None
+    """What the state is restored from, of models that have one."""
+    divergence: int = 0
+    """Tokens that would be a hit but for the missing state (S8); 0: none."""
+    partial: PartialMatch | None = None
+    """What goes on behind the last unit, inside of one (T6)."""
+
+    @property
+    def beyond(self) -> int:
+        """Tokens that are hit behind the last unit."""
+        return self.partial.tokens if self.partial else 0
+
+    def tokens(self, unit: int) -> int:
+        """Return how many tokens are hit."""
+        return self.units * unit + self.beyond
+
+    def shortened(self, units: int) -> Match:
+        """Return the same path cut off after `units` units."""
+        node = self.node
+        if node is None or units == self.units:
+            return self
+        while node.start >= units and node.units:
+            node = node.parent
+        return Match(node, units - node.start, units)
+
+
+class InsertedRange(Struct, frozen=True, gc=False):
+    """Units [first, last) of an inserted request lie in `node` (T2)."""
+
+    node: Node
+    first: int
+    last: int
+    existed: bool = False
+    """They were there already, and were the whole of the node (T2)."""
+
+
+class Attached(Protocol):
+    """Manages other content of nodes; notified when nodes change."""
+
+    def split(self, front: Node, back: Node) -> None:
+        """`front` has taken over the first units of `back`."""
+
+    def trim(self, node: Node, units: int) -> Ids:
+        """Free the last `units` units of a node without holders; returns their ids."""
+
+
+def join(parts: list[Ids]) -> Ids:
+    """Return ids in position order; parts are given deepest first."""
+    if len(parts) == 1:
+        return parts[0][:]
+    ids = array("i")
+    for part in reversed(parts):
+        ids += part
+    return ids
+
+
+def longest_match(
+    node: Node, tokens: bytes, segments: tuple[Segment, ...], limit: int, stride: int
+) -> Match:
+    """Return the longest prefix below the root `node`, up to `limit` units of `stride` bytes."""
+    inside = position = 0
+    end = limit * stride
+    for start, stop, marks in segments:
+        if position < start or inside < node.units:
+            break
+        node, inside, position = walk(node, tokens, position, min(stop, end), marks, stride)
+    return Match(node, inside, position // stride)
+
+
+def walk(
+    node: Node, tokens: bytes, position: int, stop: int, marks: tuple[Span, ...], stride: int
+) -> tuple[Node, int, int]:
+    """Follow one segment from the end of `node`; returns (node, units inside it, position).
+
+    One dictionary lookup and one comparison of bytes for each node (T1, H3).
+    """
+    inside = node.units
+    while position + stride <= stop:
+        first = tokens[position : position + stride]
+        child = node.children.get((first, marks) if marks else first)
+        if child is None:
+            break
+        node, marks, edge = child, (), child.tokens
+        size = len(edge)
+        if position + size > stop or not tokens.startswith(edge, position):
+            inside = equal_units(edge, tokens, position, min(size, stop - position), stride)
+            position += inside * stride
+            break
+        inside = node.units
+        position += size
+    return node, inside, position
 
 
 class PrefixTrie:
@@ -37,7 +206,7 @@ class PrefixTrie:
         width: int = 1,
         on_change: Callable[[str, Node, int, int], None] | None = None,
     ) -> None:
-        """`on_change(kind, node, first, last)` hears of units stored in or removed from a node."""
+        """`on_change(kind, node, first, last)` is called for units stored in or removed."""
         self._stride = unit * TOKEN_BYTES
         self._width = width
         self._on_change = on_change
@@ -49,7 +218,7 @@ class PrefixTrie:
     def clear(self) -> Ids:
         """Forget everything (H6); returns the ids without holder.
 
-        Paths still held are orphans from then on: `abandon` gives their blocks back.
+        Paths still held are orphans from then on: `unlock_orphaned` gives their blocks back.
         """
         orphans = join([node.blocks for node in self._idle])
         self._start()
@@ -58,7 +227,7 @@ class PrefixTrie:
     def _start(self) -> None:
         self._forest = Node(None, None, bytearray(), array("i"), 0)
         self._idle: OrderedDict[Node, None] = OrderedDict()
-        self.num_idle = 0
+        self.num_evictable = 0
         """Blocks of nodes that nobody holds: evictable."""
 
     # --- questions: nothing here changes the index (T1) ---
@@ -76,19 +245,19 @@ class PrefixTrie:
         node, inside, position = walk(node, tokens, 0, limit * stride, (), stride)
         return Match(node, inside, position // stride)
 
-    def idle_blocks(self, match: Match) -> int:
+    def evictable_blocks(self, match: Match) -> int:
         """Count the matched blocks that nobody holds: taking them makes that many unevictable."""
         idle, inside, node = 0, match.inside, match.node
-        while node is not None and node.units and not node.holds:
+        while node is not None and node.units and not node.locks:
             idle += inside
             node = node.parent
             inside = node.units
         return idle * self._width
 
-    # --- holding ---
+    # --- locking ---
 
-    def hold(self, match: Match, root: Hashable) -> Node:
-        """Hold a match and everything above it, splitting its last node if it ends inside (B5).
+    def lock(self, match: Match, root: Hashable) -> Node:
+        """Lock a match and everything above it, splitting its last node if it ends inside (B5).
 
         The caller may insert below the returned node, also if nothing matched.
         """
@@ -97,10 +266,10 @@ class PrefixTrie:
             node = self._split(node, match.inside)
         end = node
         while node.units:
-            if not node.holds:
+            if not node.locks:
                 del self._idle[node]
-                self.num_idle -= len(node.blocks)
-            node.holds += 1
+                self.num_evictable -= len(node.blocks)
+            node.locks += 1
             node = node.parent
         return end
 
@@ -120,34 +289,34 @@ class PrefixTrie:
         node.parent.children[node.key] = front
         node.parent, node.key = front, bytes(node.tokens[: self._stride])
         front.children[node.key] = node
-        front.holds, front.stamp = node.holds, node.stamp
-        if not front.holds:
+        front.locks, front.stamp = node.locks, node.stamp
+        if not front.locks:
             self._idle[front] = None
         for other in self.attached:
             other.split(front, node)
         return front
 
-    def release(self, node: Node) -> None:
-        """Drop one hold of a path of the index, ends of chains first (B3)."""
+    def unlock(self, node: Node) -> None:
+        """Drop one lock of a path of the index, ends of chains first (B3)."""
         self.clock = clock = self.clock + 1
         while node.units:
-            node.holds = holds = node.holds - 1
-            if not holds:
+            node.locks = locks = node.locks - 1
+            if not locks:
                 self._idle[node] = None
                 node.stamp = clock
-                self.num_idle += len(node.blocks)
+                self.num_evictable += len(node.blocks)
             node = node.parent
         if not node.children:
             self._forget_root(node)
 
     @staticmethod
-    def abandon(node: Node) -> Ids:
-        """Drop one hold of a path that `clear` has orphaned; returns ids that nobody holds."""
+    def unlock_orphaned(node: Node) -> Ids:
+        """Drop one lock of a path that `clear` has orphaned; returns ids that nobody holds."""
         released = []
         for step in node.path():
             if step.units:
-                step.holds -= 1
-                if not step.holds:
+                step.locks -= 1
+                if not step.locks:
                     released.append(step.blocks)
         return join(released)
 
@@ -161,7 +330,7 @@ class PrefixTrie:
         blocks: Ids,
         first: int,
         last: int,
-    ) -> list[Piece]:
+    ) -> list[InsertedRange]:
         """Index units `first` .. `last` below `node`, which the caller holds (T2).
 
         `blocks` is the caller's whole table. The caller's hold moves to the node of the last
@@ -169,7 +338,7 @@ class PrefixTrie:
         """
         if not node.units:  # a root may have been forgotten since
             node = self._forest.children.setdefault(node.key, node)
-        pieces: list[Piece] = []
+        pieces: list[InsertedRange] = []
         stride = self._stride
         for start, stop, marks in segments:
             end = last if last * stride <= stop else stop // stride
@@ -180,27 +349,21 @@ class PrefixTrie:
                 child = node.children.get(key)
                 if child is None:
                     node = self._append(node, key, tokens, blocks, first, end)
-                    pieces.append(Piece(node, first, end))
+                    pieces.append(InsertedRange(node, first, end))
                     first = end
                     break
                 node = self._descend(child, tokens, first, end)
-                pieces.append(Piece(node, first, first + node.units, existed=True))
+                pieces.append(InsertedRange(node, first, first + node.units, existed=True))
                 first += node.units
         return pieces
 
     def _append(
-        self,
-        node: Node,
-        key: Hashable,
-        tokens: bytes,
-        blocks: Ids,
-        first: int,
-        end: int,
+        self, node: Node, key: Hashable, tokens: bytes, blocks: Ids, first: int, end: int
     ) -> Node:
         """Put new units behind `node`: into it if nobody else can see its end, else as a child."""
         run = memoryview(tokens)[first * self._stride : end * self._stride]
         ids = blocks[first * self._width : end * self._width]
-        grows = node.holds == 1 and node.units and not node.children and type(key) is bytes
+        grows = node.locks == 1 and node.units and not node.children and type(key) is bytes
         before = node.units if grows else 0
         if grows:
             node.tokens += run
@@ -209,7 +372,7 @@ class PrefixTrie:
         else:
             child = Node(node, key, bytearray(run), ids, end - first)
             node.children[key] = child
-            node, child.holds = child, 1
+            node, child.locks = child, 1
         if self._on_change:
             self._on_change("stored", node, before, node.units)
         return node
@@ -220,13 +383,13 @@ class PrefixTrie:
         inside = equal_units(child.tokens, tokens, first * self._stride, size, self._stride)
         if inside < child.units:
             child = self._split(child, inside)
-        if not child.holds:
+        if not child.locks:
             del self._idle[child]
-            self.num_idle -= len(child.blocks)
-        child.holds += 1
+            self.num_evictable -= len(child.blocks)
+        child.locks += 1
         return child
 
-    def is_idle(self, node: Node) -> bool:
+    def is_evictable(self, node: Node) -> bool:
         """Tell whether a node of the index has no holder."""
         return node in self._idle
 
@@ -251,7 +414,7 @@ class PrefixTrie:
                 victims += other.trim(node, units)
             del node.tokens[-units * self._stride :]
             node.units -= units
-            self.num_idle -= ids
+            self.num_evictable -= ids
         if not node.units:
             del self._idle[node]
             self._unlink(node)
@@ -280,6 +443,6 @@ class PrefixTrie:
             yield node
             stack.extend(node.children.values())
 
-    def idle_nodes(self) -> list[Node]:
+    def evictable_nodes(self) -> list[Node]:
         """Return the nodes without holder, first victim first."""
         return list(self._idle)

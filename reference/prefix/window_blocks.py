@@ -16,43 +16,30 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from functools import partial
 
 from kvproof.reference.core.attention_groups import BlockClass
 from kvproof.reference.core.block_pool import NULL_BLOCK, Ids
-from kvproof.reference.prefix.node import Node, Piece
-from kvproof.reference.prefix.trie import PrefixTrie
+from kvproof.reference.prefix.trie import InsertedRange, Node, PrefixTrie, WindowRun
 
 
-class Run:
-    """Blocks of one class in one node; ids are null below unit `lo`."""
-
-    __slots__ = ("held", "ids", "lo", "node", "stamp", "starts")
-
-    def __init__(self, node: Node, ids: Ids) -> None:
-        self.node = node
-        self.ids = ids
-        self.lo = self.held = self.stamp = 0
-        self.starts: dict[int, int] = {}
-        """First unit held -> number of holders."""
-
-
-class LocalTable:
+class WindowTable:
     """Blocks of one class for one request; ids are null below unit `first`."""
 
     __slots__ = ("blocks", "first", "ids")
 
-    def __init__(self, blocks: LocalBlocks, first: int, ids: Ids) -> None:
+    def __init__(self, blocks: WindowBlocks, first: int, ids: Ids) -> None:
         self.blocks = blocks
         self.first = first
         self.ids = ids
 
-    def hide(self, before: int) -> None:
+    def mask(self, before: int) -> None:
         """Put the null block where it has seen nothing since `first` was `before` (X4)."""
         width, first = self.blocks.width, self.first
         self.ids[before * width : first * width] = _NULL * ((first - before) * width)
 
 
-class LocalBlocks:
+class WindowBlocks:
     """All blocks of one class, on the nodes of a trie and in the tables of requests."""
 
     def __init__(self, rule: BlockClass, index: int, trie: PrefixTrie) -> None:
@@ -60,30 +47,24 @@ class LocalBlocks:
         self.width = rule.width
         self._index = index
         self._trie = trie
-        self._idle: OrderedDict[Run, None] = OrderedDict()
-        self.num_idle = 0
+        self._idle: OrderedDict[WindowRun, None] = OrderedDict()
+        self.num_evictable = 0
         """Blocks in nodes that no request sees: evictable."""
 
     # --- questions ---
 
-    def floor(self, node: Node, tokens: int) -> int:
+    def clamp(self, node: Node, tokens: int) -> int:
         """Return the longest valid length <= `tokens` on the path of `node` (X1, X2).
 
         `tokens` is a whole number of units that end in `node` or above.
         """
-        unit, first = self.rule.unit, self.rule.first_unit(tokens)
+        rule, unit = self.rule, self.rule.unit
         units = tokens // unit
-        if node.start <= first < units and not node.runs[self._index].lo:
+        if node.start <= rule.first_unit(tokens) < units and not node.runs[self._index].lo:
             return tokens  # all that is seen lies in one node, which has no hole
-        while units:
-            hole = self._hole(node, self.rule.first_unit(units * unit), units)
-            if hole is None:
-                break
-            first, last = hole
-            units = max(first, self.rule.sees_nothing(last))
-        return units * unit
+        return rule.longest_valid(units, partial(self._last_absent, node)) * unit
 
-    def _hole(self, node: Node, first: int, units: int) -> tuple[int, int] | None:
+    def _last_absent(self, node: Node, first: int, units: int) -> tuple[int, int] | None:
         """Find the last absent unit of [first, units), and where its node begins."""
         while units > first:
             start = node.start
@@ -95,7 +76,7 @@ class LocalBlocks:
             node = node.parent
         return None
 
-    def idle_blocks(self, node: Node, units: int) -> int:
+    def evictable_blocks(self, node: Node, units: int) -> int:
         """Count idle blocks that a hit of `units` would hold."""
         first, idle = self.rule.first_unit(units * self.rule.unit), 0
         while units > first:
@@ -106,14 +87,14 @@ class LocalBlocks:
             units = node.start
         return idle * self.width
 
-    def idle_ids(self) -> list[list[int]]:
+    def evictable_ids(self) -> list[list[int]]:
         """Return the idle blocks of each run, first victim first."""
         width = self.width
         return [run.ids[run.lo * width : run.held * width].tolist() for run in self._idle]
 
     # --- requests ---
 
-    def hold(self, node: Node) -> LocalTable:
+    def lock(self, node: Node) -> WindowTable:
         """Hold what a request that hit up to the end of `node` still sees (B5)."""
         width, units = self.width, node.start + node.units
         first = self.rule.first_unit(units * self.rule.unit)
@@ -121,27 +102,27 @@ class LocalBlocks:
         while units > first:
             run, units = node.runs[self._index], node.start
             start = first - units if first > units else 0
-            self._add(run, start)
+            self._lock_run(run, start)
             own = run.ids[start * width :]
             ids = own + ids if ids else own
             node = node.parent
-        return LocalTable(self, first, _NULL * (first * width) + ids)
+        return WindowTable(self, first, _NULL * (first * width) + ids)
 
-    def index(self, table: LocalTable, pieces: list[Piece]) -> Ids:
+    def index(self, table: WindowTable, pieces: list[InsertedRange]) -> Ids:
         """Hang a request's new units on nodes; returns the ids that it no longer needs (T2)."""
         duplicates = _NO_IDS
         width = self.width
         for piece in pieces:
             node, first, last = piece.node, piece.first, piece.last
             if len(node.runs) == self._index:  # a node of this request alone
-                run = Run(node, table.ids[first * width : last * width])
+                run = WindowRun(node, table.ids[first * width : last * width])
                 run.starts[0] = 1
                 node.runs = (*node.runs, run)
                 continue
             run = node.runs[self._index]
             if piece.existed:
                 duplicates = duplicates + self._share(table, run, first, last)
-                self._add(run, 0)
+                self._lock_run(run, 0)
             else:
                 known = len(run.ids) // width
                 run.ids += table.ids[first * width : last * width]
@@ -149,18 +130,18 @@ class LocalBlocks:
                     run.starts[known] = 1  # nobody else holds a run that grows
         return duplicates
 
-    def _share(self, table: LocalTable, run: Run, first: int, last: int) -> Ids:
+    def _share(self, table: WindowTable, run: WindowRun, first: int, last: int) -> Ids:
         """Take over what is resident, and fill what is absent."""
         width, lo = self.width, run.lo
         middle, end = (first + lo) * width, last * width
         run.ids[: lo * width] = table.ids[first * width : middle]
         own = table.ids[middle:end]
         table.ids[middle:end] = run.ids[lo * width :]
-        self.num_idle += lo * width
+        self.num_evictable += lo * width
         run.lo = 0
         return own
 
-    def leave(self, table: LocalTable, node: Node, indexed: int, first: int) -> Ids:
+    def unlock(self, table: WindowTable, node: Node, indexed: int, first: int) -> Ids:
         """Let go of the units before `first`; returns ids for the pool (B2, X4).
 
         Units below `indexed` hang on the path of `node`.
@@ -171,13 +152,13 @@ class LocalBlocks:
             start = node.start
             if start < first:
                 old = before - start if before > start else 0
-                self._let_go(node.runs[self._index], old, first - start, end - start)
+                self._move_start(node.runs[self._index], old, first - start, end - start)
             node, end = node.parent, start
         if first <= indexed:
             return _NO_IDS
         return table.ids[max(before, indexed) * self.width : first * self.width]
 
-    def _let_go(self, run: Run, old: int, new: int, units: int) -> None:
+    def _move_start(self, run: WindowRun, old: int, new: int, units: int) -> None:
         """Move the start of one holder forward; a run with more idle units is the last victim."""
         starts, before = run.starts, run.held
         left = starts.pop(old) - 1
@@ -188,59 +169,62 @@ class LocalBlocks:
             return
         run.held = held = min(starts) if starts else units
         if held > before:
-            self.num_idle += (held - before) * self.width
+            self.num_evictable += (held - before) * self.width
             run.stamp = self._trie.clock
             self._idle[run] = None
             if before > run.lo:
                 self._idle.move_to_end(run)
 
-    def forget(self, node: Node) -> Ids:
+    def evict_orphaned(self, node: Node) -> Ids:
         """Make idle units on the path of `node` absent, which a reset has orphaned (H6)."""
         freed = array("i")
         while node.units:
             run = node.runs[self._index]
             if run in self._idle:
-                self.num_idle -= (run.held - run.lo) * self.width
+                self.num_evictable -= (run.held - run.lo) * self.width
                 del self._idle[run]
                 freed += self._cut(run, run.held)
             node = node.parent
         return freed
 
-    def _add(self, run: Run, start: int) -> None:
+    def _lock_run(self, run: WindowRun, start: int) -> None:
         starts, held = run.starts, run.held
         starts[start] = starts[start] + 1 if start in starts else 1
         if start < held:
-            self.num_idle -= (held - start) * self.width
+            self.num_evictable -= (held - start) * self.width
             run.held = start
             if run.lo >= start:
                 self._idle.pop(run, None)
 
     # --- eviction and reset ---
 
-    def refill(self, run: Run, lo: int, ids: Ids) -> None:
+    def refill(self, run: WindowRun, lo: int, ids: Ids) -> None:
         """Make units from `lo` on resident again, and the run the most recent (C8)."""
         run.ids[lo * self.width : run.lo * self.width] = ids
-        self.num_idle += len(ids)
+        self.num_evictable += len(ids)
         run.lo, run.stamp = lo, self._trie.clock
         if lo < run.held:
             self._idle[run] = None
             self._idle.move_to_end(run)
 
-    def oldest(self) -> Run | None:
+    def oldest(self) -> WindowRun | None:
         """Return the run whose last holder left first, or None."""
         return next(iter(self._idle), None)
 
     def evict(self, count: int) -> Ids:
         """Forget about `count` blocks from the front of the oldest run (B3)."""
-        run = next(iter(self._idle))
-        units = min(-(-count // self.width), run.held - run.lo)
-        self.num_idle -= units * self.width
+        return self.evict_front(next(iter(self._idle)), -(-count // self.width))
+
+    def evict_front(self, run: WindowRun, units: int) -> Ids:
+        """Make up to `units` evictable units at the front of a run absent; returns their ids."""
+        units = min(units, run.held - run.lo)
+        self.num_evictable -= units * self.width
         freed = self._cut(run, run.lo + units)
         if run.lo == run.held:
             del self._idle[run]
         return freed
 
-    def _cut(self, run: Run, lo: int) -> Ids:
+    def _cut(self, run: WindowRun, lo: int) -> Ids:
         """Make units below `lo` absent; returns their ids."""
         width = self.width
         span = slice(run.lo * width, lo * width)
@@ -255,7 +239,7 @@ class LocalBlocks:
         for run in self._idle:
             freed += self._cut(run, run.held)
         self._idle.clear()
-        self.num_idle = 0
+        self.num_evictable = 0
         return freed
 
     # --- changes of nodes ---
@@ -264,7 +248,7 @@ class LocalBlocks:
         """Cut the run of `back` in two: whoever holds the front also holds the back."""
         units, ids = front.units, front.units * self.width
         old = back.runs[self._index]
-        new = Run(front, old.ids[:ids])
+        new = WindowRun(front, old.ids[:ids])
         front.runs = (*front.runs, new)
         del old.ids[:ids]
         new.lo, old.lo = min(old.lo, units), max(0, old.lo - units)
@@ -285,7 +269,7 @@ class LocalBlocks:
         run, left = node.runs[self._index], node.units - units
         freed = run.ids[max(left, run.lo) * self.width :][::-1]
         del run.ids[left * self.width :]
-        self.num_idle -= len(freed)
+        self.num_evictable -= len(freed)
         run.held, run.lo = left, min(run.lo, left)
         if run.lo == left:
             self._idle.pop(run, None)

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, IdentityError, Namespace
 from kvproof.reference.engine.engine import Engine, Output
-from kvproof.reference.engine.routed_experts import routed
+from kvproof.reference.engine.request_queue import routed
 from kvproof.reference.server.errors import SERVER, ApiError
 from kvproof.reference.server.language.language import (
     Language,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.observe.instrumented import Observed
+from kvproof.reference.observe.cache_metrics import CacheMetrics
 from kvproof.reference.observe.prometheus import CacheCollector
 from kvproof.reference.server.service import Service
 from kvproof.reference.tiers.metrics import TierCollector
@@ -18,10 +16,8 @@ from kvproof.reference.tiers.metrics import TierCollector
 
 def make_registry(service: Service) -> CollectorRegistry:
     """Return a registry of cache, tiers and server, read when asked; observes the cache."""
-    observed = Observed(service.engine.scheduler.cache)
-    service.engine.scheduler.cache = cast("CacheManager", observed)  # it answers like one
     registry = CollectorRegistry()
-    registry.register(CacheCollector(observed))
+    registry.register(CacheCollector(CacheMetrics(service.engine.cache)))
     registry.register(ServerCollector(service))
     if service.engine.tiers is not None:
         registry.register(TierCollector(service.engine.tiers))

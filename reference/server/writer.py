@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.server.language.language import Detokenizer, Score
 
 STOP, LENGTH = "stop", "length"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.checkpoint import READY, Checkpoint
-from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.trie import Node
 from kvproof.reference.states.state_cache import StateCache
 
 
-class StateMarks:
+class CheckpointIndex:
     """Keeps nodes and `StateCache` agreed: a checkpoint is on a node as long as it is there.
 
     The owner of a published checkpoint is its node.
@@ -36,17 +36,17 @@ class StateMarks:
             node = node.parent
         return None
 
-    def floor(self, node: Node, tokens: int) -> int:
+    def clamp(self, node: Node, tokens: int) -> int:
         """Return the longest length <= `tokens` with a checkpoint on the path of `node` (S1)."""
         checkpoint = self.last(node, tokens)
         return checkpoint.tokens if checkpoint else 0
 
-    def hang(self, end: Node, checkpoints: Sequence[Checkpoint]) -> None:
+    def attach(self, end: Node, checkpoints: Sequence[Checkpoint]) -> None:
         """Publish reserved checkpoints on the path of `end`, but where equal ones are (S2).
 
         They are of one request. The step that saved them has ended: its producer needs no pin.
         """
-        unit, hung = self._unit, checkpoints
+        unit, attached = self._unit, checkpoints
         for checkpoint in checkpoints:
             node, units = end, checkpoint.tokens // unit
             while node.start >= units:
@@ -56,16 +56,16 @@ class StateMarks:
                 node.states = {inside: checkpoint}
             elif inside in marks:
                 self._states.discard(checkpoint)
-                hung = [*hung]
-                hung.remove(checkpoint)
+                attached = [*attached]
+                attached.remove(checkpoint)
                 continue
             else:
                 marks[inside] = checkpoint
             checkpoint.owner = node
-        if hung:
-            self._states.publish_saved(hung)
+        if attached:
+            self._states.publish_saved(attached)
 
-    def unhook(self, checkpoint: Checkpoint) -> Node:
+    def detach_evicted(self, checkpoint: Checkpoint) -> Node:
         """Take an evicted checkpoint off its node, which is returned."""
         node = checkpoint.owner
         assert isinstance(node, Node)

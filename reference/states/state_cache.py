@@ -22,20 +22,19 @@ from kvproof.reference.core import checkpoint as life
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.checkpoint import READY, Checkpoint
 from kvproof.reference.core.lifecycle import IllegalMove
-from kvproof.reference.states.running import RunningStates
-from kvproof.reference.states.state_pool import Home
+from kvproof.reference.states.state_slots import RunningStates, StateHome
 
 
 class StateCache:
     """Rows by owner. At most `most_running` requests run at once (0: no limit).
 
-    `on_evict(checkpoint)` hears of each ready checkpoint that goes because its room is needed or
-    because it is replaced (S6), while `checkpoint.owner` still says where it hung.
+    `on_evict(checkpoint)` is called with each ready checkpoint that goes because its room is needed
+    or because it is replaced (S6), while `checkpoint.owner` is still its place in the index.
     """
 
     def __init__(
         self,
-        home: Home,
+        home: StateHome,
         *,
         most_running: int = 0,
         on_evict: Callable[[Checkpoint], None] = lambda _: None,
@@ -44,7 +43,7 @@ class StateCache:
         self.home = home
         self._clock = clock
         self._on_evict = on_evict
-        self._running = RunningStates(self._take, home.give, self._room, most=most_running)
+        self._running = RunningStates(self._allocate, home.free, self._room, most=most_running)
         self.acquire = self._running.acquire
         """Returns the row of a running request, its own if it has one already (S5).
 
@@ -83,7 +82,7 @@ class StateCache:
             raise IllegalMove(f"request {request!r} has no running state to save")
         if self._replaceable:
             self._spared = self._replaceable.get(request)
-        ids = self._take()
+        ids = self._allocate()
         self._spared = None
         if ids is None:
             return None
@@ -97,7 +96,9 @@ class StateCache:
         None if they do not all find room without somebody else's: ask one by one.
         """
         running = self._running
-        if len(running.rows) >= running.most or not (rows := self.home.take_many(len(saves) + 1)):
+        if len(running.rows) >= running.most or not (
+            rows := self.home.allocate_many(len(saves) + 1)
+        ):
             return None
         running.rows[request] = rows.pop()
         made = [*map(Checkpoint, repeat(request), saves, rows)]
@@ -187,11 +188,11 @@ class StateCache:
         """Give up a reservation."""
         checkpoint.status = life.DISCARD[checkpoint.status]
         self._unreserve([checkpoint])
-        self.home.give(checkpoint.ids)
+        self.home.free(checkpoint.ids)
 
     def drop(self, checkpoint: Checkpoint) -> Ids:
         """Forget a ready checkpoint; returns its ids, which have gone home."""
-        self.home.give(self._forget(checkpoint))
+        self.home.free(self._forget(checkpoint))
         return checkpoint.ids
 
     def detach(self, checkpoint: Checkpoint) -> None:
@@ -249,21 +250,21 @@ class StateCache:
     def _room(self) -> int:
         return self.home.num_free + self.num_ready
 
-    def _take(self) -> Ids | None:
+    def _allocate(self) -> Ids | None:
         """Take room from home, else that of the least recent checkpoint; it changes hands."""
-        ids = self.home.take()
+        ids = self.home.allocate()
         victim = self.oldest() if ids is None else None
         return ids if victim is None else self._forget(victim, self._on_evict)
 
     def _evict(self, checkpoint: Checkpoint) -> None:
-        self.home.give(self._forget(checkpoint, self._on_evict))
+        self.home.free(self._forget(checkpoint, self._on_evict))
 
     def _forget(
-        self, checkpoint: Checkpoint, tell: Callable[[Checkpoint], None] = lambda _: None
+        self, checkpoint: Checkpoint, notify: Callable[[Checkpoint], None] = lambda _: None
     ) -> Ids:
         checkpoint.status = life.DROP[checkpoint.status]
         del self._ready[checkpoint]
-        tell(checkpoint)
+        notify(checkpoint)
         self._end_role(checkpoint)
         return checkpoint.ids
 
@@ -296,4 +297,4 @@ class StateCache:
             self._ready[checkpoint] = None
             checkpoint.stamp = self._clock()
         elif last:
-            self.home.give(checkpoint.ids)
+            self.home.free(checkpoint.ids)

@@ -19,6 +19,17 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) *([A-Za-z]*)")
 _RULE = f"bytes, or a number with one of {', '.join(filter(None, UNITS))}"
 
 
+class TierOptions(NamedTuple):
+    """Section O: the tiers of one engine, checked by `check_tiers`."""
+
+    host_tier: Size = 0
+    """Host memory for evicted objects: bytes, or `4GiB`; 0: no tiers."""
+    disk_tier: DiskTierOption = None
+    """A folder and its size, for objects that host memory evicts; None: none."""
+    weights: str = ""
+    """Names the weights: objects on a disk outlive the process and are found by this name (H6)."""
+
+
 class DiskPlace(NamedTuple):
     """A folder for objects, and how many bytes of files it may hold."""
 

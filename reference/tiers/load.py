@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.reference.cache.eviction import Residency
-from kvproof.reference.cache.request_state import Live
+from kvproof.reference.cache.eviction import EvictionPolicy
+from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.core.block_pool import NULL_BLOCK, Ids
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.checkpoint import Checkpoint
 from kvproof.reference.core.media_spans import chunk_stop
 from kvproof.reference.model.interface import Mover, Stored
-from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.trie import Node
 from kvproof.reference.tiers import object_key
 from kvproof.reference.tiers.plan import Plan, visible
 from kvproof.reference.tiers.runs import Seen, add_empty_runs
@@ -36,61 +36,61 @@ class _Loaded(NamedTuple):
 class Loader:
     """Brings plans to the index of one cache."""
 
-    def __init__(self, config: CacheConfig, residency: Residency) -> None:
-        self._residency, self._trie, self._local = residency, residency.trie, residency.local
-        self._unit, self._width = residency.unit, config.layout.full.width
-        self._separate = residency.states is not None and not residency.state_blocks
+    def __init__(self, config: CacheConfig, eviction: EvictionPolicy) -> None:
+        self._eviction, self._trie, self._windows = eviction, eviction.trie, eviction.windows
+        self._unit, self._width = eviction.unit, config.layout.full.width
+        self._separate = eviction.states is not None and not eviction.state_blocks
         self._widths = {object_key.FULL: self._width, object_key.EXPERTS: 0}
-        self._widths |= {object_key.local(c): own.width for c, own in enumerate(self._local)}
-        self._widths[object_key.STATE] = residency.state_blocks
+        self._widths |= {object_key.local(c): own.width for c, own in enumerate(self._windows)}
+        self._widths[object_key.STATE] = eviction.state_blocks
 
     # --- room: nothing changes ---
 
-    def fits(self, request: Live, plan: Plan, compute: int | None) -> bool:
+    def fits(self, request: RequestState, plan: Plan, compute: int | None) -> bool:
         """Tell whether the plan and then the first step of its request find room (B4)."""
-        residency = self._residency
+        eviction = self._eviction
         if self._separate and not self._rows_fit(plan):
             return False
-        available = residency.pool.num_free + residency.num_idle - self._kept(plan)
+        available = eviction.pool.num_free + eviction.num_evictable - self._kept(plan)
         loaded = sum(self._widths[need.part] for need in plan.needs)
         return loaded + self._first_step(request, plan, compute) <= available
 
     def _rows_fit(self, plan: Plan) -> bool:
         """Tell whether there is a row to run in, beside that of the checkpoint (S5)."""
-        states, checkpoint = self._residency.states, self._checkpoint(plan, plan.match.node)
+        states, checkpoint = self._eviction.states, self._checkpoint(plan, plan.match.node)
         assert states is not None
         pinned = checkpoint is not None and checkpoint.restores > 0
         rows = states.home.num_free + states.num_ready
         return rows >= (1 if pinned else 2) and states.num_startable >= 1
 
-    def _first_step(self, request: Live, plan: Plan, compute: int | None) -> int:
+    def _first_step(self, request: RequestState, plan: Plan, compute: int | None) -> int:
         """Return the blocks that the request takes after the hit (see `Needs.place`)."""
         start, count = plan.length * self._unit, request.prompt
         stop = count if compute is None else min(count, start + compute)
         if request.spans and stop > start:
             stop = chunk_stop(start, stop, request.spans)
         units = -(-stop // self._unit) - plan.length
-        return units * self._residency.row_width + self._residency.state_blocks
+        return units * self._eviction.row_width + self._eviction.state_blocks
 
     def _kept(self, plan: Plan) -> int:
         """Return the idle blocks that the hit takes, as far as they are in the index (B5)."""
         here = plan.match.shortened(min(plan.match.units, plan.reach))
-        kept = self._trie.idle_blocks(here)
-        kept += sum(each.idle_blocks(here.node) for each in self._seen(plan))
+        kept = self._trie.evictable_blocks(here)
+        kept += sum(each.evictable_blocks(here.node) for each in self._seen(plan))
         checkpoint = self._checkpoint(plan, here.node)
         ready = checkpoint is not None and not checkpoint.restores
-        return kept + (self._residency.state_blocks if ready else 0)
+        return kept + (self._eviction.state_blocks if ready else 0)
 
     def _seen(self, plan: Plan) -> list[Seen]:
         """Return what the hit needs of each class."""
         return [
             Seen(index, own, *visible(own.rule, plan.length, plan.reach))
-            for index, own in enumerate(self._local)
+            for index, own in enumerate(self._windows)
         ]
 
     def _checkpoint(self, plan: Plan, node: Node | None) -> Checkpoint | None:
         """Return the checkpoint that the hit restores, if it is in the index."""
-        marks = self._residency.marks
+        marks = self._eviction.checkpoints
         if marks is None or plan.state or node is None:
             return None
         return marks.last(node, plan.length * self._unit)
@@ -98,7 +98,7 @@ class Loader:
     # --- loading ---
 
     def load(
-        self, request: Live, plan: Plan, mover: Mover, views: Mapping[bytes, memoryview]
+        self, request: RequestState, plan: Plan, mover: Mover, views: Mapping[bytes, memoryview]
     ) -> None:
         """Give every need of a plan that fits its place, its content and its index entry."""
         here, reach = plan.match.units, plan.reach
@@ -111,12 +111,12 @@ class Loader:
         held.append(self._hold(request, reach))
         self._hang(plan, held[-1], loaded, views)
         for node in held:
-            self._trie.release(node)
+            self._trie.unlock(node)
 
-    def _hold(self, request: Live, units: int) -> Node:
+    def _hold(self, request: RequestState, units: int) -> Node:
         """Hold the first units of the request; a node ends behind them."""
         match = self._trie.match(request.namespace, request.tokens, request.segments, units)
-        return self._trie.hold(match, request.namespace)
+        return self._trie.lock(match, request.namespace)
 
     def _make_recent(self, plan: Plan, node: Node) -> None:
         """Make what the hit needs newer than anything else that is idle."""
@@ -124,20 +124,20 @@ class Loader:
         for each in self._seen(plan):
             each.make_recent(node)
         checkpoint = self._checkpoint(plan, node)
-        if checkpoint is not None and self._residency.states is not None:
-            self._residency.states.touch(checkpoint)
+        if checkpoint is not None and self._eviction.states is not None:
+            self._eviction.states.touch(checkpoint)
 
     def _take(self, plan: Plan) -> _Loaded:
         widths = [
             0 if need.part == object_key.STATE else self._widths[need.part] for need in plan.needs
         ]
-        ids, given = self._residency.take(sum(widths)), {}
+        ids, given = self._eviction.allocate(sum(widths)), {}
         for need, width in zip(plan.needs, widths, strict=True):
             given[need.part, need.unit], ids = ids[:width], ids[width:]
         if not plan.state:
             return _Loaded(given, None)
-        assert self._residency.states is not None
-        state = self._residency.states.reserve(None, plan.length * self._unit)
+        assert self._eviction.states is not None
+        state = self._eviction.states.reserve(None, plan.length * self._unit)
         assert state is not None, "there was room for a state when it was asked"
         given[object_key.STATE, plan.length - 1] = state.ids
         return _Loaded(given, state)
@@ -149,7 +149,7 @@ class Loader:
         places = [Stored(need.part, loaded.ids[need.part, need.unit]) for need in moved]
         mover.load(places, [views[need.key] for need in moved])
 
-    def _insert(self, request: Live, first: int, last: int, loaded: _Loaded) -> None:
+    def _insert(self, request: RequestState, first: int, last: int, loaded: _Loaded) -> None:
         """Hang units [first, last) on the index, in nodes of their own.
 
         Runs have holes at their front only, so nothing is appended to a node that is there: it
@@ -165,9 +165,9 @@ class Loader:
             twice.pop(), request.tokens, request.segments, table, first, last
         )
         for piece in pieces:
-            add_empty_runs(self._local, piece.node)
-        self._trie.release(pieces[-1].node)
-        self._trie.release(twice.pop())
+            add_empty_runs(self._windows, piece.node)
+        self._trie.unlock(pieces[-1].node)
+        self._trie.unlock(twice.pop())
 
     def _hang(
         self, plan: Plan, node: Node, loaded: _Loaded, views: Mapping[bytes, memoryview]
@@ -175,15 +175,15 @@ class Loader:
         """Give the path what belongs to its units beside blocks of full attention."""
         for each in self._seen(plan):
             each.fill(node, loaded.ids)
-        if loaded.state is not None and self._residency.marks is not None:
-            self._residency.marks.hang(node, [loaded.state])
+        if loaded.state is not None and self._eviction.checkpoints is not None:
+            self._eviction.checkpoints.attach(node, [loaded.state])
         for need in plan.needs:
             if need.part == object_key.EXPERTS:
                 self._fill_rows(node, need.unit, views[need.key])
 
     def _fill_rows(self, node: Node, unit: int, view: memoryview) -> None:
-        assert self._residency.experts is not None
-        store = self._residency.experts.store
+        assert self._eviction.experts is not None
+        store = self._eviction.experts.store
         form = store.form
         rows = np.frombuffer(view, form.dtype).reshape(form.unit, form.layers, form.ranks)
         while node.start > unit:

@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.reference.cache.eviction import Residency
+from kvproof.reference.cache.eviction import EvictionPolicy
 from kvproof.reference.core.block_pool import Ids
 from kvproof.reference.core.checkpoint import Checkpoint
 from kvproof.reference.core.identity import TOKEN_BYTES, Namespace, Span
-from kvproof.reference.prefix.node import Node
-from kvproof.reference.prefix.window_blocks import Run
+from kvproof.reference.prefix.trie import Node, WindowRun
 from kvproof.reference.tiers import object_key
 from kvproof.reference.tiers.object_key import ObjectKeys
 
@@ -87,9 +86,9 @@ def _marks(node: Node) -> tuple[Span, ...]:
 class Inventory:
     """Names what units, runs and checkpoints consist of (G10: null blocks are nothing)."""
 
-    def __init__(self, residency: Residency, nodes: NodeKeys, keys: ObjectKeys) -> None:
-        self._residency, self._nodes, self._keys = residency, nodes, keys
-        self._width = residency.full_width
+    def __init__(self, eviction: EvictionPolicy, nodes: NodeKeys, keys: ObjectKeys) -> None:
+        self._eviction, self._nodes, self._keys = eviction, nodes, keys
+        self._width = eviction.full_width
 
     def units(self, leaf: Node, left: int) -> Iterator[Leaving]:
         """Yield what hangs on the units of a leaf from number `left` on."""
@@ -104,20 +103,20 @@ class Inventory:
         for mark, checkpoint in (leaf.states or {}).items():
             if mark > left:
                 yield self._named(links[mark - 1], object_key.STATE, checkpoint.ids)
-        if self._residency.experts is not None:
+        if self._eviction.experts is not None:
             yield from self._experts(leaf, links, left)
 
     def _named(self, link: bytes, part: str, ids: Ids) -> Leaving:
         return Leaving(self._keys.key(link, part), part, ids)
 
-    def run(self, index: int, run: Run, count: int) -> Iterator[Leaving]:
+    def run(self, index: int, run: WindowRun, count: int) -> Iterator[Leaving]:
         """Yield what the first `count` resident blocks of a run are, in whole units."""
-        width = self._residency.local[index].width
+        width = self._eviction.windows[index].width
         units = min(-(-count // width), run.held - run.lo)
         yield from self._run(index, run, run.lo, run.lo + units)
 
-    def _run(self, index: int, run: Run, first: int, last: int) -> Iterator[Leaving]:
-        width, part = self._residency.local[index].width, object_key.local(index)
+    def _run(self, index: int, run: WindowRun, first: int, last: int) -> Iterator[Leaving]:
+        width, part = self._eviction.windows[index].width, object_key.local(index)
         links = self._nodes.of(self._keys, run.node)
         for unit in range(first, last):
             yield self._named(links[unit], part, run.ids[unit * width : (unit + 1) * width])
@@ -126,14 +125,14 @@ class Inventory:
         """Yield a checkpoint, which still hangs on its node."""
         node = checkpoint.owner
         assert isinstance(node, Node)
-        unit = checkpoint.tokens // self._residency.unit - node.start - 1
+        unit = checkpoint.tokens // self._eviction.unit - node.start - 1
         link = self._nodes.of(self._keys, node)[unit]
         yield self._named(link, object_key.STATE, checkpoint.ids)
 
     def _experts(self, leaf: Node, links: list[bytes], left: int) -> Iterator[Leaving]:
         """Yield the rows of units that have them: known rows never change."""
-        assert self._residency.experts is not None
-        store, unit = self._residency.experts.store, self._residency.unit
+        assert self._eviction.experts is not None
+        store, unit = self._eviction.experts.store, self._eviction.unit
         rows = store.form.empty(leaf.units * unit)
         known = store.read([(leaf, leaf.units)], rows)
         for number in range(left, leaf.units):

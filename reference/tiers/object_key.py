@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import (
     TOKEN_BYTES,
+    BlockKeys,
+    KeyChain,
     Namespace,
-    Segment,
     Span,
     encode,
     hash_algorithm,
-    little_endian,
 )
 from kvproof.reference.stores.object_store import KEY_BYTES
 
@@ -40,9 +40,9 @@ class ObjectKeys:
     def __init__(self, config: CacheConfig, weights: str = "", geometry: str = "") -> None:
         """`geometry` says how the data plane lays a block out: dtype, heads, order."""
         self._digest = hash_algorithm(config.hash_algorithm)
-        self._stride = config.layout.unit * TOKEN_BYTES
+        self._unit = config.layout.unit
         self._fixed = encode("kvproof object 1", weights, _layout(config), geometry)
-        self._epoch: tuple[int | bytes, ...] = (0,)
+        self._chain = KeyChain(self._hash, self._fixed, 0)
 
     def begin_epoch(self, epoch: int, nonce: bytes) -> None:
         """Make other keys from now on (H6).
@@ -50,31 +50,27 @@ class ObjectKeys:
         Nobody has named the weights of a later epoch, so `nonce`, which no other process has,
         keeps what is computed with them from being found by any.
         """
-        self._epoch = (epoch, nonce)
-
-    def root(self, namespace: Namespace) -> bytes:
-        """Return what the first link of a chain follows."""
-        return self._hash(encode(self._fixed, *self._epoch, *namespace))
-
-    def link(self, before: bytes, tokens: bytes, marks: Sequence[Span]) -> bytes:
-        """Return the link of a unit with these token bytes; `marks` are spans that begin in it."""
-        fields = (field for span in marks for field in span)
-        return self._hash(encode(before, little_endian(tokens), *fields))
+        self._chain = KeyChain(self._hash, self._fixed, epoch, nonce)
 
     def key(self, link: bytes, part: str) -> bytes:
         """Return the key of one part of a unit."""
         return self._hash(encode(link, part))
 
+    def root(self, namespace: Namespace) -> bytes:
+        """Return what the first link of a chain follows."""
+        return self._chain.root(namespace)
+
+    def link(self, before: bytes, tokens: bytes, marks: Sequence[Span]) -> bytes:
+        """Return the link of a unit with these token bytes; `marks` are spans that begin in it."""
+        return self._chain.link(before, tokens, marks)
+
     def chain(
-        self, namespace: Namespace, tokens: bytes, segments: Sequence[Segment], units: int
+        self, namespace: Namespace, tokens: bytes, spans: Sequence[Span], units: int
     ) -> list[bytes]:
         """Return the links of the first `units` units of a request (H5)."""
-        marks = {segment.start: segment.marks for segment in segments}
-        links, last, stride = [], self.root(namespace), self._stride
-        for start in range(0, units * stride, stride):
-            last = self.link(last, tokens[start : start + stride], marks.get(start, ()))
-            links.append(last)
-        return links
+        keys = BlockKeys(self._chain, block_size=self._unit, namespace=namespace)
+        keys.extend(tokens[: units * self._unit * TOKEN_BYTES], spans)
+        return keys.keys
 
     def _hash(self, data: bytes) -> bytes:
         digest = self._digest(data)

@@ -1,7 +1,7 @@
 """How long a hit could be if what the tiers hold came back (X1-X3, S1, M2, R3).
 
 The longest length that is valid for every group over the union of index and tiers, found as every
-hit is: by floors (`hit_length`). What that takes from the tiers are its *needs*.
+hit is: by clamps (`hit_length`). What that takes from the tiers are its *needs*.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from kvproof.reference.cache.eviction import Residency
-from kvproof.reference.cache.hit_length import HitLength
-from kvproof.reference.cache.request_state import Live
+from kvproof.reference.cache.eviction import EvictionPolicy
+from kvproof.reference.cache.hit_length import (
+    Clamp,
+    HitLength,
+    draft_lookahead,
+    fixpoint,
+    outside_spans,
+)
+from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.core.attention_groups import BlockClass
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.reference.core.fixpoint import Floor, ahead, longest, outside
-from kvproof.reference.prefix.node import Match, Node
+from kvproof.reference.prefix.trie import Match, Node
 from kvproof.reference.tiers import object_key
 
 
@@ -66,9 +71,9 @@ class Found(Protocol):
 class Planner:
     """Plans for the requests of one cache; changes nothing (T1)."""
 
-    def __init__(self, config: CacheConfig, residency: Residency, hits: HitLength) -> None:
-        self.residency, self.hits = residency, hits
-        self.unit = residency.unit
+    def __init__(self, config: CacheConfig, eviction: EvictionPolicy, hits: HitLength) -> None:
+        self.eviction, self.hits = eviction, hits
+        self.unit = eviction.unit
         self.full_width = config.layout.full.width
         self.full_draft = config.layout.full_draft
         groups = config.layout.groups
@@ -76,7 +81,11 @@ class Planner:
         self.strict = config.require_cached_experts
 
     def plan(
-        self, request: Live, links: list[bytes], key: Callable[[bytes, str], bytes], found: Found
+        self,
+        request: RequestState,
+        links: list[bytes],
+        key: Callable[[bytes, str], bytes],
+        found: Found,
     ) -> Plan | None:
         """Return the longest hit that needs the tiers, None if they would not help."""
         union = _Union(self, request, links, key, found)
@@ -107,18 +116,18 @@ class _Union:
     def __init__(
         self,
         planner: Planner,
-        request: Live,
+        request: RequestState,
         links: list[bytes],
         key: Callable[[bytes, str], bytes],
         found: Found,
     ) -> None:
-        self._planner, self._request, self._residency = planner, request, planner.residency
+        self._planner, self._request, self._eviction = planner, request, planner.eviction
         self._links, self._key, self._found = links, key, found
-        self.match = self._residency.trie.match(
+        self.match = self._eviction.trie.match(
             request.namespace, request.tokens, request.segments, len(links)
         )
         self._resident = [
-            _resident(self.match, index) for index in range(len(planner.residency.local))
+            _resident(self.match, index) for index in range(len(planner.eviction.windows))
         ]
         self._units = self._known() if planner.full_width else self._proven()
 
@@ -131,7 +140,7 @@ class _Union:
 
     def _proven(self) -> int:
         """Return the same for models without: the object of a unit stands for all before it."""
-        classes = range(len(self._residency.local))
+        classes = range(len(self._eviction.windows))
         parts = (*map(object_key.local, classes), object_key.STATE)
         units = range(len(self._links), self.match.units, -1)
         proven = (n for n in units if any(self._has(part, n - 1) for part in parts))
@@ -154,39 +163,35 @@ class _Union:
         """Return the longest valid length, in units (X2)."""
         unit = self._planner.unit
         limit = self._units * unit
-        return longest(limit, [*self._floors(limit)]) // unit
+        return fixpoint(limit, [*self._clamps(limit)]) // unit
 
-    def _floors(self, limit: int) -> Iterator[Floor]:
+    def _clamps(self, limit: int) -> Iterator[Clamp]:
         planner, unit = self._planner, self._planner.unit
-        for index, local in enumerate(self._residency.local):
-            floor = self._local(index)
-            yield ahead(floor, unit=unit, limit=limit) if local.rule.draft else floor
+        for index, windows in enumerate(self._eviction.windows):
+            clamp = self._window(index)
+            draft = windows.rule.draft
+            yield draft_lookahead(clamp, unit=unit, limit=limit) if draft else clamp
         if planner.full_draft:
             yield lambda length: min(length, max(0, limit - unit))
         if self._request.spans:
-            free = outside(self._request.spans)
+            free = outside_spans(self._request.spans)
             yield lambda length: free(length) // unit * unit
         if planner.strict:
             recorded = self._recorded() * unit
             yield lambda length: min(length, recorded)
-        if self._residency.marks is not None:
+        if self._eviction.checkpoints is not None:
             yield self._state
 
-    def _local(self, index: int) -> Floor:
-        rule, unit = self._residency.local[index].rule, self._planner.unit
+    def _window(self, index: int) -> Clamp:
+        rule, unit = self._eviction.windows[index].rule, self._planner.unit
 
-        def floor(length: int) -> int:
-            stop = length // unit
-            while stop:
-                seen = range(stop - 1, rule.first_unit(stop * unit) - 1, -1)
-                self._expect(object_key.local(index), seen)
-                hole = next((each for each in seen if not self._there(index, each)), None)
-                if hole is None:
-                    break
-                stop = hole
-            return stop * unit
+        def last_absent(first: int, stop: int) -> tuple[int, int] | None:
+            seen = range(stop - 1, first - 1, -1)
+            self._expect(object_key.local(index), seen)
+            absent = next((each for each in seen if not self._there(index, each)), None)
+            return None if absent is None else (absent, absent)
 
-        return floor
+        return lambda length: rule.longest_valid(length // unit, last_absent) * unit
 
     def _there(self, index: int, unit: int) -> bool:
         return self._in_index(index, unit) or self._has(object_key.local(index), unit)
@@ -196,9 +201,9 @@ class _Union:
 
     def _checkpoint(self, length: int) -> int:
         """Return the last length up to `length` with a checkpoint in the index, in tokens."""
-        node, marks = self.match.node, self._residency.marks
+        node, marks = self.match.node, self._eviction.checkpoints
         most = min(length, self.match.units * self._planner.unit)
-        return marks.floor(node, most) if node is not None and marks is not None else 0
+        return marks.clamp(node, most) if node is not None and marks is not None else 0
 
     def _state(self, length: int) -> int:
         unit, resident = self._planner.unit, self._checkpoint(length)
@@ -221,7 +226,7 @@ class _Union:
 
     def _rows(self) -> list[bool]:
         """Tell of each matched unit whether the index has its rows."""
-        experts, unit = self._residency.experts, self._planner.unit
+        experts, unit = self._eviction.experts, self._planner.unit
         if experts is None or self.match.node is None:
             return []
         path = [(step, step.units) for step in self.match.node.path()][::-1]
@@ -235,14 +240,14 @@ class _Union:
         """Yield what a hit of `length` units lacks in the index, the end of chains last."""
         for unit in range(self.match.units, reach) if self._planner.full_width else ():
             yield self._need(object_key.FULL, unit)
-        for index, local in enumerate(self._residency.local):
-            for unit in range(*visible(local.rule, length, reach)):
+        for index, windows in enumerate(self._eviction.windows):
+            for unit in range(*visible(windows.rule, length, reach)):
                 if not self._in_index(index, unit):
                     yield self._need(object_key.local(index), unit)
         tokens = length * self._planner.unit
-        if self._residency.marks is not None and self._checkpoint(tokens) != tokens:
+        if self._eviction.checkpoints is not None and self._checkpoint(tokens) != tokens:
             yield self._need(object_key.STATE, length - 1)
-        if self._residency.experts is not None:
+        if self._eviction.experts is not None:
             yield from self._experts(reach)
 
     def _experts(self, reach: int) -> Iterator[Need]:

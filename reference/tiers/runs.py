@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kvproof.reference.core.block_pool import NULL_BLOCK, Ids
-from kvproof.reference.prefix.node import Node
-from kvproof.reference.prefix.window_blocks import LocalBlocks, Run
+from kvproof.reference.prefix.trie import Node, WindowRun
+from kvproof.reference.prefix.window_blocks import WindowBlocks
 from kvproof.reference.tiers.object_key import local
 
 
@@ -20,11 +20,11 @@ class Seen(NamedTuple):
     """What a hit needs of one class: units [first, stop) of a path (X1, X3)."""
 
     number: int
-    own: LocalBlocks
+    own: WindowBlocks
     first: int
     stop: int
 
-    def runs(self, node: Node | None) -> Iterator[tuple[Run, int, int]]:
+    def runs(self, node: Node | None) -> Iterator[tuple[WindowRun, int, int]]:
         """Yield (run, first, stop) inside each node of the path that ends at `node`."""
         while node is not None and node.start + node.units > self.first and node.units:
             begin, end = max(self.first - node.start, 0), min(self.stop - node.start, node.units)
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
                 yield node.runs[self.number], begin, end
             node = node.parent
 
-    def idle_blocks(self, node: Node | None) -> int:
+    def evictable_blocks(self, node: Node | None) -> int:
         """Count resident blocks that nobody sees: the hit takes them (B5)."""
         parts = self.runs(node)
         idle = sum(max(0, min(end, run.held) - max(begin, run.lo)) for run, begin, end in parts)
@@ -53,10 +53,10 @@ class Seen(NamedTuple):
             self.own.refill(run, min(begin, run.lo), came)
 
 
-def add_empty_runs(classes: Iterable[LocalBlocks], node: Node) -> None:
+def add_empty_runs(classes: Iterable[WindowBlocks], node: Node) -> None:
     """Give a new node runs of which nothing is resident."""
     for own in classes:
-        run = Run(node, array("i", [NULL_BLOCK]) * (node.units * own.width))
+        run = WindowRun(node, array("i", [NULL_BLOCK]) * (node.units * own.width))
         run.lo = run.held = node.units
         node.runs = (*node.runs, run)
 

@@ -16,15 +16,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import LOADING, Live, Refusal
+from kvproof.reference.cache.request_state import (
+    LOADING,
+    Admission,
+    AdmitRequest,
+    Refusal,
+    RequestState,
+)
 from kvproof.reference.core.checkpoint import Checkpoint
-from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.interface import Mover, Stored
-from kvproof.reference.prefix.node import Node
-from kvproof.reference.prefix.window_blocks import Run
+from kvproof.reference.prefix.trie import Node, WindowRun
 from kvproof.reference.stores.object_store import ObjectStore
 from kvproof.reference.tiers.below import DISK, HOST, REMOTE, TIERS
-from kvproof.reference.tiers.config import check_remote, read_disk, read_size
+from kvproof.reference.tiers.config import TierOptions, check_remote, read_disk, read_size
 from kvproof.reference.tiers.disk_tier import LOG, DiskTier
 from kvproof.reference.tiers.fetch import Direct, Source
 from kvproof.reference.tiers.files import Folder
@@ -48,7 +52,7 @@ class Tiers:
 
     def __init__(
         self,
-        config: EngineConfig,
+        options: TierOptions,
         cache: CacheManager,
         mover: object,
         *,
@@ -61,18 +65,18 @@ class Tiers:
         """
         if not isinstance(mover, Mover):
             raise ValueError(
-                f"host_tier {config.host_tier!r} needs a model that moves blocks; "
+                f"host_tier {options.host_tier!r} needs a model that moves blocks; "
                 f"{type(mover).__name__} lacks some of geometry, object_bytes, save, load"
             )
-        place = read_disk(config.disk_tier)
+        place = read_disk(options.disk_tier)
         self._folder = Folder(place.path) if place else None
         self.disk = DiskTier(self._folder, place.size) if place and self._folder else None
         if remote is not None:
-            check_remote(config.host_tier, weights=config.weights)
+            check_remote(options.host_tier, weights=options.weights)
         self.remote = Lenient(remote) if remote is not None else None
         below = {DISK: self.disk, REMOTE: self.remote}
         self.host = HostTier(
-            read_size(config.host_tier),
+            read_size(options.host_tier),
             below={name: store for name, store in below.items() if store is not None},
         )
         self.source: Source = Direct(self.host)
@@ -83,29 +87,33 @@ class Tiers:
         """The same of preempted requests that came back, apart (V1)."""
         self.abandoned = 0
         """Waits that ended without their objects."""
-        self._residency, self._mover = cache.residency, mover
-        self._planner = Planner(config.cache, cache.residency, cache.hits)
-        self._loader = Loader(config.cache, cache.residency)
-        self._keys = ObjectKeys(config.cache, config.weights, mover.geometry)
-        self._nodes = NodeKeys(cache.residency.unit)
-        self._inventory = Inventory(cache.residency, self._nodes, self._keys)
+        self._eviction, self._mover = cache.eviction, mover
+        self._planner = Planner(cache.config, cache.eviction, cache.hits)
+        self._loader = Loader(cache.config, cache.eviction)
+        self._keys = ObjectKeys(cache.config, options.weights, mover.geometry)
+        self._nodes = NodeKeys(cache.eviction.unit)
+        self._inventory = Inventory(cache.eviction, self._nodes, self._keys)
         self._waiting: dict[str, Waiting] = {}
         self._nonce, self._epoch = os.urandom(16), 0
         self._closed = self._aside = False
         cache.trie.attached = [*cache.trie.attached, self._nodes]
-        cache.residency.tiers = self
+        self._found: Sources = {}
+        cache.eviction.listener = self
+        cache.hooks.before_admission.append(self.bring_back)
+        cache.hooks.admitted.append(self._admitted)
+        cache.hooks.looked_up.append(self.reach)
 
-    # --- eviction: see `Keeps` ---
+    # --- eviction: see `EvictionListener` ---
 
-    def keep_units(self, leaf: Node, left: int) -> None:
+    def before_evict_units(self, leaf: Node, left: int) -> None:
         """Keep what a leaf loses at its end (T3)."""
         self._keep(self._inventory.units(leaf, left))
 
-    def keep_run(self, index: int, run: Run, count: int) -> None:
+    def before_evict_window(self, index: int, run: WindowRun, count: int) -> None:
         """Keep what a run loses at its front (X4)."""
         self._keep(self._inventory.run(index, run, count))
 
-    def keep_state(self, checkpoint: Checkpoint) -> None:
+    def before_evict_state(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint whose room is needed (S6)."""
         self._keep(self._inventory.state(checkpoint))
 
@@ -119,12 +127,20 @@ class Tiers:
 
     # --- admission ---
 
-    def prepare(self, request: Live, compute: int | None) -> Sources | Refusal:
-        """Bring back what makes the hit of a request longer, if all of it finds room (X2).
+    def bring_back(self, asked: AdmitRequest, request: RequestState) -> Refusal | None:
+        """Load the objects that make the hit of a request longer, if all of them find room (X2).
 
-        Returns which tokens of the hit came from which tier. A refusal says that objects are on
-        their way, how many, and how many are here; nothing has changed then (B4, C8).
+        A refusal counts the objects that are needed and those that are here: the others are on
+        their way, and nothing has changed (B4, C8).
         """
+        found = self._load(request, asked.compute)
+        if isinstance(found, Refusal):
+            return found
+        self._found = found
+        return None
+
+    def _load(self, request: RequestState, compute: int | None) -> Sources | Refusal:
+        """Return the tier of each token of the hit that came from a tier, or a refusal."""
         if self._aside or not request.access.read:
             return {}
         waiting = self._wait(request)
@@ -146,13 +162,13 @@ class Tiers:
         waiting.release()
         return {}
 
-    def reach(self, request: Live) -> int:
+    def reach(self, request: RequestState) -> int:
         """Return the tokens that a request could hit with what tiers hold, 0: they add nothing."""
         if self._aside or not request.prompt:
             return 0
         waiting = self._asking(request)
         plan = self._planner.plan(request, waiting.links, self._keys.key, waiting)
-        return plan.length * self._residency.unit if plan else 0
+        return plan.length * self._eviction.unit if plan else 0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -163,22 +179,22 @@ class Tiers:
         finally:
             self._aside = False
 
-    def _wait(self, request: Live) -> Waiting:
+    def _wait(self, request: RequestState) -> Waiting:
         waiting = self._waiting.get(request.id)
         if waiting is None or not waiting.concerns(request):
             self.forget(request.id)
             waiting = self._waiting[request.id] = self._asking(request)
         return waiting
 
-    def _asking(self, request: Live) -> Waiting:
-        units = (request.prompt - 1) // self._residency.unit
-        links = self._keys.chain(request.namespace, request.tokens, request.segments, units)
+    def _asking(self, request: RequestState) -> Waiting:
+        units = (request.prompt - 1) // self._eviction.unit
+        links = self._keys.chain(request.namespace, request.tokens, request.spans, units)
         return Waiting(self.source, request, links, far=REMOTE in self.host.below.stores)
 
     def _size(self, part: str) -> int:
-        experts = self._residency.experts
+        experts = self._eviction.experts
         if part == EXPERTS:
-            return experts.store.form.empty(self._residency.unit).nbytes if experts else 0
+            return experts.store.form.empty(self._eviction.unit).nbytes if experts else 0
         return self._mover.object_bytes(part)
 
     def _sources(self, plan: Plan, places: dict[bytes, str | None]) -> Sources:
@@ -192,16 +208,17 @@ class Tiers:
             found = slow.get(need.unit, HOST), places[need.key] or HOST
             slow[need.unit] = max(found, key=TIERS.index)
         slowest = max(slow.values(), key=TIERS.index, default=HOST)
-        counts, unit = Counter[str](), self._residency.unit
+        counts, unit = Counter[str](), self._eviction.unit
         for number in range(plan.before // unit, plan.length):
             known = max(0, plan.before - number * unit)
             counts[slow.get(number, slowest)] += unit - known
         return dict(counts)
 
-    def admitted(self, request_id: str, sources: Sources, *, resumed: bool) -> None:
-        """Count what an admitted request has got (V1)."""
-        (self.loaded_again if resumed else self.loaded).update(sources)
-        self.forget(request_id)
+    def _admitted(self, asked: AdmitRequest, answer: Admission | Refusal) -> None:
+        """Count the loaded tokens of an admitted request (V1)."""
+        if isinstance(answer, Admission):
+            (self.loaded_again if asked.resumed else self.loaded).update(self._found)
+            self.forget(asked.id)
 
     # --- leaving ---
 

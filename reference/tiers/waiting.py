@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvproof.reference.cache.request_state import Live
+from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.stores.object_store import Lease
 from kvproof.reference.tiers.fetch import Fetch, Source
 from kvproof.reference.tiers.plan import Need
@@ -13,7 +13,9 @@ from kvproof.reference.tiers.plan import Need
 class Waiting:
     """What one request has got from the tiers so far; it holds leases until `release`."""
 
-    def __init__(self, source: Source, request: Live, links: list[bytes], *, far: bool) -> None:
+    def __init__(
+        self, source: Source, request: RequestState, links: list[bytes], *, far: bool
+    ) -> None:
         self.links, self.far = links, far
         self._request = request
         self.views: dict[bytes, memoryview] = {}
@@ -34,7 +36,7 @@ class Waiting:
         """Tell whether something is on its way."""
         return self._fetch is not None
 
-    def concerns(self, request: Live) -> bool:
+    def concerns(self, request: RequestState) -> bool:
         """Tell whether a request is the one that waits, and not another of its name (H3)."""
         asked = self._request
         return (asked.tokens, asked.namespace, asked.segments) == (

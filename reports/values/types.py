@@ -27,6 +27,7 @@ SECTIONS = {
     "V": "Seeing what happens",
     "E": "Evaluation",
     "O": "Options",
+    "W": "A whole engine",
 }
 """Letter of a rule section -> its name, in the order of the matrix."""
 

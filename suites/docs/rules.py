@@ -18,6 +18,7 @@ SECTIONS = {
     "V": "seeing what happens",
     "E": "evaluation",
     "O": "options",
+    "W": "a whole engine",
 }
 """Letter -> what its rules are about."""
 
@@ -113,6 +114,15 @@ RULES = {
     "E2": "settings and results are complete",
     "E3": "configurations are compared on the same samples",
     "O1": "an option reaches what it configures, a wrong one is refused",
+    "W1": "each slot that a launch reads holds the content of that request, when the device runs",
+    "W2": "a launch writes only slots of its request, by the manager's blocks",
+    "W3": "what is freed waits for launches and transfers in flight",
+    "W4": "answers equal the engine-free greedy chain",
+    "W5": "exactly the accepted drafts stay",
+    "W6": "device and scheduler agree on what is computed",
+    "W7": "every request ends, and an idle engine holds nothing",
+    "W8": "events replay to the index in every state",
+    "W9": "nothing makes the engine raise or hang",
 }
 """Rule -> its title."""
 
@@ -130,7 +140,6 @@ CITES_NOTHING = {
     "core.validation": "the form of an error about a setting",
     "core.cache_config": "checks the options, which have no rule of their own",
     "core.lifecycle": "any life cycle: the tables that use it cite theirs",
-    "prefix.node": "the record that prefix_trie keeps by rule",
     "engine.engine": "the loop around the scheduler, which cites the rules",
     "model_runner": "computes models on pages that the control plane hands out by rule",
     "server": "speaks HTTP; the engine behind it obeys the rules",

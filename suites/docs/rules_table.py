@@ -9,6 +9,8 @@ from kvproof.suites.docs.rule_index import Place, places
 from kvproof.suites.docs.rules import RULES, SECTIONS
 from kvproof.suites.faults.catalogue import load
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.whole_engine import planted_bugs
+from kvproof.suites.whole_engine.strategies import SUITE as WHOLE_ENGINES
 
 _HEAD = """\
 | rule | what it asks | code of the reference | properties | planted faults |
@@ -46,7 +48,7 @@ def properties_by_rule() -> dict[str, list[str]]:
 
 
 def faults_by_rule() -> dict[str, list[str]]:
-    """Rule -> faults of the catalogue that a property which cites it has to find."""
+    """Rule -> faults that a property which cites it finds; also those planted in engines."""
     rules = {
         (suite, prop.name): prop.rules
         for suite, properties in catalogue("full").items()
@@ -56,6 +58,9 @@ def faults_by_rule() -> dict[str, list[str]]:
     for fault in load().values():
         for rule in () if fault.equivalent else rules.get((fault.suite, fault.property), ()):
             found[rule].append(fault.name)
+    for bug in planted_bugs.catalogue():
+        for rule in rules[WHOLE_ENGINES.name, bug.property] if bug.property else ():
+            found[rule].append(bug.name)
     return dict(found)
 
 

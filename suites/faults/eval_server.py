@@ -70,10 +70,8 @@ FAULTS = {
         (
             Edit(
                 "reference.cache.cache_manager",
-                "request = Live(request_id, tokens, namespace, spans, self._unit)\n"
-                "        self.check_admission",
-                "request = Live(request_id, tokens, DEFAULT_NAMESPACE, spans, self._unit)\n"
-                "        self.check_admission",
+                "request.id, request.tokens, request.namespace, request.spans, self._unit",
+                "request.id, request.tokens, DEFAULT_NAMESPACE, request.spans, self._unit",
             ),
             _TENANT_FIRST,
         ),
@@ -82,7 +80,7 @@ FAULTS = {
         "a hit ends one block too late, behind the position where two texts part",
         (
             Edit(
-                "reference.prefix.match",
+                "reference.core.identity",
                 "return equal * TOKEN_BYTES // stride",
                 "return -(-equal * TOKEN_BYTES // stride)",
             ),

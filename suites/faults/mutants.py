@@ -27,9 +27,9 @@ from kvproof.suites.faults.mutant_limit import EXPLORATION
 FOLDERS = ("eval", "harness", "kernels", "reference", "reports", "suites")
 TESTS = "src/kvproof/suites/tests"
 MODULES = (
-    *("core/block_pool", "core/block_table", "core/fixpoint", "cache/step_fence"),
-    *("prefix/match", "prefix/trie", "prefix/window_blocks", "prefix/partial_blocks"),
-    *("states/state_cache", "cache/expert_history", "cache/allocator", "cache/eviction"),
+    *("core/block_pool", "core/block_table", "cache/request_state"),
+    *("prefix/trie", "prefix/window_blocks", "prefix/partial_blocks"),
+    *("states/state_cache", "cache/routed_experts", "cache/allocator", "cache/eviction"),
     *("cache/cache_manager", "cache/hit_length", "engine/scheduler"),
 )
 """Blocks, the index, the length of a hit, what hangs beside it (states, windows, tails, experts),

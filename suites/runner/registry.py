@@ -31,6 +31,7 @@ from kvproof.suites.reference.routed_experts import strategies as experts
 from kvproof.suites.reference.tiered_hits import strategies as tiered
 from kvproof.suites.reference.tiers import strategies as tiers
 from kvproof.suites.reference.transfer import strategies as transfer
+from kvproof.suites.whole_engine import strategies as engine
 
 SUITES: tuple[ComponentSuite, ...] = (
     settings.SUITE,
@@ -54,8 +55,10 @@ SUITES: tuple[ComponentSuite, ...] = (
     http.SUITE,
     parity.SUITE,
     evaluation.SUITE,
+    engine.SUITE,
 )
-"""The suites of the reference; level `full` runs them after the suite `cache`."""
+"""The suites of components, of the reference and of targets that provide them; level `full` runs
+them after the suite `cache`."""
 
 
 def find(name: str) -> None:

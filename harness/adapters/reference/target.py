@@ -32,7 +32,7 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.reference.cache.cache_events import CacheEvent as NativeEvent
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import Admission, Refusal
+from kvproof.reference.cache.request_state import Admission, AdmitRequest, Refusal
 from kvproof.reference.cache.request_state import StateUse as NativeUse
 from kvproof.reference.core import identity
 from kvproof.reference.core.block_pool import Ids
@@ -90,7 +90,7 @@ class ReferenceTarget:
         self._layout = self._manager.config.layout
         self._by_step: dict[int, str] = {}
         self._dropped: list[list[int]] = [[] for _ in self._layout.groups]
-        self._manager.residency.on_drop = self._drop
+        self._manager.eviction.on_evicted.append(self._drop)
 
     def _drop(self, group: int, ids: Iterable[int]) -> None:
         self._dropped[group].extend(map(int, ids))
@@ -100,19 +100,7 @@ class ReferenceTarget:
         manager = self._manager
         step = manager.begin_step()
         try:
-            answer = manager.admit(
-                request.id,
-                request.tokens,
-                namespace=_namespace(request.namespace),
-                spans=_spans(request.spans),
-                compute=compute,
-                access=decide(
-                    enabled=manager.config.enable_prefix_caching,
-                    read=request.read,
-                    store=request.store,
-                ),
-                resumed=request.resumed,
-            )
+            answer = manager.admit(self._asked(request, compute))
         except identity.IdentityError as error:
             manager.end_step(step)
             return Refused("invalid", detail=str(error))
@@ -120,6 +108,21 @@ class ReferenceTarget:
             manager.end_step(step)
             return Refused(*answer)
         return self._scheduled(step, request.id, answer)
+
+    def _asked(self, request: Request, compute: int | None) -> AdmitRequest:
+        return AdmitRequest(
+            request.id,
+            request.tokens,
+            _namespace(request.namespace),
+            _spans(request.spans),
+            compute,
+            decide(
+                enabled=self._manager.config.enable_prefix_caching,
+                read=request.read,
+                store=request.store,
+            ),
+            request.resumed,
+        )
 
     def extend(
         self,

@@ -6,49 +6,49 @@ import hashlib
 from collections import Counter
 
 from kvproof.reference.cache.cache_manager import CacheManager
-from kvproof.reference.cache.request_state import Live
+from kvproof.reference.cache.request_state import RequestState
 from kvproof.reference.core.block_pool import NULL_BLOCK
-from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.trie import Node
 
 
 def holders(manager: CacheManager) -> dict[int, int]:
     """Block -> count as the manager keeps it: in nodes, in tables behind the index, in states."""
     counts: Counter[int] = Counter()
     layout = manager.config.layout
-    requests = [*manager.live.values(), *manager.pins.values(), *manager.holdings.leaving]
+    requests = [*manager.live.values(), *manager.pins.values(), *manager.allocator.releasing]
     for node in _held_nodes(manager, requests):
-        counts.update(dict.fromkeys(node.blocks, node.holds))
+        counts.update(dict.fromkeys(node.blocks, node.locks))
         for rule, run in zip(layout.local, node.runs, strict=True):
             for start, count in run.starts.items():
                 counts.update(dict.fromkeys(run.ids[start * rule.width :], count))
     for request in requests:
         first = request.indexed
         counts.update(request.table[first * layout.full.width :])
-        for rule, own in zip(layout.local, request.local, strict=True):
+        for rule, own in zip(layout.local, request.windows, strict=True):
             counts.update(own.ids[max(first, own.first) * rule.width :])
-    for ids in manager.holdings.retired:
+    for ids in manager.allocator.duplicates:
         counts.update(ids)
-    if manager.residency.states and manager.residency.state_blocks:
-        counts.update(manager.residency.states.holders())
+    if manager.eviction.states and manager.eviction.state_blocks:
+        counts.update(manager.eviction.states.holders())
     counts.pop(NULL_BLOCK, None)
     return dict(counts)
 
 
-def _held_nodes(manager: CacheManager, requests: list[Live]) -> set[Node]:
+def _held_nodes(manager: CacheManager, requests: list[RequestState]) -> set[Node]:
     nodes = [*manager.trie.nodes(), *(node for request in requests for node in request.node.path())]
-    return {node for node in nodes if node.holds and node.units}
+    return {node for node in nodes if node.locks and node.units}
 
 
 def state_digest(manager: CacheManager) -> str:
     """Digest of free order, index, eviction orders, holds and statistics (B4, T1)."""
-    trie, residency = manager.trie, manager.residency
+    trie, eviction = manager.trie, manager.eviction
     state = (
         manager.pool.free_ids().tolist(),
         [(bytes(node.tokens), *_node(node)) for node in trie.nodes()],
-        [_node(node) for node in trie.idle_nodes()],
-        [local.idle_ids() for local in residency.local],
-        residency.states.summary() if residency.states else (),
-        residency.tails.summary() if residency.tails else (),
+        [_node(node) for node in trie.evictable_nodes()],
+        [local.evictable_ids() for local in eviction.windows],
+        eviction.states.summary() if eviction.states else (),
+        eviction.partial.summary() if eviction.partial else (),
         manager.usage(),
         (manager.statistics.cumulative, manager.statistics.resumed),
     )
@@ -58,4 +58,4 @@ def state_digest(manager: CacheManager) -> str:
 def _node(node: Node) -> tuple[object, ...]:
     runs = [(run.ids.tolist(), run.lo, sorted(run.starts.items())) for run in node.runs]
     states = sorted((units, repr(mark)) for units, mark in (node.states or {}).items())
-    return node.blocks.tolist(), node.holds, len(node.children), runs, states
+    return node.blocks.tolist(), node.locks, len(node.children), runs, states

@@ -17,7 +17,7 @@ def trace(cache: Any) -> object:
         cache.pool.free_ids().tolist(),
         {name: [table.tolist() for table in cache.tables(name)] for name in cache.live},
         {name: request.computed for name, request in cache.live.items()},
-        [(node.start, node.units, node.holds, node.stamp) for node in cache.trie.nodes()],
+        [(node.start, node.units, node.locks, node.stamp) for node in cache.trie.nodes()],
         (cache.statistics.cumulative, cache.statistics.resumed, cache.statistics.rolling),
     )
 
@@ -43,15 +43,16 @@ class Watch:
         """Look at the cache manager before and after each call of `verb`."""
         cache, call = self._engine.cache, getattr(self._engine.cache, verb)
 
-        def guarded(name: str, *arguments: Any, **options: Any) -> Any:
+        def guarded(asked: Any, *arguments: Any, **options: Any) -> Any:
+            """`asked` is an AdmitRequest, or the id of a request to extend."""
+            admits = verb == "admit"
+            name = asked.id if admits else asked
             before = trace(cache)
-            found = self._lookup(name, arguments) if verb == "admit" else 0
-            answer = call(name, *arguments, **options)
+            found = self._lookup(asked) if admits else 0
+            answer = call(asked, *arguments, **options)
             if not hasattr(answer, "reason"):
                 self._started(cache.live[name], answer)
-                self._coverage.event(
-                    seen.NO_HIT, found and options["access"].read and not answer.hit
-                )
+                self._coverage.event(seen.NO_HIT, found and asked.access.read and not answer.hit)
             else:
                 self._coverage.check(
                     "refused_admissions_leave_no_trace",
@@ -62,12 +63,12 @@ class Watch:
 
         setattr(cache, verb, guarded)
 
-    def _lookup(self, name: str, arguments: Any) -> int:
+    def _lookup(self, asked: Any) -> int:
         """Return what a recurrent request would hit, unless its own hit were in the way (C2)."""
-        cache, prompt = self._engine.cache, self._asked[name].prompt
+        cache = self._engine.cache
         if not cache.config.enable_prefix_caching or cache.states is None:
             return 0
-        found: int = cache.lookup(*arguments, namespace=prompt.namespace, spans=prompt.spans)
+        found: int = cache.lookup(asked.tokens, namespace=asked.namespace, spans=asked.spans)
         return found
 
     def _started(self, live: Any, answer: Any) -> None:
@@ -79,7 +80,7 @@ class Watch:
         space, tokens = self._asked[live.id].prompt.namespace, bytes(live.tokens)
         for count, _ in state.saves:
             decoded = count > live.prompt
-            why = seen.JUNCTION if live.junction == count else seen.DECODED if decoded else ""
+            why = seen.JUNCTION if live.divergence == count else seen.DECODED if decoded else ""
             self._saved.setdefault((space, tokens[: 4 * count]), why)
         if state.restore is not None:
             why = self._saved.get((space, tokens[: 4 * answer.start]), "")

@@ -83,24 +83,24 @@ class ExplainMachine:
         return None
 
     def _reset(self) -> None:
-        self.subject.reset()
+        self.manager.reset()
         self._forgotten += [record.prompt for record in self._records]
         self._records.clear()
 
     def _drop(self, *, name: str) -> None:
         if name in self.held:
             self.held.remove(name)
-            self.subject.release(name)
+            self.manager.release(name)
 
     def _fill(self, *, token: int) -> object:
         """Fill the pool with one prompt and its checkpoint; then ask for a token more."""
         for name in [*self.held]:
             self._drop(name=name)
-        residency = self.manager.residency
+        eviction = self.manager.eviction
         self.manager.evict(self.config["num_blocks"])
         room = self.manager.usage().free
-        units = (room - 2 * residency.state_blocks) // max(1, residency.row_width)
-        tokens = [token] * max(1, min(units, MOST_FILLED)) * residency.unit
+        units = (room - 2 * eviction.state_blocks) // max(1, eviction.row_width)
+        tokens = [token] * max(1, min(units, MOST_FILLED)) * eviction.unit
         return self._serve(name="f", tokens=tokens), self._serve(name="f", tokens=[*tokens, token])
 
     def _serve(
@@ -124,8 +124,8 @@ class ExplainMachine:
         prompt = Prompt(Namespace(salt=salt or None), tuple(tokens), tuple(Span(*s) for s in spans))
         access = decide(enabled=True, read=read, store=store)
         told = self._ask(prompt, read=read)
-        step = self.subject.begin_step()
-        answer = self.subject.admit(
+        step = self.manager.begin_step()
+        answer = self.manager.admit(
             name,
             tokens,
             namespace=prompt.namespace,
@@ -134,13 +134,13 @@ class ExplainMachine:
             access=access,
         )
         if isinstance(answer, Refusal):
-            self.subject.end_step(step)
+            self.manager.end_step(step)
             return answer.reason
         self._judge(told, answer, self.subject.explain(name))
-        self._hit, self._junction = answer.hit, self.manager.live[name].junction
+        self._hit, self._junction = answer.hit, self.manager.live[name].divergence
         self.prompts.append((tokens, [*spans]))
         if cut == "release":
-            self.subject.release(name)
+            self.manager.release(name)
         elif cut == "reset":
             self._reset()
         self._end(step, prompt, name, answer, store=store and not cut, rows=rows)
@@ -151,7 +151,7 @@ class ExplainMachine:
         if hold and not cut:
             self.held.append(name)
         else:
-            self.subject.release(name)
+            self.manager.release(name)
         return self.subject.explain(name).sentence()
 
     # --- serving ---
@@ -170,18 +170,18 @@ class ExplainMachine:
         """Compute the rest of a prompt; then each of `decode`: a token and its drafts."""
         asked = len(prompt.tokens)
         while stop < len(prompt.tokens):
-            step = self.subject.begin_step()
-            answer = self.subject.extend(name, compute=compute)
+            step = self.manager.begin_step()
+            answer = self.manager.extend(name, compute=compute)
             if isinstance(answer, Refusal):
-                self.subject.end_step(step)
+                self.manager.end_step(step)
                 return
             self._end(step, prompt, name, answer, store=store, rows=rows)
             stop = answer.stop
         for token, *drafts in decode:
-            step = self.subject.begin_step()
-            answer = self.subject.extend(name, [token], drafts=drafts)
+            step = self.manager.begin_step()
+            answer = self.manager.extend(name, [token], drafts=drafts)
             if isinstance(answer, Refusal):
-                self.subject.end_step(step)
+                self.manager.end_step(step)
                 return
             kept = len(drafts) // 2
             grown = (*prompt.tokens, token, *drafts[:kept])
@@ -210,7 +210,7 @@ class ExplainMachine:
         count = answer.stop - answer.start
         experts = {name: np.zeros((count, 1, 1), np.int64)} if rows and count else {}
         self._rows.forget_evicted()
-        self.subject.end_step(step, accepted=accepted or {}, experts=experts)
+        self.manager.end_step(step, accepted=accepted or {}, experts=experts)
         if store:
             stop = min(answer.stop, len(prompt.tokens))
             if rows:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.core.identity import TOKEN_BYTES, Namespace, Span
-from kvproof.reference.prefix.node import Node
+from kvproof.reference.prefix.trie import Node
 from kvproof.suites.reference.hit_length.cases import Case, Group
 from kvproof.suites.reference.hit_length.oracle import is_valid
 
@@ -67,13 +67,13 @@ def read(manager: CacheManager, prompt: Prompt, most: int) -> Found:
     ends = [(_equal(node, units, prompt), node) for node in manager.trie.nodes()]
     best, end = max(ends, key=lambda found: found[0], default=(0, None))
     if end is None or not best:
-        return Found(0, ((),) * len(manager.residency.local), ())
+        return Found(0, ((),) * len(manager.eviction.windows), ())
     unit = manager.config.layout.unit
     path = [node for node in end.path() if node.start < best and node.units][::-1]
     inside = [(node, min(node.units, best - node.start)) for node in path]
     resident = tuple(
         tuple(node.start + u for node, n in inside for u in range(node.runs[index].lo, n))
-        for index in range(len(manager.residency.local))
+        for index in range(len(manager.eviction.windows))
     )
     checkpoints = tuple(
         (node.start + mark) * unit
@@ -156,7 +156,7 @@ class Truth:
     def __init__(
         self, manager: CacheManager, records: list[Record], rows: RowsGiven, prompt: Prompt
     ) -> None:
-        self._layout, self._row_width = manager.config.layout, manager.residency.row_width
+        self._layout, self._row_width = manager.config.layout, manager.eviction.row_width
         self._unit, self._spans = self._layout.unit, prompt.spans
         self._required = manager.config.require_cached_experts
         self._with_rows = rows.leading(prompt) * self._unit

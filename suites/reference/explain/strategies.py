@@ -70,7 +70,7 @@ def draw_operation(machine: ExplainMachine, draw: Draw) -> tuple[str, Arguments]
         return "reset", {}
     if choice == 10:
         return "evict", {"count": draw(st.integers(1, 4))}
-    if choice > 7 and machine.manager.residency.state_blocks:
+    if choice > 7 and machine.manager.eviction.state_blocks:
         return "fill", {"token": draw(st.integers(0, 2))}
     return "serve", _request(machine, draw)
 

@@ -30,7 +30,18 @@ def _serves(case: Case, index: int, length: int) -> bool:
     if not group.draft or group.kind == "state":
         return _has_all(group, there, length)
     ahead = length + lcm(*(each.block_size for each in case.groups))
-    return ahead <= case.limit and _has_all(group, there, length) and _has_all(group, there, ahead)
+    if ahead > case.limit or not _matched(case, ahead):
+        return False
+    return _has_all(group, there, length) and _has_all(group, there, ahead)
+
+
+def _matched(case: Case, length: int) -> bool:
+    """Whether full attention has every block up to `length`: drafts look no further (X3)."""
+    return all(
+        _has_all(group, set(there), length)
+        for group, there in zip(case.groups, case.resident, strict=True)
+        if group.kind == "full"
+    )
 
 
 def _has_all(group: Group, there: set[int], length: int) -> bool:

@@ -7,7 +7,7 @@ from kvproof.suites.framework.property import Property
 
 LIMITS = {
     "aligned": "a hit limited by unequal blocks",
-    "spans": "a hit limited by a span",
+    "span": "a hit limited by a span",
     "full": "a hit limited by full attention",
     "window": "a hit limited by a window",
     "chunk": "a hit limited by a chunk",
@@ -42,13 +42,13 @@ PROPERTIES = (
         "the_length_is_outside_every_span",
         ("M2",),
         "a hit never ends strictly inside a media span",
-        (LIMITS["spans"], TWO_ROUNDS),
+        (LIMITS["span"], TWO_ROUNDS),
         oracle=INVARIANT,
     ),
     Property(
         "several_draft_groups_cost_one_unit",
         ("X3",),
-        "draft groups of full attention cost what lowering the limit once by a unit costs",
+        "one more draft group, of a window of one token, changes no hit",
         (LIMITS["draft"], DRAFTS),
         oracle=METAMORPHIC,
     ),

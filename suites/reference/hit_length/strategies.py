@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import lcm
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from kvproof.reference.core import fixpoint as hit_length
-from kvproof.reference.core.fixpoint import Floor, Reduction
-from kvproof.reference.core.identity import Span
 from kvproof.suites.framework.component_suite import ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.hit_length.cases import (
@@ -20,6 +16,7 @@ from kvproof.suites.reference.hit_length.cases import (
     choose_case,
     choose_groups,
 )
+from kvproof.suites.reference.hit_length.index import LiveIndex, Reduction, as_indexed
 from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_trying
 from kvproof.suites.reference.hit_length.properties import (
     DRAFTS,
@@ -36,13 +33,6 @@ from kvproof.suites.reference.hit_length.remote import offered
 Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
-class Limit(NamedTuple):
-    """A floor and what it stands for."""
-
-    name: str
-    floor: Floor
-
-
 class HitLengthMachine:
     """Asks the reference for a hit and the oracle for the truth."""
 
@@ -57,40 +47,16 @@ class HitLengthMachine:
         assert verb == "hit", verb
         there = tuple(map(tuple, resident))
         case = Case(self.groups, limit, there, tuple((start, stop) for start, stop in spans))
-        limits = self._limits(case)
-        hit = self._find(case.limit, limits)
-        steps = list(hit_length.reductions(case.limit, _floors(limits)))
-        self._judge_drafts(case, hit, limits)
-        self._judge_order(case, hit, limits)
+        case = as_indexed(case)
+        index = LiveIndex(case)
+        hit, steps = index.hit(), index.reductions()
+        self._judge_drafts(case, hit)
+        self._judge_order(case, hit)
         self._judge(case, hit)
         self._judge_losses(case, hit, steps)
-        for situation in _situations(case, hit, limits, steps):
+        for situation in _situations(case, hit, steps):
             self._coverage.event(situation)
         return hit
-
-    def _find(self, limit: int, limits: Sequence[Limit]) -> int:
-        return hit_length.longest(limit, _floors(limits))
-
-    def _limits(self, case: Case) -> list[Limit]:
-        unit = lcm(*(group.block_size for group in case.groups))
-        spans = [Span("image", start, stop - start, "7f3c") for start, stop in case.spans]
-        return [
-            Limit("aligned", hit_length.aligned(unit)),
-            Limit("spans", hit_length.outside(spans)),
-            *(self._group(case, index, unit) for index in range(len(case.groups))),
-        ]
-
-    def _group(self, case: Case, index: int, unit: int) -> Limit:
-        kind, block_size, size, draft = case.groups[index]
-        if kind == "state":
-            return Limit(kind, hit_length.checkpoints(case.resident[index]))
-        present = bytearray(-(-case.limit // block_size))
-        for block in case.resident[index]:
-            present[block] = 1
-        floor = hit_length.resident(kind, bytes(present), size=size, block_size=block_size)
-        if not draft:
-            return Limit(kind, floor)
-        return Limit("draft", hit_length.ahead(floor, unit=unit, limit=case.limit))
 
     def _judge(self, case: Case, hit: int) -> None:
         self._coverage.check(
@@ -110,23 +76,24 @@ class HitLengthMachine:
             lambda: f"the hit is {hit} tokens, but {best} are valid for all of {case}",
         )
 
-    def _judge_drafts(self, case: Case, hit: int, limits: list[Limit]) -> None:
-        ends = [_first_gap(case, index) for index, group in enumerate(case.groups) if _leads(group)]
-        if not ends:
+    def _judge_drafts(self, case: Case, hit: int) -> None:
+        """One more draft group, whose window of one token needs no block, changes nothing."""
+        if not any(group.draft and group.kind != "state" for group in case.groups):
             return
-        unit = lcm(*(group.block_size for group in case.groups))
-        others = limits[:2] + [
-            limit for limit, group in zip(limits[2:], case.groups, strict=True) if not _leads(group)
-        ]
-        once = self._find(max(0, min(case.limit, *ends) - unit), others)
+        more = Group("window", case.groups[0].block_size, 1, draft=True)
+        again = LiveIndex(
+            case._replace(groups=(*case.groups, more), resident=(*case.resident, ()))
+        ).hit()
         self._coverage.check(
             "several_draft_groups_cost_one_unit",
-            hit == once,
-            lambda: f"lowering the limit once by {unit} leaves {once} tokens, not {hit}: {case}",
+            hit == again,
+            lambda: f"one draft group more leaves {again} tokens, not {hit}: {case}",
         )
 
-    def _judge_order(self, case: Case, hit: int, limits: list[Limit]) -> None:
-        turned = self._find(case.limit, limits[::-1])
+    def _judge_order(self, case: Case, hit: int) -> None:
+        turned = LiveIndex(
+            case._replace(groups=case.groups[::-1], resident=case.resident[::-1])
+        ).hit()
         self._coverage.check(
             "the_order_of_groups_does_not_matter",
             turned == hit,
@@ -142,21 +109,7 @@ class HitLengthMachine:
         )
 
 
-def _floors(limits: Sequence[Limit]) -> list[Floor]:
-    return [limit.floor for limit in limits]
-
-
-def _leads(group: Group) -> bool:
-    return group.draft and group.kind == "full"
-
-
-def _first_gap(case: Case, index: int) -> int:
-    """Return where the leading blocks of a group end, in tokens."""
-    there, size = case.resident[index], case.groups[index].block_size
-    return size * sum(block == place for place, block in enumerate(there))
-
-
-def _situations(case: Case, hit: int, limits: list[Limit], steps: list[Reduction]) -> list[str]:
+def _situations(case: Case, hit: int, steps: list[Reduction]) -> list[str]:
     """Return what happened; a case that misses everything shows nothing."""
     if not hit:
         return []
@@ -170,7 +123,7 @@ def _situations(case: Case, hit: int, limits: list[Limit], steps: list[Reduction
         DRAFTS: sum(g.draft and g.kind != "state" for g in groups) > 1,
         MIXED: len({g.block_size for g in groups}) > 2,
     }
-    last = [LIMITS[limits[asked[-1]].name]] if asked else []
+    last = [LIMITS[steps[-1].name]] if steps else []
     return last + [situation for situation, so in happened.items() if so]
 
 

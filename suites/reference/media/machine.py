@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kvproof.reference.core import fixpoint as hit_length
+from kvproof.reference.cache import hit_length
 from kvproof.reference.core import identity
 from kvproof.reference.core import media_spans as media
 from kvproof.reference.core.identity import Span
@@ -140,23 +140,24 @@ class MediaMachine:
 
     def _keys(self, model: Model, spans: Spans) -> list[bytes]:
         digest = identity.hash_algorithm("sha256")
-        keys = identity.BlockKeys(block_size=self.block_size, digest=digest)
+        keys = identity.BlockKeys(identity.KeyChain(digest), block_size=self.block_size)
         keys.extend(model.tokens, spans)
         found: list[bytes] = keys.keys
         return found
 
     def _clamp(self, model: Model, spans: Spans, matched: int) -> int:
-        floors = [hit_length.outside(spans), hit_length.aligned(self.block_size)]
-        hit: int = hit_length.longest(matched, floors)
+        size = self.block_size
+        clamps = [hit_length.outside_spans(spans), lambda length: length // size * size]
+        hit: int = hit_length.fixpoint(matched, clamps)
         best = model.hit(matched, self.block_size)
         self._check(
             "clamps_reach_a_fixpoint",
             hit == best,
             lambda: f"{matched} matched tokens give a hit of {hit}, not {best}: {model.runs}",
         )
-        lowered = [step.which for step in hit_length.reductions(matched, floors)]
-        self._event(seen.TWO_ROUNDS, lowered.count(0) > 1)
-        self._event(seen.REJECTED, 0 in lowered and not hit)
+        lowered = _lowered(matched, clamps)
+        self._event(seen.TWO_ROUNDS, lowered > 1)
+        self._event(seen.REJECTED, lowered and not hit)
         return hit
 
     def _cover_shapes(self, given: list[Thing], runs: list[Place]) -> None:
@@ -167,6 +168,17 @@ class MediaMachine:
         self._event(seen.ON_A_BORDER, any(run.stop % size == 0 for run in runs))
         self._event(seen.VIDEO, any(thing.kind == "video" and thing.places[1:] for thing in given))
         self._event(seen.MASKED, any(None in thing.contents for thing in given))
+
+
+def _lowered(length: int, clamps: Sequence[hit_length.Clamp]) -> int:
+    """Count how often the first clamp lowers the length until all leave it alone."""
+    count, before = 0, -1
+    while length != before:
+        before = length
+        count += clamps[0](length) != length
+        for clamp in clamps:
+            length = clamp(length)
+    return count
 
 
 def _is_order(order: list[int], items: Sequence[Any]) -> bool:

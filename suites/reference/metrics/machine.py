@@ -1,4 +1,4 @@
-"""An observed cache manager, and beside it counts and lines made from its answers alone."""
+"""A cache manager with its metrics, and beside it counts and lines made from its answers alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.reference.cache.request_state import Admission, Refusal
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.block_pool import NULL_BLOCK
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.reference.observe.instrumented import LOG, Observed
+from kvproof.reference.observe.cache_metrics import LOG, CacheMetrics
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.metrics import properties as seen
@@ -34,8 +34,8 @@ class MetricsMachine:
         )
         self.unit = manager.config.layout.unit
         self._width = manager.config.layout.full.width
-        manager.residency.on_drop = self._drop
-        self._subject = Observed(manager)
+        manager.eviction.on_evicted.append(self._drop)
+        self._manager, self._subject = manager, CacheMetrics(manager)
         self._coverage = coverage
         self._counts: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class MetricsMachine:
     @property
     def live(self) -> list[str]:
         """Requests that were admitted and did not go."""
-        return sorted(self._subject.live)
+        return sorted(self._manager.live)
 
     def _drop(self, group: int, ids: Iterable[int]) -> None:
         gone = [int(block) for block in ids if block != NULL_BLOCK]
@@ -66,8 +66,8 @@ class MetricsMachine:
             "extend": self._extend,
             "end": self._end,
             "release": self._release,
-            "evict": lambda count: len(self._subject.evict(count)),
-            "reset": self._subject.reset,
+            "evict": lambda count: len(self._manager.evict(count)),
+            "reset": self._manager.reset,
         }
         self._lines.clear()
         with heard(LOG) as lines:
@@ -81,10 +81,10 @@ class MetricsMachine:
         return answer
 
     def _admit(self, *, name: str, tokens: list[int], resumed: bool) -> object:
-        if name in self._subject.live or (resumed and name not in self.preempted):
+        if name in self._manager.live or (resumed and name not in self.preempted):
             return None
-        self._steps.append(self._subject.begin_step())
-        answer = self._subject.admit(name, tokens, resumed=resumed)
+        self._steps.append(self._manager.begin_step())
+        answer = self._manager.admit(name, tokens, resumed=resumed)
         if isinstance(answer, Admission):
             self._counts["admitted"] += 1
             self.preempted.pop(name, None)
@@ -96,10 +96,10 @@ class MetricsMachine:
         return self._scheduled(name, answer)
 
     def _extend(self, *, name: str, tokens: list[int]) -> object:
-        if name not in self._subject.live:
+        if name not in self._manager.live:
             return None
-        self._steps.append(self._subject.begin_step())
-        return self._scheduled(name, self._subject.extend(name, tokens))
+        self._steps.append(self._manager.begin_step())
+        return self._scheduled(name, self._manager.extend(name, tokens))
 
     def _scheduled(self, name: str, answer: Admission | Refusal) -> object:
         if isinstance(answer, Refusal):
@@ -124,13 +124,13 @@ class MetricsMachine:
     def _end(self) -> None:
         """End the oldest step."""
         if self._steps:
-            self._subject.end_step(self._steps.pop(0))
+            self._manager.end_step(self._steps.pop(0))
 
     def _release(self, *, name: str, preempt: bool) -> None:
-        if name in self._subject.live:
+        if name in self._manager.live:
             if preempt:
                 self.preempted[name] = self.prompts[-1]
-            self._subject.release(name)
+            self._manager.release(name)
 
     def _judge_counters(self) -> None:
         subject, counts = self._subject, self._counts

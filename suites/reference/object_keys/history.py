@@ -26,12 +26,11 @@ class Asked(NamedTuple):
 
     def begin(self, subject: Any) -> Any:
         """Return an empty `BlockKeys`; `subject` is the module of identity."""
+        digest = subject.hash_algorithm(self.algorithm)
         return subject.BlockKeys(
+            subject.KeyChain(digest, "kvproof", self.group, self.epoch),
             block_size=self.block_size,
-            digest=subject.hash_algorithm(self.algorithm),
             namespace=subject.Namespace(*self.namespace),
-            group=self.group,
-            epoch=self.epoch,
         )
 
     def extend(self, keys: Any, subject: Any) -> Any:

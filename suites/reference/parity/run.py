@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.reference.cache.expert_history import Recorded
+from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig

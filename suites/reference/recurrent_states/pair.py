@@ -9,7 +9,7 @@ from typing import Any
 from kvproof.reference.core.checkpoint import Checkpoint
 from kvproof.reference.core.lifecycle import IllegalMove
 from kvproof.reference.states.state_cache import StateCache
-from kvproof.reference.states.state_pool import Blocks, Rows
+from kvproof.reference.states.state_slots import SharedBlocks, SlotPool
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.recurrent_states.agreement import check_outcome
@@ -35,15 +35,15 @@ class Pair:
         self.pool = Pool(config["blocks"])
         rows: int = config["most_running"] + config["budget"]
         self.rows = (config["blocks"] if self.shared else rows) + 1
-        blocks = Blocks(
+        blocks = SharedBlocks(
             self.width,
-            take=self._make_room,
-            give=self.pool.free.extend,
+            allocate=self._make_room,
+            free=self.pool.free.extend,
             room=lambda: len(self.pool.free),
         )
         most = 0 if self.shared else config["most_running"]
         self.cache = StateCache(
-            blocks if self.shared else Rows(rows), most_running=most, on_evict=self._heard
+            blocks if self.shared else SlotPool(rows), most_running=most, on_evict=self._heard
         )
         self.model = Model(config["blocks"] // self.width if self.shared else rows, most)
         self.texts: dict[str, str] = {}

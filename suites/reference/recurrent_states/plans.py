@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvproof.reference.cache.state_steps import saved_after
 from kvproof.reference.core.identity import Span
-from kvproof.reference.states.checkpoint_policy import saved_after
 from kvproof.suites.framework.coverage import Coverage
 
 
@@ -71,7 +71,7 @@ def _saved(chain: Chain, start: int, stop: int) -> list[int]:
         stop,
         prompt=chain.prompt,
         unit=chain.unit,
-        junction=chain.junction,
+        divergence=chain.junction,
         interval=chain.interval,
         spans=[Span("image", start, end - start, "x") for start, end in chain.spans],
     )

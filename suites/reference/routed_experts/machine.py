@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kvproof.reference.cache.expert_history import ExpertFormat, ExpertHistory, ExpertStore
+from kvproof.reference.cache.routed_experts import ExpertFormat, ExpertHistory, ExpertStore
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.routed_experts.index import Index, Node

@@ -88,7 +88,7 @@ class TieredHitsMachine:
 
     def _tiny(self) -> Engine:
         """Room for one prompt and little else, and what leaves it goes to tiers."""
-        blocks = 12 * self._large.cache.residency.row_width + 2
+        blocks = 12 * self._large.cache.eviction.row_width + 2
         made = self._engine(blocks, host=self.config["host"], shared=self.shared)
         if self.config["disk"] and made.tiers is not None:
             made.tiers.disk = DiskTier(MemoryFiles(), 1 << 20)

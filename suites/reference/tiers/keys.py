@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.reference.core.identity import Namespace, Span, segments, token_bytes
+from kvproof.reference.core.identity import Namespace, Span, token_bytes
 from kvproof.reference.tiers.object_key import ObjectKeys
 
 UNIT = 4
@@ -31,7 +31,7 @@ class Content(NamedTuple):
         keys = ObjectKeys(config, self.weights, self.geometry)
         if self.epoch is not None:
             keys.begin_epoch(*self.epoch)
-        spans = segments((self.span,), UNIT)
+        spans = (self.span,)
         count = len(self.tokens) // UNIT
         for _ in range(2):
             links = keys.chain(self.namespace, token_bytes(self.tokens), spans, count)

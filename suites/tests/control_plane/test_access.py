@@ -17,7 +17,7 @@ FAULTS = {
         "a_decision_names_every_reason",
     ),
     "reads_what_it_may_not": (
-        Fault("reference.cache.cache_manager", " if access.read else NO_HIT", ""),
+        Fault("reference.cache.cache_manager", " if state.access.read else NO_HIT", ""),
         "a_decision_is_what_happens",
     ),
     **{f.name: (Fault(f.module, f.old, f.new), f.property) for f in of_suite("access")},

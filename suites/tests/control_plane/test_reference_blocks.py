@@ -27,13 +27,13 @@ def test_a_pool_drained_and_refilled_hands_out_the_same_blocks(num_blocks, count
     pool = BlockPool(num_blocks)
     everything = set(range(1, num_blocks))
     for count in counts:
-        taken = pool.take(min(count, pool.num_free))
-        rest = pool.take(pool.num_free)
+        taken = pool.allocate(min(count, pool.num_free))
+        rest = pool.allocate(pool.num_free)
         assert pool.num_free == 0
         assert {*taken, *rest} == everything
         assert len(taken) + len(rest) == len(everything)
-        pool.give(taken)
-        pool.give(rest)
+        pool.free(taken)
+        pool.free(rest)
     assert Counter(pool.free_ids()) == Counter(everything)
 
 
@@ -44,29 +44,29 @@ def test_the_null_block_is_never_handed_out_and_no_block_twice(num_blocks, data)
     for _ in range(data.draw(st.integers(1, 10))):
         if held and data.draw(st.booleans()):
             cut = data.draw(st.integers(0, len(held)))
-            pool.give(held[cut:])
+            pool.free(held[cut:])
             del held[cut:]
         else:
-            held += pool.take(data.draw(st.integers(0, pool.num_free)))
+            held += pool.allocate(data.draw(st.integers(0, pool.num_free)))
         assert NULL_BLOCK not in held
         assert len({*held, *pool.free_ids()}) == len(held) + pool.num_free == num_blocks - 1
 
 
 def test_the_block_freed_last_is_handed_out_first():
     pool = BlockPool(8)
-    first = pool.take(5)
-    pool.give(first[:2])
-    pool.give(first[2:])
-    assert pool.take(5).tolist() == first[2:][::-1].tolist() + first[:2][::-1].tolist()
+    first = pool.allocate(5)
+    pool.free(first[:2])
+    pool.free(first[2:])
+    assert pool.allocate(5).tolist() == first[2:][::-1].tolist() + first[:2][::-1].tolist()
 
 
 def test_a_new_pool_hands_out_ids_in_order():
-    assert BlockPool(5).take(4).tolist() == [1, 2, 3, 4]
+    assert BlockPool(5).allocate(4).tolist() == [1, 2, 3, 4]
 
 
 def test_what_was_handed_out_is_the_takers_own():
     pool = BlockPool(6)
-    taken = pool.take(3)
+    taken = pool.allocate(3)
     free = pool.free_ids()
     taken[0] = 99
     free[0] = 99
@@ -74,8 +74,8 @@ def test_what_was_handed_out_is_the_takers_own():
 
 
 def test_taking_more_than_there_is_is_a_bug_of_the_caller():
-    with pytest.raises(AssertionError, match="take 2 of 1"):
-        BlockPool(2).take(2)
+    with pytest.raises(AssertionError, match="allocate 2 of 1"):
+        BlockPool(2).allocate(2)
 
 
 def padded_naively(rows, width):

@@ -69,9 +69,9 @@ def test_a_request_is_forgotten_once_its_step_is_done():
     manager.admit("a", [1] * 9)
     request = manager.live["a"]
     manager.release("a")
-    assert manager.holdings.leaving == [request]
+    assert manager.allocator.releasing == [request]
     manager.end_step(step)
-    assert manager.holdings.leaving == []
+    assert manager.allocator.releasing == []
     assert [holder for holder in gc.get_referrers(request) if holder is not globals()] == []
 
 

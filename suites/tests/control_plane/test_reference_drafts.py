@@ -147,7 +147,7 @@ def test_the_state_is_rolled_back_to_the_accepted_draft(pool, kept):
         "prefix_cache_decode_state_interval": 4,
     }
     manager = begin(MODELS["state"], **options)
-    before = manager.residency.states.home.num_free
+    before = manager.eviction.states.home.num_free
     usage = manager.usage()
     row = manager.tables("a")[1].tolist()
     use = speculate(manager, "a", 50, kept).state
@@ -163,7 +163,7 @@ def test_the_state_is_rolled_back_to_the_accepted_draft(pool, kept):
     if pool == "shared":
         assert manager.usage().held == usage.held + grown
     else:
-        assert manager.residency.states.home.num_free == before
+        assert manager.eviction.states.home.num_free == before
     assert go_on(manager, "a", [60]).state.read.tolist() == places[kept]
 
 
@@ -194,7 +194,7 @@ def test_draft_rows_wait_for_pinned_checkpoints_in_a_separate_pool():
     assert manager.extend("a", [1], drafts=[2, 3, 4]) == Refusal("no_state_row", 3, 2)
     assert manager.extend("a", [1], drafts=[2, 3]).stop == 4
     manager.end_step(step, accepted={"a": 1})
-    assert manager.residency.states.home.num_free == 2
+    assert manager.eviction.states.home.num_free == 2
     assert manager.lookup(range_of(5)) == 0, "the checkpoint made room"
 
 

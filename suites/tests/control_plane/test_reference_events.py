@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from kvproof.reference.cache.cache_events import GROUP
-from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys, Namespace, Span
+from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys, KeyChain, Namespace, Span
 from kvproof.suites.tests.engine import reference_kit
 from kvproof.suites.tests.engine.reference_kit import SIZE, indexed_units
 
@@ -47,11 +47,9 @@ def cached(manager):
         tokens = b"".join(bytes(part.tokens) for part in path)
         spans = [s for part in path[1:] if isinstance(part.key, tuple) for s in part.key[1]]
         chain = BlockKeys(
+            KeyChain(HASH_ALGORITHMS["sha256"], "kvproof", GROUP, manager.epoch),
             block_size=SIZE,
-            digest=HASH_ALGORITHMS["sha256"],
             namespace=space,
-            group=GROUP,
-            epoch=manager.epoch,
         )
         chain.extend(tokens, spans)
         found.update(

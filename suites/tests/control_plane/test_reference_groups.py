@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.reference.core.attention_groups import Layout
 from kvproof.reference.core.block_table import expand, pad
-from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys
+from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys, KeyChain
 from kvproof.suites.tests.engine.reference_kit import (
     chunk,
     full,
@@ -140,7 +140,7 @@ def test_events_tell_of_units(groups):
     manager = open_manager(99, groups=groups, record_events=True)
     unit = manager.config.layout.unit
     serve(manager, "a", range_of(3 * unit + 1))
-    keys = BlockKeys(block_size=unit, digest=HASH_ALGORITHMS["sha256"])
+    keys = BlockKeys(KeyChain(HASH_ALGORITHMS["sha256"], "kvproof", 0, 0), block_size=unit)
     keys.extend(range_of(3 * unit + 1))
     events = manager.drain_events()
     assert [event.key for event in events] == keys.keys

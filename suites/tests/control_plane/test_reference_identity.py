@@ -18,6 +18,7 @@ from kvproof.reference.core.identity import (
     HASH_ALGORITHMS,
     BlockKeys,
     IdentityError,
+    KeyChain,
     Namespace,
     Span,
     check_spans,
@@ -54,7 +55,7 @@ def requests(draw):
 
 
 def keys(space, ids, spans=(), group=0, epoch=0, *, digest=SHA256, size=SIZE):
-    chain = BlockKeys(block_size=size, digest=digest, namespace=space, group=group, epoch=epoch)
+    chain = BlockKeys(KeyChain(digest, "kvproof", group, epoch), block_size=size, namespace=space)
     chain.extend(list(ids), spans)
     return chain.keys
 
@@ -146,7 +147,7 @@ def test_no_encoded_field_begins_like_another_so_that_lists_are_told_apart(one, 
 @given(requests(), st.lists(st.integers(0, 8), max_size=6))
 def test_keys_extended_and_cut_in_any_order_equal_keys_from_scratch(request_, lengths):
     space, ids, spans, group, epoch = request_
-    chain = BlockKeys(block_size=SIZE, digest=SHA256, namespace=space, group=group, epoch=epoch)
+    chain = BlockKeys(KeyChain(SHA256, "kvproof", group, epoch), block_size=SIZE, namespace=space)
     for length in lengths:
         chain.truncate(length)
         assert len(chain.keys) <= length // SIZE
@@ -158,7 +159,7 @@ def test_keys_extended_and_cut_in_any_order_equal_keys_from_scratch(request_, le
 @given(st.lists(st.tuples(st.integers(0, 8), st.lists(st.integers(0, 1), max_size=5)), max_size=6))
 @example([(0, [0, 1, 0]), (1, [0, 0])])
 def test_history_that_is_cut_and_rewritten_has_the_keys_of_the_new_history(edits):
-    chain, history = BlockKeys(block_size=SIZE, digest=SHA256), []
+    chain, history = BlockKeys(KeyChain(SHA256, "kvproof", 0, 0), block_size=SIZE), []
     for kept, appended in edits:
         history = history[:kept] + appended
         chain.truncate(kept)
@@ -168,9 +169,13 @@ def test_history_that_is_cut_and_rewritten_has_the_keys_of_the_new_history(edits
 
 IN_A_PROCESS = """
 import warnings
-from kvproof.reference.core.identity import BlockKeys, Namespace, Span, hash_algorithm
+from kvproof.reference.core.identity import BlockKeys, KeyChain, Namespace, Span, hash_algorithm
 warnings.simplefilter("ignore")
-chain = BlockKeys(block_size=2, digest=hash_algorithm({name!r}), namespace=Namespace("x", "1", "s"))
+chain = BlockKeys(
+    KeyChain(hash_algorithm({name!r}), "kvproof", 0, 0),
+    block_size=2,
+    namespace=Namespace("x", "1", "s"),
+)
 chain.extend([1, -2, 3, 2**31 - 1, 5], [Span("image", 1, 2, "7f3c")])
 print([key.hex() for key in chain.keys])
 """

@@ -93,7 +93,7 @@ def test_hits_equal_a_set_of_prefixes_with_least_recent_eviction(drawn, eviction
 
 
 def shape(manager):
-    return state(manager), [id(node) for node in manager.trie.idle_nodes()]
+    return state(manager), [id(node) for node in manager.trie.evictable_nodes()]
 
 
 def test_a_match_that_leads_to_nothing_leaves_no_trace():

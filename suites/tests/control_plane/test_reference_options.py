@@ -11,7 +11,7 @@ from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Admission, Refusal
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
-from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys
+from kvproof.reference.core.identity import HASH_ALGORITHMS, BlockKeys, KeyChain
 from kvproof.suites.tests.engine.reference_kit import serve
 
 
@@ -49,7 +49,7 @@ def hash_algorithm_makes_the_keys_of_events(value):
     config = CacheConfig(8, block_size=4, hash_algorithm=value, record_events=True)
     manager = CacheManager(config)
     serve(manager, "a", [1] * 9)
-    chain = BlockKeys(block_size=4, digest=HASH_ALGORITHMS[value])
+    chain = BlockKeys(KeyChain(HASH_ALGORITHMS[value], "kvproof", 0, 0), block_size=4)
     chain.extend([1] * 9)
     assert [event.key for event in manager.drain_events()] == chain.keys
 

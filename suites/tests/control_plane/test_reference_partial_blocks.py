@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.reference.core.identity import Span
 from kvproof.reference.prefix import partial_blocks
-from kvproof.reference.prefix.partial_blocks import PartialBlocks
+from kvproof.reference.prefix.partial_blocks import PartialBlockIndex
 
 UNIT = 8
 STARTS = (0, 4, 0)
@@ -30,28 +30,28 @@ def image(start: int, content: str = "7f3c") -> Span:
 
 
 def test_a_tail_is_found_by_the_most_it_shares():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     index.insert(5, tokens(1, 2, 3), start=16, blocks=ids(7))
     index.insert(5, tokens(1, 4), start=16, blocks=ids(8))
     match = index.find(5, tokens(1, 2, 9, 9), start=16)
     assert match.tokens == 2
     assert index.copies(match, ids(20)) == [(7, 20)]
-    assert index.find(5, tokens(1, 4, 4), start=16).tail.blocks == ids(8)
+    assert index.find(5, tokens(1, 4, 4), start=16).block.blocks == ids(8)
     assert index.find(6, tokens(1, 2, 3), start=16) is None
     assert index.find(5, tokens(3, 2, 1), start=16) is None
     assert index.find(5, b"", start=16) is None
 
 
 def test_only_blocks_with_tokens_are_kept_and_copied():
-    index = PartialBlocks(STARTS)
+    index = PartialBlockIndex(STARTS)
     assert index.insert("root", tokens(1, 2, 3), start=0, blocks=ids(7, 8, 9)) == ids(8)
-    assert index.num_idle == 2
+    assert index.num_evictable == 2
     match = index.find("root", tokens(1, 2, 3, 4, 5), start=0)
     assert index.copies(match, ids(20, 21, 22)) == [(7, 20), (9, 22)]
 
 
 def test_a_shorter_match_copies_fewer_blocks():
-    index = PartialBlocks(STARTS)
+    index = PartialBlockIndex(STARTS)
     assert index.insert("root", tokens(1, 2, 3, 4, 5), start=0, blocks=ids(7, 8, 9)) == ids()
     match = index.find("root", tokens(1, 2, 3, 4, 5), start=0)
     assert len(index.copies(match, ids(20, 21, 22))) == 3
@@ -59,7 +59,7 @@ def test_a_shorter_match_copies_fewer_blocks():
 
 
 def test_other_media_on_equal_tokens_end_a_match_where_they_begin():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     index.insert(5, tokens(1, 9, 9, 9, 9), [image(17), image(19)], start=16, blocks=ids(7))
     asked = tokens(1, 9, 9, 9, 9)
     found = [
@@ -77,67 +77,67 @@ def test_other_media_on_equal_tokens_end_a_match_where_they_begin():
 
 
 def test_a_tail_that_goes_on_takes_the_place_of_its_beginning():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     assert index.insert(5, tokens(1, 2), start=16, blocks=ids(7)) == ids()
     assert index.insert(5, tokens(1, 2, 3), start=16, blocks=ids(8)) == ids(7)
     assert index.insert(5, tokens(1), start=16, blocks=ids(9)) == ids(9)
     assert index.insert(5, tokens(1, 2, 3), start=16, blocks=ids(10)) == ids(10)
-    assert index.num_idle == 1
+    assert index.num_evictable == 1
 
 
 def test_equal_tokens_with_other_media_are_two_tails():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     assert index.insert(5, tokens(1, 9, 9), [image(17)], start=16, blocks=ids(7)) == ids()
     assert index.insert(5, tokens(1, 9, 9), [image(17, "b")], start=16, blocks=ids(8)) == ids()
     assert index.insert(5, tokens(1, 9, 9, 2), start=16, blocks=ids(9)) == ids()
-    assert index.num_idle == 3
+    assert index.num_evictable == 3
 
 
 def test_an_empty_tail_is_given_back():
-    assert PartialBlocks((0,)).insert(5, b"", start=16, blocks=ids(7)) == ids(7)
+    assert PartialBlockIndex((0,)).insert(5, b"", start=16, blocks=ids(7)) == ids(7)
 
 
 def test_the_oldest_tail_leaves_first_and_use_makes_it_young():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     for block, first in ((7, 1), (8, 2), (9, 3)):
         index.insert(5, tokens(first, 0), start=16, blocks=ids(block))
     index.find(5, tokens(1, 0), start=16)
-    used = index.find(5, tokens(2, 0), start=16).tail
-    index.hold(used)
-    assert index.num_idle == 2
-    assert index.release(used) == ids()
+    used = index.find(5, tokens(2, 0), start=16).block
+    index.lock(used)
+    assert index.num_evictable == 2
+    assert index.unlock(used) == ids()
     assert index.insert(5, tokens(3), start=16, blocks=ids(10)) == ids(10)
     assert list(index.evict(2)) == [7, 8]
-    assert index.num_idle == 1
+    assert index.num_evictable == 1
 
 
 def test_a_tail_that_is_copied_from_stays():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     index.insert(5, tokens(1, 2), start=16, blocks=ids(7))
-    tail = index.find(5, tokens(1), start=16).tail
-    index.hold(tail)
-    index.hold(tail)
+    tail = index.find(5, tokens(1), start=16).block
+    index.lock(tail)
+    index.lock(tail)
     assert index.evict(9) == ids()
     assert index.insert(5, tokens(1, 2, 3), start=16, blocks=ids(8)) == ids()
-    assert index.release(tail) == ids()
-    assert index.release(tail) == ids(7)
+    assert index.unlock(tail) == ids()
+    assert index.unlock(tail) == ids(7)
     assert index.clear() == ids(8)
 
 
 def test_a_reset_forgets_all_and_keeps_what_is_copied_from():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     index.insert(5, tokens(1), start=16, blocks=ids(7))
     index.insert(6, tokens(1), start=16, blocks=ids(8))
-    held = index.find(5, tokens(1), start=16).tail
-    index.hold(held)
+    held = index.find(5, tokens(1), start=16).block
+    index.lock(held)
     assert index.clear() == ids(8)
     assert index.find(5, tokens(1), start=16) is None
-    assert index.release(held) == ids(7)
-    assert index.num_idle == 0
+    assert index.unlock(held) == ids(7)
+    assert index.num_evictable == 0
 
 
 def test_a_reset_gives_back_the_blocks_of_all_tails():
-    index = PartialBlocks((0,))
+    index = PartialBlockIndex((0,))
     for block, parent in ((7, 5), (8, 6), (9, 6)):
         index.insert(parent, tokens(block), start=16, blocks=ids(block))
     assert sorted(index.clear()) == [7, 8, 9]
@@ -146,7 +146,7 @@ def test_a_reset_gives_back_the_blocks_of_all_tails():
 def test_media_with_equal_checksums_are_told_apart(monkeypatch):
     """H3: a checksum decides where a tail stands, never whether it is equal."""
     monkeypatch.setattr(partial_blocks, "crc32", lambda _: 0)
-    index, same = PartialBlocks((0,)), tokens(5, 6, 7)
+    index, same = PartialBlockIndex((0,)), tokens(5, 6, 7)
     for block, content in ((7, "aa"), (8, "bb"), (9, "cc")):
         taken = index.insert(1, same, [image(17, content)], start=16, blocks=ids(block))
         assert taken == ids()
@@ -168,14 +168,14 @@ class History:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.index = PartialBlocks(STARTS)
+        self.index = PartialBlockIndex(STARTS)
         self.model: dict[tuple[int, tuple], list[int]] = {}
         self.next_block = 1
         self.longest = self.lost = 0
 
     def step(self) -> None:
         {0: self.insert, 1: self.find, 2: self.insert, 3: self.evict}[self.random.randrange(4)]()
-        assert self.index.num_idle == sum(map(len, self.model.values()))
+        assert self.index.num_evictable == sum(map(len, self.model.values()))
 
     def draw(self) -> tuple[int, list[int], list[Span], tuple]:
         """A parent, tokens, spans, and the same position by position."""

@@ -226,7 +226,7 @@ def test_a_tail_that_is_evicted_is_told_by_its_block():
     manager = partial()
     answer = serve(manager, "a", [1] * 7)
     told = []
-    manager.residency.on_drop = lambda group, ids: told.append((group, ids.tolist()))
+    manager.eviction.on_evicted.append(lambda group, ids: told.append((group, ids.tolist())))
     assert manager.evict(1).tolist() == [answer.table[1]]
     assert told == [(0, [answer.table[1]])]
 

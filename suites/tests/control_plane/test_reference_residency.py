@@ -102,12 +102,12 @@ class Player:
 
 def check_shape(manager):
     """What is resident in a node is a suffix, what is held a suffix of that, and counts agree."""
-    residency = manager.residency
-    idle = [0] * len(residency.local)
+    eviction = manager.eviction
+    idle = [0] * len(eviction.windows)
     for node in manager.trie.nodes():
         above = node.parent
         assert node.start == (above.start + above.units if above.parent else 0)
-        for index, (local, run) in enumerate(zip(residency.local, node.runs, strict=False)):
+        for index, (local, run) in enumerate(zip(eviction.windows, node.runs, strict=False)):
             width = local.rule.width
             assert len(run.ids) == node.units * width
             assert not any(run.ids[: run.lo * width])
@@ -115,7 +115,7 @@ def check_shape(manager):
             assert run.lo <= run.held == min(run.starts, default=node.units)
             assert (run in local._idle) == (run.lo < run.held)
             idle[index] += (run.held - run.lo) * width
-    assert idle == [local.num_idle for local in residency.local]
+    assert idle == [local.num_evictable for local in eviction.windows]
 
 
 def check_everything_is_back(manager):
@@ -123,8 +123,8 @@ def check_everything_is_back(manager):
     manager.evict(10**6)
     assert manager.usage() == (manager.pool.num_blocks - 1, 0, 0)
     assert sorted(manager.pool.free_ids()) == list(range(1, manager.pool.num_blocks))
-    states = manager.residency.states
-    if states and not manager.residency.state_blocks:
+    states = manager.eviction.states
+    if states and not manager.eviction.state_blocks:
         assert states.home.num_free + states.num_ready == states.home.count
     assert not [*manager.trie.nodes()]
 
@@ -199,6 +199,6 @@ def test_tokens_leave_with_the_last_state_that_they_led_to():
         world.release(str(index))
     nodes = world.manager.trie.nodes
     assert len([*nodes()]) > 3
-    while world.manager.residency.states.evict_one():
+    while world.manager.eviction.states.evict_one():
         pass
     assert not [*nodes()]

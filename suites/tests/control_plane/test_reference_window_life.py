@@ -63,8 +63,8 @@ def test_a_leaf_leaves_with_its_blocks_of_every_class(group):
     manager = open_manager(groups=(full(), group))
     serve(manager, "a", range_of(20))
     free = manager.pool.num_free
-    width = 1 + manager.residency.local[0].rule.width
-    manager.residency.local[0]._idle.clear()  # only the leaf is there to take
+    width = 1 + manager.eviction.windows[0].rule.width
+    manager.eviction.windows[0]._idle.clear()  # only the leaf is there to take
     assert len(manager.evict(1)) == width
     assert manager.pool.num_free == free + width
     assert manager.lookup(range_of(21)) == 16
@@ -107,11 +107,11 @@ def test_a_hit_over_several_runs_takes_as_many_idle_blocks_as_it_says(group):
     manager = open_manager(200, groups=(full(), group))
     for name, cut in (("a", 40), ("b", 20), ("c", 28)):
         serve(manager, name, [*range_of(40)[:cut], 0])
-    (local,) = manager.residency.local
+    (local,) = manager.eviction.windows
     (node,) = (each for each in manager.trie.nodes() if each.start + each.units == 28 // SIZE)
-    said, idle = local.idle_blocks(node, 28 // SIZE), local.num_idle
-    local.hold(node)
-    assert said == idle - local.num_idle > 2
+    said, idle = local.evictable_blocks(node, 28 // SIZE), local.num_evictable
+    local.lock(node)
+    assert said == idle - local.num_evictable > 2
 
 
 # --- runs that are split and trimmed ---

@@ -106,10 +106,10 @@ def test_returned_scratch_is_handed_out_again_only_after_the_step():
 
 def make_holes(manager, units, index=0):
     """Evict the front of what one class has cached of the only path in the index."""
-    local = manager.residency.local[index]
+    local = manager.eviction.windows[index]
     freed = local.evict(units * local.rule.width)
     assert len(freed) == units * local.rule.width
-    manager.pool.give(freed)
+    manager.pool.free(freed)
 
 
 @each_rule

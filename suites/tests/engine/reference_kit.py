@@ -94,15 +94,15 @@ def indexed_units(manager):
 
 def state(manager):
     """Everything that a decision may depend on."""
-    trie, residency = manager.trie, manager.residency
+    trie, eviction = manager.trie, manager.eviction
     return (
         manager.pool.free_ids().tolist(),
         [_node(node) for node in trie.nodes()],
-        [_node(node) for node in trie.idle_nodes()],
-        [local.idle_ids() for local in residency.local],
-        residency.states.summary() if residency.states else (),
-        residency.tails.summary() if residency.tails else (),
-        (trie.num_idle, indexed_units(manager), manager.usage()),
+        [_node(node) for node in trie.evictable_nodes()],
+        [local.evictable_ids() for local in eviction.windows],
+        eviction.states.summary() if eviction.states else (),
+        eviction.partial.summary() if eviction.partial else (),
+        (trie.num_evictable, indexed_units(manager), manager.usage()),
         {name: _request(request) for name, request in manager.live.items()},
         (manager.statistics.cumulative, manager.statistics.resumed, manager.statistics.rolling),
     )
@@ -110,11 +110,11 @@ def state(manager):
 
 def _node(node):
     runs = [(run.ids.tolist(), run.lo, run.held, dict(run.starts)) for run in node.runs]
-    return node.key, bytes(node.tokens), node.blocks.tolist(), node.holds, runs
+    return node.key, bytes(node.tokens), node.blocks.tolist(), node.locks, runs
 
 
 def _request(request):
-    tables = [request.table, *(own.ids for own in request.local)]
+    tables = [request.table, *(own.ids for own in request.windows)]
     return (
         [ids.tolist() for ids in tables],
         bytes(request.tokens),

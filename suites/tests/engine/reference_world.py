@@ -46,7 +46,7 @@ class World:
         self.groups = config.layout.groups
         self.unit = config.layout.unit
         self.shared = config.state_pool == "shared"
-        self.manager.residency.on_drop = self._drop
+        self.manager.eviction.on_evicted.append(self._drop)
         self.steps, self.known = [], {}
         self.content = {}
         """Block or row -> (group, prefix) last written."""

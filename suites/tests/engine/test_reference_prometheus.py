@@ -13,36 +13,36 @@ from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import decide
-from kvproof.reference.observe.instrumented import Observed
+from kvproof.reference.observe.cache_metrics import CacheMetrics
 from kvproof.reference.observe.prometheus import CacheCollector
 
 A = list(range(30))
 HYBRID = (GroupConfig("full", 4), GroupConfig("state", 4), GroupConfig("window", 4, 9))
 
 
-def observed(num_blocks: int = 40, groups: tuple[GroupConfig, ...] = HYBRID) -> Observed:
-    return Observed(CacheManager(CacheConfig(num_blocks, 4, groups=groups)))
+def counted(num_blocks: int = 40, groups: tuple[GroupConfig, ...] = HYBRID) -> CacheMetrics:
+    return CacheMetrics(CacheManager(CacheConfig(num_blocks, 4, groups=groups)))
 
 
-def serve(manager: Observed, name: str, tokens: list[int], **options: object) -> None:
-    step = manager.begin_step()
-    manager.admit(name, tokens, **options)
-    manager.end_step(step)
-    manager.release(name)
+def serve(metrics: CacheMetrics, name: str, tokens: list[int], **options: object) -> None:
+    step = metrics.manager.begin_step()
+    metrics.manager.admit(name, tokens, **options)
+    metrics.manager.end_step(step)
+    metrics.manager.release(name)
 
 
-def scraped(manager: Observed) -> CollectorRegistry:
+def scraped(metrics: CacheMetrics) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(CacheCollector(manager))
+    registry.register(CacheCollector(metrics))
     return registry
 
 
 def test_hits_and_queries_count_resumed_requests_apart():
-    manager = observed()
-    registry = scraped(manager)
-    serve(manager, "a", A)
-    serve(manager, "a", A, resumed=True)
-    serve(manager, "b", A, access=decide(enabled=True, read=False))
+    metrics = counted()
+    registry = scraped(metrics)
+    serve(metrics, "a", A)
+    serve(metrics, "a", A, resumed=True)
+    serve(metrics, "b", A, access=decide(enabled=True, read=False))
     values = {
         (name, kind): registry.get_sample_value(f"kvproof_{name}_tokens_total", {"request": kind})
         for name in ("query", "hit")
@@ -59,36 +59,36 @@ def test_hits_and_queries_count_resumed_requests_apart():
 
 
 def test_blocks_refusals_steps_and_epoch_are_read_when_asked():
-    manager = observed()
-    registry = scraped(manager)
-    manager.begin_step()
-    manager.admit("a", A[:4])
-    manager.admit("b", A * 20)
+    metrics = counted()
+    registry = scraped(metrics)
+    metrics.manager.begin_step()
+    metrics.manager.admit("a", A[:4])
+    metrics.manager.admit("b", A * 20)
     owners = {
         owner: registry.get_sample_value("kvproof_blocks", {"owner": owner})
         for owner in ("free", "held", "cached")
     }
-    assert owners == manager.usage()._asdict()
+    assert owners == metrics.manager.usage()._asdict()
     assert owners["held"] > 0
     refused = registry.get_sample_value("kvproof_refusals_total", {"reason": "never_fits"})
     assert refused == 1
     assert registry.get_sample_value("kvproof_steps_in_flight") == 1
-    manager.reset()
+    metrics.manager.reset()
     assert registry.get_sample_value("kvproof_epoch") == 1
 
 
 def test_evicted_blocks_and_checkpoints_are_counted():
-    manager = observed()
-    serve(manager, "a", A)
-    evicted = manager.evict(1000)
-    counts = manager.evicted
-    registry = scraped(manager)
+    metrics = counted()
+    serve(metrics, "a", A)
+    evicted = metrics.manager.evict(1000)
+    counts = metrics.evicted
+    registry = scraped(metrics)
     assert sum(counts.values()) == len(evicted) > 0
     for group, count in counts.items():
         labels = {"group": str(group)}
         assert registry.get_sample_value("kvproof_evicted_blocks_total", labels) == count
-    serve(manager, "a", A)
-    serve(manager, "b", A)
+    serve(metrics, "a", A)
+    serve(metrics, "b", A)
     found = [
         registry.get_sample_value("kvproof_checkpoints_total", {"event": event})
         for event in ("saved", "restored", "evicted")
@@ -96,18 +96,18 @@ def test_evicted_blocks_and_checkpoints_are_counted():
     assert found == [2, 1, 1]
 
 
-def test_whoever_listened_for_evictions_goes_on_hearing_them():
+def test_every_listener_is_notified_of_an_eviction():
     manager = CacheManager(CacheConfig(40, 4))
     heard: list[int] = []
-    manager.residency.on_drop = lambda group, ids: heard.extend(ids.tolist())
-    counted = Observed(manager)
-    serve(counted, "a", A)
-    assert sorted(counted.evict(100)) == sorted(heard)
-    assert counted.evicted[0] == len(heard) == 7
+    manager.eviction.on_evicted.append(lambda group, ids: heard.extend(ids.tolist()))
+    metrics = CacheMetrics(manager)
+    serve(metrics, "a", A)
+    assert sorted(manager.evict(100)) == sorted(heard)
+    assert metrics.evicted[0] == len(heard) == 7
 
 
 def test_every_name_begins_alike_and_states_are_left_out_without_states():
-    text = generate_latest(scraped(observed(groups=()))).decode()
+    text = generate_latest(scraped(counted(groups=()))).decode()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert len(names) == 9
     assert all(name.startswith("kvproof_") for name in names)
@@ -115,11 +115,11 @@ def test_every_name_begins_alike_and_states_are_left_out_without_states():
 
 
 def test_log_lines_name_request_and_blocks(caplog: pytest.LogCaptureFixture):
-    manager = observed()
+    metrics = counted()
     with caplog.at_level(logging.DEBUG, "kvproof.reference"):
-        serve(manager, "a", A)
-        serve(manager, "b", A)
-        manager.evict(1000)
+        serve(metrics, "a", A)
+        serve(metrics, "b", A)
+        metrics.manager.evict(1000)
     lines = [record.getMessage() for record in caplog.records]
     verbs = {line.split()[0] for line in lines}
     assert verbs == {"match", "save", "restore", "evict"}
@@ -128,7 +128,7 @@ def test_log_lines_name_request_and_blocks(caplog: pytest.LogCaptureFixture):
 
 
 def test_nothing_is_logged_by_default(caplog: pytest.LogCaptureFixture):
-    serve(observed(), "a", A)
+    serve(counted(), "a", A)
     assert caplog.records == []
 
 

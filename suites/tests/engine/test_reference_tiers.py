@@ -13,7 +13,7 @@ from kvproof.reference.cache_server.connection import CacheServerGone
 from kvproof.reference.core.attention_groups import GroupConfig
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import decide
-from kvproof.reference.core.identity import IdentityError, Namespace, segments, token_bytes
+from kvproof.reference.core.identity import IdentityError, Namespace, token_bytes
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model.symbolic import SymbolicModel
@@ -21,7 +21,6 @@ from kvproof.reference.observe.explainer import Explainer
 from kvproof.reference.stores.object_store import Lease, StoreStatus
 from kvproof.reference.tiers.host_tier import HostTier
 from kvproof.reference.tiers.object_key import ObjectKeys
-from kvproof.reference.tiers.tiered import TieredManager
 
 FULL = GroupConfig("full", 4)
 MIXES = {
@@ -63,7 +62,7 @@ def prompts(seed, count=60, length=40):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_small_pool_with_a_large_tier_hits_as_much_as_a_large_pool(name, seed):
     large = engine(9000, MIXES[name])
-    room = 12 * large.cache.residency.row_width + 2
+    room = 12 * large.cache.eviction.row_width + 2
     small = engine(room, MIXES[name], host="1GiB")
     answers = [(served(small, tokens), served(large, tokens)) for tokens in prompts(seed)]
     assert all(one == other for one, other in answers)
@@ -78,11 +77,11 @@ def test_a_recurrent_state_comes_back_with_or_without_its_blocks(pool):
     answer, _ = served(subject, tokens)
     subject.cache.evict(100)
     if pool == "separate":
-        subject.cache.residency.states.evict_one()
-        subject.cache.residency.states.evict_one()
+        subject.cache.eviction.states.evict_one()
+        subject.cache.eviction.states.evict_one()
     assert served(subject, tokens) == (answer, 20)
     assert subject.tiers.loaded == {"host": 20}
-    while subject.cache.residency.states.evict_one():  # its blocks stay
+    while subject.cache.eviction.states.evict_one():  # its blocks stay
         pass
     assert served(subject, tokens) == (answer, 20)
     assert subject.tiers.loaded == {"host": 40}
@@ -336,8 +335,8 @@ def test_keys_are_equal_in_another_process():
 
 def test_links_are_extended_as_a_request_grows():
     keys, tokens = ObjectKeys(CacheConfig(8, 4)), token_bytes(list(range(20)))
-    links = keys.chain(Namespace(), tokens, segments((), 4), 5)
-    assert keys.chain(Namespace(), tokens[:32], segments((), 4), 2) == links[:2]
+    links = keys.chain(Namespace(), tokens, (), 5)
+    assert keys.chain(Namespace(), tokens[:32], (), 2) == links[:2]
 
 
 # --- explaining ---
@@ -346,7 +345,8 @@ def test_links_are_extended_as_a_request_grows():
 def test_causes_of_a_hit_add_up_with_tiers():
     cache = CacheConfig(40, groups=(FULL,))
     options = EngineConfig(cache, host_tier="1GiB")
-    front = Explainer(TieredManager(options, SymbolicModel(cache)))
+    front = Engine(options, SymbolicModel(cache)).cache
+    explainer = Explainer(front)
     tokens = list(range(30))
     for evicted in (0, 100, 3):
         step = front.begin_step()
@@ -355,7 +355,7 @@ def test_causes_of_a_hit_add_up_with_tiers():
         front.end_step(step)
         front.release("r")
         front.evict(evicted)
-        said = front.explain("r")
+        said = explainer.explain("r")
         assert said.hit == answer.hit
         assert said.optimum - said.hit == sum(said.lost.values())
     assert answer.hit == 28
@@ -451,4 +451,4 @@ def test_an_admission_that_is_an_error_brings_nothing_back(arguments):
     given = {"request_id": "r", "tokens": [0, 1, 2] * 7} | arguments
     with pytest.raises((IdentityError, ValueError)):
         cache.admit(given.pop("request_id"), given.pop("tokens"), **given)
-    assert (cache.usage(), cache.tiers.host.status().pinned) == (before, 0)
+    assert (cache.usage(), cache.eviction.listener.host.status().pinned) == (before, 0)

@@ -33,7 +33,7 @@ def test_host_tier_is_the_size_of_host_memory(value, size):
 def test_without_host_tier_there_are_no_tiers(value):
     engine = build(host_tier=value)
     assert engine.tiers is None
-    assert engine.cache.residency.tiers is None
+    assert engine.cache.eviction.listener is None
     assert engine.scheduler.cache is engine.cache
 
 

@@ -98,13 +98,15 @@ FAULTS = (
         "a prompt is looked up without its salt (vLLM #3263, #44701)",
         "cached_equals_uncached",
         "cache.hit_length",
-        "            request.namespace, request.tokens, request.segments, most",
-        "            type(request.namespace)(), request.tokens, request.segments, most",
+        "request.namespace, request.tokens, request.segments, most // self._unit\n"
+        "        )\n        if (self._trivial",
+        "type(request.namespace)(), request.tokens, request.segments, most // self._unit\n"
+        "        )\n        if (self._trivial",
     ),
     Planted(
         "only the last chunk of a prompt records its rows",
         "the_engine_reports_missing_expert_rows",
-        "cache.expert_index",
+        "cache.routed_experts",
         "rows.get(scheduled.request.id)",
         "rows.get(scheduled.request.id) if stop >= scheduled.request.prompt else None",
     ),
@@ -132,9 +134,9 @@ FAULTS = (
     Planted(
         "a key does not depend on media",
         "what_comes_back_is_what_was_computed",
-        "tiers.object_key",
-        "encode(before, little_endian(tokens), *fields)",
-        "encode(before, little_endian(tokens))",
+        "core.identity",
+        "encode(parent, little_endian(tokens), *fields)",
+        "encode(parent, little_endian(tokens))",
         TIERS | {"media": True},
     ),
     Planted(

@@ -28,8 +28,8 @@ FAULTS = (
         "keys depend on the process",
         "a_new_engine_hits_what_others_shared",
         "tiers.tiers",
-        "self._keys = ObjectKeys(config.cache, config.weights, mover.geometry)",
-        "self._keys = ObjectKeys(config.cache, config.weights, mover.geometry + str(id(self)))",
+        "self._keys = ObjectKeys(cache.config, options.weights, mover.geometry)",
+        "self._keys = ObjectKeys(cache.config, options.weights, mover.geometry + str(id(self)))",
     ),
     Planted(
         "what is in host memory when an engine closes is not shared",

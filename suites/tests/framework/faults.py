@@ -22,14 +22,14 @@ REGRESSIONS = {
     # a step that ended after its request had been released stored its blocks
     "request_released_in_flight_is_not_stored": Fault(
         "reference.cache.cache_manager",
-        "request.epoch == self.holdings.epoch and not request.released\n",
-        "request.epoch == self.holdings.epoch\n",
+        "request.epoch == self.allocator.epoch and not request.released\n",
+        "request.epoch == self.allocator.epoch\n",
     ),
     # a block replaced by an equal one was free while a later step still read it
     "replaced_block_waits_for_the_running_step": Fault(
         "reference.cache.allocator",
-        "        if self._steps.runs(request.last_step):\n            self.retired.append(ids)\n",
-        "        if False:\n            self.retired.append(ids)\n",
+        "        if self._steps.runs(request.last_step):\n            self.duplicates.append",
+        "        if False:\n            self.duplicates.append",
     ),
     # after a reset only the last node of a pinned path counted as held
     "pinned_path_survives_a_reset": Fault(

@@ -266,7 +266,7 @@ class Breaks:
 
     def apply(self, verb, **arguments):
         if self.where == "reference":
-            BlockPool(1).take(5)
+            BlockPool(1).allocate(5)
         if self.where == "reports":
             clean(None)
         raise ZeroDivisionError("the model is wrong")

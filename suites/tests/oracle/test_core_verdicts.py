@@ -196,13 +196,13 @@ def test_scratch_may_wait_where_no_eviction_order_is_declared():
     class EvictsFirst(CacheManager):
         def __init__(self, config):
             super().__init__(config)
-            take = self.residency.take
+            take = self.eviction.allocate
 
             def evicting(count):
-                self.residency.evict(count)
+                self.eviction.evict(count)
                 return take(count)
 
-            self.residency.take = evicting
+            self.eviction.allocate = evicting
 
     names = {"scratch_goes_before_cached", "least_recent_goes_first"}
     recorder = judged(odd(EvictsFirst, eviction_order="undeclared"), UNSHRUNK)

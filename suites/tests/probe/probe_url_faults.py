@@ -27,8 +27,8 @@ OWN = {
     ),
     "hits_counted_twice": Edit(
         "reference.cache.cache_manager",
-        "self.statistics.count(request.prompt, start, resumed=resumed)",
-        "self.statistics.count(request.prompt, 2 * start, resumed=resumed)",
+        "self.statistics.count(state.prompt, start, resumed=request.resumed)",
+        "self.statistics.count(state.prompt, 2 * start, resumed=request.resumed)",
     ),
     "wrong_block": Edit(
         "reference.cache.allocator",
@@ -43,7 +43,7 @@ OWN = {
         "self.cache.release(request.id)\n",
         "table = self.cache.release(request.id)\n"
         "        if request.status == 'cancelled':\n"
-        "            self.cache.manager.pool.give(table[:1])\n",
+        "            self.cache.pool.free(table[:1])\n",
     ),
 }
 

@@ -48,7 +48,6 @@ MOST_LINES = 450
 DATA_PLANE = (
     "reference/model_runner/",
     "reference/server/language/hugging_face",
-    "reference/planner/chunk_views",
     "reference/transfer/",
 )
 """Moves or computes bytes of tensors, so it may need torch."""

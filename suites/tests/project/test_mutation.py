@@ -67,7 +67,7 @@ def test_a_run_that_was_cut_short_goes_on(judged):
 
 
 def test_other_modules_keep_verdicts_but_need_to_know_again_which_tests_reach_what(judged):
-    prepare(judged, ["cache/step_fence"])
+    prepare(judged, ["cache/request_state"])
     assert left(judged) == list(NAMES[:5])
     assert not (judged / "mutants/mutmut-stats.json").exists()
 

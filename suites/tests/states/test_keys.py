@@ -26,29 +26,33 @@ FAULTS = {
         "keys_are_equal_iff_their_content_is",
         Fault(
             "reference.core.identity",
-            "digest(encode(\"kvproof\", group, epoch, *namespace))",
-            "digest(encode(\"kvproof\", group, epoch, ''.join(n or '' for n in namespace)))",
+            "encode(*self._prefix, *namespace)",
+            "encode(*self._prefix, ''.join(n or '' for n in namespace))",
         ),
     ),
     "truncated": (
         "keys_are_equal_iff_their_content_is",
         Fault(
             "reference.core.identity",
-            "*(field for span in marks for field in span))\n\n    def truncate",
-            "*(str(field)[-4:] for span in marks for field in span))\n\n    def truncate",
+            "fields = (field for span in spans for field in span)",
+            "fields = (str(field)[-4:] for span in spans for field in span)",
         ),
     ),
     "placeless": (
         "keys_are_equal_iff_their_content_is",
         Fault(
             "reference.core.identity",
-            "*(field for span in marks for field in span))\n\n    def truncate",
-            "*(span.content for span in marks))\n\n    def truncate",
+            "fields = (field for span in spans for field in span)",
+            "fields = (span.content for span in spans)",
         ),
     ),
     "groupless": (
         "keys_are_equal_iff_their_content_is",
-        Fault("reference.core.identity", "(\"kvproof\", group, epoch,", "(\"kvproof\", 0, epoch,"),
+        Fault(
+            "reference.core.identity",
+            "self._digest, self._prefix = digest, prefix",
+            "self._digest, self._prefix = digest, (prefix[0], *prefix[2:])",
+        ),
     ),
     "kept_after_a_cut": (
         "edited_keys_are_those_from_scratch",
@@ -62,8 +66,8 @@ FAULTS = {
         "keys_repeat_in_every_process",
         Fault(
             "reference.core.identity",
-            "digest(encode(\"kvproof\", group,",
-            "digest(encode(str(hash(\"kvproof\")), group,",
+            "encode(*self._prefix, *namespace)",
+            "encode(str(hash('kvproof')), *self._prefix[1:], *namespace)",
         ),
     ),
 }  # fmt: skip

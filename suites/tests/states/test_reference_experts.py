@@ -7,7 +7,7 @@ import gc
 import numpy as np
 import pytest
 
-from kvproof.reference.cache.expert_history import ExpertFormat, ExpertHistory, ExpertStore
+from kvproof.reference.cache.routed_experts import ExpertFormat, ExpertHistory, ExpertStore
 from kvproof.suites.tests.engine.reference_kit import open_manager, range_of, start
 
 FORM = ExpertFormat(experts=64, layers=3, ranks=2, unit=4)
@@ -109,7 +109,7 @@ def test_memory_is_given_back_with_the_units():
     store = ExpertStore(FORM)
     history(0, 24).index(store, "node", 0, 0, 24)
     store.keep("node", 0)
-    assert store._shelves == {}
+    assert store._stores == {}
 
 
 def test_rejected_drafts_leave_no_rows():

@@ -66,7 +66,7 @@ def test_the_third_request_hits_where_the_second_left_the_first(make):
     second = start(manager, "b", fork(*[2] * 9))
     assert (first.hit, second.hit) == (0, 0)
     assert saved(first) == [20]
-    assert saved(second) == [12, 20], "b passes the junction and saves there"
+    assert saved(second) == [12, 20], "b passes the divergence and saves there"
     third = serve(manager, "c", fork(*[3] * 9))
     assert (third.hit, third.start) == (12, 12)
     assert manager.lookup(fork(*[1] * 9)) == 20, "no checkpoint was lost for it"
@@ -108,8 +108,8 @@ def test_windows_and_states_must_both_be_valid():
     manager = open_manager(99, groups=(full(), window(5), recurrent()))
     serve(manager, "a", range_of(17), chunk=8)
     assert [manager.lookup(range_of(n)) for n in (9, 13, 17)] == [8, 8, 16]
-    local = manager.residency.local[0]
-    manager.pool.give(local.evict(2))
+    local = manager.eviction.windows[0]
+    manager.pool.free(local.evict(2))
     assert [manager.lookup(range_of(n)) for n in (9, 13, 17)] == [0, 0, 16]
 
 
@@ -208,8 +208,8 @@ def test_a_model_of_states_only_forgets_the_tokens_of_paths_without_checkpoint(b
     manager = separate(1, budget, groups=(recurrent(),))
     for index in range(12):
         serve(manager, "r", [index, *range(100, 108), *[5] * 9])
-        assert indexed_units(manager) == 4 * manager.residency.states.num_ready
-        assert manager.residency.states.num_ready == min(index + 1, budget)
+        assert indexed_units(manager) == 4 * manager.eviction.states.num_ready
+        assert manager.eviction.states.num_ready == min(index + 1, budget)
     start(manager, "long", range_of(5))
     for _ in range(40):
         go_on(manager, "long", [3])
@@ -221,7 +221,7 @@ def test_a_model_of_states_only_forgets_the_tokens_of_paths_without_checkpoint(b
 @pytest.mark.parametrize("old", [4, 99], ids=["behind a hit", "from the start"])
 def test_a_reset_under_way_discards_what_is_being_saved(make, old):
     manager = make()
-    free = manager.residency.states.home.num_free
+    free = manager.eviction.states.home.num_free
     serve(manager, "old", [*range_of(4), 0] if old == 4 else [old] * 5)
     step = manager.begin_step()
     manager.admit("a", range_of(9))
@@ -231,14 +231,14 @@ def test_a_reset_under_way_discards_what_is_being_saved(make, old):
     assert manager.lookup(range_of(9)) == 0
     manager.release("a")
     assert manager.usage() == Usage(98, 0, 0)
-    assert manager.residency.states.num_ready == 0
-    assert manager.residency.states.home.num_free == free
+    assert manager.eviction.states.num_ready == 0
+    assert manager.eviction.states.home.num_free == free
 
 
 @pools
 def test_a_request_released_while_it_saves_publishes_nothing_and_keeps_nothing(make):
     manager = make()
-    free = manager.residency.states.home.num_free
+    free = manager.eviction.states.home.num_free
     step = manager.begin_step()
     copies = manager.admit("a", range_of(9)).state
     manager.release("a")
@@ -249,7 +249,7 @@ def test_a_request_released_while_it_saves_publishes_nothing_and_keeps_nothing(m
     assert manager.lookup(range_of(9)) == 0
     manager.release("b")
     assert manager.usage() == Usage(98, 0, 0)
-    assert manager.residency.states.home.num_free == free
+    assert manager.eviction.states.home.num_free == free
 
 
 def test_stops_never_lose_a_token():

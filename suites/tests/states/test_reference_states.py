@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from kvproof.reference.cache.state_steps import saved_after
 from kvproof.reference.core.checkpoint import CHECKPOINT_LIFE, Checkpoint
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.lifecycle import IllegalMove, Transitions
@@ -17,9 +18,8 @@ from kvproof.reference.states.batch_copies import (
     merge_runs,
     step_copies,
 )
-from kvproof.reference.states.checkpoint_policy import saved_after
 from kvproof.reference.states.state_cache import StateCache
-from kvproof.reference.states.state_pool import Blocks, Rows
+from kvproof.reference.states.state_slots import SharedBlocks, SlotPool
 
 
 def saved(cache, request, tokens, **options):
@@ -84,7 +84,7 @@ def test_every_state_of_a_checkpoint_is_reached_and_left():
 
 @pytest.mark.parametrize("event", ["publish", "discard"])
 def test_a_ready_checkpoint_is_no_reservation(event):
-    cache = StateCache(Rows(2))
+    cache = StateCache(SlotPool(2))
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
     with pytest.raises(IllegalMove, match=f"checkpoint: '{event}' leads to .* in state ready"):
@@ -94,7 +94,7 @@ def test_a_ready_checkpoint_is_no_reservation(event):
 
 
 def test_pins_are_not_dropped_twice():
-    cache = StateCache(Rows(2))
+    cache = StateCache(SlotPool(2))
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
     with pytest.raises(IllegalMove, match=r"'unpin' leads to .* in state ready"):
@@ -107,13 +107,13 @@ def test_pins_are_not_dropped_twice():
 
 
 def test_row_0_is_never_used():
-    rows = Rows(3)
-    assert sorted(rows.take()[0] for _ in range(3)) == [1, 2, 3]
-    assert rows.take() is None
+    rows = SlotPool(3)
+    assert sorted(rows.allocate()[0] for _ in range(3)) == [1, 2, 3]
+    assert rows.allocate() is None
 
 
 def test_without_budget_checkpoints_borrow_idle_rows_and_give_them_back():
-    cache = StateCache(Rows(2), most_running=2)
+    cache = StateCache(SlotPool(2), most_running=2)
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
     assert cache.acquire("b") == checkpoint.ids
@@ -121,7 +121,7 @@ def test_without_budget_checkpoints_borrow_idle_rows_and_give_them_back():
 
 
 def test_a_request_waits_if_only_pinned_checkpoints_are_left():
-    cache = StateCache(Rows(2), most_running=2)
+    cache = StateCache(SlotPool(2), most_running=2)
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
     cache.pin_restore(checkpoint, "a")
@@ -131,7 +131,7 @@ def test_a_request_waits_if_only_pinned_checkpoints_are_left():
 
 
 def test_a_running_request_never_needs_a_second_row():
-    cache = StateCache(Rows(2), most_running=1)
+    cache = StateCache(SlotPool(2), most_running=1)
     assert cache.acquire("a") == cache.acquire("a")
     assert cache.home.num_free == 1
     assert cache.acquire("b") is None
@@ -144,8 +144,8 @@ def test_a_request_begins_with_all_its_rows_or_with_none(shared):
     def take(count):
         return array("i", [free.pop() for _ in range(count)]) if count <= len(free) else None
 
-    blocks = Blocks(1, take=take, give=free.extend, room=lambda: len(free))
-    cache = StateCache(blocks if shared else Rows(3), most_running=1)
+    blocks = SharedBlocks(1, allocate=take, free=free.extend, room=lambda: len(free))
+    cache = StateCache(blocks if shared else SlotPool(3), most_running=1)
     assert cache.begin("a", [64, 128, 192]) is None
     assert (cache.running.get("a"), cache.home.num_free) == (None, 3)
     saves = cache.begin("a", [64, 128])
@@ -158,14 +158,14 @@ def test_a_request_begins_with_all_its_rows_or_with_none(shared):
 
 
 def test_the_limit_of_running_requests_holds_for_those_that_begin():
-    cache = StateCache(Rows(3), most_running=1)
+    cache = StateCache(SlotPool(3), most_running=1)
     assert cache.begin("a", []) == []
     assert cache.begin("b", []) is None
     assert cache.home.num_free == 2
 
 
 def test_a_later_reservation_is_no_part_of_an_earlier_step():
-    cache = StateCache(Rows(4))
+    cache = StateCache(SlotPool(4))
     first = cache.begin("a", [64, 128])
     cache.reserve("a", 192)
     assert [save.tokens for save in first] == [64, 128]
@@ -178,7 +178,7 @@ def test_the_shared_pool_gives_blocks_with_any_ids():
         taken, free[:count] = array("i", free[:count]), []
         return taken if len(taken) == count else None
 
-    home = Blocks(2, take=take, give=free.extend, room=lambda: len(free))
+    home = SharedBlocks(2, allocate=take, free=free.extend, room=lambda: len(free))
     cache = StateCache(home)
     assert list(cache.acquire("a")) == [3, 9]
     assert list(saved(cache, "a", 64).ids) == [4, 7]
@@ -189,7 +189,7 @@ def test_the_shared_pool_gives_blocks_with_any_ids():
 
 def test_an_eviction_is_told_with_the_place_in_the_index():
     places = []
-    cache = StateCache(Rows(2), on_evict=lambda checkpoint: places.append(checkpoint.owner))
+    cache = StateCache(SlotPool(2), on_evict=lambda checkpoint: places.append(checkpoint.owner))
     cache.acquire("a")
     checkpoint = saved(cache, "a", 64)
     cache.acquire("b")
@@ -198,7 +198,7 @@ def test_an_eviction_is_told_with_the_place_in_the_index():
 
 
 def test_the_accepted_draft_state_runs_on():
-    cache = StateCache(Rows(4))
+    cache = StateCache(SlotPool(4))
     cache.acquire("a")
     drafts = cache.acquire_drafts("a", 2)
     assert cache.keep_draft("a", 2) == drafts[1]
@@ -207,14 +207,14 @@ def test_the_accepted_draft_state_runs_on():
 
 
 def test_a_decode_checkpoint_replaces_the_last_one():
-    cache = StateCache(Rows(3))
+    cache = StateCache(SlotPool(3))
     cache.acquire("a")
     old, new = saved(cache, "a", 64, replaceable=True), saved(cache, "a", 128, replaceable=True)
     assert (old.status, new.status) == ("absent", "ready")
 
 
 def test_the_old_decode_checkpoint_stays_until_the_new_one_is_published():
-    cache = StateCache(Rows(3))
+    cache = StateCache(SlotPool(3))
     cache.acquire("a")
     old = saved(cache, "a", 64, replaceable=True)
     cache.discard(cache.reserve("a", 128, replaceable=True))
@@ -229,7 +229,7 @@ def test_a_pool_that_evicts_by_itself_spares_the_old_decode_checkpoint_too():
             cache.evict_one()
         return array("i", [free.pop()]) if free else None
 
-    cache = StateCache(Blocks(1, take=take, give=free.extend, room=lambda: len(free)))
+    cache = StateCache(SharedBlocks(1, allocate=take, free=free.extend, room=lambda: len(free)))
     cache.acquire("a")
     old = saved(cache, "a", 64, replaceable=True)
     assert cache.num_ready == 1
@@ -238,7 +238,7 @@ def test_a_pool_that_evicts_by_itself_spares_the_old_decode_checkpoint_too():
 
 
 def test_a_checkpoint_that_is_saved_already_is_ready_at_once():
-    cache = StateCache(Rows(2), clock=lambda: 7)
+    cache = StateCache(SlotPool(2), clock=lambda: 7)
     cache.acquire("a")
     checkpoint = cache.reserve("a", 64)
     cache.publish(checkpoint, "here", saved=True)
@@ -246,7 +246,7 @@ def test_a_checkpoint_that_is_saved_already_is_ready_at_once():
 
 
 def test_a_request_leaves_nothing_but_what_others_may_use():
-    cache = StateCache(Rows(4))
+    cache = StateCache(SlotPool(4))
     cache.acquire("a")
     kept, reserved = saved(cache, "a", 64), cache.reserve("a", 128)
     cache.pin_restore(kept, "a")
@@ -257,7 +257,7 @@ def test_a_request_leaves_nothing_but_what_others_may_use():
 
 
 def test_both_pins_of_a_checkpoint_hold_it():
-    cache = StateCache(Rows(4))
+    cache = StateCache(SlotPool(4))
     for name in "ab":
         cache.acquire(name)
     checkpoint = cache.reserve("a", 64)
@@ -269,7 +269,7 @@ def test_both_pins_of_a_checkpoint_hold_it():
 
 
 def test_a_touched_checkpoint_has_the_time_of_its_touch():
-    cache = StateCache(Rows(4), clock=count().__next__)
+    cache = StateCache(SlotPool(4), clock=count().__next__)
     cache.acquire("a")
     old, new = saved(cache, "a", 64), saved(cache, "a", 128)
     assert old.stamp < new.stamp
@@ -279,11 +279,11 @@ def test_a_touched_checkpoint_has_the_time_of_its_touch():
 
 def test_nobody_reserves_who_does_not_run():
     with pytest.raises(IllegalMove, match="'a' has no running state to save"):
-        StateCache(Rows(4)).reserve("a", 64)
+        StateCache(SlotPool(4)).reserve("a", 64)
 
 
 def test_a_summary_tells_who_runs_what_is_reserved_and_nothing_that_was():
-    cache = StateCache(Rows(4))
+    cache = StateCache(SlotPool(4))
     idle = cache.summary()
     cache.acquire("a")
     before = cache.summary()
@@ -295,7 +295,7 @@ def test_a_summary_tells_who_runs_what_is_reserved_and_nothing_that_was():
 
 
 def test_a_new_epoch_waits_for_pinned_rows_only():
-    cache = StateCache(Rows(3))
+    cache = StateCache(SlotPool(3))
     cache.acquire("a")
     pinned, ready = saved(cache, "a", 64), saved(cache, "a", 128)
     cache.pin_restore(pinned, "a")
@@ -364,9 +364,9 @@ def test_an_empty_batch_merges_with_any():
 
 
 def test_a_prompt_is_saved_at_its_junction_and_at_the_last_border_it_can_hit():
-    assert saved_after(0, 300, prompt=300, unit=64, junction=128) == [128, 256]
-    assert saved_after(128, 300, prompt=300, unit=64, junction=128) == [256]
-    assert saved_after(0, 300, prompt=300, unit=64, junction=256) == [256]
+    assert saved_after(0, 300, prompt=300, unit=64, divergence=128) == [128, 256]
+    assert saved_after(128, 300, prompt=300, unit=64, divergence=128) == [256]
+    assert saved_after(0, 300, prompt=300, unit=64, divergence=256) == [256]
 
 
 def test_a_prompt_that_ends_on_a_border_is_saved_there_and_one_unit_before():

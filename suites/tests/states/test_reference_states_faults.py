@@ -33,7 +33,7 @@ FAULTS = (
     Planted(
         "one request more than allowed runs (LMDeploy #4691)",
         "requests_wait_only_for_pinned_checkpoints",
-        "states.running",
+        "states.state_slots",
         "len(self.rows) < self.most:",
         "len(self.rows) <= self.most:",
     ),
@@ -55,21 +55,21 @@ FAULTS = (
     Planted(
         "a step of several tokens runs over the interval (SGLang: tracking degrades)",
         "decode_states_keep_their_interval",
-        "states.checkpoint_policy",
+        "cache.state_steps",
         "multiple = stop // interval * interval",
         "multiple = stop if stop % interval == 0 else 0",
     ),
     Planted(
         "every unit border becomes a checkpoint (vLLM, mode `all`)",
         "saves_are_bounded",
-        "states.checkpoint_policy",
+        "cache.state_steps",
         "            saved.append(border)",
         "            saved.extend(range(start // unit * unit + unit, border + 1, unit))",
     ),
     Planted(
         "after a verification the state without any draft runs on (vLLM, rollback)",
         "rejected_drafts_leave_no_rows",
-        "states.running",
+        "states.state_slots",
         "= rows.pop(accepted)",
         "= rows.pop(0)",
     ),

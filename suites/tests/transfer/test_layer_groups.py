@@ -10,8 +10,8 @@ pytest.importorskip("torch", reason="the extra gpu is not installed")
 
 import torch
 
+from examples.planned_pages import planned_groups
 from kvproof.reference.planner.chunk import planned_layout
-from kvproof.reference.planner.chunk_views import planned_groups
 from kvproof.reference.planner.hf_config import read_model
 from kvproof.reference.planner.layer_views import byte_range
 from kvproof.reference.planner.plan import GIB, PlanSettings

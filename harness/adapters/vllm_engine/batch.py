@@ -1,0 +1,203 @@
+"""The worker's persistent batch, kept by vLLM's own code: `_update_states` of its model runner.
+
+`InputBatch`, `BlockTable`, slot mappings and the bookkeeping of sampled tokens are the engine's;
+only what would run on a device is ours. Model runner V1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.v1.kv_cache_interface import MambaSpec
+from vllm.v1.outputs import SamplerOutput
+from vllm.v1.pool.late_interaction_runner import LateInteractionRunner
+from vllm.v1.utils import CpuGpuBuffer
+from vllm.v1.worker.block_table import SlotMappingMode
+from vllm.v1.worker.gpu_input_batch import InputBatch
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+from kvproof.harness.adapters.vllm_engine.requests import adapter_of, media_of
+from kvproof.harness.whole_engine.contract import OWN, Reads, Row
+
+_CPU = torch.device("cpu")
+
+
+class Batch(GPUModelRunner):  # type: ignore[misc] # the engine's class, untyped here
+    """The host half of the model runner: requests, batch, tables."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any, specs: Sequence[Any]) -> None:
+        # the runner's own __init__ wants a device: here is what its host half reads
+        self.vllm_config = vllm_config
+        self.model_config = vllm_config.model_config
+        self.cache_config = vllm_config.cache_config
+        self.speculative_config = vllm_config.speculative_config
+        self.kv_cache_config = kv_cache_config
+        self.device = _CPU
+        self.max_model_len = self.model_config.max_model_len
+        self.use_async_scheduling = bool(vllm_config.scheduler_config.async_scheduling)
+        self.num_spec_tokens = vllm_config.num_speculative_tokens
+        self.use_async_spec_decode = self.use_async_scheduling and self.num_spec_tokens > 0
+        self.is_pooling_model = self.uses_mrope = self.enable_prompt_embeds = False
+        self.reorder_batch_threshold = None
+        self.requests: dict[str, Any] = {}
+        self.num_prompt_logprobs: dict[str, int] = {}
+        self.encoder_cache: dict[str, Any] = {}
+        self.kv_caches: list[Any] = []
+        self.late_interaction_runner = LateInteractionRunner()
+        scheduler = vllm_config.scheduler_config
+        rows = scheduler.max_num_seqs
+        self.prev_num_draft_tokens = _buffer(rows, torch.int32)
+        self.discard_request_mask = _buffer(rows, torch.bool)
+        self.input_batch = _input_batch(self, specs, rows, scheduler.max_num_batched_tokens)
+        self.counts: Callable[[], Mapping[str, int]] = dict
+        """Request -> tokens that the device sampled for it in the launch before."""
+
+    def _zero_block_ids(self, block_ids: list[int]) -> None:
+        """Blocks are zeroed on the device, in stream order."""
+
+    def _get_valid_sampled_token_count(self) -> list[int]:
+        """Wait for the launch before, as the engine does where it corrects its counts."""
+        counts = self.counts()
+        order = self.input_batch.prev_req_id_to_index or {}
+        found = [0] * (max(order.values(), default=-1) + 1)
+        for request, index in order.items():
+            found[index] = counts.get(request, 1)
+        return found
+
+    def _to_list(self, sampled_token_ids: Any) -> list[list[int]]:
+        listed: list[list[int]] = sampled_token_ids.tolist()
+        return listed
+
+    def update(self, scheduler_output: Any) -> Callable[[], None] | None:
+        """Apply a scheduler output, without what the device does; return a later correction."""
+        host = replace(scheduler_output, kv_cache_block_copies=None, new_block_ids_to_zero=None)
+        correction: Callable[[], None] | None = self._update_states(host)
+        return correction
+
+    def rows(
+        self,
+        output: Any,
+        owned: Callable[[str], Sequence[Sequence[int]]],
+        kernel_tables: Callable[[int, Any], Any],
+    ) -> list[Row]:
+        """Return the rows of a launch; `kernel_tables` is the engine's own expansion by group."""
+        batch = self.input_batch
+        counts = np.array([output.num_scheduled_tokens[each] for each in batch.req_ids], np.int32)
+        batch.block_table.commit_block_table(len(counts))
+        starts = batch.num_computed_tokens_cpu[: len(counts)].astype(np.int64)
+        self._map_slots(counts, starts)
+        tables = [
+            kernel_tables(group, table.get_device_tensor(len(counts))).numpy().astype(np.int64)
+            for group, table in enumerate(batch.block_table.block_tables)
+        ]
+        fresh = {each.req_id for each in output.scheduled_new_reqs}
+        fresh |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        found = []
+        for index, name in enumerate(batch.req_ids):
+            first, last = int(offsets[index]), int(offsets[index + 1])
+            blocks = owned(name)
+            groups = tuple(
+                Reads(
+                    tables[group][index],
+                    _slots(table, first, last),
+                    blocks[group] if group < len(blocks) else (),
+                )
+                for group, table in enumerate(batch.block_table.block_tables)
+            )
+            found.append(self._row(output, index, name, int(starts[index]), groups, fresh))
+        return found
+
+    def _map_slots(self, counts: Any, starts: Any) -> None:
+        query = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        at = np.concatenate([np.arange(n) + s for n, s in zip(counts, starts, strict=True)])
+        self.input_batch.block_table.compute_slot_mapping(
+            len(counts), torch.from_numpy(query), torch.from_numpy(at.astype(np.int64))
+        )
+
+    def _row(
+        self,
+        output: Any,
+        index: int,
+        name: str,
+        start: int,
+        groups: tuple[Reads, ...],
+        fresh: set[str],
+    ) -> Row:
+        batch, state = self.input_batch, self.requests[name]
+        count = output.num_scheduled_tokens[name]
+        drafts = len(output.scheduled_spec_decode_tokens.get(name, ()))
+        tokens = batch.token_ids_cpu[index, start : start + count].tolist()
+        before = (batch.prev_req_id_to_index or {}).get(name)
+        if before is not None and self.use_async_scheduling:
+            tokens[count - 1 - drafts :] = [OWN] * (1 + drafts)
+        # `discard_request_mask` of the runner's `_prepare_inputs`
+        samples = start + count >= state.num_tokens
+        self.discard_request_mask.np[index] = not samples
+        corrected = self.use_async_spec_decode and before is not None
+        return Row(
+            request=name,
+            start=start,
+            tokens=tuple(tokens),
+            drafts=drafts,
+            samples=bool(samples),
+            fresh=name in fresh,
+            device_start=bool(corrected and self.prev_num_draft_tokens.np[before] > 0),
+            adapter=adapter_of(state.lora_request),
+            media=media_of(state.mm_features),
+            groups=groups,
+        )
+
+    def keep(self, output: Any, sampled: Sequence[Sequence[int]] | None) -> list[list[int]]:
+        """Book the sampled tokens, None while they are still on the device; return them."""
+        width = max([1, *(len(each) for each in sampled or ())])
+        tokens = torch.full((self.input_batch.num_reqs, width), -1, dtype=torch.int64)
+        for index, each in enumerate(sampled or ()):
+            # a chunk of a prompt samples a token, too, and it is discarded
+            tokens[index, : max(1, len(each))] = torch.tensor(each or [0])
+        self.input_batch.prev_sampled_token_ids = tokens if self.use_async_spec_decode else None
+        self.valid_sampled_token_count_gpu = None
+        booked = self._bookkeeping_sync(
+            output,
+            SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None),
+            None,
+            torch.empty(0),
+            output.total_num_scheduled_tokens,
+        )
+        valid: list[list[int]] = booked[3]
+        return valid
+
+
+def _buffer(size: int, dtype: Any) -> Any:
+    return CpuGpuBuffer(size, dtype=dtype, device=_CPU, pin_memory=False)
+
+
+def _input_batch(batch: Batch, specs: Sequence[Any], rows: int, tokens: int) -> Any:
+    return InputBatch(
+        max_num_reqs=rows,
+        max_model_len=batch.max_model_len,
+        max_num_batched_tokens=tokens,
+        device=_CPU,
+        vocab_size=batch.model_config.get_vocab_size(),
+        block_sizes=[spec.block_size for spec in specs],
+        max_num_blocks_per_req=[
+            spec.max_num_blocks_per_req(batch.vllm_config, batch.max_model_len) for spec in specs
+        ],
+        num_spec_tokens=batch.num_spec_tokens,
+        slot_mapping_modes=[
+            SlotMappingMode.NONE
+            if isinstance(spec, MambaSpec)
+            else SlotMappingMode.TOKEN_TO_KV_SLOT
+            for spec in specs
+        ],
+    )
+
+
+def _slots(table: Any, first: int, last: int) -> Any:
+    if table.slot_mapping_mode == SlotMappingMode.NONE:
+        return np.empty(0, np.int64)
+    return table.slot_mapping.gpu[first:last].numpy().copy()

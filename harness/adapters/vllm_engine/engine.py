@@ -1,0 +1,242 @@
+"""vLLM's EngineCore as a `WholeEngine`: started by its own arguments, driven by its own step."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.adapters.vllm_engine.requests import core_request
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.whole_engine.content import VOCABULARY
+from kvproof.harness.whole_engine.contract import (
+    CacheEvent,
+    EngineConfig,
+    EngineRequest,
+    Holdings,
+    Output,
+    Refused,
+)
+from kvproof.harness.whole_engine.findings import Findings
+
+_MODEL = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCABULARY,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_ENCODER_TOKENS = 64
+"""Of images that may be encoded in one step, and that are kept."""
+
+
+@cache
+def _model_folder(architecture: str, layers: int) -> str:
+    folder = Path(tempfile.mkdtemp(prefix="kvproof-shadow-model-"))
+    config = {**_MODEL, "architectures": [architecture], "num_hidden_layers": layers}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(folder)
+
+
+def start(config: EngineConfig, findings: Findings) -> VllmEngine:
+    """Start an engine. Raises Refused where vLLM refuses the configuration."""
+    import os
+
+    RUNNING.config, RUNNING.findings = config, findings
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config.runner == "v2" else "0"
+    try:
+        return VllmEngine(config)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+class VllmEngine:
+    """One EngineCore in this process."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor.abstract import Executor
+
+        settings = _settings(config)
+        self.core = EngineCore(settings, Executor.get_class(settings), True)  # noqa: FBT003 - the engine's signature
+        self.scheduler = self.core.scheduler
+        self.manager = self.scheduler.kv_cache_manager
+        self.worker = RUNNING.worker
+        self.device = self.worker.device_of
+        RUNNING.owned = self._owned
+        self._published: list[Any] = []
+        self.scheduler.kv_event_publisher = _Publisher(self._published)
+        self._allow_media()
+
+    def _allow_media(self) -> None:
+        """Give the scheduler the encoder's budget, which the registry takes from real models."""
+        self.scheduler.max_num_encoder_input_tokens = _ENCODER_TOKENS
+        manager = self.scheduler.encoder_cache_manager
+        self.scheduler.encoder_cache_manager = type(manager)(_ENCODER_TOKENS)
+
+    def _owned(self, request: str) -> Any:
+        return self.manager.get_block_ids(request)
+
+    def submit(self, request: EngineRequest) -> None:
+        """Add a request as the front end does. Raises Refused."""
+        added = core_request(request, arrival=time.time())
+        try:
+            self.core.add_request(*self.core.preprocess_add_request(added))
+        except ValueError as error:
+            raise Refused(str(error)) from error
+
+    def abort(self, request: str) -> None:
+        """Abort by id."""
+        self.core.abort_requests([request])
+
+    def step(self) -> list[Output]:
+        """Run the engine's own step function and what follows it."""
+        outputs, executed = self.core.step_fn()
+        self.core.post_step(executed)
+        return [
+            Output(
+                each.request_id,
+                tuple(each.new_token_ids),
+                "" if each.finish_reason is None else str(each.finish_reason),
+            )
+            for batch in (outputs or {}).values()
+            for each in batch.outputs
+        ]
+
+    def idle(self) -> bool:
+        """Tell whether neither scheduler nor batch queue has anything left."""
+        return not (self.scheduler.has_requests() or self.core.batch_queue)
+
+    def statuses(self) -> dict[str, str]:
+        """Return request -> status, in the engine's words."""
+        return {
+            name: request.status.name.lower() for name, request in self.scheduler.requests.items()
+        }
+
+    def reset(self, *, running: bool) -> bool:
+        """Reset the prefix cache, and connectors with it."""
+        return bool(self.core.reset_prefix_cache(running, bool(self.scheduler.connector)))
+
+    def events(self) -> list[CacheEvent]:
+        """Return what was published since the last call."""
+        batches, self._published[:] = list(self._published), []
+        return [_event(each) for batch in batches for each in batch.events]
+
+    def unpublished(self) -> list[CacheEvent]:
+        """Return what the pool has noted since it published last."""
+        return [_event(each) for each in self.manager.block_pool.kv_event_queue]
+
+    def index(self) -> dict[tuple[str, int], int]:
+        """Return (key, group) -> copies."""
+        from vllm.v1.core import kv_cache_utils as utils
+
+        pool = self.manager.block_pool
+        found = {}
+        for key, blocks in pool.cached_block_hash_to_block._cache.items():
+            copies = len(blocks) if isinstance(blocks, dict) else 1
+            name = str(utils.maybe_convert_block_hash(utils.get_block_hash(key)))
+            found[name, utils.get_group_id(key)] = copies
+        return found
+
+    def holdings(self) -> Holdings:
+        """Count blocks, references and requests on both sides."""
+        pool = self.manager.block_pool
+        held = [block for block in pool.blocks if block.ref_cnt and not block.is_null]
+        scheduler = self.scheduler
+        counts = {
+            "references": sum(block.ref_cnt for block in held),
+            "requests of the scheduler": len(scheduler.requests),
+            "running": len(scheduler.running),
+            "waiting": len(scheduler.waiting),
+            "requests of the worker": len(self.worker.batch.requests),
+            "tables of the manager": sum(
+                len(each.req_to_blocks) for each in self.manager.coordinator.single_type_managers
+            ),
+        }
+        return Holdings(pool.get_num_free_blocks(), pool.num_gpu_blocks - 1, counts)
+
+    def close(self) -> None:
+        """Forget the engine; it keeps no process and no device."""
+
+
+class _Publisher:
+    """Keeps what the engine publishes."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def publish(self, batch: Any) -> None:
+        self._batches.append(batch)
+
+    def shutdown(self) -> None:
+        """Nothing is open."""
+
+
+def _event(event: Any) -> CacheEvent:
+    kind = {"BlockStored": "stored", "BlockRemoved": "removed"}.get(type(event).__name__, "cleared")
+    medium = getattr(event, "medium", None)
+    return CacheEvent(
+        kind=kind,
+        keys=tuple(map(str, getattr(event, "block_hashes", ()))),
+        group=getattr(event, "group_idx", 0) or 0,
+        tier="" if medium in (None, "GPU") else medium,
+        parent=str(getattr(event, "parent_block_hash", None) or ""),
+        tokens=tuple(getattr(event, "token_ids", ())),
+    )
+
+
+def _settings(config: EngineConfig) -> Any:
+    """Return the engine's configuration. Raises ValueError where it refuses the values."""
+    from vllm.config import KVEventsConfig
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+
+    states = any(group.kind == "state" for group in config.groups)
+    more: dict[str, Any] = {}
+    if states:
+        more |= {"mamba_cache_mode": "align", "mamba_block_size": config.block_size}
+    if config.drafts:
+        more["speculative_config"] = _drafts(config)
+    architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
+    arguments = EngineArgs(
+        model=_model_folder(architecture, 2),
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        load_format="dummy",
+        distributed_executor_backend="uni",
+        max_model_len=config.max_length,
+        block_size=config.block_size,
+        num_gpu_blocks_override=config.blocks,
+        max_num_seqs=config.max_requests,
+        max_num_batched_tokens=config.token_budget,
+        enable_prefix_caching=config.caching,
+        async_scheduling=config.asynchronous,
+        scheduling_policy=config.policy,
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+        disable_hybrid_kv_cache_manager=False,
+        **more,
+    )
+    return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+
+
+def _drafts(config: EngineConfig) -> dict[str, Any]:
+    assert config.drafts is not None
+    if config.drafts.method == "ngram":
+        lookup = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
+        return {"method": "ngram", "num_speculative_tokens": config.drafts.count, **lookup}
+    return {
+        "method": "eagle",
+        "model": _model_folder("ShadowForCausalLM", 1),
+        "num_speculative_tokens": config.drafts.count,
+    }

@@ -1,0 +1,33 @@
+"""The job by which the suite `engine` reaches vLLM: calls of a history, answers in order.
+
+Imported in the engine's environment only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kvproof.harness.adapters.vllm_engine import plugin
+from kvproof.harness.whole_engine.contract import EngineConfig
+from kvproof.harness.whole_engine.driver import Driver
+from kvproof.harness.whole_engine.job import Job
+
+
+def engine(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Carry out the calls of `harness.whole_engine.job`."""
+    job = _job()
+    return {"answers": [job.call(verb, keywords) for verb, keywords in arguments["calls"]]}
+
+
+@cache
+def _job() -> Job:
+    plugin.install()
+    return Job(open_driver)
+
+
+def open_driver(config: EngineConfig) -> Driver:
+    """Start an engine, with a history of its own."""
+    from kvproof.harness.adapters.vllm_engine.engine import start
+
+    return Driver(start, config)

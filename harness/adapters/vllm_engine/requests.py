@@ -1,0 +1,74 @@
+"""Requests between our records and the engine's: adapters, media, sampling parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvproof.harness.whole_engine.content import number
+from kvproof.harness.whole_engine.contract import EngineRequest, Media
+
+_PATH = "/adapters/{name}/{version}"
+
+
+def lora_of(request: EngineRequest) -> Any:
+    """Return the engine's adapter of a request: a reload changes its path and its number."""
+    from vllm.lora.request import LoRARequest
+
+    if not request.adapter:
+        return None
+    path = _PATH.format(name=request.adapter, version=request.adapter_version)
+    return LoRARequest(request.adapter, 1 + number(path) % (1 << 30), path)
+
+
+def adapter_of(lora: Any) -> tuple[str, int]:
+    """Return name and version of an adapter that the worker was given."""
+    if lora is None:
+        return ("", 0)
+    return lora.lora_name, int(lora.lora_path.rpartition("/")[2])
+
+
+def features_of(media: Sequence[Media]) -> Any:
+    """Return the engine's multimodal features."""
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+    if not media:
+        return None
+    return [
+        MultiModalFeatureSpec(
+            data=None,
+            modality="image",
+            identifier=item.content,
+            mm_position=PlaceholderRange(offset=item.start, length=item.length),
+        )
+        for item in media
+    ]
+
+
+def media_of(features: Sequence[Any]) -> tuple[Media, ...]:
+    """Return the media that the worker was given."""
+    return tuple(
+        Media(each.mm_position.offset, each.mm_position.length, each.identifier)
+        for each in features
+    )
+
+
+def core_request(request: EngineRequest, *, arrival: float, extra: Any = None) -> Any:
+    """Return what the engine's front end would send."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.engine import EngineCoreRequest
+
+    return EngineCoreRequest(
+        request_id=request.id,
+        prompt_token_ids=list(request.prompt),
+        mm_features=features_of(request.media),
+        sampling_params=SamplingParams(
+            max_tokens=request.answers, temperature=0, ignore_eos=True, extra_args=extra
+        ),
+        pooling_params=None,
+        arrival_time=arrival,
+        lora_request=lora_of(request),
+        cache_salt=request.salt or None,
+        data_parallel_rank=None,
+        priority=request.priority,
+    )

@@ -1,0 +1,25 @@
+"""The engine that is being started or driven: what the plugin's classes cannot be passed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.harness.whole_engine.contract import EngineConfig, EngineRequest
+from kvproof.harness.whole_engine.findings import Findings
+
+
+@dataclass
+class Running:
+    """Set before vLLM constructs a worker; vLLM itself constructs workers by class name."""
+
+    config: EngineConfig = field(default_factory=EngineConfig)
+    findings: Findings = field(default_factory=Findings)
+    worker: Any = None
+    """The last worker that was constructed."""
+    owned: Any = None
+    """Request -> block ids by group, as the engine's manager has them."""
+    requests: dict[str, EngineRequest] = field(default_factory=dict)
+
+
+RUNNING = Running()

@@ -1,0 +1,58 @@
+"""Layers of the shadow model, as specs of the engine, from the groups of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    MambaSpec,
+    SlidingWindowSpec,
+)
+
+from kvproof.harness.whole_engine.contract import EngineConfig, GroupKind
+
+_HEAD = 4
+"""K and V of one head of four bfloat16 numbers: the two words of a slot."""
+
+
+def layers(config: EngineConfig) -> dict[str, tuple[GroupKind, Any]]:
+    """Return layer name -> its kind and spec."""
+    found: dict[str, tuple[GroupKind, Any]] = {}
+    for group in config.groups:
+        for _ in range(group.layers):
+            found[f"model.layers.{len(found)}.self_attn.attn"] = (group, _spec(config, group))
+    if config.drafts and config.drafts.method == "eagle":
+        draft = replace(_attention(config, FullAttentionSpec), is_draft=True)
+        found["draft.layers.0.self_attn.attn"] = (GroupKind(), draft)
+    return found
+
+
+def _spec(config: EngineConfig, group: GroupKind) -> Any:
+    if group.kind == "window":
+        return _attention(config, SlidingWindowSpec, sliding_window=group.size)
+    if group.kind == "chunk":
+        return _attention(config, ChunkedLocalAttentionSpec, attention_chunk_size=group.size)
+    if group.kind == "state":
+        return MambaSpec(
+            block_size=config.block_size,
+            shapes=((4,),),
+            dtypes=(torch.int64,),
+            page_size_padded=_attention(config, FullAttentionSpec).page_size_bytes,
+            mamba_cache_mode="align",
+            num_speculative_blocks=config.drafts.count if config.drafts else 0,
+        )
+    return _attention(config, FullAttentionSpec)
+
+
+def _attention(config: EngineConfig, kind: Any, **more: Any) -> Any:
+    return kind(
+        block_size=config.block_size,
+        num_kv_heads=1,
+        head_size=_HEAD,
+        dtype=torch.bfloat16,
+        **more,
+    )

@@ -1,0 +1,52 @@
+"""vLLM 0.33.0, whole: its EngineCore, Scheduler or AsyncScheduler, manager and worker tables.
+
+The engine runs in one process on a CPU, without weights and without a changed file: an
+out-of-tree platform, found by vLLM's own entry points, brings a worker whose device is ours. The
+worker's batch, its block tables and slot mappings are vLLM's code (model runner V1). Requests,
+aborts, steps and resets are drawn; every slot that a step reads is compared with what that
+request would have computed there.
+
+What is not vLLM's: the kernels, the sampler, the proposers of drafts (which drafts are right is
+drawn), the copies of recurrent states, the encoder (its budget is set by hand) and the clock.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvproof.harness.adapters.refusals import WithoutBlocks
+from kvproof.harness.contract.target import Profile, Target, TargetConfig
+
+VERSIONS = ("0.33.0",)
+"""Releases whose hooks were read."""
+_NO_BLOCKS = "the engine's own loop decides what is admitted, extended and freed"
+
+
+@cache
+def profile() -> Profile:
+    """What the installed release is judged by."""
+    return Profile(
+        engine="vllm-engine",
+        version=_version(),
+        block_sizes=(16,),
+        blocks=False,
+        parts={"engine": "kvproof.harness.adapters.vllm_engine.jobs:engine"},
+        unsupported={"blocks": _NO_BLOCKS},
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("vllm").partition("+")[0]
+
+
+def make_target(config: TargetConfig) -> Target:
+    """A target of the installed vLLM; no size of a pool concerns it.
+
+    Raises RuntimeError if vLLM is not a release that this adapter was written for.
+    """
+    del config
+    if _version() not in VERSIONS:
+        raise RuntimeError(f"vLLM {_version()} is installed; whole engines: {', '.join(VERSIONS)}")
+    return WithoutBlocks(profile())

@@ -1,0 +1,282 @@
+"""The worker that vLLM constructs: its start-up, and steps that become launches of our device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.distributed import parallel_state
+from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, record_kv_cache_layout
+from vllm.v1.kv_cache_interface import MambaSpec, UniformTypeKVCacheSpecs
+from vllm.v1.outputs import (
+    EMPTY_MODEL_RUNNER_OUTPUT,
+    AsyncModelRunnerOutput,
+    DraftTokenIds,
+    ModelRunnerOutput,
+)
+from vllm.v1.worker.utils import (
+    AttentionGroup,
+    allocate_kv_cache,
+    copy_kv_cache_blocks_inplace,
+    prepare_kernel_block_sizes,
+)
+from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
+
+from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
+from kvproof.harness.adapters.vllm_engine.batch import Batch
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.adapters.vllm_engine.specs import layers
+from kvproof.harness.whole_engine.content import FIRST_TOKEN
+from kvproof.harness.whole_engine.contract import GroupKind, Row
+from kvproof.harness.whole_engine.device import Launch, ShadowDevice
+from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+
+
+class _Later(AsyncModelRunnerOutput):  # type: ignore[misc] # the engine's class, untyped here
+    """An answer that stays on the device until it is asked for."""
+
+    def __init__(self, get: Callable[[], Any]) -> None:
+        self._get = get
+
+    def get_output(self) -> Any:
+        return self._get()
+
+    def get_kv_connector_output(self) -> Any:
+        return None
+
+
+class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, untyped here
+    """One rank, the only one."""
+
+    device_of: ShadowDevice
+    """The shadow device; there is one once the caches are allocated."""
+
+    def init_device(self) -> None:
+        """Join a world of one process."""
+        RUNNING.worker = self
+        self.device = torch.device("cpu")
+        if not parallel_state.model_parallel_is_initialized():
+            parallel_state.init_distributed_environment(
+                1, 0, self.distributed_init_method, 0, "gloo"
+            )
+            parallel_state.ensure_model_parallel_initialized(1, 1)
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> None:
+        """There are no weights."""
+        del load_dummy_weights
+
+    def get_kv_cache_spec(self) -> dict[str, Any]:
+        """Return layer name -> spec."""
+        return {name: spec for name, (_, spec) in layers(RUNNING.config).items()}
+
+    def get_supported_kv_cache_layouts(self) -> list[str]:
+        """Return all that the backend has."""
+        return [each.name for each in get_supported_kv_cache_layouts([ShadowBackend])]
+
+    def determine_available_memory(self) -> int:
+        """Bytes; more than any pool here needs."""
+        return 1 << 28
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        """Text."""
+        return ("generate",)
+
+    def compile_or_warm_up_model(self) -> Any:
+        """Nothing to do."""
+        return CompilationTimes(0.0, 0.0)
+
+    def update_max_model_len(self, max_model_len: int) -> None:
+        """Take what the engine found to fit."""
+        self.model_config.max_model_len = max_model_len
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """Allocate the caches by the engine's own code, and put the device under them."""
+        self.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
+        if kv_cache_config.kv_cache_layout is not None:
+            record_kv_cache_layout(self.cache_config, kv_cache_config.kv_cache_layout)
+        self.cache_config.hash_block_size = kv_cache_config.hash_block_size
+        self.cache_config.cache_hit_alignment_tokens = kv_cache_config.cache_hit_alignment_tokens
+        self.kv_cache_config = kv_cache_config
+        specs = [_one(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups]
+        names = [list(group.layer_names) for group in kv_cache_config.kv_cache_groups]
+        groups = [
+            [AttentionGroup(ShadowBackend, layer_names, spec, index)]
+            for index, (spec, layer_names) in enumerate(zip(specs, names, strict=True))
+        ]
+        sizes = prepare_kernel_block_sizes(kv_cache_config, groups)
+        layout = self.cache_config.get_resolved_kv_cache_layout()
+        self.caches = allocate_kv_cache(kv_cache_config, self.device, layout, sizes)
+        self._tables = [_KernelTables(spec, size) for spec, size in zip(specs, sizes, strict=True)]
+        self.batch = Batch(self.vllm_config, kv_cache_config, specs)
+        self.device_of = ShadowDevice(
+            ShadowMemory(self._pools(specs, names, sizes), kv_cache_config.num_blocks),
+            RUNNING.findings,
+            seed=RUNNING.config.seed,
+            most_drafts=self.vllm_config.num_speculative_tokens,
+        )
+        self._pending: tuple[Launch, Any, Any] | None = None
+        self._last: Launch | None = None
+        self.batch.counts = self._counts
+
+    def _pools(self, specs: Any, names: Any, sizes: Any) -> list[Pool]:
+        kinds = {name: kind for name, (kind, _) in layers(RUNNING.config).items()}
+        return [
+            Pool(
+                kind=kinds[layer_names[0]],
+                block_size=spec.block_size,
+                kernel_block_size=spec.block_size if isinstance(spec, MambaSpec) else size,
+                layers=[
+                    Layer(name, _words(self.caches[name], kinds[name])) for name in layer_names
+                ],
+                draft=bool(getattr(spec, "is_draft", False)),
+            )
+            for spec, layer_names, size in zip(specs, names, sizes, strict=True)
+        ]
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many tokens the launch before sampled for each of its requests."""
+        if self._last is None:
+            return {}
+        answers = self.device_of.answers(self._last)
+        rows = self._last.rows
+        return {row.request: len(each) for row, each in zip(rows, answers, strict=True)}
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Update the batch by the engine's code, and launch it."""
+        correction = self.batch.update(scheduler_output)
+        before = self._before(scheduler_output)
+        if not scheduler_output.total_num_scheduled_tokens:
+            if before:
+                self.device_of.launch((), before)
+            return EMPTY_MODEL_RUNNER_OUTPUT
+        rows = self.batch.rows(scheduler_output, RUNNING.owned, self._expand)
+        launch = self.device_of.launch(rows, before)
+        if correction is not None:
+            correction()
+        self._pending = (launch, scheduler_output, None)
+        self._last = launch
+        return None
+
+    def _expand(self, group: int, table: Any) -> Any:
+        return self._tables[group].expand(table)
+
+    def _before(self, output: Any) -> list[Callable[[], None]]:
+        """Return what runs on the device ahead of a launch: zeroing, then copies."""
+        work: list[Callable[[], None]] = []
+        if output.new_block_ids_to_zero:
+            blocks = list(output.new_block_ids_to_zero)
+            work.append(lambda: self._zero(blocks))
+        if output.kv_cache_block_copies:
+            copies = list(output.kv_cache_block_copies)
+            work.append(lambda: self._copy(copies))
+        return work
+
+    def _zero(self, blocks: Sequence[int]) -> None:
+        for pool in self.device_of.memory.pools:
+            ratio = pool.block_size // pool.kernel_block_size
+            at = (np.asarray(blocks)[:, None] * ratio + np.arange(ratio)).ravel()
+            for layer in () if pool.kind.kind == "state" else pool.layers:
+                layer.words[at] = 0
+
+    def _copy(self, copies: Sequence[Any]) -> None:
+        caches = [each for cache in self.caches.values() for each in _tensors(cache)]
+        copy_kv_cache_blocks_inplace(caches, self.kv_cache_config.num_blocks, copies)
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Return the answers of the launch, or a promise of them."""
+        del grammar_output
+        assert self._pending is not None
+        (launch, output, _), self._pending = self._pending, None
+        names = list(self.batch.input_batch.req_ids)
+        if self.batch.use_async_scheduling:
+            self.batch.keep(output, None)
+            return _Later(lambda: _output(names, self._sampled(launch)))
+        return _output(names, self.batch.keep(output, self._sampled(launch)))
+
+    def _sampled(self, launch: Launch) -> list[list[int]]:
+        return [list(each) for each in self.device_of.answers(launch)]
+
+    def take_draft_token_ids(self) -> Any:
+        """Return the drafts that follow the last launch."""
+        assert self._last is not None
+        self.device_of.answers(self._last)
+        rows = self._last.rows
+        return DraftTokenIds([row.request for row in rows], [self._drafts(row) for row in rows])
+
+    def _drafts(self, row: Row) -> list[int]:
+        """Return drafts; a draft model makes some after each chunk of a prompt, too."""
+        assert RUNNING.config.drafts is not None
+        if not row.samples and RUNNING.config.drafts.method == "eagle":
+            return [FIRST_TOKEN] * RUNNING.config.drafts.count
+        return self.device_of.drafts(row.request)
+
+    def execute_dummy_batch(self) -> None:
+        """Nothing to do."""
+
+    def add_lora(self, lora_request: Any) -> bool:
+        """Adapters are names here."""
+        return bool(lora_request)
+
+    def remove_lora(self, lora_id: int) -> bool:
+        """As above."""
+        return bool(lora_id)
+
+    def pin_lora(self, lora_id: int) -> bool:
+        """As above."""
+        return bool(lora_id)
+
+    def list_loras(self) -> set[int]:
+        """None is loaded."""
+        return set()
+
+    def reset_encoder_cache(self) -> None:
+        """Drop encoder outputs."""
+        self.batch.encoder_cache.clear()
+
+
+class _KernelTables:
+    """The engine's own expansion of a table of blocks to one of kernel blocks."""
+
+    def __init__(self, spec: Any, size: int) -> None:
+        self._spec, self._size = spec, size
+
+    def expand(self, table: Any) -> Any:
+        if isinstance(self._spec, MambaSpec) or self._size == self._spec.block_size:
+            return table
+        ratio = self._spec.block_size // self._size
+        group = AttentionGroup.__new__(AttentionGroup)
+        group.kv_cache_spec, group.kernel_block_size = self._spec, self._size
+        group.kernel_block_stride = None
+        group.kernel_block_offsets = torch.arange(ratio, dtype=torch.int32)
+        group.kernel_block_table = torch.zeros(
+            (1, table.shape[0], table.shape[1] * ratio), dtype=torch.int32
+        )
+        return group.map_to_kernel_block_table(table)
+
+
+def _one(spec: Any) -> Any:
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        return next(iter(spec.kv_cache_specs.values()))
+    return spec
+
+
+def _tensors(cache: Any) -> list[Any]:
+    return list(cache) if isinstance(cache, (list, tuple)) else [cache]
+
+
+def _words(cache: Any, kind: GroupKind) -> Any:
+    """View a layer's cache as words: [kernel blocks, size, 2], or [blocks, 2] of a state."""
+    tensor = _tensors(cache)[0]
+    if kind.kind == "state":
+        return tensor.flatten(1).view(torch.int64).numpy().view(np.uint64)[:, :2]
+    return tensor.view(torch.int64).numpy().view(np.uint64)[:, 0]
+
+
+def _output(names: list[str], sampled: list[list[int]]) -> Any:
+    return ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=sampled,
+    )

@@ -1,0 +1,279 @@
+"""What a launch does to memory: writes of all rows first, then reads, then answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kvproof.harness.whole_engine.causes import (
+    DRAFTS,
+    EPOCHS,
+    MEDIA,
+    NAMESPACES,
+    READS,
+    REUSED,
+    STATES,
+    Cause,
+    cause,
+)
+from kvproof.harness.whole_engine.checks import AGREE
+from kvproof.harness.whole_engine.content import (
+    FIRST_TOKEN,
+    MASK,
+    Words,
+    first_read,
+    fold,
+    mix,
+    token_of,
+)
+from kvproof.harness.whole_engine.contract import OWN, GroupKind, Row, Slots
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.memory import Layer, ShadowMemory
+from kvproof.harness.whole_engine.states import DeviceRequest, Work
+
+TOKENS = "a_launch_computes_the_requests_own_tokens"
+ONCE = "a_launch_writes_no_slot_twice_with_unlike_content"
+NULL = "the_null_block_is_never_written"
+JUDGED = (READS, NAMESPACES, MEDIA, EPOCHS, DRAFTS, REUSED)
+"""What one comparison of slots judges: which of them is broken follows from what lies there."""
+
+
+class Attention:
+    """Executes rows on the memory of one engine."""
+
+    def __init__(
+        self, memory: ShadowMemory, findings: Findings, requests: Mapping[str, DeviceRequest]
+    ) -> None:
+        self._memory = memory
+        self._findings = findings
+        self.requests = requests
+
+    def resolve(self, row: Row, request: DeviceRequest) -> Work:
+        """Return a row with the positions and tokens that the device computes."""
+        start = self._start(row, request)
+        known = start + len(row.tokens) - row.drafts
+        tokens = [self._token(row, request, start, at) for at in range(len(row.tokens))]
+        drafts = tuple(tokens[len(tokens) - row.drafts :]) if row.drafts else ()
+        request.chain.ensure(known)
+        expected = request.chain.tokens[start:known]
+        verified = tokens[: len(tokens) - row.drafts]
+        drafted = request.drafts[: row.drafts]
+        self._findings.check(
+            TOKENS,
+            OWN in row.tokens or list(drafts) == drafted,
+            lambda: f"{row.request} verifies drafts {list(drafts)}, the device drafted {drafted}",
+        )
+        self._findings.check(
+            TOKENS,
+            verified == expected,
+            lambda: (
+                f"{row.request} computes tokens {verified[-6:]} at positions ..{known - 1}, "
+                f"its own are {expected[-6:]}"
+            ),
+        )
+        end = start + len(row.tokens)
+        return Work(row, request, start, end, known, drafts, request.chain.branch(known, drafts))
+
+    def _start(self, row: Row, request: DeviceRequest) -> int:
+        """Return where a row begins: the device knows which drafts it accepted."""
+        if row.fresh:
+            return row.start
+        ahead = row.start - request.computed
+        most = request.unreported if row.device_start else 0
+        self._findings.check(
+            AGREE,
+            0 <= ahead <= most,
+            lambda: (
+                f"the scheduler lets {row.request} go on at token {row.start}, the device has "
+                f"computed {request.computed} and {most} drafts are not reported"
+            ),
+        )
+        return request.computed if row.device_start else row.start
+
+    @staticmethod
+    def _token(row: Row, request: DeviceRequest, start: int, at: int) -> int:
+        token = row.tokens[at]
+        if token != OWN:
+            return token
+        draft = at - (len(row.tokens) - row.drafts)
+        if draft >= 0:
+            # after a chunk of a prompt a draft model drafts, too, whatever it likes
+            return request.drafts[draft] if draft < len(request.drafts) else FIRST_TOKEN
+        return request.sampled.get(start + at, OWN)
+
+    def write(self, work: Sequence[Work], epoch: int, launch: int) -> None:
+        """Write the content of every row to its slots, in every group."""
+        for group, pool in enumerate(self._memory.pools):
+            if pool.kind.kind == "state":
+                continue
+            seen: dict[int, int] = {}
+            for each in work:
+                slots = self._slots(each, group)
+                prints = each.prints[each.start : each.start + len(slots)]
+                self._check_writes(each, group, slots, prints, seen)
+                self._memory.write(group, slots, prints, epoch=epoch, launch=launch)
+
+    def _slots(self, work: Work, group: int) -> Slots:
+        """Return the engine's slots, or the table's where the device moved the row's start."""
+        reads = work.row.groups[group]
+        if len(reads.writes) and work.start == work.row.start:
+            return reads.writes
+        size = self._memory.pools[group].kernel_block_size
+        positions = np.arange(work.start, min(work.end, len(reads.table) * size))
+        slots: Slots = reads.table[positions // size] * size + positions % size
+        return slots
+
+    def _check_writes(
+        self, work: Work, group: int, slots: Slots, prints: Words, seen: dict[int, int]
+    ) -> None:
+        size = self._memory.pools[group].block_size
+        self._findings.check(
+            NULL,
+            not len(slots) or slots.min() >= size,
+            lambda: (
+                f"{work.row.request} writes positions {work.start}..{work.end - 1} of group "
+                f"{group} into the null block"
+            ),
+        )
+        pairs = dict(zip(slots.tolist(), prints.tolist()))  # noqa: B905 - equal by make
+        twice = [slot for slot, own in pairs.items() if seen.get(slot, own) != own]
+        seen.update(pairs)
+        self._findings.check(
+            ONCE,
+            not twice and len(pairs) == len(slots),
+            lambda: (
+                f"slots {twice[:4]} of group {group} are written twice in one launch, "
+                f"the second time by {work.row.request}"
+            ),
+        )
+
+    def answer(self, work: Work, *, epoch: int, launch: int) -> tuple[int, ...]:
+        """Read what a row attends to; return its tokens: accepted drafts and one more."""
+        wrong = [
+            bad
+            for group in range(len(work.row.groups))
+            for bad in self._read(work, group, epoch=epoch, launch=launch)
+        ]
+        if not work.row.samples:
+            return ()
+        tokens: list[int] = []
+        for offset in range(len(work.drafts) + 1):
+            tokens.append(_answered(work, work.known - 1 + offset, wrong))
+            if offset == len(work.drafts) or work.drafts[offset] != tokens[-1]:
+                break
+        self._findings.saw("drafts are accepted", len(tokens) > 1)
+        self._findings.saw("drafts are rejected", len(tokens) <= len(work.drafts))
+        return tuple(tokens)
+
+    def _read(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
+        """Compare all slots that a row reads with what they must hold; return what differs."""
+        pool = self._memory.pools[group]
+        if pool.kind.kind == "state":
+            return self._state(work, group, epoch=epoch, launch=launch)
+        first = first_read(pool.kind, work.start)
+        table = work.row.groups[group].table
+        positions = np.arange(first, min(work.end, len(table) * pool.kernel_block_size))
+        expected = work.prints[first : first + len(positions)]
+        wrong = []
+        for layer in pool.layers:
+            found = self._memory.read(group, layer, table, positions, epoch)
+            right = np.array_equal(found, expected)
+            if not right:
+                wrong.append(WrongRead(pool.kind, first, found, pool.draft))
+            self._judge(work, group, layer, positions, found, expected, right=right, launch=launch)
+        return wrong
+
+    def _judge(
+        self,
+        work: Work,
+        group: int,
+        layer: Layer,
+        positions: Slots,
+        found: Words,
+        expected: Words,
+        *,
+        right: bool,
+        launch: int,
+    ) -> None:
+        self._findings.situations["slots are read"] += len(positions)
+        self._findings.checks.update(JUDGED)
+        if right:
+            return
+        at = int(np.argmax(found != expected))
+        pool = self._memory.pools[group]
+        block = int(work.row.groups[group].table[positions[at] // pool.kernel_block_size])
+        block = block * pool.kernel_block_size // pool.block_size
+        why = self._causes(work, int(found[at]), block, launch)
+        # only rejected drafts make the device read so far back: the host freed by what it scheduled
+        early = positions[at] < first_read(pool.kind, work.row.start)
+        self._findings.check(
+            REUSED if early else why.property,
+            False,  # noqa: FBT003 - as above
+            lambda: (
+                f"{work.row.request} reads position {positions[at]} of {work.end} in block "
+                f"{block} of group {group} ({layer.name}): {why.sentence}; "
+                f"{int((found != expected).sum())} of {len(found)} slots hold something else"
+            ),
+        )
+
+    def _state(self, work: Work, group: int, *, epoch: int, launch: int) -> list[WrongRead]:
+        """Read the state after `start` tokens, and write the one after `end`."""
+        pool = self._memory.pools[group]
+        table = work.row.groups[group].table
+        wrong = []
+        if work.start:
+            block = int(table[(work.start - 1) // pool.block_size])
+            for layer in pool.layers:
+                found, length = self._memory.read_state(layer, block, epoch)
+                right = (found, length) == (int(work.prints[work.start - 1]), work.start)
+                if right:
+                    self._findings.check(STATES, right, str)
+                    continue
+                why = self._causes(work, found, block, launch)
+                sentence = (
+                    f"{work.row.request} goes on from the state of {work.start} tokens in block "
+                    f"{block} of group {group}: it is one of {length} tokens, {why.sentence}"
+                )
+                own = why.property if length == work.start and why.property != READS else STATES
+                self._findings.check(own, right, sentence.format)
+                wrong.append(WrongRead(pool.kind, work.start, np.array([found], np.uint64)))
+        target = int(table[(work.end - 1) // pool.block_size])
+        self._findings.check(
+            NULL, target, lambda: f"{work.row.request} keeps its state in the null block"
+        )
+        self._memory.write_state(
+            group, target, int(work.prints[work.end - 1]),
+            length=work.end, epoch=epoch, launch=launch,
+        )  # fmt: skip
+        return wrong
+
+    def _causes(self, work: Work, found: int, block: int, launch: int) -> Cause:
+        return cause(found, work, self._memory, self.requests, block=block, launch=launch)
+
+
+class WrongRead(NamedTuple):
+    """What a layer of a row held instead of its content."""
+
+    kind: GroupKind
+    first: int
+    """First position read."""
+    found: Words
+    draft: bool = False
+
+
+def _answered(work: Work, position: int, wrong: Sequence[WrongRead]) -> int:
+    """Return the token after a position: it follows from every slot that was read."""
+    chain = work.request.chain
+    chain.ensure(position + 1)
+    if not wrong:
+        return chain.answer(position)
+    total = 0
+    for bad in wrong:
+        folds = fold(bad.found, bad.first)
+        at = first_read(bad.kind, position) - bad.first
+        last = min(position - bad.first, len(folds) - 1)
+        total += folds[last] - (folds[at - 1] if 0 < at <= last else 0)
+        total -= chain.part(bad.kind, position)
+    return token_of(mix(chain.answer(position)) + total & MASK)

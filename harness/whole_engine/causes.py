@@ -1,0 +1,81 @@
+"""Which property a wrong read breaks, by what the slot holds instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from kvproof.harness.whole_engine.contract import EngineRequest
+from kvproof.harness.whole_engine.memory import ShadowMemory, epoch_key
+from kvproof.harness.whole_engine.states import DeviceRequest, Work
+
+READS = "every_slot_read_holds_the_requests_own_content"
+STATES = "a_state_has_seen_exactly_the_tokens_before"
+NAMESPACES = "namespaces_share_no_slot"
+MEDIA = "unlike_media_share_no_slot"
+EPOCHS = "nothing_is_read_across_a_change_of_weights"
+DRAFTS = "only_accepted_drafts_stay"
+REUSED = "freed_blocks_wait_for_launches_in_flight"
+_EPOCHS = 16
+"""Changes of weights after which older content is not told apart."""
+
+
+class Cause(NamedTuple):
+    """A property, and what lies in the slot."""
+
+    property: str
+    sentence: str
+
+
+def cause(
+    found: int,
+    work: Work,
+    memory: ShadowMemory,
+    requests: Mapping[str, DeviceRequest],
+    *,
+    block: int,
+    launch: int,
+) -> Cause:
+    """Return why a slot of a row holds a fingerprint that is not its own."""
+    if not found:
+        return Cause(READS, "nothing was written there, or its halves disagree")
+    if not block:
+        return Cause(READS, "it is the null block")
+    for writer, position in _writers(found, requests):
+        return _by(writer, position, work)
+    if any(_holds(found ^ epoch_key(epoch), requests) for epoch in range(_EPOCHS)):
+        return Cause(EPOCHS, "it was computed with other weights")
+    if memory.written[block] > launch:
+        return Cause(REUSED, f"launch {memory.written[block]} wrote it before launch {launch} ran")
+    return Cause(DRAFTS, "what was computed there was a draft, or follows one")
+
+
+def _writers(
+    found: int, requests: Mapping[str, DeviceRequest]
+) -> Iterator[tuple[DeviceRequest, int]]:
+    for each in requests.values():
+        prints = each.chain.prints[: len(each.chain.tokens)]
+        for position in np.flatnonzero(prints == np.uint64(found)):
+            yield each, int(position)
+
+
+def _holds(found: int, requests: Mapping[str, DeviceRequest]) -> bool:
+    return next(_writers(found, requests), None) is not None
+
+
+def _by(writer: DeviceRequest, position: int, work: Work) -> Cause:
+    """Name what tells the writer's content from the reader's."""
+    theirs, own = writer.request, work.request.request
+    told = f"it holds position {position} of {theirs.id}"
+    same = work.request.chain.tokens[: position + 1] == writer.chain.tokens[: position + 1]
+    if same and _namespace(theirs) != _namespace(own):
+        return Cause(NAMESPACES, f"{told}, of namespace {_namespace(theirs)}")
+    if same and theirs.media != own.media:
+        return Cause(MEDIA, f"{told}, with media {[item.content for item in theirs.media]}")
+    return Cause(READS, told)
+
+
+def _namespace(request: EngineRequest) -> tuple[str, str, int]:
+    return request.salt, request.adapter, request.adapter_version

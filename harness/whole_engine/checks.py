@@ -1,0 +1,83 @@
+"""Checks of a row when it is submitted: whose blocks it names, and where its slots lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvproof.harness.whole_engine.content import first_read
+from kvproof.harness.whole_engine.contract import Reads, Row
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.memory import Pool
+from kvproof.harness.whole_engine.states import DeviceRequest
+
+OWNED = "tables_name_the_blocks_that_the_manager_holds"
+SLOTS = "slot_mappings_follow_the_tables"
+AGREE = "device_and_scheduler_agree_on_computed_tokens"
+NAMED = "a_row_has_its_requests_adapter_and_media"
+
+
+def check_submission(
+    row: Row, request: DeviceRequest, pools: Sequence[Pool], findings: Findings
+) -> None:
+    """Check what the host can know: tables, slots, adapter and media."""
+    own = request.request
+    named = (row.adapter, row.media) == ((own.adapter, own.adapter_version), own.media)
+    findings.check(
+        NAMED, named, lambda: f"{row.request} runs with {row.adapter} and {row.media}, not its own"
+    )
+    for group, (pool, reads) in enumerate(zip(pools, row.groups)):  # noqa: B905 - Python 3.10
+        _check_table(row, group, pool, reads, findings)
+        if len(reads.writes) and pool.kind.kind != "state":
+            _check_slots(row, group, pool, reads, findings)
+
+
+def _check_table(row: Row, group: int, pool: Pool, reads: Reads, findings: Findings) -> None:
+    """Compare the kernel's table with the manager's blocks, where the row reads and writes."""
+    ratio = pool.block_size // pool.kernel_block_size
+    end = row.start + len(row.tokens)
+    first, last = first_read(pool.kind, row.start) // pool.block_size, -(-end // pool.block_size)
+    if pool.kind.kind == "state":
+        first = max(0, row.start - 1) // pool.block_size
+    if len(reads.owned) < last or len(reads.table) < last * ratio:
+        findings.check(
+            OWNED,
+            False,  # noqa: FBT003 - the condition of a check
+            lambda: (
+                f"{row.request} computes up to position {end} in group {group}, and has "
+                f"{min(len(reads.owned), len(reads.table) // ratio)} blocks of {pool.block_size}"
+            ),
+        )
+        return
+    owned = np.asarray(reads.owned[first:last], np.int64)
+    expected = (owned[:, None] * ratio + np.arange(ratio)).ravel()
+    found = reads.table[first * ratio : last * ratio]
+    findings.check(
+        OWNED,
+        np.array_equal(found, expected),
+        lambda: (
+            f"{row.request} reads and writes blocks {_ids(found, ratio)} in group {group}, "
+            f"the manager holds {owned.tolist()} there"
+        ),
+    )
+
+
+def _ids(table: np.ndarray, ratio: int) -> list[int]:
+    return [int(each) // ratio for each in table[::ratio]]
+
+
+def _check_slots(row: Row, group: int, pool: Pool, reads: Reads, findings: Findings) -> None:
+    positions = np.arange(row.start, row.start + len(row.tokens))
+    size = pool.kernel_block_size
+    if positions[-1] // size >= len(reads.table):
+        return
+    expected = reads.table[positions // size] * size + positions % size
+    findings.check(
+        SLOTS,
+        np.array_equal(reads.writes, expected),
+        lambda: (
+            f"{row.request} writes positions {row.start}..{positions[-1]} of group {group} to "
+            f"slots {reads.writes.tolist()[:6]}, its table says {expected.tolist()[:6]}"
+        ),
+    )

@@ -1,0 +1,216 @@
+"""Records between an engine's adapter and the shadow device, and the two protocols.
+
+An adapter implements `WholeEngine`: it starts the engine and passes requests in and answers out.
+Its worker gives each batch that the engine schedules to a `ShadowDevice` as `Row`s. All lengths
+and positions count tokens, slots count tokens inside a pool: block id * block size + offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Slots = npt.NDArray[np.int64]
+"""Physical slots of one group, in the order of positions."""
+
+OWN = -1
+"""In place of a token that only the device knows: it sampled or drafted the token itself."""
+
+
+@dataclass(frozen=True)
+class GroupKind:
+    """Which positions a layer of a group reads, as a configuration asks for it."""
+
+    kind: str = "full"
+    """`full`, `window`, `chunk` or `state`."""
+    size: int = 0
+    """Tokens of the window (the own position included) or of a chunk; 0 for the others."""
+    layers: int = 1
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Speculative decoding."""
+
+    method: str
+    """`ngram`: the host sees the drafts; `eagle`: a draft model on the device, with a layer."""
+    count: int
+    """Most drafts of one step."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What one engine is started with."""
+
+    blocks: int = 40
+    """Of the pool, the null block included."""
+    block_size: int = 16
+    kernel_block_size: int = 0
+    """0: equal to `block_size`."""
+    groups: tuple[GroupKind, ...] = (GroupKind(layers=2),)
+    asynchronous: bool = False
+    """The next step is scheduled before the last one's answer is known."""
+    policy: str = "fcfs"
+    """`fcfs` or `priority`."""
+    token_budget: int = 64
+    """Most tokens of a step: longer prompts are computed in chunks."""
+    max_requests: int = 6
+    max_length: int = 256
+    """Longest prompt with its answer."""
+    drafts: Drafts | None = None
+    caching: bool = True
+    runner: str = "v1"
+    """Protocol between scheduler and worker, where an engine has several."""
+    connector: str = ""
+    """Name of a tier beside the pool; empty: none."""
+    seed: int = 0
+    """Of completion orders."""
+
+
+@dataclass(frozen=True)
+class Media:
+    """An image: `length` equal placeholder tokens at `start`, whose content is `content`."""
+
+    start: int
+    length: int
+    content: str
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """One request as a user sends it."""
+
+    id: str
+    prompt: tuple[int, ...]
+    answers: int = 4
+    """Tokens to generate."""
+    priority: int = 0
+    """Lower goes first."""
+    salt: str = ""
+    adapter: str = ""
+    adapter_version: int = 0
+    media: tuple[Media, ...] = ()
+    accepts: tuple[int, ...] = ()
+    """How many drafts of the n-th proposal are right, in turn; empty: all."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one step reported about one request."""
+
+    id: str
+    tokens: tuple[int, ...]
+    finished: str = ""
+    """Why it ended; empty: it goes on."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A group of a row: where its positions lie."""
+
+    table: Slots
+    """Kernel block ids by position // kernel block size, as the attention kernel gets them."""
+    writes: Slots
+    """Slot of each token of the row; empty where the device has to derive them (see `Row.start`).
+    """
+    owned: Sequence[int]
+    """The block ids that the engine's manager holds for the request, 0 where it holds none."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request's share of a launch."""
+
+    request: str
+    start: int
+    """Position of its first token, as the host believes."""
+    tokens: tuple[int, ...]
+    """Token ids; OWN for those that only the device knows."""
+    drafts: int
+    """How many tokens at the end are unverified."""
+    samples: bool
+    """It answers with a token; False: a chunk of a prompt."""
+    fresh: bool
+    """Its first row since it was admitted or resumed: what was computed before does not count."""
+    device_start: bool
+    """The host's start counts drafts whose verdict it does not know: the device corrects it."""
+    adapter: tuple[str, int] = ("", 0)
+    """Name and version, as the worker has them."""
+    media: tuple[Media, ...] = ()
+    """As the worker has them."""
+    groups: tuple[Reads, ...] = ()
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the engine still holds; all zero when nothing runs and nothing is under way."""
+
+    free: int
+    total: int
+    """Blocks that can be handed out, the null block left out."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else should be zero at rest: requests, references, transfers, worker rows."""
+
+
+@dataclass(frozen=True)
+class CacheEvent:
+    """A change of the prefix index, as the engine publishes it."""
+
+    kind: str
+    """`stored`, `removed` or `cleared`."""
+    keys: tuple[str, ...] = ()
+    group: int = 0
+    tier: str = ""
+    parent: str = ""
+    tokens: tuple[int, ...] = ()
+
+
+class Refused(Exception):
+    """The engine refused a request or a call, as it may; it is not a finding."""
+
+
+class WholeEngine(Protocol):
+    """An engine that runs its own loop, one step at a time, in this process."""
+
+    device: Any
+    """The ShadowDevice under it."""
+
+    def submit(self, request: EngineRequest) -> None:
+        """Add a request. Raises Refused."""
+
+    def abort(self, request: str) -> None:
+        """End a request whatever its status."""
+
+    def step(self) -> list[Output]:
+        """Run the loop once."""
+
+    def idle(self) -> bool:
+        """Tell whether nothing is left to do, transfers included."""
+
+    def statuses(self) -> dict[str, str]:
+        """Request -> `waiting`, `running`, `preempted` or another status of the engine's."""
+
+    def reset(self, *, running: bool) -> bool:
+        """Drop what is cached, after a change of weights; tell whether it was done.
+
+        `running`: requests that run are preempted for it.
+        """
+
+    def events(self) -> list[CacheEvent]:
+        """Return the events since the last call."""
+
+    def unpublished(self) -> list[CacheEvent]:
+        """Return events that the engine has noted and not published yet; they stay."""
+
+    def index(self) -> dict[tuple[str, int], int]:
+        """(Key, group) -> copies that a new request can find now."""
+
+    def holdings(self) -> Holdings:
+        """Count what is held."""
+
+    def close(self) -> None:
+        """Forget the engine."""

@@ -1,0 +1,165 @@
+"""The device under an engine: takes launches in stream order, executes them when it must, or later.
+
+A launch is submitted with tables and tokens as the engine's worker has them then. Executed, it
+writes the content of every row, then reads everything that its rows attend to, and answers with
+tokens that follow from what it read. What it reads is compared with the request's own chain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kvproof.harness.whole_engine.attention import Attention
+from kvproof.harness.whole_engine.checks import check_submission
+from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain
+from kvproof.harness.whole_engine.contract import EngineRequest, Row
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.memory import ShadowMemory
+from kvproof.harness.whole_engine.states import DeviceRequest
+from kvproof.harness.whole_engine.transfers import Transfer, Transfers
+
+
+@dataclass
+class Launch:
+    """One batch on its way through the device."""
+
+    number: int
+    rows: Sequence[Row]
+    requests: Sequence[DeviceRequest]
+    before: Sequence[Callable[[], None]]
+    epoch: int
+    answers: list[tuple[int, ...]] | None = None
+    """Tokens by row once it was executed."""
+
+
+@dataclass
+class ShadowDevice:
+    """Memory, a compute stream and transfers, for one engine."""
+
+    memory: ShadowMemory
+    findings: Findings
+    seed: int = 0
+    most_drafts: int = 0
+    lag: int = 0
+    """Launches that may stay queued when nobody asks for their answers."""
+    epoch: int = 0
+    """Raised by a change of weights: what is computed later is other content."""
+    tick: int = 0
+    submitted: int = 0
+    executed: int = 0
+    queue: deque[Launch] = field(default_factory=deque)
+    recent: list[Launch] = field(default_factory=list)
+    """Submitted since it was last cleared."""
+    requests: dict[str, DeviceRequest] = field(default_factory=dict)
+    transfers: Transfers = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start with nothing under way."""
+        self.transfers = Transfers(self.seed)
+        self._attention = Attention(self.memory, self.findings, self.requests)
+
+    def register(self, request: EngineRequest, chain: Chain) -> None:
+        """Say what a request's content is, before the engine gets it."""
+        self.requests[request.id] = DeviceRequest(request, chain)
+
+    def launch(self, rows: Sequence[Row], before: Sequence[Callable[[], None]] = ()) -> Launch:
+        """Queue a batch; `before` runs on the device ahead of it. It runs late by `lag`."""
+        self.submitted += 1
+        requests = [self.requests[row.request] for row in rows]
+        launch = Launch(self.submitted, tuple(rows), requests, tuple(before), self.epoch)
+        for row, request in zip(rows, requests):  # noqa: B905 - Python 3.10 runs it, equal by make
+            check_submission(row, request, self.memory.pools, self.findings)
+        self.queue.append(launch)
+        self.recent.append(launch)
+        self.findings.saw("a launch waits while the host goes on", self.lag and len(self.queue) > 1)
+        while len(self.queue) > self.lag:
+            self._execute(self.queue.popleft())
+        return launch
+
+    def answers(self, launch: Launch) -> list[tuple[int, ...]]:
+        """Return the tokens of a launch, executing all up to it."""
+        self.complete(launch.number)
+        assert launch.answers is not None
+        return launch.answers
+
+    def complete(self, number: int) -> None:
+        """Execute every launch up to a number."""
+        while self.queue and self.queue[0].number <= number:
+            self._execute(self.queue.popleft())
+
+    def transfer(
+        self, run: Callable[[], None], *, reads: Sequence[int] = (), writes: Sequence[int] = ()
+    ) -> Transfer:
+        """Put a copy under way that a stream orders behind all launches until now."""
+        return self.transfers.add(
+            run, tick=self.tick, after=self.submitted, reads=reads, writes=writes
+        )
+
+    def due_transfers(self) -> list[Transfer]:
+        """End the transfers that are due, and return them."""
+        ready = self.transfers.due(self.tick)
+        for transfer in ready:
+            self.wait(transfer)
+        return ready
+
+    def wait(self, transfer: Transfer) -> None:
+        """End a transfer now: launches that it waits for come first."""
+        if transfer.done:
+            return
+        self.complete(transfer.after)
+        self._check_undisturbed(transfer)
+        self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
+        self.transfers.end(transfer)
+        self.memory.written[list(transfer.writes)] = self.submitted
+
+    def _check_undisturbed(self, transfer: Transfer) -> None:
+        touched = [*transfer.reads, *transfer.writes]
+        late = [block for block in touched if self.memory.written[block] > transfer.after]
+        self.findings.check(
+            "blocks_in_flight_are_not_reused",
+            not late,
+            lambda: (
+                f"blocks {late} were written by a launch while transfer {transfer.number}, "
+                f"submitted before it, still {'read' if transfer.reads else 'wrote'} them"
+            ),
+        )
+
+    def drafts(self, request: str) -> list[int]:
+        """Return the drafts that follow what the device has sampled for a request."""
+        return list(self.requests[request].drafts)
+
+    def _execute(self, launch: Launch) -> None:
+        self.executed = launch.number
+        for run in launch.before:
+            run()
+        work = [
+            self._attention.resolve(row, request)
+            for row, request in zip(launch.rows, launch.requests)  # noqa: B905 - as above
+        ]
+        self._attention.write(work, launch.epoch, launch.number)
+        answers = [
+            self._attention.answer(each, epoch=launch.epoch, launch=launch.number) for each in work
+        ]
+        for each, tokens in zip(work, answers):  # noqa: B905 - as above
+            each.request.advance(each, tokens)
+            self._propose(each.request, sampled=bool(tokens))
+        launch.answers = answers
+
+    def _propose(self, request: DeviceRequest, *, sampled: bool) -> None:
+        """Draft tokens: right ones up to a number that the request was drawn with, then wrong."""
+        request.drafts = []
+        if not sampled or not self.most_drafts:
+            return
+        accepts = request.request.accepts
+        right = accepts[request.proposals % len(accepts)] if accepts else self.most_drafts
+        request.proposals += 1
+        length = request.known
+        request.chain.ensure(length + self.most_drafts)
+        ahead = request.chain.tokens[length : length + self.most_drafts]
+        request.drafts = ahead[:right] + [_other(token) for token in ahead[right:]]
+
+
+def _other(token: int) -> int:
+    return FIRST_TOKEN + (token - FIRST_TOKEN + 1) % (VOCABULARY - FIRST_TOKEN)

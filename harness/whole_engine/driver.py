@@ -1,0 +1,226 @@
+"""Runs one history of requests and time on an engine, and judges every step.
+
+The operations are `submit`, `abort`, `step`, `reset` and `drain`, with JSON keywords. An operation
+that makes no sense now is ignored, so that histories can be cut.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kvproof.harness.whole_engine.clock import VirtualClock
+from kvproof.harness.whole_engine.contract import (
+    EngineConfig,
+    EngineRequest,
+    Output,
+    Refused,
+    WholeEngine,
+)
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.replayed_index import ReplayedIndex
+from kvproof.harness.whole_engine.requests import chain_of, prompt_of, request_of
+from kvproof.harness.whole_engine.situations import Sightings
+
+ANSWERS = "answers_equal_the_greedy_chain"
+ENDS = "every_request_ends"
+REST = "an_idle_engine_holds_nothing"
+RUNS = "the_engine_keeps_running"
+IDLE_STEPS = 80
+"""Steps without a token, a launch or an end after which an engine with requests is stuck."""
+MOST_STEPS = 3000
+"""Of one `drain`."""
+
+_HARNESS = Path(__file__).parents[1]
+
+Start = Callable[[EngineConfig, Findings], WholeEngine]
+
+
+class Driver:
+    """One engine and what happened to it."""
+
+    def __init__(self, start: Start, config: EngineConfig) -> None:
+        self.config = config
+        self.findings = Findings()
+        self.clock = VirtualClock()
+        self.requests: dict[str, EngineRequest] = {}
+        self.live: dict[str, int] = {}
+        """Request that has not ended -> answers so far."""
+        self.ended: list[str] = []
+        self._aborted: set[str] = set()
+        self._index = ReplayedIndex(self.findings)
+        self._sightings = Sightings(self.findings)
+        with self.clock.running():
+            self.engine = start(config, self.findings)
+        self.device = self.engine.device
+
+    def apply(self, verb: str, keywords: Mapping[str, Any]) -> str:
+        """Carry out one operation; what the engine raises is a finding."""
+        if self.findings.wrong is not None:
+            return ""
+        try:
+            with self.clock.running():
+                return str(getattr(self, f"_{verb}")(**keywords))
+        except Refused as refused:
+            self.findings.saw("a request is refused")
+            return f"refused: {refused}"
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises is its verdict
+            self._raised(error)
+            return f"{type(error).__name__}: {error}"
+
+    def _raised(self, error: Exception) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        if _HARNESS in Path(frames[-1].filename).parents:
+            raise error  # a fault of the harness is no finding
+        place = f"{frames[-1].filename.rpartition('site-packages/')[2]}:{frames[-1].name}"
+        self.findings.check(
+            RUNS,
+            False,  # noqa: FBT003 - the condition of a check
+            lambda: f"the engine raised {type(error).__name__}: {error} in {place}",
+        )
+
+    def _submit(self, **keywords: Any) -> str:
+        name = keywords["id"]
+        before = self.device.requests.get(keywords.get("after", ""))
+        if name in self.requests or ("after" in keywords and before is None):
+            return "ignored"
+        if before is not None:
+            before.chain.ensure(before.chain.prompt + before.request.answers)
+        prompt = prompt_of(keywords, before and before.chain)
+        request = request_of(keywords, prompt)
+        if not prompt or len(prompt) + request.answers > self.config.max_length:
+            return "ignored"
+        chain = chain_of(request, self.config.groups)
+        self.requests[name] = request
+        self.device.register(request, chain)
+        self._sightings.submitted(request, self.requests.values())
+        self.engine.submit(request)
+        self.live[name] = 0
+        return f"{len(prompt)} tokens"
+
+    def _abort(self, number: int) -> str:
+        if not self.live:
+            return "ignored"
+        name = sorted(self.live)[number % len(self.live)]
+        status = self.engine.statuses().get(name, "gone")
+        self.engine.abort(name)
+        self._end(name)
+        self._aborted.add(name)
+        self.findings.saw(f"a request is aborted while {status}")
+        return f"{name}, {status}"
+
+    def _step(self, count: int = 1, lag: int = 0, delay: int = 0) -> str:
+        self.device.lag, self.device.transfers.delay = lag, delay
+        spoken = [self._once() for _ in range(count) if not self._over()]
+        return " ".join(each for each in spoken if each)
+
+    def _over(self) -> bool:
+        return self.findings.wrong is not None or self.engine.idle()
+
+    def _once(self) -> str:
+        self.clock.tick += 1
+        self.device.tick = self.findings.tick = self.clock.tick
+        outputs = self.engine.step()
+        self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
+        for output in outputs:
+            self._take(output)
+        self._sightings.stepped(self.engine.statuses(), self.device)
+        self._follow_events()
+        return ", ".join(f"{each.id}+{len(each.tokens)}" for each in outputs if each.tokens)
+
+    def _take(self, output: Output) -> None:
+        name = output.id
+        if name not in self.live:
+            self.findings.check(
+                ANSWERS,
+                name in self._aborted or not output.tokens,
+                lambda: f"{name} has ended and answers {output.tokens}",
+            )
+            return
+        chain, done = self.device.requests[name].chain, self.live[name]
+        first = chain.prompt + done
+        chain.ensure(first + len(output.tokens))
+        own = tuple(chain.tokens[first : first + len(output.tokens)])
+        self.findings.check(
+            ANSWERS,
+            output.tokens == own,
+            lambda: (
+                f"{name} answers {list(output.tokens)} from its {done + 1}th token on, "
+                f"without an engine it is {list(own)}"
+            ),
+        )
+        self.live[name] += len(output.tokens)
+        if output.finished:
+            self._check_end(name, output)
+            self._end(name)
+
+    def _check_end(self, name: str, output: Output) -> None:
+        wanted = self.requests[name].answers
+        self.findings.check(
+            ENDS,
+            output.finished != "length" or self.live[name] == wanted,
+            lambda: f"{name} ended ({output.finished}) after {self.live[name]} of {wanted} tokens",
+        )
+        self.findings.check(RUNS, output.finished != "error", lambda: f"{name} ended with an error")
+
+    def _end(self, name: str) -> None:
+        self.ended.append(name)
+        with suppress(KeyError):
+            del self.live[name]
+
+    def _follow_events(self) -> None:
+        self._index.apply(self.engine.events())
+        self._index.compare(self.engine.index(), unpublished=self.engine.unpublished())
+
+    def _reset(self, *, running: bool = False) -> str:
+        done = self.engine.reset(running=running)
+        if done:
+            self.device.epoch += 1
+        self.findings.saw("a reset is done" if done else "a reset is refused")
+        self.findings.saw("a reset preempts what runs", done and running and self.live)
+        self._sightings.reset_done = done or self._sightings.reset_done
+        self._follow_events()
+        return "done" if done else "refused"
+
+    def _drain(self) -> str:
+        """Run until nothing is left, then check that nothing is held."""
+        steps, quiet, before = 0, 0, self._progress()
+        while not self._over() and quiet < IDLE_STEPS and steps < MOST_STEPS:
+            self._once()
+            steps, now = steps + 1, self._progress()
+            quiet, before = (quiet + 1 if now == before else 0), now
+        if self.findings.wrong is not None:
+            return ""
+        self.findings.check(
+            ENDS,
+            not self.live and self.engine.idle(),
+            lambda: (
+                f"after {steps} more steps, {quiet} of them without progress, "
+                f"{self.engine.statuses() or 'the engine'} has not ended"
+            ),
+        )
+        self._check_rest()
+        return f"{steps} steps"
+
+    def _progress(self) -> tuple[int, int, int, int]:
+        answers = sum(self.live.values())
+        device = self.device
+        return answers, len(self.ended), device.submitted, device.transfers.count
+
+    def _check_rest(self) -> None:
+        if self.findings.wrong is not None:
+            return
+        held = self.engine.holdings()
+        left = {name: count for name, count in held.counts.items() if count}
+        self.findings.check(
+            REST,
+            held.free == held.total and not left,
+            lambda: (
+                f"{held.free} of {held.total} blocks can be handed out and {left} is left, "
+                "with no request"
+            ),
+        )
+        self.findings.saw("the engine comes to rest")

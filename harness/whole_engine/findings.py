@@ -1,0 +1,42 @@
+"""What a history showed: checks, situations, and the first thing that was wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A property that did not hold."""
+
+    property: str
+    sentence: str
+    tick: int
+    """Virtual time, in steps."""
+
+
+class Findings:
+    """Counts checks and situations by name; keeps the first violation and never raises.
+
+    A check may run inside of the engine's step, where an exception would be the engine's own.
+    """
+
+    def __init__(self) -> None:
+        self.checks: Counter[str] = Counter()
+        self.situations: Counter[str] = Counter()
+        self.wrong: Wrong | None = None
+        self.tick = 0
+
+    def saw(self, situation: str, happened: object = True) -> None:  # noqa: FBT002 - a condition
+        """Count a situation if `happened` is true."""
+        if happened:
+            self.situations[situation] += 1
+
+    def check(self, prop: str, ok: object, sentence: Callable[[], str]) -> bool:
+        """Count a check; keep the sentence of the first that failed. Returns whether it held."""
+        self.checks[prop] += 1
+        if not ok and self.wrong is None:
+            self.wrong = Wrong(prop, sentence(), self.tick)
+        return bool(ok)

@@ -1,0 +1,85 @@
+"""The calls by which a suite reaches an engine in its own process; keywords and answers are JSON.
+
+`open(config)` starts an engine and returns why it refuses the configuration, if it does;
+`apply(verb, keywords)` carries out an operation and returns what was checked, seen and wrong since
+the last one; `traits()` names the properties that cannot be judged, with reasons;
+`plant(module, old, new)` puts a bug into the engine, `clear()` takes all of them back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvproof.harness.whole_engine.contract import EngineConfig, Refused
+from kvproof.harness.whole_engine.driver import Driver
+from kvproof.harness.whole_engine.planting import Planted
+from kvproof.harness.whole_engine.records import config_of
+
+
+class Job:
+    """One engine after the other."""
+
+    def __init__(
+        self,
+        start: Callable[[EngineConfig], Driver],
+        *,
+        without: Mapping[str, str] | None = None,
+    ) -> None:
+        self._start = start
+        self._without = dict(without or {})
+        self._driver: Driver | None = None
+        self._planted = Planted()
+        self._checks: Counter[str] = Counter()
+        self._situations: Counter[str] = Counter()
+
+    def call(self, verb: str, keywords: Mapping[str, Any]) -> Any:
+        """Carry out one call."""
+        return _CALLS[verb](self, **keywords)
+
+    def traits(self) -> dict[str, Any]:
+        """Return what cannot be judged: property -> reason."""
+        return {"without": self._without}
+
+    def open(self, *, config: Mapping[str, Any]) -> str:
+        """Start an engine in place of the last one."""
+        self._driver = None
+        try:
+            self._driver = self._start(config_of(config))
+        except Refused as refused:
+            return str(refused).splitlines()[0]
+        self._checks, self._situations = Counter(), Counter()
+        return ""
+
+    def plant(self, *, module: str, old: str, new: str) -> int:
+        """Put a bug into the engine. Raises Unfit."""
+        return self._planted.plant(module, old, new)
+
+    def clear(self) -> None:
+        """Take the bugs back."""
+        self._planted.clear()
+
+    def apply(self, *, verb: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out an operation of the history."""
+        assert self._driver is not None, "open comes first"
+        answer = self._driver.apply(verb, keywords)
+        findings = self._driver.findings
+        told = {
+            "answer": answer,
+            "checks": dict(findings.checks - self._checks),
+            "situations": dict(findings.situations - self._situations),
+            "wrong": findings.wrong and [findings.wrong.property, findings.wrong.sentence],
+        }
+        self._checks = Counter(findings.checks)
+        self._situations = Counter(findings.situations)
+        return told
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "traits": Job.traits,
+    "open": Job.open,
+    "apply": Job.apply,
+    "plant": Job.plant,
+    "clear": Job.clear,
+}

@@ -1,0 +1,94 @@
+"""Shadow memory: fingerprints in the engine's own cache tensors, by physical slot.
+
+A slot of a layer holds two words: fingerprint ^ layer ^ epoch, and its complement. Half a copy, a
+copy of another layer, and content from before a change of weights all read as something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kvproof.harness.whole_engine.content import Words, mix, number
+from kvproof.harness.whole_engine.contract import GroupKind, Slots
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's memory."""
+
+    name: str
+    words: npt.NDArray[np.uint64]
+    """[kernel blocks, kernel block size, 2]; of a state layer [blocks, 2]."""
+
+    @property
+    def salt(self) -> int:
+        """What tells its content from that of other layers."""
+        return number(self.name)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A group: layers that share a block table."""
+
+    kind: GroupKind
+    block_size: int
+    kernel_block_size: int
+    layers: Sequence[Layer]
+    draft: bool = False
+
+
+def epoch_key(epoch: int) -> int:
+    """Return what tells content of one epoch from that of others; 0 for the first."""
+    return mix(epoch) if epoch else 0
+
+
+@dataclass
+class ShadowMemory:
+    """The pools of one engine, and which launch wrote each block last."""
+
+    pools: Sequence[Pool]
+    blocks: int
+    written: npt.NDArray[np.int64] = field(init=False)
+    """By block id: number of the last launch or transfer that wrote it."""
+
+    def __post_init__(self) -> None:
+        """Start with nothing written."""
+        self.written = np.zeros(self.blocks, np.int64)
+
+    def write(self, group: int, slots: Slots, prints: Words, *, epoch: int, launch: int) -> None:
+        """Put fingerprints into the slots of every layer of a group."""
+        pool = self.pools[group]
+        rows, columns = np.divmod(slots, pool.kernel_block_size)
+        key = epoch_key(epoch)
+        for layer in pool.layers:
+            words = prints ^ np.uint64(layer.salt ^ key)
+            layer.words[rows, columns, 0] = words
+            layer.words[rows, columns, 1] = ~words
+        self.written[slots // pool.block_size] = launch
+
+    def read(self, group: int, layer: Layer, table: Slots, positions: Slots, epoch: int) -> Words:
+        """Return the fingerprints of positions, 0 where a slot's two words disagree."""
+        pool = self.pools[group]
+        blocks, columns = np.divmod(positions, pool.kernel_block_size)
+        words = layer.words[table[blocks], columns]
+        own: Words = words[:, 0] ^ np.uint64(layer.salt ^ epoch_key(epoch))
+        own[words[:, 0] != ~words[:, 1]] = 0
+        return own
+
+    def write_state(
+        self, group: int, block: int, print_: int, *, length: int, epoch: int, launch: int
+    ) -> None:
+        """Put the state after `length` tokens into a block."""
+        for layer in self.pools[group].layers:
+            layer.words[block, 0] = print_ ^ layer.salt ^ epoch_key(epoch)
+            layer.words[block, 1] = length
+        self.written[block] = launch
+
+    def read_state(self, layer: Layer, block: int, epoch: int) -> tuple[int, int]:
+        """Return the fingerprint of a state and how many tokens it has seen."""
+        word, length = layer.words[block]
+        return int(word) ^ layer.salt ^ epoch_key(epoch), int(length)

@@ -1,0 +1,57 @@
+"""The prefix index as a router rebuilds it from events, counted per key and group (W8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from kvproof.harness.whole_engine.contract import CacheEvent
+from kvproof.harness.whole_engine.findings import Findings
+
+REPLAY = "published_events_give_the_index"
+PARENTS = "stored_events_name_parents_that_are_there"
+
+
+class ReplayedIndex:
+    """Counts copies of each key; one removal takes one copy."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._copies: Counter[tuple[str, int]] = Counter()
+
+    def apply(self, events: Iterable[CacheEvent]) -> None:
+        """Take events in the order of their publication."""
+        for event in events:
+            _replay(self._copies, event)
+            if not event.tier:
+                self._findings.saw("the index is cleared", event.kind == "cleared")
+                self._findings.saw(f"blocks are {event.kind} in the index", event.keys)
+
+    def compare(
+        self, index: Mapping[tuple[str, int], int], *, unpublished: Iterable[CacheEvent]
+    ) -> None:
+        """Check that what was replayed, with what is still to come, is what would be found."""
+        copies = Counter(self._copies)
+        for event in unpublished:
+            _replay(copies, event)
+        found = {key for key, count in copies.items() if count > 0}
+        negative = [key for key, count in copies.items() if count < 0]
+        missing, extra = set(index) - found, found - set(index)
+        self._findings.check(
+            REPLAY,
+            not (missing or extra or negative),
+            lambda: (
+                f"the index has {len(index)} entries, the events give {len(found)}: "
+                f"{sorted(missing)[:2]} were never stored, {sorted(extra)[:2]} were never removed, "
+                f"{negative[:2]} were removed more often than stored"
+            ),
+        )
+
+
+def _replay(copies: Counter[tuple[str, int]], event: CacheEvent) -> None:
+    if event.tier:
+        return
+    if event.kind == "cleared":
+        copies.clear()
+    for key in event.keys:
+        copies[key, event.group] += 1 if event.kind == "stored" else -1

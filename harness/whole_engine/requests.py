@@ -1,0 +1,61 @@
+"""Requests as JSON: prompts that share prefixes, spelled by family and length.
+
+A prompt is `shared` tokens of a family's endless text, then `own` tokens of the request's own. A
+later turn is all of an earlier request, its answers included, and `own` new tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvproof.harness.whole_engine.content import FIRST_TOKEN, VOCABULARY, Chain, mix, number
+from kvproof.harness.whole_engine.contract import EngineRequest, GroupKind, Media
+
+PLACEHOLDER = 4
+"""Token id of every position of an image."""
+
+
+def text(name: str, length: int) -> list[int]:
+    """Return the first tokens of the text that a name stands for."""
+    seed = number(name)
+    return [FIRST_TOKEN + mix(seed + i) % (VOCABULARY - FIRST_TOKEN) for i in range(length)]
+
+
+def prompt_of(keywords: Mapping[str, Any], before: Chain | None) -> list[int]:
+    """Spell the prompt of a request; `before` is the chain of the turn that it follows."""
+    own = text(f"own {keywords['id']}", keywords.get("own", 0))
+    if before is not None:
+        return [*before.tokens, *own]
+    tokens = text(f"family {keywords.get('family', 0)}", keywords.get("shared", 0)) + own
+    for start, length, _ in keywords.get("media", ()):
+        stop = min(start + length, len(tokens))
+        tokens[start:stop] = [PLACEHOLDER] * max(0, stop - start)
+    return tokens
+
+
+def request_of(keywords: Mapping[str, Any], prompt: Sequence[int]) -> EngineRequest:
+    """Return the record of a request."""
+    media = tuple(
+        Media(start, length, str(content))
+        for start, length, content in sorted(keywords.get("media", ()))
+        if start + length <= len(prompt)
+    )
+    return EngineRequest(
+        id=keywords["id"],
+        prompt=tuple(prompt),
+        answers=keywords.get("answers", 4),
+        priority=keywords.get("priority", 0),
+        salt=keywords.get("salt", ""),
+        adapter=keywords.get("adapter", ""),
+        adapter_version=keywords.get("version", 0),
+        media=media,
+        accepts=tuple(keywords.get("accepts", ())),
+    )
+
+
+def chain_of(request: EngineRequest, groups: Sequence[GroupKind]) -> Chain:
+    """Return the engine-free chain of a request: its namespace and media are part of it."""
+    space = f"{request.salt}/{request.adapter}/{request.adapter_version}"
+    seed = number(space) if space != "//0" else 0
+    return Chain(request.prompt, groups, seed=seed, media=request.media)

@@ -1,0 +1,52 @@
+"""What the device knows of a request: tokens that it sampled, what it computed, its drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvproof.harness.whole_engine.content import Chain, Words
+from kvproof.harness.whole_engine.contract import EngineRequest, Row
+
+
+@dataclass
+class DeviceRequest:
+    """A request as the device knows it."""
+
+    request: EngineRequest
+    chain: Chain
+    sampled: dict[int, int] = field(default_factory=dict)
+    """Position -> token that the device answered there last."""
+    computed: int = 0
+    """Tokens whose content is in the pool, accepted drafts included."""
+    known: int = 0
+    """Tokens of the prompt and of answers so far."""
+    drafts: list[int] = field(default_factory=list)
+    unreported: int = 0
+    """Drafts of the last launch."""
+    proposals: int = 0
+
+    def advance(self, work: Work, tokens: tuple[int, ...]) -> None:
+        """Take a launch's result: the last answer is sampled and not computed."""
+        self.unreported = work.row.drafts
+        if not tokens:
+            self.computed = work.end
+            return
+        for offset, token in enumerate(tokens):
+            self.sampled[work.known + offset] = token
+        self.known = work.known + len(tokens)
+        self.computed = self.known - 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row at execution: true positions and tokens."""
+
+    row: Row
+    request: DeviceRequest
+    start: int
+    end: int
+    known: int
+    """Positions below it hold verified tokens; drafts follow."""
+    drafts: tuple[int, ...]
+    prints: Words
+    """What positions 0..end must hold."""

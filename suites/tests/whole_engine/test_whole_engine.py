@@ -1,0 +1,52 @@
+"""The suite `engine`: a right engine passes, and each fault of the toy is found by its property."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvproof.suites.tests.whole_engine.toy_engine import FAULTS
+from kvproof.suites.tests.whole_engine.toy_suite import toy_suite
+from kvproof.suites.whole_engine.histories import eagle, media, plain
+from kvproof.suites.whole_engine.properties import PROPERTIES
+from kvproof.suites.whole_engine.search import cut_down, search
+
+THEMES = (plain, eagle, media)
+
+
+def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
+    seen = search(toy_suite(), seed=1, histories=40, operations=40, themes=THEMES)
+    assert seen.failure is None
+    assert seen.died is None
+    needed = {situation for prop in PROPERTIES for situation in prop.situations}
+    # the toy asks for its answers at once, and queues nothing
+    beyond = {"a launch waits while the host goes on", "a request is aborted while waiting"}
+    assert needed - set(seen.situations) == beyond
+    judged = {prop.name for prop in PROPERTIES} - {"a_state_has_seen_exactly_the_tokens_before"}
+    assert {name for name, count in seen.checks.items() if count} == judged
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault):
+    found = search(toy_suite(fault), seed=1, histories=60, operations=40, themes=THEMES)
+    assert found.failure is not None
+    assert found.failure.violation.property == FAULTS[fault], str(found.failure.violation)
+
+
+def test_a_failing_history_is_cut_down_to_what_it_needs():
+    found = search(toy_suite("salt_ignored"), seed=1, histories=60, operations=40, themes=THEMES)
+    assert found.failure is not None
+    verbs = [
+        each.verb for each in cut_down(toy_suite("salt_ignored"), found.failure).history.operations
+    ]
+    assert verbs.count("submit") <= 3, verbs  # the first operation always stays
+    assert len(verbs) <= 5, verbs
+
+
+def test_equal_seeds_give_equal_histories():
+    first, second = (
+        search(toy_suite("salt_ignored"), seed=3, histories=60, operations=40, themes=THEMES)
+        for _ in range(2)
+    )
+    assert first.failure is not None
+    assert str(first.failure.violation) == str(second.failure.violation)
+    assert first.operations == second.operations

@@ -1,0 +1,237 @@
+"""A paged engine of a hundred lines with a prefix cache, and faults that can be switched on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kvproof.harness.whole_engine.contract import (
+    CacheEvent,
+    EngineConfig,
+    EngineRequest,
+    Holdings,
+    Output,
+    Reads,
+    Row,
+)
+from kvproof.harness.whole_engine.device import ShadowDevice
+from kvproof.harness.whole_engine.driver import Driver
+from kvproof.harness.whole_engine.findings import Findings
+from kvproof.harness.whole_engine.memory import Layer, Pool, ShadowMemory
+
+FAULTS = {
+    "hit_too_long": "every_slot_read_holds_the_requests_own_content",
+    "salt_ignored": "namespaces_share_no_slot",
+    "media_ignored": "unlike_media_share_no_slot",
+    "reset_keeps": "nothing_is_read_across_a_change_of_weights",
+    "drafts_count": "device_and_scheduler_agree_on_computed_tokens",
+    "table_is_late": "tables_name_the_blocks_that_the_manager_holds",
+    "slots_shift": "slot_mappings_follow_the_tables",
+    "answers_twice": "answers_equal_the_greedy_chain",
+    "keeps_a_block": "an_idle_engine_holds_nothing",
+    "event_lost": "published_events_give_the_index",
+    "never_ends": "every_request_ends",
+    "raises": "the_engine_keeps_running",
+    "wrong_adapter": "a_row_has_its_requests_adapter_and_media",
+    "null_block": "the_null_block_is_never_written",
+}
+"""What can be switched on, and the property that it breaks first."""
+
+
+@dataclass
+class Running:
+    request: EngineRequest
+    tokens: list[int]
+    blocks: list[int] = field(default_factory=list)
+    computed: int = 0
+    fresh: bool = True
+    drafts: list[int] = field(default_factory=list)
+
+
+class ToyEngine:
+    def __init__(self, config: EngineConfig, findings: Findings, fault: str) -> None:
+        self.config, self.fault, self.size = config, fault, config.block_size
+        pools = [
+            Pool(
+                kind,
+                self.size,
+                self.size,
+                [
+                    Layer(f"{group}.{i}", np.zeros((config.blocks, self.size, 2), np.uint64))
+                    for i in range(kind.layers)
+                ],
+            )
+            for group, kind in enumerate(config.groups)
+        ]
+        drafts = config.drafts.count if config.drafts else 0
+        memory = ShadowMemory(pools, config.blocks)
+        self.device = ShadowDevice(memory, findings, most_drafts=drafts)
+        self.free = OrderedDict.fromkeys(range(1, config.blocks))
+        self.cached: dict[Any, int] = {}
+        self.running: dict[str, Running] = {}
+        self.published: list[CacheEvent] = []
+        self.steps = 0
+
+    def submit(self, request: EngineRequest) -> None:
+        self.running[request.id] = Running(request, list(request.prompt))
+
+    def abort(self, request: str) -> None:
+        self._release(self.running.pop(request))
+
+    def _release(self, run: Running) -> None:
+        others = [each for each in self.running.values() if each is not run]
+        shared = {block for other in others for block in other.blocks}
+        kept = 1 if self.fault == "keeps_a_block" and len(run.blocks) > 2 else 0
+        for block in reversed(run.blocks[kept:]):
+            if block not in shared:
+                self.free[block] = None
+        run.blocks, run.computed, run.fresh = [], 0, True
+
+    def _key(self, run: Running, stop: int) -> tuple[Any, ...]:
+        own = run.request
+        salt = "" if self.fault == "salt_ignored" else own.salt
+        media = () if self.fault == "media_ignored" else own.media
+        return tuple(run.tokens[:stop]), salt, own.adapter, own.adapter_version, media
+
+    def _match(self, run: Running) -> None:
+        while (len(run.blocks) + 1) * self.size < len(run.tokens):
+            block = self.cached.get(self._key(run, (len(run.blocks) + 1) * self.size))
+            if block is None:
+                break
+            self.free.pop(block, None)
+            run.blocks.append(block)
+        run.computed = len(run.blocks) * self.size
+        if self.fault == "hit_too_long" and run.computed and run.computed + 1 < len(run.tokens):
+            run.computed += 1
+
+    def _take(self) -> int | None:
+        if not self.free:
+            return None
+        block, _ = self.free.popitem(last=False)
+        for key in [key for key, other in self.cached.items() if other == block]:
+            del self.cached[key]
+            if self.fault != "event_lost":
+                self.published.append(CacheEvent("removed", (str(hash(key)),)))
+        return block
+
+    def _room(self, run: Running, stop: int) -> bool:
+        while len(run.blocks) * self.size < stop:
+            block = self._take()
+            if block is None:
+                self._release(run)
+                return False
+            run.blocks.append(block)
+        return True
+
+    def _row(self, run: Running, stop: int) -> Row:
+        known = len(run.tokens)
+        drafts = run.drafts if stop == known else []
+        tokens = [*run.tokens[run.computed : stop], *drafts]
+        owned = list(run.blocks)
+        table = np.array(owned, np.int64)
+        if self.fault == "table_is_late" and len(owned) > 2:
+            table = np.array([*owned[:-2], owned[-1], owned[-2]], np.int64)
+        if self.fault == "null_block" and len(owned) > 3:
+            owned[-1] = table[-1] = 0
+        at = np.arange(run.computed, run.computed + len(tokens))
+        writes = table[at // self.size] * self.size + at % self.size
+        if self.fault == "slots_shift" and len(owned) > 2:
+            writes = np.roll(writes, 1) if len(writes) > 1 else writes + 1
+        adapter = (run.request.adapter, run.request.adapter_version)
+        row = Row(
+            request=run.request.id,
+            start=run.computed,
+            tokens=tuple(tokens),
+            drafts=len(drafts),
+            samples=stop == known,
+            fresh=run.fresh,
+            device_start=False,
+            adapter=("", 0) if self.fault == "wrong_adapter" else adapter,
+            media=run.request.media,
+            groups=tuple(Reads(table, writes, owned) for _ in self.config.groups),
+        )
+        run.fresh = False
+        return row
+
+    def step(self) -> list[Output]:
+        self.steps += 1
+        assert self.fault != "raises" or self.steps < 20, "the toy raises"
+        chosen: list[tuple[Running, int]] = []
+        for run in list(self.running.values())[: self.config.max_requests]:
+            if self.fault == "never_ends" and run.request.priority:
+                continue
+            if not run.blocks:
+                self._match(run)
+            stop = min(len(run.tokens), run.computed + self.config.token_budget)
+            if self._room(run, stop + len(run.drafts)):
+                chosen.append((run, stop))
+        launch = self.device.launch([self._row(run, stop) for run, stop in chosen])
+        answers = self.device.answers(launch)
+        taken = zip(chosen, answers, strict=True)
+        return [self._take_answer(run, stop, own) for (run, stop), own in taken]
+
+    def _take_answer(self, run: Running, stop: int, answer: tuple[int, ...]) -> Output:
+        left = len(run.request.prompt) + run.request.answers - len(run.tokens)
+        run.computed = stop + max(0, len(answer) - 1)
+        if self.fault == "drafts_count" and answer:
+            run.computed = stop + len(run.drafts)
+        answer = answer[:left]
+        run.tokens += answer
+        run.drafts = self.device.drafts(run.request.id) if answer else []
+        self._store(run)
+        done = len(run.tokens) == len(run.request.prompt) + run.request.answers
+        if done:
+            self.abort(run.request.id)
+        if self.fault == "answers_twice" and len(answer) == 1 and self.steps % 7 == 0:
+            answer = (answer[0], answer[0])
+        return Output(run.request.id, answer, "length" if done else "")
+
+    def _store(self, run: Running) -> None:
+        if not self.config.caching:
+            return
+        for index in range(min(run.computed, len(run.tokens)) // self.size):
+            key = self._key(run, (index + 1) * self.size)
+            if key not in self.cached and run.blocks[index] not in self.cached.values():
+                self.cached[key] = run.blocks[index]
+                self.published.append(CacheEvent("stored", (str(hash(key)),)))
+
+    def idle(self) -> bool:
+        return not self.running
+
+    def statuses(self) -> dict[str, str]:
+        return dict.fromkeys(self.running, "running")
+
+    def reset(self, *, running: bool) -> bool:
+        if self.running and not running:
+            return False
+        for run in self.running.values():
+            self._release(run)
+        if self.fault != "reset_keeps":
+            self.cached.clear()
+            self.published.append(CacheEvent("cleared"))
+        return True
+
+    def events(self) -> list[CacheEvent]:
+        published, self.published = self.published, []
+        return published
+
+    def unpublished(self) -> list[CacheEvent]:
+        return []
+
+    def index(self) -> dict[tuple[str, int], int]:
+        return {(str(hash(key)), 0): 1 for key in self.cached}
+
+    def holdings(self) -> Holdings:
+        counts = {"running": len(self.running)}
+        return Holdings(len(self.free), self.config.blocks - 1, counts)
+
+    def close(self) -> None:
+        self.running.clear()
+
+
+def driver(config: EngineConfig, fault: str = "") -> Driver:
+    return Driver(partial(ToyEngine, fault=fault), config)

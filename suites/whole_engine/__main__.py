@@ -1,0 +1,94 @@
+"""`python -m kvproof.suites.whole_engine bugs|search`: planted bugs, and a long search by seeds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from kvproof.harness.isolation.registry import open_handle
+from kvproof.suites.framework.evidence import play_script
+from kvproof.suites.framework.suite import on_target
+from kvproof.suites.whole_engine import planted_bugs
+from kvproof.suites.whole_engine.histories import THEMES
+from kvproof.suites.whole_engine.search import cut_down, search
+from kvproof.suites.whole_engine.strategies import SUITE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns 0, or 1 if a bug was not found or a history failed."""
+    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.whole_engine")
+    commands = parser.add_subparsers(required=True)
+    bugs = commands.add_parser("bugs", help="plant bugs in the engine, print what finds them")
+    bugs.add_argument("--only", default="*", help="glob of names or mechanisms")
+    bugs.add_argument("--histories", type=int, default=planted_bugs.HISTORIES)
+    bugs.add_argument("--seconds", type=float, default=60.0, help="of search for each bug")
+    bugs.set_defaults(run=_bugs)
+    long = commands.add_parser("search", help="search the engine as it is")
+    long.add_argument("--seconds", type=float, default=60.0)
+    long.add_argument("--themes", default=",".join(THEMES))
+    long.set_defaults(run=_search)
+    for each in (bugs, long):
+        each.add_argument("--target", default="vllm-engine==0.33.0")
+        each.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    return int(options.run(options))
+
+
+def _bugs(options: argparse.Namespace) -> int:
+    chosen = [
+        bug
+        for bug in planted_bugs.catalogue()
+        if fnmatchcase(bug.name, options.only) or fnmatchcase(bug.mechanism, options.only)
+    ]
+    kills = []
+    with open_handle(options.target) as handle:
+        hunting = planted_bugs.hunt(
+            handle,
+            chosen,
+            seed=options.seed,
+            histories=options.histories,
+            seconds=options.seconds,
+        )
+        for kill in hunting:
+            kills.append(kill)
+            _say(f"{kill.bug.name}: {kill.property or 'NOT FOUND'} after {kill.seconds:.1f} s, "
+                 f"{kill.histories} histories; {kill.sentence}")  # fmt: skip
+    _say("\n".join(planted_bugs.table(kills)))
+    missed = [each.bug.name for each in kills if bool(each.property) != bool(each.bug.property)]
+    _say(f"{len(kills)} bugs, not as expected: {missed}")
+    return int(bool(missed))
+
+
+def _search(options: argparse.Namespace) -> int:
+    themes = [THEMES[name] for name in options.themes.split(",")]
+    end, seed = time.monotonic() + options.seconds, options.seed
+    histories, operations, failures = 0, 0, Counter[str]()
+    with open_handle(options.target) as handle:
+        suite = on_target(SUITE, handle)
+        while time.monotonic() < end:
+            found = search(
+                suite, seed=seed, histories=12 * len(themes), operations=50, themes=themes
+            )
+            seed, histories = seed + 1, histories + found.histories
+            operations += found.operations
+            if found.died:
+                _say(f"the target died: {found.died}\n{found.died.log}")
+                return 1
+            if found.failure:
+                failures[found.failure.violation.property] += 1
+                _say(play_script(cut_down(suite, found.failure), options.target))
+    _say(f"{histories} histories, {operations} operations; failures: {dict(failures)}")
+    return int(bool(failures))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

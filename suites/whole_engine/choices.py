@@ -1,0 +1,55 @@
+"""Where the choices of a history come from: Hypothesis, which shrinks, or a seed, which is fast."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from hypothesis import strategies as st
+
+from kvproof.suites.framework.component_suite import Draw
+
+T = TypeVar("T")
+
+
+class Choices(Protocol):
+    """What `strategies` needs of a source."""
+
+    def pick(self, options: Sequence[T]) -> T:
+        """Return one of the options."""
+
+    def number(self, low: int, high: int) -> int:
+        """Return a number, both ends included."""
+
+
+class Drawn:
+    """Choices of Hypothesis."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+
+    def pick(self, options: Sequence[T]) -> T:
+        """See Choices."""
+        option: T = self._draw(st.sampled_from(options))
+        return option
+
+    def number(self, low: int, high: int) -> int:
+        """See Choices."""
+        number: int = self._draw(st.integers(low, high))
+        return number
+
+
+class Seeded:
+    """Choices of a seed: equal seeds give equal histories."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+
+    def pick(self, options: Sequence[T]) -> T:
+        """See Choices."""
+        return self._random.choice(options)
+
+    def number(self, low: int, high: int) -> int:
+        """See Choices."""
+        return self._random.randint(low, high)

@@ -1,0 +1,156 @@
+"""What histories are made of: kinds of engines, and requests, aborts, steps and resets on them.
+
+Each theme is one kind of engine, so that a small budget meets them all. Prompts share a family's
+text up to lengths around block borders; pools are so small that some requests are preempted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.suites.framework.component_suite import Arguments, Config
+from kvproof.suites.whole_engine.choices import Choices
+from kvproof.suites.whole_engine.machine import EngineMachine
+
+BLOCK = 16
+"""Tokens."""
+MOST_REQUESTS = 40
+"""Of a history."""
+_VERBS = ("submit",) * 6 + ("step",) * 9 + ("abort",) + ("drain",)
+
+
+def _engine(choices: Choices, **fixed: Any) -> Arguments:
+    """Choose what all themes have in common; `fixed` stands."""
+    return {
+        "blocks": choices.pick((14, 14, 18, 30)),
+        "block_size": BLOCK,
+        "asynchronous": choices.pick((False, True)),
+        "policy": choices.pick(("fcfs", "fcfs", "priority")),
+        "token_budget": choices.pick((24, 48, 96)),
+        "max_requests": choices.pick((3, 6)),
+        "max_length": 12 * BLOCK,
+        "seed": choices.number(0, 99),
+        **fixed,
+    }
+
+
+def plain(choices: Choices) -> Config:
+    """Choose full attention alone, with namespaces."""
+    return {"engine": _engine(choices), "features": ["namespaces", "turns", "reset"]}
+
+
+def media(choices: Choices) -> Config:
+    """Choose full attention with images in prompts."""
+    return {"engine": _engine(choices, blocks=choices.pick((14, 24))), "features": ["media"]}
+
+
+def eagle(choices: Choices) -> Config:
+    """Choose drafts that only the device knows."""
+    engine = _engine(choices)
+    engine["drafts"] = {"method": "eagle", "count": choices.number(1, 4)}
+    return {"engine": engine, "features": ["drafts", "reset", "turns"]}
+
+
+def ngram(choices: Choices) -> Config:
+    """Choose drafts that the host hands back, as many as there are."""
+    engine = _engine(choices, asynchronous=False)
+    engine["drafts"] = {"method": "ngram", "count": choices.number(1, 4)}
+    return {"engine": engine, "features": ["drafts", "turns"]}
+
+
+def windows(choices: Choices) -> Config:
+    """Choose windows or chunks beside full attention, with smaller kernel blocks and drafts."""
+    engine = _engine(choices)
+    engine["blocks"] = engine["blocks"] * 2
+    engine["kernel_block_size"] = choices.pick((0, 4, 8))
+    engine["groups"] = [{"layers": 2}, {**choices.pick(_LOCAL), "layers": 2}]
+    features = ["turns", "namespaces"]
+    if engine["groups"][1]["kind"] == "window" and choices.pick((False, True)):
+        engine["drafts"] = {"method": "eagle", "count": choices.number(1, 4)}
+        engine["blocks"] += BLOCK
+        features.append("drafts")
+    return {"engine": engine, "features": features}
+
+
+_LOCAL: tuple[Arguments, ...] = (
+    {"kind": "window", "size": 12},
+    {"kind": "window", "size": 20},
+    {"kind": "window", "size": 40},
+    {"kind": "window", "size": BLOCK},
+    {"kind": "chunk", "size": 2 * BLOCK},
+)
+
+
+def states(choices: Choices) -> Config:
+    """Choose recurrent layers beside one of full attention."""
+    engine = _engine(choices)
+    engine["blocks"] = engine["blocks"] * 2 + 6
+    engine["groups"] = [{"layers": 1}, {"kind": "state", "layers": 3}]
+    return {"engine": engine, "features": ["turns", "reset"]}
+
+
+THEMES = {each.__name__: each for each in (plain, eagle, ngram, windows, states, media)}
+"""Name -> what chooses a configuration."""
+
+
+def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]:
+    """Choose the next operation for a machine as it stands."""
+    verb = choices.pick(_VERBS + (("reset",) if "reset" in machine.features else ()))
+    if verb == "drain" and not machine.since_drain:
+        verb = "submit"
+    if len(machine.submitted) >= MOST_REQUESTS and verb == "submit":
+        verb = "step"
+    if verb == "submit":
+        return verb, _request(machine, choices)
+    if verb == "step":
+        return verb, {
+            "count": choices.pick((1, 2, 4, 9)),
+            "lag": choices.pick((0, 1, 1, 2)),
+            "delay": choices.pick((0, 0, 1, 3)),
+        }
+    if verb == "abort":
+        return verb, {"number": choices.number(0, 5)}
+    return (verb, {"running": choices.pick((False, True))}) if verb == "reset" else (verb, {})
+
+
+def _request(machine: EngineMachine, choices: Choices) -> Arguments:
+    request: Arguments = {"id": f"r{len(machine.submitted)}"}
+    if "turns" in machine.features and machine.submitted and not choices.number(0, 4):
+        request["after"] = choices.pick(machine.submitted)
+        request["own"] = choices.number(1, 20)
+    else:
+        request["family"] = choices.number(0, 2)
+        near = choices.pick((-1, 0, 0, 1, 7))
+        request["shared"] = max(0, BLOCK * choices.number(0, 5) + near)
+        request["own"] = choices.pick((0, 1, 1, 5, 15, 16, 17))
+    request["answers"] = choices.pick((1, 2, 9, 17, 30, 50))
+    request["priority"] = choices.pick((0, 0, 1, 2))
+    if "namespaces" in machine.features:
+        request |= choices.pick(_NAMESPACES)
+    if "drafts" in machine.features:
+        request["accepts"] = [
+            choices.number(0, machine.drafts) for _ in range(choices.number(1, 3))
+        ]
+    if "media" in machine.features:
+        request |= choices.pick(_MEDIA)
+    return request
+
+
+_NAMESPACES: tuple[Arguments, ...] = (
+    {},
+    {},
+    {"salt": "s"},
+    {"adapter": "s"},
+    {"adapter": "s", "version": 1},
+    {"adapter": "t"},
+)
+_MEDIA: tuple[Arguments, ...] = (
+    {},
+    {"media": [[4, 8, "cat 8"]]},
+    {"media": [[4, 8, "dog 8"]]},
+    {"media": [[10, 20, "cat 20"]]},
+    {"media": [[10, 20, "dog 20"]]},
+    {"media": [[4, 4, "cat 4"], [14, 18, "dog 18"]]},
+    {"media": [[4, 4, "cat 4"], [14, 18, "cat 18"]]},
+)
+"""Equal content has equal length, as from an encoder."""

@@ -1,0 +1,38 @@
+"""The host's half of a history: sends operations to the engine, and takes what was judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.suites.framework.component_suite import Config, RemoteCalls
+from kvproof.suites.framework.coverage import Coverage
+
+
+class EngineMachine:
+    """One engine in the worker, by the job that the target offers."""
+
+    def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
+        self._ask = ask
+        self._coverage = coverage
+        self.features = frozenset(config.get("features", ()))
+        self.max_length: int = config["engine"]["max_length"]
+        self.drafts: int = (config["engine"].get("drafts") or {}).get("count", 0)
+        self.submitted: list[str] = []
+        self.since_drain = 0
+        (self.refused,) = ask(("open", {"config": config["engine"]}))
+        coverage.event("the engine refuses a configuration", self.refused)
+
+    def apply(self, verb: str, /, *_: Any, **arguments: Any) -> str:
+        """Carry out an operation, count what was checked and seen, raise what was wrong."""
+        if self.refused:
+            return f"the engine refuses the configuration: {self.refused}"
+        if verb == "submit" and arguments["id"] not in self.submitted:
+            self.submitted.append(arguments["id"])
+        self.since_drain = 0 if verb == "drain" else self.since_drain + 1
+        (seen,) = self._ask(("apply", {"verb": verb, "keywords": arguments}))
+        self._coverage.checks.update(seen["checks"])
+        self._coverage.situations.update(seen["situations"])
+        if seen["wrong"]:
+            name, sentence = seen["wrong"]
+            self._coverage.check(name, False, lambda: sentence)  # noqa: FBT003 - a condition
+        return str(seen["answer"])

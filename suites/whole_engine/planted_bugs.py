@@ -1,0 +1,135 @@
+"""One-line bugs in an engine's own files: which property finds each, and how fast.
+
+The catalogue (`planted/*.toml`) names a line of the engine and what stands in its place. A bug is
+put into the running engine, searched for with the histories of a budget, and taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import tomllib
+
+from kvproof.harness.isolation.handles import Handle
+from kvproof.suites.framework.suite import on_target
+from kvproof.suites.whole_engine.search import cut_down, search
+from kvproof.suites.whole_engine.strategies import SUITE
+
+FOLDER = Path(__file__).parent / "planted"
+HISTORIES, OPERATIONS = 200, 50
+"""Of budget `pr`."""
+CALL_TIMEOUT_S = 120.0
+
+
+class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace `old`, which occurs once in a module of the engine, by `new`."""
+
+    name: str
+    story: str
+    old: str
+    new: str
+    module: str = ""
+    """Empty: the file's."""
+    mechanism: str = ""
+    """As in the file's head."""
+    property: str = ""
+    """Found it, when the catalogue was made; another one may come first in other histories."""
+    unseen: str = ""
+    """Why no history can tell it from the engine: it is planted, and must not be found."""
+    survives: str = ""
+    """Why the histories of the budget do not find it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a bug without a fate."""
+        if sum(map(bool, (self.property, self.unseen, self.survives))) != 1:
+            raise ValueError(f"{self.name}: say `property`, `unseen` or `survives`, one of them")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    mechanism: str
+    module: str
+    bug: tuple[Bug, ...]
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What came of one bug."""
+
+    bug: Bug
+    property: str = ""
+    """Empty: it was not found."""
+    sentence: str = ""
+    seconds: float = 0.0
+    histories: int = 0
+    length: int = 0
+    """Operations of the failing history, cut down."""
+
+
+def catalogue() -> list[Bug]:
+    """Return all bugs. Raises msgspec.ValidationError for a file that is none."""
+    return [bug for path in sorted(FOLDER.glob("*.toml")) for bug in _read(path)]
+
+
+def _read(path: Path) -> list[Bug]:
+    file = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File)
+    return [
+        msgspec.structs.replace(bug, mechanism=file.mechanism, module=bug.module or file.module)
+        for bug in file.bug
+    ]
+
+
+def hunt(
+    handle: Handle,
+    bugs: Sequence[Bug],
+    *,
+    seed: int = 1,
+    histories: int = HISTORIES,
+    seconds: float = 60.0,
+) -> Iterator[Kill]:
+    """Plant each bug, search for it, take it back. Raises TargetDied, of the harness' doing too."""
+    ask = partial(_ask, handle, handle.profile.parts[SUITE.name])
+    suite = on_target(SUITE, handle)
+    for bug in bugs:
+        ask(("plant", {"module": bug.module, "old": bug.old, "new": bug.new}))
+        found = search(
+            suite, seed=seed, histories=histories, operations=OPERATIONS, seconds=seconds
+        )
+        failure = found.failure and cut_down(suite, found.failure, seconds=8.0)
+        if found.died:
+            raise found.died
+        ask(("clear", {}))
+        yield Kill(
+            bug,
+            property=failure.violation.property if failure else "",
+            sentence=failure.violation.sentence if failure else "",
+            seconds=found.seconds,
+            histories=found.histories,
+            length=len(failure.history.operations) if failure else 0,
+        )
+
+
+def _ask(handle: Handle, job: str, *calls: object) -> object:
+    return handle.run_job(job, {"calls": calls}, timeout=CALL_TIMEOUT_S)["answers"]
+
+
+def table(kills: Sequence[Kill]) -> list[str]:
+    """Render a kill table, lines of Markdown."""
+    lines = [
+        "| bug | mechanism | found by | seconds | histories | operations, cut down |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in kills:
+        found = f"`{each.property}`" if each.property else f"not found: {_fate(each.bug)}"
+        lines.append(
+            f"| {each.bug.name}: {each.bug.story} | {each.bug.mechanism} | {found} | "
+            f"{each.seconds:.1f} | {each.histories} | {each.length or ''} |"
+        )
+    return lines
+
+
+def _fate(bug: Bug) -> str:
+    return bug.unseen or bug.survives or "it was found before"

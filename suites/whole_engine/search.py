@@ -1,0 +1,89 @@
+"""Search by seeds: the histories of `histories`, without Hypothesis, many times as fast.
+
+For planted bugs and long searches. A failure is cut down by leaving operations out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kvproof.harness.errors import TargetDied
+from kvproof.harness.oracle.violation import Violation
+from kvproof.suites.framework.component_suite import (
+    ComponentSuite,
+    Config,
+    Counterexample,
+    History,
+)
+from kvproof.suites.framework.shrink import minimise
+from kvproof.suites.whole_engine.choices import Choices, Seeded
+from kvproof.suites.whole_engine.histories import THEMES, operation
+
+
+@dataclass
+class Search:
+    """What a search came to."""
+
+    histories: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    """Until the first failure, or to the end."""
+    checks: Counter[str] = field(default_factory=Counter)
+    situations: Counter[str] = field(default_factory=Counter)
+    failure: Counterexample | None = None
+    died: TargetDied | None = None
+
+
+def search(
+    suite: ComponentSuite,
+    *,
+    seed: int,
+    histories: int,
+    operations: int,
+    themes: Sequence[Callable[[Choices], Config]] = tuple(THEMES.values()),
+    seconds: float = float("inf"),
+) -> Search:
+    """Run histories, dealt out to the themes, until one fails."""
+    found, start = Search(), time.monotonic()
+    for number in range(histories):
+        if time.monotonic() - start > seconds:
+            break
+        choices = Seeded(seed * 1_000_003 + number)
+        _one(suite, found, choices, themes[number % len(themes)], operations)
+        found.seconds = time.monotonic() - start
+        if found.failure or found.died:
+            break
+    return found
+
+
+def _one(
+    suite: ComponentSuite,
+    found: Search,
+    choices: Choices,
+    theme: Callable[[Choices], Config],
+    operations: int,
+) -> None:
+    history = History(suite, theme(choices))
+    try:
+        history.open()
+        for _ in range(operations):
+            history.apply(*operation(history.machine, choices))
+        history.apply("drain", {})
+    except Violation as violation:
+        found.failure = Counterexample(violation, history)
+    except TargetDied as died:
+        found.died = died
+    found.histories += 1
+    found.operations += len(history.operations)
+    found.checks.update(history.coverage.checks)
+    found.situations.update(history.coverage.situations)
+
+
+def cut_down(
+    suite: ComponentSuite, found: Counterexample, *, seconds: float = 20.0
+) -> Counterexample:
+    """Leave out operations that the failure does not need."""
+    return minimise(suite, found, seconds=seconds)

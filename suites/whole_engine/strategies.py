@@ -1,0 +1,56 @@
+"""The suite `engine`: histories as Hypothesis draws them, on targets that provide an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kvproof.suites.framework.component_suite import (
+    Arguments,
+    ComponentSuite,
+    Config,
+    Draw,
+    RemoteCalls,
+    TargetProvided,
+    WorkloadConfigs,
+)
+from kvproof.suites.whole_engine.choices import Choices, Drawn
+from kvproof.suites.whole_engine.histories import THEMES, operation
+from kvproof.suites.whole_engine.machine import EngineMachine
+from kvproof.suites.whole_engine.properties import PROPERTIES
+
+_WHY_NOT = "it drives an engine's own loop: targets named *-engine provide one"
+
+
+def _theme(choose: Callable[[Choices], Config], draw: Draw) -> Config:
+    return choose(Drawn(draw))
+
+
+def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
+    """Draw the next operation."""
+    return operation(machine, Drawn(draw))
+
+
+def provided(ask: RemoteCalls) -> TargetProvided:
+    """Return the suite on a target, without what its engine is started without."""
+    (traits,) = ask(("traits", {}))
+    suite = SUITE._replace(machine=partial(EngineMachine, ask), missing=str)
+    return TargetProvided(suite, traits["without"])
+
+
+def _no_subject(*_: object) -> EngineMachine:
+    raise LookupError(_WHY_NOT)
+
+
+SUITE = ComponentSuite(
+    "engine",
+    PROPERTIES,
+    partial(_theme, THEMES["plain"]),
+    _no_subject,
+    draw_operation,
+    profiles=tuple(
+        WorkloadConfigs(name, partial(_theme, choose)) for name, choose in THEMES.items()
+    ),
+    missing=lambda: _WHY_NOT,
+    target_provided=provided,
+)
