@@ -33,10 +33,12 @@ FEW = settings(UNSHRUNK, max_examples=60)
 """A fault shows in one kind of server: the others are not to take long before; see `fallen`."""
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_the_reference_passes_and_everything_is_seen():
     sees_everything(SUITE, ENOUGH)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_a_planted_fault_falls_to_its_property(fault):
     falls(SUITE, FAULTS.index(fault), fault, FEW)

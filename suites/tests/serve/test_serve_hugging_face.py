@@ -124,6 +124,7 @@ def test_pictures_are_refused_by_a_model_without_eyes(server: Server) -> None:
     assert "reads no images" in reply.json["error"]["message"]
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_a_folder_without_a_tokenizer_takes_token_ids(folder: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors", "generation_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
@@ -137,6 +138,7 @@ def test_a_folder_without_a_tokenizer_takes_token_ids(folder: Path, tmp_path: Pa
         assert len(answer["choices"][0]["token_ids"]) == 12
 
 
+@pytest.mark.slow(reason="computes with torch models")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -251,6 +253,7 @@ def look(
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_images_answer_as_in_transformers(eyes: tuple[Path, Server]) -> None:
     """Pixels and placeholders are the test's own; the answer is that of `generate`."""
     from PIL import Image
@@ -356,6 +359,7 @@ def test_drawn_tokens_have_their_probabilities() -> None:
     assert cut == {1, 2}
 
 
+@pytest.mark.slow(reason="computes with torch models")
 def test_what_reads_freed_memory_fails_instead_of_answering() -> None:
     with pytest.raises(NoNumbers, match="position 3"):
         choose(SamplingOptions(), 3, torch.tensor([0.0, float("nan")]))

@@ -162,6 +162,7 @@ def test_equal_to_brute_force_on_five_thousand_cases() -> None:
     assert min(seen.values()) > 25, seen
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault: Planted) -> None:
     name = f"hits_{FAULTS.index(fault)}"

@@ -17,6 +17,7 @@ from kvproof.suites.tests.framework.planted import Fault
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen, sees_everything
 
 
+@pytest.mark.slow(reason="explores until every situation occurs")
 def test_all_situations_occur_and_every_property_holds():
     sees_everything(SUITE, BUDGETS["pr"])
 

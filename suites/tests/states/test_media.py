@@ -199,10 +199,12 @@ FAULTS = (
 )
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 def test_every_situation_occurs_and_nothing_breaks():
     sees_everything(SUITE)
 
 
+@pytest.mark.slow(reason="finds planted faults by exploration")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.story)
 def test_each_fault_falls_to_its_property(fault):
     name = f"media_{FAULTS.index(fault)}"
