@@ -50,7 +50,7 @@ def _serve_all(session: Session, workload: Workload, most: int) -> dict[str, Any
     return {
         "requests": requests,
         "tokens": tokens,
-        "slots_compared": session.shadow.compared,
+        "slots_compared": session.state.shadow.compared,
         "verdict": verdict,
         "message": message,
     }
