@@ -169,16 +169,15 @@ class Coverage:
     def after(self, operation: ops.Operation, answer: object) -> None:
         """Count the situations that an operation made."""
         state, seen = self._state, self._seen
+        if len(state.steps) > 1 and isinstance(answer, (Scheduled, Refused)):
+            seen["several steps are in flight"] += 1
         if isinstance(answer, Scheduled):
-            if len(state.steps) > 1:
-                seen["several steps are in flight"] += 1
             if isinstance(operation, ops.Admit):
                 self._admitted(operation, answer)
             elif isinstance(operation, ops.Extend):
                 self._extended(operation, answer)
         elif isinstance(answer, Refused):
             seen[f"a refusal: {answer.reason}"] += 1
-            self._saw("several steps are in flight", len(state.steps) > 1)
         elif isinstance(operation, ops.Reset):
             self._gone += self._leaving
         elif isinstance(answer, Completed) and answer.blocks and self._shared(answer):
@@ -205,7 +204,9 @@ class Coverage:
         blocks = hit // self._size
         bucket = "0" if not blocks else "1" if blocks == 1 else "2-3" if blocks < 4 else "4+"
         state.situations.hits[bucket] += 1
-        seen[_HITS[min(blocks, 2)]] += 1
+        self._saw("a hit of no block", blocks == 0)
+        self._saw("a hit of one block", blocks == 1)
+        self._saw("a hit of several blocks", blocks > 1)
         if hit % self._size:
             seen["a hit ends inside a block"] += 1
         live = state.live[request.id]
@@ -242,9 +243,6 @@ class Coverage:
             new not in (old, NULL_BLOCK)
             for old, new in zip(live.scheduled, answer.blocks[0])  # noqa: B905 - rejected drafts shorten it
         )
-
-
-_HITS = ("a hit of no block", "a hit of one block", "a hit of several blocks")
 
 
 def _within(request: Request, count: int) -> tuple[Span, ...]:

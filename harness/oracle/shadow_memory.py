@@ -104,7 +104,7 @@ def moved(
     """
     if old == new:
         return prints
-    return prints + (np.array([root(*new)]) - root(*old))
+    return prints + (np.array([root(*new)], np.uint64) - root(*old))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.recorder.recording import Line
 
 
-
 class Told(NamedTuple):
     """One admission; lengths in tokens."""
 

@@ -19,9 +19,9 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
+from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
