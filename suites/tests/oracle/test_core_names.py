@@ -108,9 +108,9 @@ def named_situations(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_saw":
             yield node.args[0]
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-            if getattr(node.target.value, "id", "") == "seen":
-                yield node.target.slice
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == "seen":
+            yield target.slice
 
 
 def situations():
