@@ -10,7 +10,7 @@ from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Refused, Request, TargetConfig
 from kvproof.harness.oracle.session import Session
-from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _serve_all(session: Session, workload: Workload, most: int) -> dict[str, Any
     return {
         "requests": requests,
         "tokens": tokens,
-        "slots_compared": session.shadow.compared,
+        "slots_compared": session.state.shadow.compared,
         "verdict": verdict,
         "message": message,
     }
@@ -65,11 +65,12 @@ def _function(path: str) -> Callable[[TargetConfig], Any]:
 def _serve(session: Session, name: str, tokens: tuple[int, ...]) -> None:
     answer = session.apply(ops.Admit(Request(name, tokens)))
     if isinstance(answer, Refused):
-        session.check(
+        session.checks["what_fits_is_admitted"] += 1
+        fail(
+            session.state,
             "what_fits_is_admitted",
-            "invariant",
-            ok=False,
-            sentence=lambda: f"{name} was refused by an idle pool: {answer}",
+            INVARIANT,
+            f"{name} was refused by an idle pool: {answer}",
         )
     while session.steps:
         session.apply(ops.Complete())

@@ -1,22 +1,28 @@
-"""What is reusable, by what it contains: blocks, checkpoints of states, rows of routed experts.
+"""The blocks, state checkpoints and expert rows that must be cached, keyed by their content.
 
-The ledger hears what was computed and completed, never the engine's hashes. From that `Reuse`
-finds the longest hit that the documented rules allow; here is in which order blocks may leave.
+The model follows computed and completed steps, never the engine's hashes. `HitOracle` derives the
+longest hit from it; `CacheModel.disorder` knows in which order blocks may be evicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.shadow_memory import POISON, Fingerprints
 
 _LIFT = np.array([0x9E3779B97F4A7C15], np.uint64)
 """An odd factor; an array, because numpy is silent about overflow in arrays, not in scalars."""
+
+
+NO_ROW, ROW, FILLED_ROW = 0, 1, 2
+"""Expectation of the expert row of a position: none, there, or there because it was filled."""
 
 
 @dataclass
@@ -47,36 +53,72 @@ class Disorder:
 
 
 class Contents:
-    """Entries by id and by content."""
+    """Entries by id and by content.
+
+    Copies of a content and entries without the content that they need are counted as they come
+    and go, so that two of the checks after every operation cost no walk over the cache.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Entry] = {}
         self.by_content: dict[int, set[int]] = {}
+        self.copied: set[int] = set()
+        """Contents with more than one entry."""
+        self.orphans = 0
+        """Entries whose needed content is not here."""
+        self.version = 0
+        """Grows with every change."""
+        self._needs: dict[int, int] = {}
+        """Id -> content that must be here as well."""
+        self._needed: Counter[int] = Counter()
 
-    def store(self, key: int, entry: Entry) -> None:
-        """Take an entry over, unless the id has one."""
-        if key not in self.by_id:
-            self.by_id[key] = entry
-            self.by_content.setdefault(entry.content, set()).add(key)
+    def store(self, key: int, entry: Entry, needs: int = 0) -> None:
+        """Add an entry, unless the id has one. `needs`: content that it is reached through."""
+        if key in self.by_id:
+            return
+        self.version += 1
+        self.by_id[key] = entry
+        copies = self.by_content.get(entry.content)
+        if copies:
+            copies.add(key)
+            self.copied.add(entry.content)
+        else:
+            self.by_content[entry.content] = {key}
+            self.orphans -= self._needed.get(entry.content, 0)
+        if needs:
+            self._needs[key] = needs
+            self._needed[needs] += 1
+            self.orphans += needs not in self.by_content
 
     def drop(self, key: int) -> Entry | None:
-        """Forget an entry; returns what it was."""
+        """Remove an entry and return it; None if there was none."""
         entry = self.by_id.pop(key, None)
-        if entry is not None:
-            copies = self.by_content[entry.content]
-            copies.discard(key)
-            if not copies:
-                del self.by_content[entry.content]
+        if entry is None:
+            return None
+        self.version += 1
+        needs = self._needs.pop(key, 0)
+        if needs:
+            self._needed[needs] -= 1
+            self.orphans -= needs not in self.by_content
+        copies = self.by_content[entry.content]
+        copies.discard(key)
+        if len(copies) == 1:
+            self.copied.discard(entry.content)
+        elif not copies:
+            del self.by_content[entry.content]
+            self.orphans += self._needed.get(entry.content, 0)
         return entry
 
     def clear(self) -> None:
-        """Forget everything."""
-        self.by_id.clear()
-        self.by_content.clear()
+        """Remove everything."""
+        for content in (self.by_id, self.by_content, self.copied, self._needs, self._needed):
+            content.clear()
+        self.orphans = 0
+        self.version += 1
 
 
 class Tiers(NamedTuple):
-    """What is known of one kind of memory: in the pool, and in the host tier below it."""
+    """Contents of one kind of memory: in the pool, and in the host tier below it."""
 
     pool: Contents
     host: Contents
@@ -91,16 +133,17 @@ class Routed:
     """They came later than the unit, from an equal request (R3)."""
 
 
-class Ledger:
+class CacheModel:
     """Cached blocks and checkpoints of all groups."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._pool = Contents()
+        self.pool = Contents()
+        """Blocks of the shared pool."""
         self._rows = Contents()
         self._hosted = Contents()
         self._hosted_rows = Contents()
-        self.cached: dict[int, Entry] = self._pool.by_id
+        self.cached: dict[int, Entry] = self.pool.by_id
         """Blocks of the shared pool."""
         self.rows: dict[int, Entry] = self._rows.by_id
         """Slots of the separate state pool: row * number of state groups + place."""
@@ -119,15 +162,20 @@ class Ledger:
         anchor = self._anchor(prints, last) if group not in layout.full else 0
         entry = Entry(self.key(prints, index, group), parent, anchor=anchor, group=group)
         entry.ends_unit = (last + 1) % layout.unit == 0
-        self._pool.store(block, entry)
+        self._store(block, entry)
+
+    def _store(self, block: int, entry: Entry) -> None:
+        """Full attention needs the block before, other groups the full block at the same end."""
+        needs = entry.parent if entry.group in self._layout.full else entry.anchor
+        self.pool.store(block, entry, needs)
 
     def keep(self, block: int, entry: Entry) -> None:
-        """Take over a partial last block."""
-        self._pool.store(block, entry)
+        """Add a partial last block."""
+        self._store(block, entry)
         self._partial.add(entry.content)
 
     def key(self, prints: Fingerprints, index: int, group: int) -> int:
-        """Return what a block of a group holds, and in which unit it lies.
+        """Return the content of a block of a group, with the unit that it lies in.
 
         The index has the grain of a unit: blocks inside of it are shared where the unit is.
         """
@@ -139,6 +187,25 @@ class Ledger:
             content = (_LIFT * content + prints[end])[0] if end < len(prints) else POISON
         return int(content)
 
+    def keys(self, prints: Fingerprints, group: int) -> list[int]:
+        """Return `key` of every whole block of a request in a group."""
+        unit, size, count = self._layout.unit, self._layout.groups[group].block_size, len(prints)
+        content = prints[size - 1 :: size] ^ self._layout.salts[group]
+        if size < unit:
+            last = np.arange(size - 1, count, size)
+            end = last // unit * unit + unit - 1
+            mixed = _LIFT * content + prints[np.minimum(end, count - 1)]
+            content = np.where(
+                (last + 1) % unit == 0, content, np.where(end < count, mixed, POISON)
+            )
+        keys: list[int] = content.tolist()
+        return keys
+
+    def resident(self, prints: Fingerprints, group: int) -> list[bool]:
+        """Return for every whole block of a request whether it is cached, also on the host."""
+        pool, host = self.pool.by_content, self._hosted.by_content
+        return [key in pool or key in host for key in self.keys(prints, group)]
+
     def store_state(
         self, keys: Sequence[int], prints: Fingerprints, tokens: int, group: int, frozen: int = 0
     ) -> None:
@@ -146,9 +213,16 @@ class Ledger:
 
         One inside a unit goes with what is `frozen` of it, known by its content.
         """
-        table, anchor = self.tiers(group).pool, frozen or self._anchor(prints, tokens - 1)
+        anchor = frozen or self._anchor(prints, tokens - 1)
         for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
-            table.store(key, Entry(content, 0, anchor=anchor, group=group))
+            self.restore(key, Entry(content, 0, anchor=anchor, group=group))
+
+    def restore(self, key: int, entry: Entry) -> None:
+        """Add an entry to the pool that its group belongs to."""
+        if self.tiers(entry.group).pool is self.pool:
+            self._store(key, entry)
+        else:
+            self._rows.store(key, entry)
 
     def _anchor(self, prints: Fingerprints, last: int) -> int:
         """Return the content of the full block that ends where the unit of `last` does."""
@@ -162,7 +236,7 @@ class Ledger:
         """Return where blocks of a group, or slots of the separate state pool, are known."""
         if self._layout.separate and group in self._layout.states:
             return Tiers(self._rows, self._hosted_rows)
-        return Tiers(self._pool, self._hosted)
+        return Tiers(self.pool, self._hosted)
 
     def state(self, prints: Fingerprints, tokens: int, group: int) -> list[int]:
         """Return the content of each part of the state after `tokens` tokens."""
@@ -171,60 +245,59 @@ class Ledger:
         return [int(last ^ salts[group, part]) for part in range(self._layout.parts(group))]
 
     def drop(self, block: int) -> Entry | None:
-        """Forget a block's identity; returns what it was."""
-        return self._pool.drop(block)
+        """Remove a block of the shared pool and return its entry, if it had one."""
+        return self.pool.drop(block)
+
+    def drop_all(self, blocks: Iterable[int]) -> dict[int, Entry]:
+        """Remove blocks of the shared pool; returns the entries of those that were cached."""
+        drop = self.pool.drop
+        return {block: entry for block in blocks if (entry := drop(block))}
 
     def drop_row(self, slot: int) -> Entry | None:
-        """Forget the checkpoint of one group in a row of the separate pool."""
+        """Remove the checkpoint of one group in a row of the separate pool."""
         return self._rows.drop(slot)
 
     def clear(self) -> None:
-        """Forget everything, as after a reset."""
-        self._pool.clear()
+        """Remove everything, as after a reset."""
+        self.pool.clear()
         self._rows.clear()
         self._hosted.clear()
         self._hosted_rows.clear()
         self._routed.clear()
         self._partial.clear()
 
-    def has_block(self, prints: Fingerprints, index: int, group: int = 0) -> bool:
-        """Tell whether block `index` of a request is cached, in the pool or on the host."""
-        hosted = self.key(prints, index, group) in self._hosted.by_content
-        return hosted or self.in_pool(prints, index, group)
-
     def in_pool(self, prints: Fingerprints, index: int, group: int) -> bool:
-        """Tell whether block `index` of a request is cached in the pool."""
-        return self.key(prints, index, group) in self._pool.by_content
+        """Whether block `index` of a request is cached in the pool."""
+        return self.key(prints, index, group) in self.pool.by_content
 
     def has_state(self, prints: Fingerprints, tokens: int, group: int) -> bool:
-        """Tell whether a checkpoint after exactly `tokens` tokens is cached, or on the host."""
+        """Whether a checkpoint after exactly `tokens` tokens is cached, or on the host."""
         pool, host = (tier.by_content for tier in self.tiers(group))
         return all(each in pool or each in host for each in self.state(prints, tokens, group))
 
     def prefix(self, prints: Fingerprints, limit: int, group: int = 0) -> int:
         """Return the cached tokens from the start without a hole, at most `limit`."""
-        size, salt = self._layout.groups[group].block_size, self._layout.salts[group]
-        known, hosted, tokens = self._pool.by_content, self._hosted.by_content, 0
+        size = self._layout.groups[group].block_size
+        pool, host = self.pool.by_content, self._hosted.by_content
         if size < self._layout.unit:
-            while tokens + size <= limit and self.has_block(prints, tokens // size, group):
-                tokens += size
-            return tokens
-        for content in (prints[size - 1 : limit : size] ^ salt).tolist():
-            if content not in known and content not in hosted:
-                break
-            tokens += size
-        return tokens
+            keys = self.keys(prints, group)[: limit // size]
+        else:
+            keys = (prints[size - 1 : limit : size] ^ self._layout.salts[group]).tolist()
+        return size * next(
+            (i for i, key in enumerate(keys) if key not in pool and key not in host), len(keys)
+        )
 
     # --- routed experts ---
 
     def unit_is_cached(self, prints: Fingerprints, index: int) -> bool:
-        """Tell whether a block of unit `index` of a request is cached in any group."""
-        layout = self._layout
+        """Whether a block of unit `index` of a request is cached in any group."""
+        layout, host = self._layout, self._hosted
         for group in layout.attention:
             ratio = layout.unit // layout.groups[group].block_size
-            blocks = range(index * ratio, (index + 1) * ratio)
-            if any(self.has_block(prints, block, group) for block in blocks):
-                return True
+            for block in range(index * ratio, (index + 1) * ratio):
+                key = self.key(prints, block, group)
+                if key in self.pool.by_content or key in host.by_content:
+                    return True
         return any(self.has_state(prints, (index + 1) * layout.unit, g) for g in layout.states)
 
     def route(self, prints: Fingerprints, index: int, *, complete: bool) -> None:
@@ -241,6 +314,17 @@ class Ledger:
         end = int(prints[(index + 1) * self._layout.unit - 1])
         return self._routed.get(end, Routed(complete=False))
 
+    def rows_of_hit(self, prints: Fingerprints, hit: int) -> npt.NDArray[np.uint8]:
+        """Return the expectation of the row of each position of a hit.
+
+        The rows of complete units must be there.
+        """
+        unit = self._layout.unit
+        known = [self.routed(prints, index) for index in range(hit // unit)]
+        kinds = [(FILLED_ROW if k.filled else ROW) if k.complete else NO_ROW for k in known]
+        whole = np.repeat(np.array(kinds, np.uint8), unit)
+        return np.concatenate((whole, np.full(hit % unit, NO_ROW, np.uint8)))
+
     # --- order ---
 
     def contents(self) -> set[int]:
@@ -249,19 +333,23 @@ class Ledger:
         That is the grain of an index over several groups, and of its events.
         """
         if self._layout.single:
-            return set(self._pool.by_content) - self._partial
+            return set(self.pool.by_content) - self._partial
         first = self._layout.full[:1]
         entries = self.cached.values()
         return {entry.content for entry in entries if entry.group in first and entry.ends_unit}
 
     def duplicates(self) -> set[int] | None:
         """Return blocks that hold the same content, if any."""
-        return next((copies for copies in self._pool.by_content.values() if len(copies) > 1), None)
+        if not self.pool.copied:
+            return None
+        return next((copies for copies in self.pool.by_content.values() if len(copies) > 1), None)
 
     def keep_first_checkpoints(self) -> None:
-        """Forget the younger of equal checkpoints: a target keeps one and drops the other."""
-        for table in (self._pool, self._rows):
-            copies = [ids for ids in table.by_content.values() if len(ids) > 1]
+        """Remove the younger of equal checkpoints: a target keeps one and drops the other."""
+        for table in (self.pool, self._rows):
+            copies = (
+                [ids for ids in table.by_content.values() if len(ids) > 1] if table.copied else []
+            )
             for ids in copies:
                 in_order = [key for key in table.by_id if key in ids]
                 if table.by_id[in_order[0]].group in self._layout.states:
@@ -269,26 +357,27 @@ class Ledger:
                         table.drop(key)
 
     def anchored(self, entry: Entry) -> bool:
-        """Tell whether the unit that an entry belongs to is still cached in full attention."""
-        return not entry.anchor or entry.anchor in self._pool.by_content
+        """Whether the unit that an entry belongs to is still cached in full attention."""
+        return not entry.anchor or entry.anchor in self.pool.by_content
 
     def orphan(self) -> int | None:
         """Return a cached block whose predecessor, or the unit that it belongs to, is not cached.
 
         Windows and chunks have holes: only full attention needs the block before.
         """
-        known, full = self._pool.by_content, self._layout.full
+        known, full = self.pool.by_content, self._layout.full
+        if not self.pool.orphans:
+            return None
         for block, entry in self.cached.items():
             needed = entry.parent if entry.group in full else entry.anchor
             if needed and needed not in known:
                 return block
         return None
 
-    def settle(self, held: Iterable[int], now: int) -> None:
+    def settle(self, held: Collection[int], now: int) -> None:
         """Note which cached blocks lost their last holder in operation `now`."""
-        holders = set(held)
         for block, entry in self.cached.items():
-            if block in holders:
+            if block in held:
                 entry.idle_since = None
             elif entry.idle_since is None:
                 entry.idle_since = now
@@ -317,15 +406,11 @@ class Ledger:
                     return Disorder(victim, survivor, "it follows the victim in the same chain")
         return None
 
-    def chain(self, prints: Fingerprints, tokens: int) -> tuple[int, ...]:
-        """Return the blocks that hold the first `tokens` tokens (any copy of each)."""
-        return self.blocks(prints, 0, tokens, 0)
-
     def blocks(self, prints: Fingerprints, start: int, stop: int, group: int) -> tuple[int, ...]:
         """Return the blocks of [start, stop) in a group, those that are cached (any copy)."""
         size = self._layout.groups[group].block_size
         keys = (self.key(prints, index, group) for index in range(start // size, stop // size))
-        found = (self._pool.by_content.get(key) for key in keys)
+        found = (self.pool.by_content.get(key) for key in keys)
         return tuple(min(copies) for copies in found if copies)
 
     def state_blocks(self, prints: Fingerprints, tokens: int, group: int) -> tuple[int, ...]:

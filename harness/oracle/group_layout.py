@@ -1,4 +1,4 @@
-"""The groups of a configuration in numbers: what a step sees, and which slots are whose."""
+"""The groups of a configuration in numbers: visible positions, blocks per token, salts."""
 
 from __future__ import annotations
 
@@ -51,13 +51,23 @@ class Layout:
         return tuple(g for g, group in enumerate(self.groups) if group.kind == "full")
 
     @cached_property
+    def partly_visible(self) -> tuple[int, ...]:
+        """Groups of windows and chunks: later steps do not see all earlier positions."""
+        return tuple(g for g in self.attention if g not in self.full)
+
+    @cached_property
+    def drafts(self) -> bool:
+        """Whether a group belongs to a draft model."""
+        return any(group.draft for group in self.groups)
+
+    @cached_property
     def pooled(self) -> tuple[int, ...]:
         """Groups whose ids are blocks of the shared pool."""
         return self.attention if self.separate else tuple(range(len(self.groups)))
 
     @cached_property
     def single(self) -> bool:
-        """Tell whether there is one group of full attention and nothing else."""
+        """Whether there is one group of full attention and nothing else."""
         return len(self.groups) == 1 and self.groups[0].kind == "full" and not self.groups[0].draft
 
     @cached_property
@@ -67,12 +77,12 @@ class Layout:
 
     @cached_property
     def salts(self) -> tuple[np.uint64, ...]:
-        """What is mixed into the fingerprints of each group: nothing for the first."""
+        """Number that is mixed into the fingerprints of each group; 0 for the first."""
         return (np.uint64(0), *(digest("group", g) for g in range(1, len(self.groups))))
 
     @cached_property
     def state_salts(self) -> dict[tuple[int, int], np.uint64]:
-        """(group, part) -> what is mixed into the fingerprint of a state there."""
+        """(group, part) -> number that is mixed into the fingerprint of a state."""
         return {
             (g, part): digest("state", g, part)
             for g in self.states
@@ -113,7 +123,7 @@ class Layout:
         return self.visible(group, position) // self.groups[group].block_size
 
     def released(self, group: int, position: int) -> int:
-        """Return how many entries hold whole units behind what computing `position` sees."""
+        """Return how many entries of a table lie wholly before the visible positions."""
         units = self.visible(group, position) // self.unit
         return units * self.unit // self.groups[group].block_size
 

@@ -1,4 +1,4 @@
-"""The longest hit that the rules allow, by brute force over the ledger (X1, X2, M2, S1, R3)."""
+"""The longest hit that the rules allow, by brute force on the cache model (X1, X2, M2, S1, R3)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvproof.harness.contract.target import Profile, Span, TargetConfig
-from kvproof.harness.oracle.cache_model import Ledger
-from kvproof.harness.oracle.checks.partial_blocks import Tails
+from kvproof.harness.oracle.cache_model import CacheModel
 from kvproof.harness.oracle.group_layout import Layout
+from kvproof.harness.oracle.partial_blocks import PartialBlocks
 from kvproof.harness.oracle.shadow_memory import Fingerprints
 
 
-class Lack(NamedTuple):
+class InvalidReason(NamedTuple):
     """Why a length is no valid hit."""
 
     why: str
@@ -22,25 +22,59 @@ class Lack(NamedTuple):
     """First block that is missing."""
 
 
-class Reuse:
-    """Judges lengths: one after the other from the longest down, each group by itself."""
+class Resident:
+    """The blocks of one request that are cached now, looked up once for all lengths."""
+
+    def __init__(self, model: CacheModel, layout: Layout, prints: Fingerprints) -> None:
+        self.prints = prints
+        self.blocks = {group: model.resident(prints, group) for group in layout.attention}
+        """Group -> whether each whole block is cached."""
+        self._model = model
+        self._layout = layout
+
+    def missing(self, group: int, first: int, stop: int) -> int | None:
+        """Return the first of the blocks [first, stop) of a group that is not cached."""
+        here = self.blocks[group][first:stop]
+        return None if all(here) else first + here.index(False)
+
+    def unit(self, index: int) -> bool:
+        """Whether a block of unit `index`, or a checkpoint after it, is cached in any group."""
+        layout = self._layout
+        for group, blocks in self.blocks.items():
+            ratio = layout.unit // layout.groups[group].block_size
+            if any(blocks[index * ratio : (index + 1) * ratio]):
+                return True
+        end = (index + 1) * layout.unit
+        return any(self._model.has_state(self.prints, end, group) for group in layout.states)
+
+    def prefix(self, group: int, limit: int) -> int:
+        """Return the cached tokens from the start without a hole, at most `limit`."""
+        size = self._layout.groups[group].block_size
+        stop = min(limit // size, len(self.blocks[group]))
+        hole = self.missing(group, 0, stop)
+        return size * (stop if hole is None else hole)
+
+
+class HitOracle:
+    """Tries lengths one after the other from the longest down, each group by itself."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        model: CacheModel,
         layout: Layout,
         config: TargetConfig,
         profile: Profile,
-        tails: Tails | None = None,
+        partial: PartialBlocks | None = None,
     ) -> None:
-        """`tails`: those that a hit may end in, if it need not end after a whole unit (T6)."""
-        self._ledger = ledger
+        """`partial`: partial blocks that a hit may end in, where it need not end a unit (T6)."""
+        self._model = model
         self._layout = layout
         self._clamp = profile.span_clamp
         self._experts = config.require_experts
         self._reach = profile.draft_reach
-        self._tails = tails
-        self._simple = layout.single and not self._clamp and not self._experts and tails is None
+        self._partial = partial
+        self.simple = layout.single and not self._experts and partial is None
+        """Whether the hit of a request without spans is its longest cached prefix."""
 
     def longest(
         self,
@@ -48,94 +82,109 @@ class Reuse:
         limit: int,
         spans: Sequence[Span] = (),
         *,
-        but: str = "",
-        known: bool = False,
+        whole: bool = False,
+    ) -> int:
+        """Return the longest valid length in tokens, at most `limit`; `whole`: units only."""
+        if self.simple and not (self._clamp and spans):
+            return self._model.prefix(prints, limit)
+        return self.search(self.resident(prints), limit, spans, whole=whole)
+
+    def resident(self, prints: Fingerprints) -> Resident:
+        """Return the cached blocks of a request."""
+        return Resident(self._model, self._layout, prints)
+
+    def search(
+        self,
+        resident: Resident,
+        limit: int,
+        spans: Sequence[Span] = (),
+        *,
+        ignoring: str = "",
+        listed: bool = False,
         whole: bool = False,
     ) -> int:
         """Return the longest valid length in tokens, at most `limit`.
 
-        `but` names a reason that is to be forgotten, to see what it costs. `known`: the unit
-        before it is cached in some group. Without full attention a length may need nothing at
-        all, and whether an index still knows of it cannot be seen. `whole`: units only.
+        `ignoring` names a reason that is left out, to see its cost. `listed`: some group has the
+        last unit cached. Without full attention a length may need no block at all, and nobody can
+        see whether an index still lists it. `whole`: units only.
         """
-        if self._simple:
-            return self._ledger.prefix(prints, limit)
-        unit = self._layout.unit if whole or self._tails is None else 1
-        known = known and not self._layout.full
+        unit = self._layout.unit if whole or self._partial is None else 1
+        listed = listed and not self._layout.full
         for length in range(limit // unit * unit, 0, -unit):
-            if known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
+            if listed and not resident.unit(length // self._layout.unit - 1):
                 continue
-            if self.lack(prints, length, limit, spans, but=but, known=known) is None:
+            found = self.invalid(resident, length, limit, spans, ignoring=ignoring, listed=listed)
+            if found is None:
                 return length
         return 0
 
-    def lack(
+    def invalid(
         self,
-        prints: Fingerprints,
+        resident: Resident,
         length: int,
         limit: int,
         spans: Sequence[Span] = (),
         *,
-        but: str = "",
-        known: bool = False,
-    ) -> Lack | None:
+        ignoring: str = "",
+        listed: bool = False,
+    ) -> InvalidReason | None:
         """Return why a hit of `length` is not valid for a request; None if it is."""
         if length <= 0:
             return None
-        layout = self._layout
-        if length % layout.unit and not (self._tails and self._tails.covers(prints, length)):
-            return Lack("grain")
-        if self._clamp and but != "span" and inside(spans, length):
-            return Lack("span")
+        layout, prints = self._layout, resident.prints
+        if length % layout.unit and not (self._partial and self._partial.covers(prints, length)):
+            return InvalidReason("grain")
+        if self._clamp and ignoring != "span" and inside(spans, length):
+            return InvalidReason("span")
         exactly, length = length, length // layout.unit * layout.unit
         for group, layers in enumerate(layout.groups):
-            if but == layers.kind:
+            if ignoring == layers.kind:
                 continue
-            lack = self._missing(prints, exactly if layers.kind == "state" else length, group)
-            if lack is None and layers.draft and layers.kind != "state" and but != "draft":
-                lack = self._ahead(prints, length + layout.unit, limit, group, known=known)
-            if lack is not None:
-                return lack
-        units = length // layout.unit if self._experts and but != "experts" else 0
-        if not all(self._ledger.routed(prints, index).complete for index in range(units)):
-            return Lack("experts")
+            found = self._missing(resident, exactly if layers.kind == "state" else length, group)
+            ahead = layers.draft and layers.kind != "state" and ignoring != "draft"
+            if found is None and ahead:
+                found = self._ahead(resident, length + layout.unit, limit, group, listed=listed)
+            if found is not None:
+                return found
+        units = length // layout.unit if self._experts and ignoring != "experts" else 0
+        if not all(self._model.routed(prints, index).complete for index in range(units)):
+            return InvalidReason("experts")
         return None
 
-    def _missing(self, prints: Fingerprints, length: int, group: int) -> Lack | None:
-        layers, ledger = self._layout.groups[group], self._ledger
+    def _missing(self, resident: Resident, length: int, group: int) -> InvalidReason | None:
+        layers = self._layout.groups[group]
         if layers.kind == "state":
-            there = ledger.has_state(prints, length, group)
-            return None if there else Lack("state", group)
-        first = self._layout.first_block(group, length)
-        for index in range(first, length // layers.block_size):
-            if not ledger.has_block(prints, index, group):
-                return Lack(layers.kind, group, index)
-        return None
+            there = self._model.has_state(resident.prints, length, group)
+            return None if there else InvalidReason("state", group)
+        first, stop = self._layout.first_block(group, length), length // layers.block_size
+        hole = resident.missing(group, first, stop)
+        return None if hole is None else InvalidReason(layers.kind, group, hole)
 
     def _ahead(
-        self, prints: Fingerprints, length: int, limit: int, group: int, *, known: bool
-    ) -> Lack | None:
+        self, resident: Resident, length: int, limit: int, group: int, *, listed: bool
+    ) -> InvalidReason | None:
         """A draft group must also be valid one unit further, where full attention matches (X3)."""
         if self._reach == "cached":
-            limit = len(prints)
+            limit = len(resident.prints)
         if self._layout.full and (
             self._reach == "matched" or self._layout.groups[group].kind == "full"
         ):
-            limit = self.matched(prints, limit)
-        if length > limit or self._missing(prints, length, group):
-            return Lack("draft", group)
-        known = known and not self._layout.full
-        if known and not self._ledger.unit_is_cached(prints, length // self._layout.unit - 1):
-            return Lack("draft", group)
+            limit = self.matched(resident, limit)
+        if length > limit or self._missing(resident, length, group):
+            return InvalidReason("draft", group)
+        listed = listed and not self._layout.full
+        if listed and not resident.unit(length // self._layout.unit - 1):
+            return InvalidReason("draft", group)
         return None
 
-    def matched(self, prints: Fingerprints, limit: int) -> int:
+    def matched(self, resident: Resident, limit: int) -> int:
         """Return how far all groups of full attention match, in whole units."""
-        layout, full = self._layout, self._layout.full
-        length = min((self._ledger.prefix(prints, limit, g) for g in full), default=0)
+        layout = self._layout
+        length = min((resident.prefix(group, limit) for group in layout.full), default=0)
         return length // layout.unit * layout.unit
 
 
 def inside(spans: Sequence[Span], position: int) -> bool:
-    """Tell whether a cut before `position` would split a span (M2, M3)."""
+    """Whether a cut before `position` would split a span (M2, M3)."""
     return any(span.start < position < span.start + span.length for span in spans)

@@ -1,15 +1,14 @@
-"""One history: operations applied to a target, every answer judged.
+"""The driver of one history: it applies operations to a target and has every answer checked.
 
-    answer of the target -> shadow memory (content) -> ledger (what is reusable) -> audit (counts)
+    answer of the target -> shadow memory (content) -> cache model (reuse) -> inspection (counts)
 
 A session raises Violation at the first property that fails, counts how often each property was
-evaluated and which situations occurred, and never reads the engine's hashes or counters except
-to compare them with its own.
+evaluated and which situations occurred, and reads the engine's hashes and counters only to
+compare them with its own.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,112 +20,75 @@ from kvproof.harness.contract.target import (
     Profile,
     Refused,
     Released,
-    Request,
     Scheduled,
     Table,
     Target,
     TargetConfig,
 )
 from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.oracle.cache_model import Ledger
-from kvproof.harness.oracle.checks.admission import Admissions
-from kvproof.harness.oracle.checks.content import Judge
-from kvproof.harness.oracle.checks.hits import HitRules
-from kvproof.harness.oracle.checks.host_tier import Host
-from kvproof.harness.oracle.checks.inspection import Audit
-from kvproof.harness.oracle.checks.ownership import Owners
-from kvproof.harness.oracle.checks.partial_blocks import TailRules, Tails
-from kvproof.harness.oracle.checks.pins import Pins
-from kvproof.harness.oracle.checks.recurrent_states import States
-from kvproof.harness.oracle.checks.routed_experts import Experts
-from kvproof.harness.oracle.checks.step_extent import Progress
-from kvproof.harness.oracle.coverage import Situations
-from kvproof.harness.oracle.group_layout import Layout
-from kvproof.harness.oracle.longest_hit import Reuse
-from kvproof.harness.oracle.request_state import Fenced, Live, Step
-from kvproof.harness.oracle.shadow_memory import Fingerprints, ShadowMemory, fingerprints
-from kvproof.harness.oracle.step_tracker import Steps
+from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.checks.answers import AnswerChecks
+from kvproof.harness.oracle.checks.content import ContentChecks, malformed
+from kvproof.harness.oracle.checks.host_tier import HostTierChecks
+from kvproof.harness.oracle.checks.inspection import InspectionChecks
+from kvproof.harness.oracle.checks.partial_blocks import PartialBlockChecks
+from kvproof.harness.oracle.checks.recurrent_states import StateChecks
+from kvproof.harness.oracle.checks.routed_experts import ExpertChecks
+from kvproof.harness.oracle.checks.tables import TableChecks
+from kvproof.harness.oracle.coverage import Coverage
+from kvproof.harness.oracle.indexing import Indexing
+from kvproof.harness.oracle.state import Changes, Fenced, OracleState, RequestState, Step
 from kvproof.harness.oracle.violation import Violation
 
 
 def _offered(profile: Profile, config: TargetConfig) -> Profile:
-    """Return what a target offers in a configuration: no expert rows beside frozen blocks (T6)."""
+    """Return the profile in one configuration: no expert rows next to frozen blocks (T6)."""
     frozen = config.partial_blocks and any(group.kind == "state" for group in config.layout)
     return replace(profile, experts=False) if frozen else profile
 
 
 class Session:
-    """Applies operations to one target and judges them; `audited=False` never calls `inspect`."""
+    """Applies operations to one target and judges them.
 
-    def __init__(self, target: Target, config: TargetConfig, *, audited: bool = True) -> None:
-        self.target = target
-        self.config = config
-        self.profile = _offered(target.profile, config)
-        self.layout = Layout.of(config)
-        self.shadow = ShadowMemory(
-            num_blocks=config.num_blocks,
-            block_size=self.layout.stride,
-            host_blocks=config.host_blocks,
-        )
-        self.ledger = Ledger(self.layout)
-        self.tails = Tails(self.ledger, self.layout) if config.partial_blocks else None
-        self.reuse = Reuse(self.ledger, self.layout, config, self.profile, self.tails)
-        self.live: dict[str, Live] = {}
-        self.fenced: list[Fenced] = []
-        """Given back while a step was in flight: nobody else's until it is done (B6)."""
-        self.pins: dict[str, Table] = {}
-        self.pinned_slots: dict[str, Table] = {}
-        """Slots of the separate state pool that pins keep."""
-        self.steps: OrderedDict[int, Step] = OrderedDict()
-        self.history: list[tuple[ops.Operation, object]] = []
-        self.given: dict[int, tuple[int, ...]] = {}
-        """Step -> expert rows that its completion came with."""
-        self.checks: Counter[str] = Counter()
-        self.epoch = 0
-        self.misplaced: set[int] = set()
-        """Evicted on request and still at their old place in the free order."""
-        self.situations = Situations(self)
-        self.judge = Judge(self)
-        self.hits = HitRules(self)
-        self.progress = Progress(self)
-        self.admissions = Admissions(self)
-        self.owners = Owners(self)
-        self.copying = TailRules(self)
-        self.states = States(self)
-        self.experts = Experts(self)
-        self.pinning = Pins(self)
-        self.host = Host(self)
-        self.running = Steps(self)
-        self.audit = Audit(self) if audited else None
+    `audited=False`: `inspect` is never called. `covered=False`: no situations are counted, for
+    histories of any length.
+    """
 
-    def check(
-        self,
-        prop: str,
-        oracle: str,
-        ok: bool,  # noqa: FBT001 - the judged condition, always in the same place
-        sentence: Callable[[], str],
-        *,
-        detail: str = "",
-        assertion: str = "",
-        suspects: tuple[int, ...] = (),
+    def __init__(
+        self, target: Target, config: TargetConfig, *, audited: bool = True, covered: bool = True
     ) -> None:
-        """Count an evaluation of `prop`; raise Violation if it does not hold.
+        self.target = target
+        self.state = state = OracleState(_offered(target.profile, config), config, audited=audited)
+        self.config, self.layout = config, state.layout
+        self.live, self.steps, self.history = state.live, state.steps, state.history
+        self.checks, self.situations = state.checks, state.situations
+        self.coverage = Coverage(state) if covered else None
+        self.content = ContentChecks(state)
+        self._tables = TableChecks(state)
+        self._answers = AnswerChecks(state)
+        self._partial = PartialBlockChecks(state)
+        self._states = StateChecks(state)
+        self._experts = ExpertChecks(state)
+        self._host = HostTierChecks(state)
+        self._inspection = InspectionChecks(state)
+        self._indexing = Indexing(state)
+        if audited:
+            state.inspected = target.inspect()
 
-        `assertion` is for scripts that show one group: others judge the whole history again.
-        """
-        self.checks[prop] += 1
-        if not ok:
-            said = assertion if self.layout.single else ""
-            raise Violation(
-                prop, oracle, sentence(), detail=detail, assertion=said, suspects=suspects
-            )
+    @property
+    def profile(self) -> Profile:
+        """The target's profile in this configuration."""
+        return self.state.profile
 
     def apply(self, operation: ops.Operation) -> object:
-        """Run one operation and judge its answer; returns the answer. Raises Violation."""
+        """Run one operation and judge its answer; returns the answer.
+
+        Raises Violation, with the state as it stood then, and TargetDied.
+        """
         try:
             return self._apply(operation)
         except Violation as violation:
-            violation.session = self
+            violation.state = self.state
             raise
         except TargetDied as died:
             self.history.append((operation, died))
@@ -134,184 +96,313 @@ class Session:
             raise
 
     def _apply(self, operation: ops.Operation) -> object:
-        self.situations.before(operation)
         answer = self._VERBS[type(operation)](self, operation)
         self.checks[ANSWERS] += 1
         if self._completes_at_once(answer):
-            self.situations.after(ops.Complete(), self._complete(ops.Complete()))
-        if self.audit:
-            self.audit.inspect()
-            copied = {block for step in self.steps.values() for block in step.sources}
-            self.ledger.settle(self.holders().keys() | copied, len(self.history))
-            self.audit.run(answer)
-        self.situations.after(operation, answer)
-        self.host.after(operation, answer)
+            done = self._complete(ops.Complete())
+            if self.coverage:
+                self.coverage.after(ops.Complete(), done)
+        if self.state.audited:
+            self._inspect()
+        if self.coverage:
+            self.coverage.after(operation, answer)
+        if self.config.host_blocks:
+            self._host.after(operation, answer)
         return answer
 
     def _completes_at_once(self, answer: object) -> bool:
         """Without steps in flight only drafts keep a step open: their fate is an operation."""
-        if self.profile.in_flight_steps or not isinstance(answer, Scheduled):
+        if self.state.profile.in_flight_steps or not isinstance(answer, Scheduled):
             return False
         return not next(reversed(self.steps.values())).drafts
 
+    def _inspect(self) -> None:
+        """Inspect the target: follow its evictions, then compare its counts."""
+        state, before = self.state, self.state.inspected
+        assert before is not None
+        state.inspected = found = self.target.inspect()
+        if self.config.host_blocks:
+            self._host.inspected(found)
+        held = state.holders()
+        if found.dropped is not None or not self.layout.single:
+            self._inspection.evictions(before, found, held)
+        state.changes = Changes()
+        state.settle(held)
+        self._inspection.run(before, found, held)
+
     def forget_history(self) -> None:
-        """Drop what is only needed to tell a failure: whole workloads would not fit in memory."""
+        """Drop the operations and requests so far: whole workloads would not fit in memory."""
         self.history.clear()
-        self.given.clear()
-        self.situations.forget()
+        self.state.given.clear()
+        if self.coverage:
+            self.coverage.forget()
 
-    def holders(self) -> Counter[int]:
-        """Return block -> holders: requests, fenced ones included, steps' states and pins (B2)."""
-        counts: Counter[int] = Counter()
-        for live in self.live.values():
-            counts.update(live.blocks)
-        for fenced in self.fenced:
-            counts.update(fenced.blocks if fenced.sure else ())
-        if self.layout.states:
-            counts.update({b for step in self.steps.values() for b in step.held} - counts.keys())
-        for table in self.pins.values():
-            counts.update(table)
-        return counts
-
-    def unsettled(self) -> set[int]:
-        """Return blocks that may be held or not: a running step copies from them or saw them."""
-        sources = {block for step in self.steps.values() for block in step.sources}
-        return sources | {block for f in self.fenced if not f.sure for block in f.blocks}
-
-    def prints(self, request: Request, epoch: int | None = None) -> Fingerprints:
-        """Return what each position of a request would hold if it were computed now."""
-        return fingerprints(
-            request.tokens,
-            namespace=request.namespace,
-            spans=request.spans,
-            epoch=self.epoch if epoch is None else epoch,
-        )
-
-    def expected_hit(self, request: Request, *, but: str = "", known: bool = False) -> int:
-        """Return the longest hit that the rules allow, by brute force (T1, A2).
-
-        For `but` and `known` see `Reuse.longest`.
-        """
-        if not (request.read and self.config.prefix_caching and request.tokens):
-            return 0
-        limit = len(request.tokens) - 1
-        return self.reuse.longest(self.prints(request), limit, request.spans, but=but, known=known)
-
-    # --- verbs ---
+    # --- requests ---
 
     def _admit(self, operation: ops.Admit) -> Scheduled | Refused:
-        request = operation.request
-        expected = self.expected_hit(request)
-        known = self.expected_hit(request, known=True)
+        state, request = self.state, operation.request
+        forecast = state.forecast(request)
+        if self.coverage:
+            self.coverage.before(operation, forecast)
         answer = self.target.admit(request, operation.compute)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
-            self.admissions.refusal(request, answer, ())
+            self._answers.refused(request, answer, (), problem=malformed(request))
             return answer
-        self.host.moved(answer.moves, answer.blocks)
-        self.admissions.admissible(request)
-        self.judge.grouped(request.id, answer)
-        live = Live(request, self.prints(request), self.epoch, self.layout)
-        live.groups, live.tables = answer.blocks, answer.tables
+        if answer.moves:
+            self._host.moved(answer.moves, answer.blocks)
+            forecast = forecast._replace(resident=None)  # the host tier has changed
+        self.content.admitted(request)
+        self._tables.grouped(request.id, answer)
+        live = RequestState(request, forecast.prints, state.epoch, self.layout)
+        live.show(answer.blocks, answer.tables)
         live.prompt = len(request.tokens)
-        self.judge.hit(live, answer, expected, known)
-        self.running.admit(live, answer)
+        live.stored = live.hit = answer.hit
+        self.content.hit(live, answer, forecast)
+        whole = answer.hit // self.layout.unit * self.layout.unit if state.partial else answer.hit
+        most = f"{request.id}.hit <= {forecast.expected}"
+        self.content.read(live, answer.hit, whole, assertion=most)  # the rest is copied
+        self.content.length(live, answer.hit, forecast)
+        if self.layout.states:
+            live.junction = self._indexing.junction(live, answer.hit, forecast)
+        if state.profile.experts and answer.hit:
+            live.routed = state.model.rows_of_hit(live.prints, answer.hit)
         self.live[request.id] = live
-        self.running.schedule(live, answer, operation.compute, known=None)
+        self._schedule(state.step(live, answer, None), operation.compute)
         return answer
 
     def _extend(self, operation: ops.Extend) -> Scheduled | Refused:
-        live = self.live[operation.id]
+        if self.coverage:
+            self.coverage.before(operation, None)
+        state, live = self.state, self.live[operation.id]
         tokens = live.request.tokens + operation.tokens + operation.drafts
         longer = replace(live.request, tokens=tokens)
-        # a target without drafts need not know that there are any
+        # a target without drafts may have no such argument
         drafts = {"drafts": operation.drafts} if operation.drafts else {}
         answer = self.target.extend(operation.id, operation.tokens, operation.compute, **drafts)
         self.history.append((operation, answer))
         if isinstance(answer, Refused):
-            self.admissions.refusal(longer, answer, live.blocks, drafts=len(operation.drafts))
+            count, problem = len(operation.drafts), malformed(longer)
+            self._answers.refused(longer, answer, live.blocks, drafts=count, problem=problem)
             return answer
-        self.host.moved(answer.moves, answer.blocks)
-        self.judge.grouped(operation.id, answer)
-        live.request, live.prints = longer, self.prints(longer, live.epoch)
-        live.drafts = len(operation.drafts)
-        known, live.groups, live.tables = live.groups, answer.blocks, answer.tables
-        self.judge.extension(live, answer, known)
-        self.running.schedule(live, answer, operation.compute, known=known)
+        if answer.moves:
+            self._host.moved(answer.moves, answer.blocks)
+        self._tables.grouped(operation.id, answer)
+        if longer.tokens != live.request.tokens:
+            live.request, live.prints = longer, state.prints(longer, live.epoch)
+        live.drafts, known = len(operation.drafts), live.groups
+        live.show(answer.blocks, answer.tables)
+        self._tables.extended(live, answer, known)
+        self._schedule(state.step(live, answer, known), operation.compute)
         return answer
 
-    def _complete(self, operation: ops.Complete) -> Completed:
-        return self.running.complete(operation)
-
-    def _experts(self, operation: ops.Experts) -> tuple[int | None, ...]:
-        found = self.target.experts(operation.id)
-        self.history.append((operation, found))
-        self.experts.returned(self.live[operation.id], found)
-        return found
-
     def _release(self, operation: ops.Finish | ops.Cancel | ops.Preempt) -> Released:
+        if self.coverage:
+            self.coverage.before(operation, None)
         verb = {ops.Finish: "finish", ops.Cancel: "cancel", ops.Preempt: "preempt"}
         answer: Released = getattr(self.target, verb[type(operation)])(operation.id)
         self.history.append((operation, answer))
-        live = self.live.pop(operation.id, None)
-        self.owners.release(operation.id, live, answer)
+        state, live = self.state, self.live.pop(operation.id, None)
+        self._answers.released(operation.id, live, answer)
         if live is not None and live.steps:
-            self.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))
-        elif live is not None and self.tails and self.running.may_store(live):
-            self.tails.left(live)
+            state.fenced.append(Fenced(live.request, live.blocks, set(live.steps)))
+        elif live is not None and state.partial and state.may_store(live):
+            state.partial.left(live)
         return answer
 
+    # --- a step ---
+
+    def _schedule(self, step: Step, compute: int | None) -> None:
+        """Judge and follow a scheduled step: copies, reads, writes, saves, bookkeeping."""
+        live, answer = step.live, step.answer
+        self._copy(step, compute)
+        self.content.read(live, answer.start)
+        self.content.compute(live, answer)
+        self._save(step)
+        self._keep(step)
+
+    def _copy(self, step: Step, compute: int | None) -> None:
+        """The step gets its blocks, then content is copied into them."""
+        state, live, answer, layout = self.state, step.live, step.answer, self.layout
+        if state.partial:
+            self._partial.copied(live, answer)
+        victims = state.allocate(step.fresh)
+        if layout.separate:
+            state.overwrite_rows(sorted(state.recurrent.written(answer)))
+        live.steps[answer.step] = answer.start
+        self._tables.scheduled(live, answer, compute)
+        self._tables.allocated(step)
+        if victims:
+            self._evicted_for(step, victims)
+        if layout.states:
+            self._states.owned(live, answer)
+        for group, source, destination in answer.copies:
+            if group in layout.attention:
+                state.shadow.copy(source, destination)
+        if layout.states:
+            self._states.restore(live, answer)
+
+    def _evicted_for(self, step: Step, victims: dict[int, Entry]) -> None:
+        attention = self.layout.attention
+        sources = tuple(source for group, source, _ in step.answer.copies if group in attention)
+        self._tables.eviction_order(victims, (*step.live.blocks, *sources))
+        self._tables.uncached_first(victims, step.fresh)
+
+    def _save(self, step: Step) -> None:
+        """States are written, then checkpoints and frozen blocks are copied out."""
+        state, live, answer = self.state, step.live, step.answer
+        if self.layout.states:
+            self._states.compute(live, answer)
+            self._states.save(live, answer)
+        for group, source, destination in answer.saves:
+            if group in self.layout.attention:
+                state.shadow.copy(source, destination)
+
+    def _keep(self, step: Step) -> None:
+        """The step is in flight; its blocks are reusable already if the target shares at once."""
+        state, live, answer = self.state, step.live, step.answer
+        if state.profile.encode:
+            self._tables.encoded(live, answer)
+        if self.layout.states:
+            self._states.checkpoints(step)
+            if self.coverage:
+                self.coverage.scheduled(step)
+        live.computed, live.scheduled = answer.stop, answer.blocks[0]
+        self.steps[answer.step] = step
+        if state.profile.sharing == "when_scheduled":
+            self._indexing.store(live, answer.stop - live.drafts, live.groups)
+            self._indexing.publish(live, step, answer.stop - live.drafts)
+
+    def _complete(self, operation: ops.Complete) -> Completed:
+        """Run the oldest step to its end."""
+        state, profile = self.state, self.state.profile
+        number, step = self.steps.popitem(last=False)
+        live, drafts = step.live, step.drafts
+        accepted = drafts if operation.accepted is None else min(operation.accepted, drafts)
+        rows = self._experts.rows(step) if operation.routed and profile.experts else ()
+        answer = self._end(number, operation.accepted, rows)
+        if rows:
+            state.given[number] = rows
+        if profile.in_flight_steps or drafts:
+            self.history.append((operation, answer))
+        live.steps.pop(number, None)
+        self._indexing.unfence(number)
+        left = self.live.get(live.request.id) is not live
+        if left and live.steps:
+            self._indexing.fence_states(step)
+        if profile.experts:
+            self._experts.computed(step, rows)
+        if left and profile.in_flight_steps:
+            self._write_late(step)
+        if drafts:
+            if self.coverage:
+                self.coverage.rejected(live, drafts - accepted)
+            self._indexing.reject(live, drafts - accepted)
+        if not left:
+            self._finish(step, answer)
+        return answer
+
+    def _end(self, number: int, accepted: int | None, rows: tuple[int, ...]) -> Completed:
+        """Complete a step; a target without drafts or experts may have no such arguments."""
+        if rows:
+            return self.target.complete(number, accepted, rows)
+        if accepted is None:
+            return self.target.complete(number)
+        return self.target.complete(number, accepted)
+
+    def _write_late(self, step: Step) -> None:
+        """A step of a request that left wrote until now, whoever owns its blocks by now (B6)."""
+        step.live.drafts = step.drafts  # a later step may have had others
+        self.content.compute(step.live, step.answer)
+        if self.layout.states:
+            self._states.compute(step.live, step.answer)
+            self._states.save(step.live, step.answer)
+
+    def _finish(self, step: Step, answer: Completed) -> None:
+        """The tables of a request after its step, and the blocks that are reusable now."""
+        live, before = step.live, step.live.groups
+        if answer.blocks:
+            self._tables.grouped(live.request.id, answer)
+            self._indexing.retire(live, answer.blocks)
+            live.show(answer.blocks, answer.tables)
+            if self.layout.partly_visible:
+                self._tables.returned(live)
+        self.content.read(live, live.earliest, live.computed, table_of="done")
+        stop = min(step.stop, live.computed)
+        if self.state.profile.sharing == "after_step":
+            self._indexing.store(live, self._indexing.reusable(step, stop), before)
+            self._indexing.publish(live, step, stop)
+
+    # --- other verbs ---
+
+    def _read_experts(self, operation: ops.Experts) -> tuple[int | None, ...]:
+        found = self.target.experts(operation.id)
+        self.history.append((operation, found))
+        self._experts.returned(self.live[operation.id], found)
+        return found
+
     def _pin(self, operation: ops.Pin) -> int:
-        held = self.target.pin(operation.request)
+        state, request = self.state, operation.request
+        held = self.target.pin(request)
         self.history.append((operation, held))
-        self.pinning.pin(operation.request, held)
+        self._answers.pinned(request, held)
+        if held and request.id not in state.pins:
+            prints = state.prints(request)
+            state.pins[request.id] = state.model.needed(prints, held)
+            if self.layout.separate:
+                found = (state.model.state_blocks(prints, held, g) for g in self.layout.states)
+                state.pinned_slots[request.id] = tuple(slot for slots in found for slot in slots)
         return held
 
     def _unpin(self, operation: ops.Unpin) -> Released:
         answer = self.target.unpin(operation.id)
         self.history.append((operation, answer))
-        self.pinning.unpin(operation.id, answer)
+        table: Table = self.state.pins.pop(operation.id, ())
+        self.state.pinned_slots.pop(operation.id, None)
+        self._answers.unpinned(operation.id, table, answer)
         return answer
 
     def _evict(self, operation: ops.Evict) -> Evicted:
-        answer = self.target.evict(operation.count)
+        state, answer = self.state, self.target.evict(operation.count)
         self.history.append((operation, answer))
         ids = self.layout.flat(answer.blocks)
-        self.owners.evicted(operation.count, ids)
-        victims = {block: entry for block in ids if (entry := self.ledger.drop(block))}
-        self.owners.eviction(victims)
-        if self.profile.evict_keeps_place:
-            self.misplaced.update(ids)
+        self._answers.evicted(operation.count, ids)
+        self._tables.eviction_order(state.model.drop_all(ids))
+        if state.profile.evict_keeps_place:
+            state.evicted_in_place.update(ids)
         return answer
 
     def _reset(self, operation: ops.Reset) -> Released | Refused:
-        answer = self.target.reset()
+        if self.coverage:
+            self.coverage.before(operation, None)
+        state, answer = self.state, self.target.reset()
         self.history.append((operation, answer))
-        self.admissions.reset(answer)
+        self._answers.reset(answer)
         if not isinstance(answer, Refused):
-            self.ledger.clear()
-            if self.tails:
-                self.tails.clear()
-            self.epoch += 1
+            state.model.clear()
+            if state.partial:
+                state.partial.clear()
+            state.epoch += 1
         return answer
 
     def _lookup(self, operation: ops.Lookup) -> int:
+        forecast = self.state.forecast(operation.request)
         found = self.target.lookup(operation.request)
         self.history.append((operation, found))
-        self.admissions.lookup(operation.request, found)
+        self._answers.lookup(operation.request, found, forecast)
         return found
 
     def _batch(self, operation: ops.ReadBatch) -> Batch:
         answer = self.target.batch(operation.ids)
         self.history.append((operation, answer))
-        self.judge.batch([self.live[name] for name in operation.ids], answer)
+        self._answers.batch([self.live[name] for name in operation.ids], answer)
         return answer
 
     _VERBS: dict[type, Callable[..., object]] = {  # noqa: RUF012 - filled once, read only
         ops.Admit: _admit,
         ops.Extend: _extend,
         ops.Complete: _complete,
-        ops.Experts: _experts,
+        ops.Experts: _read_experts,
         ops.Finish: _release,
         ops.Cancel: _release,
         ops.Preempt: _release,

@@ -1,4 +1,4 @@
-"""Shadow memory: what every physical slot holds, known without asking the engine.
+"""Shadow memory: the content of every physical slot, derived without asking the engine.
 
 A *fingerprint* stands for everything that determines the content at a position: all tokens up
 to it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random
@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +30,10 @@ Slots = npt.NDArray[np.int64]
 POISON = np.uint64(0)
 """Content of a slot that was never written."""
 
+_NO_SLOTS = np.zeros(0, np.int64)
+
 SLOT_BYTES = 16
-"""What the shadow of a slot takes: its content, who wrote it, and as which position."""
+"""Bytes of shadow per slot: content, writer, and the position that was written."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -48,18 +51,28 @@ def digest(*fields: object) -> np.uint64:
     return np.uint64(int.from_bytes(data, "little"))
 
 
+_RAMP = np.arange(4_096, dtype=np.uint64) * _GOLDEN
+"""The multiples of the golden number for the positions of usual prompts."""
+
+
 def terms(tokens: npt.NDArray[np.int64], first: int = 0) -> Fingerprints:
     """Return the number that each token adds; `first` is the position of tokens[0]."""
-    positions = np.arange(first + 1, first + 1 + len(tokens), dtype=np.uint64)
-    return _mix(_mix(tokens.astype(np.uint64) + _GOLDEN) ^ (positions * _GOLDEN))
+    start, stop = first + 1, first + 1 + len(tokens)
+    if stop <= len(_RAMP):
+        ramp = _RAMP[start:stop]
+    else:
+        ramp = np.arange(start, stop, dtype=np.uint64) * _GOLDEN
+    return _mix(_mix(tokens.astype(np.uint64) + _GOLDEN) ^ ramp)
 
 
+@lru_cache(maxsize=1_024)
 def root(namespace: Namespace, epoch: int) -> np.uint64:
     """Return the fingerprint of the empty history."""
     fields = (namespace.adapter, namespace.adapter_version, namespace.salt)
     return digest("root", *fields, epoch)
 
 
+@lru_cache(maxsize=1_024)
 def mark(span: Span) -> np.uint64:
     """Return the number that a span adds from its first position on."""
     return digest("span", span.kind, span.start, span.length, span.content)
@@ -73,7 +86,7 @@ def fingerprints(
     epoch: int,
 ) -> Fingerprints:
     """Return one fingerprint per position of a request."""
-    # sums wrap around on purpose: numpy is silent about that for arrays, not for scalars
+    # sums wrap around on purpose: numpy warns about that for scalars, not for arrays
     added = terms(np.asarray(tokens, dtype=np.int64))
     for span in spans:
         if 0 <= span.start < len(added):  # malformed spans are judged elsewhere
@@ -82,9 +95,21 @@ def fingerprints(
     return np.cumsum(added, dtype=np.uint64)
 
 
+def moved(
+    prints: Fingerprints, old: tuple[Namespace, int], new: tuple[Namespace, int]
+) -> Fingerprints:
+    """Return the fingerprints of the same tokens and spans in another (namespace, epoch).
+
+    The first history enters each fingerprint as one summand, so all of them shift alike.
+    """
+    if old == new:
+        return prints
+    return prints + (np.array([root(*new)], np.uint64) - root(*old))
+
+
 @dataclass(frozen=True)
 class Writer:
-    """Who computed a slot: the request as it was then."""
+    """The step that computed a slot, with its request as it was then."""
 
     request: Request
     epoch: int
@@ -137,7 +162,7 @@ class ShadowMemory:
         self._position = np.full(slots, -1, np.int32)
         self._writers: list[Writer] = []
         self._patience = self._most = 1_024 + slots // 64
-        """Writers more after which to look who is left: looking takes time for each slot."""
+        """Writers after which unused ones are dropped: finding those takes time for each slot."""
         self.compared = 0
         """Slots compared so far."""
 
@@ -146,18 +171,50 @@ class ShadowMemory:
     ) -> Slots:
         """Return the slots of positions [start, stop). Raises BadTableError."""
         block_size, size = paging = paging or self._paging
-        pages = np.asarray(table, dtype=np.int64)
-        if stop > len(pages) * size:
-            raise BadTableError(f"{len(pages)} pages of {size} tokens cannot hold {stop} tokens")
-        positions = np.arange(start, stop, dtype=np.int64)
-        used = pages[positions // size]
-        most = self.num_blocks * paging.ratio
-        if len(used) and not 0 <= used.min() <= used.max() < most:
-            raise BadTableError(f"page ids {used.min()}..{used.max()} of {most} pages")
+        if stop > len(table) * size:
+            raise BadTableError(f"{len(table)} pages of {size} tokens cannot hold {stop} tokens")
+        if stop <= start:
+            return _NO_SLOTS
+        begin = start // size
+        needed = table[begin : -(-stop // size)]
+        most = self.num_blocks * (block_size // size)
+        if not 0 <= min(needed) <= max(needed) < most:
+            raise BadTableError(f"page ids {min(needed)}..{max(needed)} of {most} pages")
+        pages = np.array(needed, dtype=np.int64)
         if block_size == self.block_size:
-            return used * size + positions % size
-        first = used // paging.ratio * self.block_size + used % paging.ratio * size
-        return first + positions % size
+            first = pages * size
+        else:
+            ratio = paging.ratio
+            first = pages // ratio * self.block_size + pages % ratio * size
+        slots: Slots = (first[:, None] + np.arange(size)).ravel()
+        return slots[start - begin * size : stop - begin * size]
+
+    def read(
+        self,
+        table: Sequence[int],
+        span: tuple[int, int],
+        paging: Paging,
+        expected: Fingerprints,
+    ) -> Mismatch | None:
+        """Compare the slots of positions [start, stop) with what they should hold.
+
+        Returns the first that differs. Raises BadTableError.
+        """
+        return self.mismatch(self.slots(table, *span, paging), expected, span[0])
+
+    def compute(
+        self,
+        table: Sequence[int],
+        span: tuple[int, int],
+        paging: Paging,
+        content: Fingerprints,
+        writer: tuple[Request, int, int, int],
+    ) -> None:
+        """Write `content` to the slots of positions [start, stop). Raises BadTableError.
+
+        `writer` holds the fields of a `Writer`.
+        """
+        self.write(self.slots(table, *span, paging), span[0], content, Writer(*writer))
 
     def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:
         """Record that `writer` computed positions from `start` on into `slots`."""
@@ -173,7 +230,7 @@ class ShadowMemory:
         return len(self._writers) - 1
 
     def _forget(self) -> None:
-        """Let go those of whom no slot is left: each keeps all tokens of a request."""
+        """Drop writers without a slot: each of them keeps all tokens of a request."""
         written = self._origin >= 0
         left = np.zeros(len(self._writers), np.bool_)
         left[self._origin[written]] = True
@@ -182,7 +239,7 @@ class ShadowMemory:
         self._most = len(self._writers) + self._patience
 
     def holds(self, slots: slice, content: np.uint64) -> bool:
-        """Tell whether all these slots hold `content`."""
+        """Whether all these slots hold `content`."""
         self.compared += slots.stop - slots.start
         return bool((self.content[slots] == content).all())
 
@@ -215,7 +272,7 @@ class ShadowMemory:
         return self.describe(int(slots[index]), start + index)
 
     def describe(self, slot: int, position: int) -> Mismatch:
-        """Tell who wrote a slot that was read as `position`."""
+        """Return the writer of a slot that was read as `position`."""
         origin = int(self._origin[slot])
         writer = self._writers[origin] if origin >= 0 else None
         return Mismatch(position, slot, slot // self.block_size, writer, int(self._position[slot]))

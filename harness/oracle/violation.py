@@ -1,14 +1,10 @@
-"""A property that failed, with everything that a person needs to see why."""
+"""A property that failed, and the words that explain the failure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvproof.harness.contract.target import Request
 from kvproof.harness.oracle.shadow_memory import Mismatch, Writer
-
-if TYPE_CHECKING:
-    from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.state import OracleState
 
 SHADOW = "shadow memory"
 INVARIANT = "invariant"
@@ -40,12 +36,32 @@ class Violation(AssertionError):
         self.detail = detail
         self.assertion = assertion
         self.suspects = suspects
-        self.session: Session | None = None
-        """The history that broke the property, as it stood then."""
+        self.state: OracleState | None = None
+        """The history that broke the property, as it stood then; None outside of a `Session`."""
+
+
+def fail(
+    state: OracleState,
+    prop: str,
+    oracle: str,
+    sentence: str,
+    *,
+    detail: str = "",
+    assertion: str = "",
+    suspects: tuple[int, ...] = (),
+) -> None:
+    """Raise Violation, unless only other oracles judge (`OracleState.oracles`).
+
+    `assertion` is for scripts that show one group: others judge the whole history again.
+    """
+    if state.oracles and oracle not in state.oracles:
+        return
+    shown = assertion if state.layout.single else ""
+    raise Violation(prop, oracle, sentence, detail=detail, assertion=shown, suspects=suspects)
 
 
 def describe_request(request: Request, stop: int) -> str:
-    """Spell out what determines a request's content before position `stop`."""
+    """Spell out the inputs that determine a request's content before position `stop`."""
     tokens = ", ".join(map(str, request.tokens[:stop][:12])) + (", ..." if stop > 12 else "")
     parts = [f"tokens 0..{stop - 1} [{tokens}] of request {request.id}"]
     space = request.namespace
@@ -63,7 +79,7 @@ def describe_request(request: Request, stop: int) -> str:
 
 
 def describe_writer(writer: Writer | None, position: int) -> str:
-    """Spell out what a slot holds."""
+    """Spell out the content of a slot."""
     if writer is None:
         return "nothing: it was never written"
     return f"{describe_request(writer.request, position + 1)}, epoch {writer.epoch}"

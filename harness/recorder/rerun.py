@@ -63,7 +63,7 @@ def rerun(recording: Recording, target: Target) -> Rerun:
                 _apply(session, operation, line, found)
     except Violation as violation:
         found.violation = violation
-    found.slots_compared = session.shadow.compared
+    found.slots_compared = session.state.shadow.compared
     return found
 
 

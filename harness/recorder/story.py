@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kvproof.harness.contract.target import Request
-from kvproof.harness.oracle.request_state import Live
+from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.recorder.recording import Line
-
-if TYPE_CHECKING:
-    from kvproof.harness.oracle.session import Session
 
 
 class Told(NamedTuple):
@@ -56,10 +54,10 @@ class Story:
 
     def before(self, line: Line, request: Request) -> Told:
         """Look at what an admission is about to find."""
-        session, limit = self._session, len(request.tokens) - 1
-        here = session.expected_hit(request)
-        kept = self._longest(request, limit, session.epoch)
-        past = self._longest(request, limit, session.epoch - 1) if session.epoch else 0
+        state, limit = self._session.state, len(request.tokens) - 1
+        here = state.expected_hit(request)
+        kept = self._longest(request, limit, state.epoch)
+        past = self._longest(request, limit, state.epoch - 1) if state.epoch else 0
         optimum = max(kept, past, here)
         lost = {
             _RESET: optimum - max(kept, here),
@@ -72,7 +70,7 @@ class Story:
     def _longest(self, request: Request, limit: int, epoch: int) -> int:
         if not self._session.config.prefix_caching:
             return 0
-        ends = self._session.prints(request, epoch)[self._size - 1 : limit : self._size]
+        ends = self._session.state.prints(request, epoch)[self._size - 1 : limit : self._size]
         blocks = 0
         for end in ends.tolist():
             if end not in self._ever:
@@ -85,7 +83,7 @@ class Story:
         self.told.append(told)
         self.computed(self._session.live[told.request])
 
-    def computed(self, live: Live) -> None:
+    def computed(self, live: RequestState) -> None:
         """Remember the whole blocks of a request."""
         if live.request.store:
             self._ever.update(live.prints[self._size - 1 : live.computed : self._size].tolist())

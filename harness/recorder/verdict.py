@@ -19,11 +19,10 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oracle.coverage import Situations
-from kvproof.harness.oracle.request_state import Live
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
-from kvproof.harness.oracle.violation import INVARIANT, Violation
+from kvproof.harness.oracle.state import RequestState
+from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
 from kvproof.harness.recorder.story import Story, Told
@@ -113,31 +112,19 @@ class _Recorded:
         return Completed(step, scheduled.blocks, scheduled.tables)
 
 
-class _NoSituations(Situations):
-    """Situations are found by looking back at all of a history, and these are long."""
-
-    def before(self, operation: ops.Operation) -> None:
-        """Look at nothing."""
-
-    def after(self, operation: ops.Operation, answer: object) -> None:
-        """Look at nothing."""
-
-
 def long_session(target: Target, config: TargetConfig) -> Session:
-    """Return a session for a history of any length: it asks the target for no counts.
+    """Return a session for a history of any length: no inspections, no situations.
 
     Raises UsageError if the pool is too large for this machine.
     """
     try:
-        session = Session(target, config, audited=False)
+        return Session(target, config, audited=False, covered=False)
     except MemoryError as error:
         slots = config.num_blocks * config.block_size
         raise UsageError(
             f"judging a pool of {slots:,} tokens needs {slots * SLOT_BYTES:,} bytes of memory",
             "copy the recording to a machine that has them",
         ) from error
-    session.situations = _NoSituations(session)
-    return session
 
 
 def judge(recording: Recording, *, tell: bool = False) -> Judged:
@@ -178,7 +165,7 @@ class _Judge:
             if len(session.history) >= _HISTORY:
                 session.forget_history()
         judged.checks = session.checks
-        judged.slots_compared = session.shadow.compared
+        judged.slots_compared = session.state.shadow.compared
         if self._story:
             judged.told = self._story.told
         return judged
@@ -192,7 +179,7 @@ class _Judge:
         else:
             getattr(self, f"_{line.op}")(line)
 
-    def _live(self, line: Line) -> Live:
+    def _live(self, line: Line) -> RequestState:
         return self._session.live[f"r{line.n}"]
 
     # --- lines ---
@@ -225,7 +212,7 @@ class _Judge:
             self._story.computed(live)
 
     def _evicts(self, fresh: Table) -> None:
-        cached = self._session.ledger.cached
+        cached = self._session.state.model.cached
         self._known.update(fresh)
         self.judged.happened["evicted block"] += sum(block in cached for block in fresh)
 
@@ -237,8 +224,9 @@ class _Judge:
         """Blocks were put in place of equal ones: the request reads those now."""
         live, blocks = self._live(line), unpack(line.blocks or "i")
         self._trust(live.request, blocks, live.computed // self._size * self._size, cached=True)
-        live.groups = live.tables = (blocks + live.groups[0][len(blocks) :],)
-        self._session.judge.read(live, live.computed)
+        tables = (blocks + live.groups[0][len(blocks) :],)
+        live.show(tables, tables)
+        self._session.content.read(live, live.computed)
 
     def _release(self, line: Line) -> None:
         live = self._live(line)
@@ -260,11 +248,11 @@ class _Judge:
         blocks = unpack(line.blocks or "i")
         self._known.update(blocks)
         for block in blocks:
-            self._session.ledger.drop(block)
+            self._session.state.model.drop(block)
 
     def _cap(self, _: Line) -> None:
-        session = self._session
-        session.profile = replace(session.profile, maximal=False)
+        state = self._session.state
+        state.profile = replace(state.profile, maximal=False)
 
     def _stopped(self, line: Line) -> None:
         self.judged.stopped = line.reason
@@ -273,20 +261,18 @@ class _Judge:
 
     def _carry(self, line: Line) -> None:
         """A request goes on whose admission is gone."""
-        session, request, table = self._session, line.request, unpack(line.blocks or "i")
-        live = Live(request, session.prints(request), session.epoch, session.layout)
-        live.groups = live.tables = (table,)
+        state, request, table = self._session.state, line.request, unpack(line.blocks or "i")
+        live = RequestState(request, state.prints(request), state.epoch, state.layout)
+        live.show((table,), (table,))
         live.computed = live.hit = line.stop
         live.prompt, live.stored = len(request.tokens), line.stop // self._size * self._size
-        session.check(
-            "last_token_is_computed",
-            INVARIANT,
-            0 <= line.stop <= live.prompt,
-            lambda: f"request {request.id} of {live.prompt} tokens is computed up to {line.stop}",
-        )
-        session.judge.slots(live, 0, 0, line.stop)
+        state.checks["last_token_is_computed"] += 1
+        if not 0 <= line.stop <= live.prompt:
+            sentence = f"request {request.id} of {live.prompt} tokens is computed up to {line.stop}"
+            fail(state, "last_token_is_computed", INVARIANT, sentence)
+        self._session.content.addresses(live, line.stop)
         self._trust(request, table, line.stop, cached=request.store)
-        session.live[request.id] = live
+        state.live[request.id] = live
 
     def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
         """Take what an engine has in blocks that nobody was seen filling for what it says.
@@ -295,16 +281,16 @@ class _Judge:
         """
         if not self._trusting:
             return
-        session, size, prints = self._session, self._size, self._session.prints(request)
+        state, size, prints = self._session.state, self._size, self._session.state.prints(request)
         stop = min(stop, len(prints), len(table) * size)
         for index in range(-(-stop // size)):
             block, start, end = table[index], index * size, min(stop, (index + 1) * size)
-            if block in self._known or not 0 <= block < session.config.num_blocks:
+            if block in self._known or not 0 <= block < state.config.num_blocks:
                 continue
-            if session.shadow.writer_of_block(block) is None:
-                slots = session.shadow.slots(table, start, end)
-                writer = Writer(replace(request, tokens=request.tokens[:end]), session.epoch, 0)
-                session.shadow.write(slots, start, prints[start:end], writer)
+            if state.shadow.writer_of_block(block) is None:
+                slots = state.shadow.slots(table, start, end)
+                writer = Writer(replace(request, tokens=request.tokens[:end]), state.epoch, 0)
+                state.shadow.write(slots, start, prints[start:end], writer)
                 self.judged.trusted += 1
-            if cached and end == (index + 1) * size and session.config.prefix_caching:
-                session.ledger.store(block, prints, index)
+            if cached and end == (index + 1) * size and state.config.prefix_caching:
+                state.model.store(block, prints, index)

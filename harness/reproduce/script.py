@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Completed, Scheduled
-from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import Violation
 
 API = "kvproof.harness.api"
@@ -48,17 +48,17 @@ def _import(module: str, names: Sequence[str]) -> list[str]:
     return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
 
 
-def render(target: str, violation: Violation, session: Session) -> str:
+def render(target: str, violation: Violation, state: OracleState) -> str:
     """Return the script of a violation in a session: the adapter alone, or a `Session` judges."""
-    body = _direct(violation, session) if violation.assertion else _judged(session)
-    body.insert(0, f"target = open_target({target!r}, {code(session.config)})")
+    body = _direct(violation, state) if violation.assertion else _judged(state)
+    body.insert(0, f"target = open_target({target!r}, {code(state.config)})")
     used = "\n".join(body)
     for call, helper in _HELPERS.items():
         if call in used:
-            body[:0] = [line.format(page=session.config.kernel_size) for line in helper]
+            body[:0] = [line.format(page=state.config.kernel_size) for line in helper]
     names = [name for name in _IMPORTABLE if f"{name}(" in used or f", {name})" in used]
     if not violation.assertion:
-        names += {type(operation).__name__ for operation, _ in session.history}
+        names += {type(operation).__name__ for operation, _ in state.history}
         names.append("Session")
     return source(violation, {API: [*names, "open_target"]}, body)
 
@@ -96,28 +96,28 @@ def docstring(violation: Violation) -> str:
     return f'"""{text}"""'
 
 
-def _direct(violation: Violation, session: Session) -> list[str]:
+def _direct(violation: Violation, state: OracleState) -> list[str]:
     """Write each operation as a call of the contract, then the assertion."""
     lines: list[str] = []
     assertion = violation.assertion
-    last = len(session.history) - 1
+    last = len(state.history) - 1
     if "records" in assertion:
         lines.append("records = []")
-    for index, (operation, answer) in enumerate(session.history):
+    for index, (operation, answer) in enumerate(state.history):
         if index == last and "before" in assertion:
             lines.append("before = target.inspect()")
-        lines += _call(session, operation, answer, final=index == last)
+        lines += _call(state, operation, answer, final=index == last)
         if "records" in assertion and isinstance(answer, (Scheduled, Completed)):
             lines.append("records.append(last)")
     if "usage" in assertion:
         lines.append("usage = target.inspect().usage")
     sentence = violation.sentence
-    return [*lines, f"assert {_or_refused(assertion, session)}, {sentence!r}"]
+    return [*lines, f"assert {_or_refused(assertion, state)}, {sentence!r}"]
 
 
-def _or_refused(assertion: str, session: Session) -> str:
+def _or_refused(assertion: str, state: OracleState) -> str:
     """Let a right target refuse what a wrong one found room for."""
-    operation, answer = session.history[-1]
+    operation, answer = state.history[-1]
     asked = isinstance(operation, (ops.Admit, ops.Extend)) and isinstance(answer, Scheduled)
     parts = (f"{_variable(operation)}.", "slot(", "last.", "done.")
     if asked and any(part in assertion for part in parts):
@@ -130,13 +130,15 @@ def _variable(operation: ops.Operation) -> str:
     return str(getattr(getattr(operation, "request", operation), "id", ""))
 
 
-def _call(session: Session, operation: ops.Operation, answer: object, *, final: bool) -> list[str]:
+def _call(
+    state: OracleState, operation: ops.Operation, answer: object, *, final: bool
+) -> list[str]:
     """Write one operation; a target without steps in flight completes each step at once."""
     verb = ops.name(operation)
     if isinstance(operation, ops.Complete):
         assert isinstance(answer, Completed)
         given = _arguments(operation)
-        rows = session.given.get(answer.step)
+        rows = state.given.get(answer.step)
         given = [item for item in given if not item.startswith("routed=")]
         given += [f"experts={code(rows)}"] if rows else []
         return [f"done = last = target.complete({', '.join((str(answer.step), *given))})"]
@@ -147,9 +149,9 @@ def _call(session: Session, operation: ops.Operation, answer: object, *, final: 
         names[verb] = f"{variable} = last"
     lines = [f"{names.get(verb, 'last')} = target.{verb}({arguments})"]
     drafts = getattr(operation, "drafts", ())
-    if isinstance(answer, Scheduled) and not session.profile.in_flight_steps and not drafts:
+    if isinstance(answer, Scheduled) and not state.profile.in_flight_steps and not drafts:
         guard = f"if isinstance({variable}, Scheduled): " if final else ""
-        rows = session.given.get(answer.step)
+        rows = state.given.get(answer.step)
         told = f", experts={code(rows)}" if rows else ""
         lines.append(f"{guard}done = target.complete({answer.step}{told})")
     return lines
@@ -165,9 +167,9 @@ def _arguments(operation: ops.Operation) -> list[str]:
     ]
 
 
-def _judged(session: Session) -> list[str]:
-    lines = [f"session = Session(target, {code(session.config)})"]
-    return lines + [f"session.apply({code(operation)})" for operation, _ in session.history]
+def _judged(state: OracleState) -> list[str]:
+    lines = [f"session = Session(target, {code(state.config)})"]
+    return lines + [f"session.apply({code(operation)})" for operation, _ in state.history]
 
 
 def code(value: object) -> str:

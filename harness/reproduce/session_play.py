@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.oracle.checks.admission import malformed
+from kvproof.harness.oracle.checks.content import malformed
 from kvproof.harness.oracle.session import Session
 from kvproof.harness.reproduce.script import RESERVED
 

@@ -72,7 +72,7 @@ class SessionReporting:
 
     def script(self, found: Counterexample, target: str) -> str:
         """Return a script that uses the adapter alone, or a `Session`."""
-        return script.render(target, found.violation, found.history.machine.session)
+        return script.render(target, found.violation, found.history.machine.session.state)
 
     def blocks(self, found: Counterexample) -> tuple[list[BlockView], dict[str, list[int]]]:
         """Return the blocks of a small pool, or the suspects, and the tables of requests."""
@@ -85,11 +85,11 @@ def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
     """Show every block of a small pool as it stands, of a large one only the suspects."""
     holders: dict[int, list[str]] = {}
     owners = [(live.request.id, live.blocks) for live in session.live.values()]
-    owners += [(fenced.request.id, fenced.blocks) for fenced in session.fenced]
+    owners += [(fenced.request.id, fenced.blocks) for fenced in session.state.fenced]
     for name, table in owners:
         for block in table:
             holders.setdefault(block, []).append(name)
-    for pin, table in session.pins.items():
+    for pin, table in session.state.pins.items():
         for block in table:
             holders.setdefault(block, []).append(f"pin {pin}")
     small = session.config.num_blocks <= SMALL_POOL
@@ -98,7 +98,7 @@ def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
 
 
 def _view(session: Session, block: int, owners: list[str], suspects: tuple[int, ...]) -> BlockView:
-    written = session.shadow.writer_of_block(block)
+    written = session.state.shadow.writer_of_block(block)
     words = ""
     if written:
         writer, first, last = written
@@ -119,4 +119,4 @@ def _state(
         return "null"
     if owners:
         return "held"
-    return "cached" if block in session.ledger.cached else "free"
+    return "cached" if block in session.state.model.cached else "free"

@@ -1,19 +1,11 @@
-"""The properties of single answers: what was read, how long the hit is, where tokens go.
-
-Oracles: the shadow memory for content, brute force over the ledger for hit lengths, and plain
-invariants for tables. Every method is called by `Session` with the answer just received.
-"""
+"""Checks of content: hits are valid and as long as allowed, reads find their own content."""
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import zip_longest
-from typing import TYPE_CHECKING
-
-from kvproof.harness.contract.target import Batch, Completed, Scheduled, Table
-from kvproof.harness.oracle.checks.sharing import is_equal
-from kvproof.harness.oracle.request_state import NULL_BLOCK
-from kvproof.harness.oracle.shadow_memory import BadTableError, Slots
+from kvproof.harness.contract.target import Request, Scheduled
+from kvproof.harness.oracle.longest_hit import InvalidReason
+from kvproof.harness.oracle.shadow_memory import BadTableError, Mismatch
+from kvproof.harness.oracle.state import NULL_BLOCK, Forecast, OracleState, RequestState
 from kvproof.harness.oracle.violation import (
     BRUTE_FORCE,
     INVARIANT,
@@ -22,316 +14,323 @@ from kvproof.harness.oracle.violation import (
     cause,
     describe_request,
     describe_writer,
+    fail,
 )
 
-if TYPE_CHECKING:
-    from kvproof.harness.oracle.request_state import Live
-    from kvproof.harness.oracle.session import Session
+_READS = "reads_return_own_content"
+_COVERS = "table_covers_its_tokens"
+_MALFORMED = "malformed_identity_is_refused"
+_NEVER_FITS = "what_can_never_fit_is_refused_at_arrival"
+_LAST_TOKEN = "last_token_is_computed"  # noqa: S105 - the name of a property
+_FROM_CACHE = "hits_come_from_the_cache"
+_MAXIMAL = "hits_are_maximal"
+_NOT_STORED = "requests_that_may_not_store_leave_nothing"
+_REJECTED = "rejected_drafts_are_never_indexed"
+_MAY_NOT_READ = "requests_that_may_not_read_hit_nothing"
+_IN_EVERY_GROUP = "hits_are_valid_in_every_group"
+
+_INVALID = {
+    "span": "hits_never_end_inside_a_span",
+    "state": "a_recurrent_hit_needs_a_checkpoint",
+    "draft": "draft_groups_cost_one_unit",
+    "experts": "hits_stop_before_missing_experts",
+}
+"""`InvalidReason.why` -> the property that covers it; `hits_are_valid_in_every_group` otherwise."""
 
 
-class Judge:
-    """Judges answers for one session."""
+def malformed(request: Request) -> str:
+    """Return why a request's identity input is invalid (H8); empty if it is valid."""
+    end = 0
+    for index, span in enumerate(request.spans):
+        if not span.content:
+            return f"span {index} has no content hash"
+        if span.length < 1 or span.start + span.length > len(request.tokens):
+            return f"span {index} does not lie in the prompt"
+        if span.start < end:
+            return f"span {index} begins before the one before it ends"
+        end = span.start + span.length
+    return "" if request.tokens else "it has no tokens"
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._check = session.check
-        self._layout = session.layout
+
+class ContentChecks:
+    """Checks admissions and reads of one history."""
+
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
+        self._layout = layout = state.layout
+        self._counts = state.checks
+        applies = {
+            "hits_never_end_inside_a_span": state.profile.span_clamp,
+            "a_recurrent_hit_needs_a_checkpoint": layout.states,
+            "draft_groups_cost_one_unit": layout.drafts,
+            "hits_stop_before_missing_experts": state.config.require_experts,
+            _IN_EVERY_GROUP: not layout.single,
+        }
+        self._validity = [prop for prop, needed in applies.items() if needed]
+        self._plain = layout.single and not state.config.require_experts
+
+    def admitted(self, request: Request) -> None:
+        """Malformed input and prompts larger than the pool are refused (H8, B8)."""
+        counts, name = self._counts, request.id
+        counts[_MALFORMED] += 1
+        if problem := malformed(request):
+            fail(
+                self._state,
+                _MALFORMED,
+                INVARIANT,
+                f"request {name} was admitted although {problem}",
+                assertion=f"isinstance({name}, Refused)",
+            )
+        counts[_NEVER_FITS] += 1
+        capacity = self._state.config.num_blocks - 1
+        single, count = self._layout.single, len(request.tokens)
+        whole = -(-count // self._layout.unit) if single else self._layout.least(count)
+        if whole > capacity:
+            fail(
+                self._state,
+                _NEVER_FITS,
+                INVARIANT,
+                f"request {name} needs {whole} blocks in the end, the pool has {capacity}",
+                assertion=f"isinstance({name}, Refused)",
+            )
+
+    def hit(self, live: RequestState, answer: Scheduled, forecast: Forecast) -> None:
+        """A hit leaves the last token to compute and is valid in every group (T1, X1).
+
+        It is also one evaluation of each way in which content may differ (H1, H2, H6).
+        """
+        counts, request, hit = self._counts, live.request, answer.hit
+        name, count = request.id, len(request.tokens)
+        counts[_LAST_TOKEN] += 1
+        if not (hit < count and 0 <= answer.start == hit < answer.stop <= count):
+            fail(
+                self._state,
+                _LAST_TOKEN,
+                INVARIANT,
+                f"request {name} of {count} tokens hit {hit} and computes [{answer.start}, "
+                f"{answer.stop}): at least its last token must be computed, and none behind it",
+                assertion=f"{name}.hit < {count} "
+                f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
+            )
+        counts["no_hit_across_epochs"] += 1
+        counts["namespaces_are_separate"] += 1
+        if hit:
+            counts["nothing_is_read_before_it_is_written"] += 1
+        if request.spans:
+            counts["spans_are_separate"] += 1
+        for prop in self._validity:
+            counts[prop] += 1
+        if self._validity and hit > 0 and not (self._plain and not request.spans):
+            self._valid(live, hit, forecast)
+
+    def length(self, live: RequestState, hit: int, forecast: Forecast) -> None:
+        """A hit is as long as the rules allow, and not longer (T1, A2, X5)."""
+        state, counts, name = self._state, self._counts, live.request.id
+        expected, listed = forecast.expected, forecast.listed
+        for prop, units, why in (
+            (_NOT_STORED, state.not_stored, "only a request that may not store has computed them"),
+            (
+                _REJECTED,
+                state.rejected,
+                "only a step has computed them whose drafts were rejected",
+            ),
+        ):
+            if units and state.computed_before(units, live.prints, expected):
+                counts[prop] += 1
+                if hit > expected:
+                    sentence = f"request {name} hit {hit} tokens; from {expected} on {why}"
+                    fail(state, prop, BRUTE_FORCE, sentence, assertion=f"{name}.hit <= {expected}")
+        counts[_FROM_CACHE] += 1
+        if hit > expected:
+            fail(
+                state,
+                _FROM_CACHE,
+                BRUTE_FORCE,
+                f"request {name} hit {hit} tokens, but only {expected} are complete, stored and "
+                "still cached",
+                assertion=f"{name}.hit <= {expected}",
+            )
+        if not live.request.read:
+            counts[_MAY_NOT_READ] += 1
+            if hit:
+                sentence = f"request {name} may not read and hit {hit} tokens"
+                fail(state, _MAY_NOT_READ, INVARIANT, sentence, assertion=f"{name}.hit == 0")
+        if state.profile.maximal:
+            counts[_MAXIMAL] += 1
+            if hit < listed and not self._left_out(live, hit, listed):
+                fail(
+                    state,
+                    _MAXIMAL,
+                    BRUTE_FORCE,
+                    f"request {name} hit {hit} tokens although {listed} tokens of its prefix are "
+                    "cached: a lost hit",
+                    assertion=f"{name}.hit >= {listed}",
+                )
+
+    # --- reads and writes ---
 
     def read(
         self,
-        live: Live,
+        live: RequestState,
         position: int,
         stop: int | None = None,
-        assertion: str = "",
         *,
+        assertion: str = "",
         table_of: str = "",
     ) -> None:
         """Every read returns what that very request would have computed (T1, H1, H3, H6, H7).
 
-        Read is what computing `position` sees in each group, up to `stop` (default: `position`).
-        `table_of` is the script's variable whose table is read: the request's own by default.
+        A step that computes `position` reads what is visible there in each group, up to `stop`
+        (default: `position`). `table_of`: variable of the script whose table is read.
         """
+        state, layout = self._state, self._layout
         stop = position if stop is None else stop
-        for group in self._layout.attention:
-            first = self._layout.visible(group, position)
-            self._read(live, group, first, stop, assertion, table_of or live.request.id)
+        for group in layout.attention:
+            first = 0 if group in layout.full else layout.visible(group, position)
+            self._counts[_READS] += 1
+            expected = live.prints[first:stop]
+            if group:
+                expected = expected ^ layout.salts[group]
+            try:
+                wrong = state.shadow.read(
+                    live.tables[group], (first, stop), layout.pagings[group], expected
+                )
+            except BadTableError as error:
+                self._bad_table(live, group, stop, error)
+            if wrong is not None:
+                self._wrong(live, group, wrong, assertion, table_of or live.request.id)
 
-    def _read(
-        self, live: Live, group: int, start: int, stop: int, assertion: str, variable: str
-    ) -> None:
-        session, name = self._session, live.request.id
-        slots = self.slots(live, group, start, stop)
-        session.checks["reads_return_own_content"] += 1
-        expected = live.prints[start:stop]
-        if group:
-            expected = expected ^ self._layout.salts[group]
-        wrong = session.shadow.mismatch(slots, expected, start)
-        if wrong is None:
-            return
-        where = "" if self._layout.single else f" of group {group}"
+    def compute(self, live: RequestState, answer: Scheduled) -> None:
+        """Write what a step computes into the slots that its tables name."""
+        state, layout, start, stop = self._state, self._layout, answer.start, answer.stop
+        for group in layout.attention:
+            content = live.prints[start:stop]
+            if group:
+                content = content ^ layout.salts[group]
+            writer = (live.request, live.epoch, answer.step, group)
+            try:
+                state.shadow.compute(
+                    live.tables[group], (start, stop), layout.pagings[group], content, writer
+                )
+            except BadTableError as error:
+                self._bad_table(live, group, stop, error)
+
+    def addresses(self, live: RequestState, stop: int) -> None:
+        """The table of the first group names a slot for each of `stop` tokens (K2)."""
+        try:
+            self._state.shadow.slots(live.tables[0], 0, stop, self._layout.pagings[0])
+        except BadTableError as error:
+            self._bad_table(live, 0, stop, error)
+
+    def _bad_table(self, live: RequestState, group: int, stop: int, error: BadTableError) -> None:
+        name, size = live.request.id, self._layout.pagings[group].page_size
+        shown = f"len({name}.tables[0]) * {size} >= {stop}" if self._layout.single else ""
         raise Violation(
+            _COVERS,
+            INVARIANT,
+            f"the table of request {name} does not address its {stop} tokens",
+            detail=str(error),
+            assertion=shown,
+        ) from error
+
+    def _wrong(
+        self, live: RequestState, group: int, wrong: Mismatch, assertion: str, variable: str
+    ) -> None:
+        where = "" if self._layout.single else f" of group {group}"
+        fail(
+            self._state,
             cause(wrong, live.request, live.epoch, group),
             SHADOW,
-            f"request {name} reads position {wrong.position}{where} from slot {wrong.slot} (block "
-            f"{wrong.block}), which holds something else",
+            f"request {live.request.id} reads position {wrong.position}{where} from slot "
+            f"{wrong.slot} (block {wrong.block}), which holds something else",
             detail=(
                 f"expected {describe_request(live.request, wrong.position + 1)}, epoch "
                 f"{live.epoch}; found {describe_writer(wrong.writer, wrong.written_as)}"
             ),
-            assertion=(assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}")
-            if self._layout.single
-            else "",
+            assertion=assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}",
             suspects=(wrong.block,),
         )
 
-    def slots(self, live: Live, group: int, start: int, stop: int) -> Slots:
-        """Return the slots of positions [start, stop); a table that has none is a failure."""
-        session, name = self._session, live.request.id
-        paging = self._layout.pagings[group]
-        try:
-            return session.shadow.slots(live.tables[group], start, stop, paging)
-        except BadTableError as error:
-            raise Violation(
-                "table_covers_its_tokens",
-                INVARIANT,
-                f"the table of request {name} does not address its {stop} tokens",
-                detail=str(error),
-                assertion=f"len({name}.tables[0]) * {paging.page_size} >= {stop}"
-                if self._layout.single
-                else "",
-            ) from error
+    # --- a hit is valid in every group ---
 
-    def hit(self, live: Live, answer: Scheduled, expected: int, known: int) -> None:
-        """The hit is sound, whole blocks, maximal, and leaves the last token to compute (T1)."""
-        name, hit, count = live.request.id, answer.hit, len(live.request.tokens)
-        self._check(
-            "last_token_is_computed",
-            INVARIANT,
-            hit < count and 0 <= answer.start == hit < answer.stop <= count,
-            lambda: (
-                f"request {name} of {count} tokens hit {hit} and computes [{answer.start}, "
-                f"{answer.stop}): at least its last token must be computed, and none behind it"
-            ),
-            assertion=f"{name}.hit < {count} "
-            f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
-        )
-        self._note_reads(live, hit)
-        self._session.hits.valid(live, hit)
-        there = hit // self._layout.unit * self._layout.unit if self._session.tails else hit
-        self.read(live, hit, there, assertion=f"{name}.hit <= {expected}")  # the rest is copied
-        if self._session.running.was_lost("not stored", live.request, expected):
-            self._check(
-                "requests_that_may_not_store_leave_nothing",
-                BRUTE_FORCE,
-                hit <= expected,
-                lambda: (
-                    f"request {name} hit {hit} tokens; from {expected} on only a request "
-                    "that may not store has computed them"
-                ),
-                assertion=f"{name}.hit <= {expected}",
-            )
-        if self._session.running.was_lost("rejected", live.request, expected):
-            self._check(
-                "rejected_drafts_are_never_indexed",
-                BRUTE_FORCE,
-                hit <= expected,
-                lambda: (
-                    f"request {name} hit {hit} tokens; from {expected} on only a step has computed "
-                    "them whose drafts were rejected"
-                ),
-                assertion=f"{name}.hit <= {expected}",
-            )
-        self._check(
-            "hits_come_from_the_cache",
-            BRUTE_FORCE,
-            hit <= expected,
-            lambda: (
-                f"request {name} hit {hit} tokens, but only {expected} are complete, stored "
-                "and still cached"
-            ),
-            assertion=f"{name}.hit <= {expected}",
-        )
-        if not live.request.read:
-            self._check(
-                "requests_that_may_not_read_hit_nothing",
-                INVARIANT,
-                hit == 0,
-                lambda: f"request {name} may not read and hit {hit} tokens",
-                assertion=f"{name}.hit == 0",
-            )
-        if self._session.profile.maximal:
-            self._check(
-                "hits_are_maximal",
-                BRUTE_FORCE,
-                hit >= known or self._session.admissions.hit_is_in_the_way(live, hit, known),
-                lambda: (
-                    f"request {name} hit {hit} tokens although {known} tokens of its "
-                    "prefix are cached: a lost hit"
-                ),
-                assertion=f"{name}.hit >= {known}",
-            )
+    def _valid(self, live: RequestState, hit: int, forecast: Forecast) -> None:
+        """A hit has everything that groups, spans and experts need at exactly its length (X1)."""
+        state, request = self._state, live.request
+        resident = forecast.resident or state.hits.resident(live.prints)
+        reason = state.hits.invalid(resident, hit, len(request.tokens) - 1, request.spans)
+        if reason is None and not self._layout.single:
+            self._in_tables(live, hit)
+        if reason is None or (self._layout.single and reason.why in ("full", "grain")):
+            return
+        prop = self._property(live, reason)
+        oracle = INVARIANT if prop == "hits_never_end_inside_a_span" else BRUTE_FORCE
+        sentence = f"request {request.id} hit {hit} tokens, but {self._words(reason)}"
+        fail(state, prop, oracle, sentence)
 
-    def _note_reads(self, live: Live, hit: int) -> None:
-        """A hit is also a judgement on every way in which content may differ (H1, H2, H6)."""
-        checks = self._session.checks
-        checks["no_hit_across_epochs"] += 1
-        checks["namespaces_are_separate"] += 1
-        checks["nothing_is_read_before_it_is_written"] += bool(hit)
-        checks["spans_are_separate"] += bool(live.request.spans)
-
-    def grouped(self, name: str, answer: Scheduled | Completed) -> None:
-        """An answer shows the tables of all groups that there are (K2, X1)."""
-        variable = "done" if isinstance(answer, Completed) else name
-        count = len(self._layout.groups)
-        self._check(
-            "table_covers_its_tokens",
-            INVARIANT,
-            len(answer.blocks) == len(answer.tables) == count,
-            lambda: f"request {name} has no table in each of {count} groups: {answer}",
-            assertion=f"{variable}.blocks and {variable}.tables",
-        )
-
-    def tables(self, live: Live, answer: Scheduled) -> None:
-        """Block i holds tokens [i * size, (i + 1) * size); pages are the blocks' own (K2, T7)."""
+    def _in_tables(self, live: RequestState, hit: int) -> None:
+        """The blocks that a group sees at the end of a hit are in its table."""
         for group in self._layout.attention:
-            self._covered(live, group, answer.stop)
-            self._expanded(live, group)
-        self.returned(live)
+            layers = self._layout.groups[group]
+            seen = range(self._layout.first_block(group, hit), hit // layers.block_size)
+            table = live.groups[group]
+            holes = [i for i in seen if i < len(table) and table[i] == NULL_BLOCK]
+            if holes:
+                raise Violation(
+                    _IN_EVERY_GROUP,
+                    BRUTE_FORCE,
+                    f"request {live.request.id} hit {hit} tokens, but {layers.kind} group {group} "
+                    f"sees block {holes[0]} there, and its table has the null block",
+                )
 
-    def _covered(self, live: Live, group: int, stop: int) -> None:
-        name, blocks = live.request.id, live.groups[group]
-        needed = self._layout.blocks_for(group, stop)
-        self._check(
-            "table_covers_its_tokens",
-            INVARIANT,
-            len(blocks) >= needed,
-            lambda: (
-                f"request {name} has {len(blocks)} blocks for {stop} tokens of "
-                f"{self._layout.groups[group].block_size} a block, it needs {needed}"
-            ),
-            assertion=f"len({name}.blocks[0]) >= {needed}",
-        )
+    def _property(self, live: RequestState, reason: InvalidReason) -> str:
+        layout, state = self._layout, self._state
+        if reason.why in ("full", "window", "chunk"):
+            size = layout.groups[reason.group].block_size
+            unit = reason.block * size // layout.unit * layout.unit
+            if state.computed_before(state.rejected, live.prints, unit):
+                return _REJECTED
+        return _INVALID.get(reason.why, _IN_EVERY_GROUP)
 
-    def _expanded(self, live: Live, group: int) -> None:
-        name, blocks, table = live.request.id, live.groups[group], live.tables[group]
-        ratio = self._layout.pagings[group].ratio
-        expanded = tuple(block * ratio + page for block in blocks for page in range(ratio))
-        self._check(
-            "kernel_tables_address_their_blocks",
-            INVARIANT,
-            table[: len(expanded)] == expanded,
-            lambda: (
-                f"blocks {blocks} of request {name} are pages {expanded}; its kernel table "
-                f"says {table}"
-            ),
-            assertion=f"{name}.tables[0] == {expanded}",
-        )
+    def _words(self, reason: InvalidReason) -> str:
+        words = {
+            "grain": f"units of {self._layout.unit} tokens end elsewhere, and so do partial blocks",
+            "span": "that is inside a span",
+            "state": f"group {reason.group} has no checkpoint after exactly so many",
+            "draft": f"draft group {reason.group} needs one unit more",
+            "experts": "expert rows are missing before that",
+        }
+        gone = f"block {reason.block} of {reason.why} group {reason.group} is gone"
+        return words.get(reason.why, gone)
 
-    def returned(self, live: Live) -> None:
-        """Blocks behind a window or chunk are given back, and not while a step sees them (X4)."""
-        layout, name, position = self._layout, live.request.id, live.earliest
-        for group in layout.attention:
-            if layout.groups[group].kind == "full":
-                continue
-            table, first = live.groups[group], layout.first_block(group, position)
-            end = layout.blocks_for(group, max(live.computed, position))
-            self._check(
-                "blocks_behind_a_window_outlive_running_steps",
-                INVARIANT,
-                NULL_BLOCK not in table[first:end],
-                partial(
-                    "request {} computes token {} and sees {} of group {} from entry {} on: a "
-                    "block was given back too early".format,
-                    name, position, table[first:end], group, first,
-                ),
-            )  # fmt: skip
-            if self._session.profile.behind_windows == "freed":
-                continue
-            behind = table[: layout.released(group, position)]
-            self._check(
-                "blocks_behind_a_window_are_returned",
-                INVARIANT,
-                not any(behind),
-                partial(
-                    "request {} goes on from token {} and holds {} of group {}, in which nothing "
-                    "is visible any more".format, name, position, behind, group,
-                ),
-            )  # fmt: skip
+    # --- a hit that was left out for want of room (C2) ---
 
-    def extension(self, live: Live, answer: Scheduled, before: tuple[Table, ...]) -> None:
-        """An extension appends to the table and goes on where the request stopped (T7)."""
-        name, count = live.request.id, len(live.request.tokens)
-        freed = self._session.profile.behind_windows == "freed"
-        kept = all(
-            new == old
-            or (freed and new == NULL_BLOCK and group not in self._layout.full)
-            or is_equal(self._session, live, group, index, new)
-            for group in self._layout.attention
-            for index, (old, new) in enumerate(
-                zip_longest(before[group], answer.blocks[group][: len(before[group])])
-            )
-        )
-        self._check(
-            "table_never_shifts",
-            INVARIANT,
-            kept and live.computed == answer.start <= answer.stop <= count,
-            lambda: (
-                f"request {name} had blocks {self._shown(before)} and {live.computed} tokens; "
-                f"extended to {count} it has {self._shown(answer.blocks)} and computes "
-                f"[{answer.start}, {answer.stop})"
-            ),
-            assertion=f"{name}.blocks[0][:{len(before[0])}] == {before[0]} "
-            f"and {live.computed} == {name}.start <= {name}.stop <= {count}",
-        )
+    def _left_out(self, live: RequestState, hit: int, expected: int) -> bool:
+        """Whether a request could only be admitted without its hit (C2).
 
-    def _shown(self, groups: tuple[Table, ...]) -> Table | tuple[Table, ...]:
-        return groups[0] if self._layout.single else groups
+        The blocks that it restores from leave no room for the state that it restores to.
+        """
+        state, layout = self._state, self._layout
+        if state.partial and not layout.states:
+            return self._no_room_for_copy(live, hit, expected)
+        if hit or not layout.states:
+            return False
+        if layout.separate and len(state.rows_in_use()) + 2 > state.config.state_rows - 1:
+            return True
+        kept = state.taken() | set(state.model.needed(live.prints, expected))
+        partial = state.partial.longest(live.prints, expected) if state.partial else None
+        kept |= partial.entries.keys() if partial else set()
+        units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit
+        fresh = units * (layout.unit_blocks - layout.state_blocks) + layout.state_blocks
+        return fresh > state.config.num_blocks - 1 - len(kept)
 
-    def batch(self, rows: list[Live], answer: Batch) -> None:
-        """Rows of a padded batch are the requests' tables, padded with null pages (K3, B1)."""
-        for group in self._layout.attention:
-            found = answer.tables[group] if group < len(answer.tables) else ()
-            self._check(
-                "batch_rows_are_the_tables",
-                INVARIANT,
-                len(found) == len(rows),
-                partial("a batch of {} requests has {} rows".format, len(rows), len(found)),
-                assertion=f"len(batch.tables[0]) == {len(rows)}",
-            )
-            widths = [len(row) for row in found]
-            self._check(
-                "batch_rows_are_the_tables",
-                INVARIANT,
-                len({*widths}) <= 1,
-                partial("rows of group {} have the widths {}, not one".format, group, widths),
-                assertion=f"len({{len(row) for row in batch.tables[{group}]}}) <= 1",
-            )
-            self._batch(rows, found, group)
-
-    def _batch(self, rows: list[Live], found: tuple[Table, ...], group: int) -> None:
-        ratio = self._layout.pagings[group].ratio
-        width = max(len(live.tables[group]) for live in rows)
-        for index, live in enumerate(rows):
-            row, own, name = found[index], live.tables[group], live.request.id
-            padding = row[len(own) :]
-            self._check(
-                "batch_rows_are_the_tables",
-                INVARIANT,
-                row[: len(own)] == own and len(row) >= width,
-                partial("row of request {} is {}, its table is {}".format, name, row, own),
-                assertion=f"batch.tables[0][{index}][:{len(own)}] == {own}",
-            )
-            self._check(
-                "padding_is_the_null_block",
-                INVARIANT,
-                all(NULL_BLOCK <= page < (NULL_BLOCK + 1) * ratio for page in padding),
-                partial(
-                    "padding behind the table of request {} is {}; pages of the null block are "
-                    "0..{}".format,
-                    name,
-                    padding,
-                    ratio - 1,
-                ),
-                assertion=f"all(0 <= page < {ratio} for page in "
-                f"batch.tables[0][{index}][{len(own)}:])",
-            )
+    def _no_room_for_copy(self, live: RequestState, hit: int, expected: int) -> bool:
+        """Whether there was no room for a partial block next to its copy (T6)."""
+        state, layout, prints = self._state, self._layout, live.prints
+        partial = state.partial.longest(prints, expected) if state.partial else None
+        limit = len(live.request.tokens) - 1
+        whole = state.hits.longest(prints, limit, live.request.spans, whole=True)
+        if partial is None or hit != whole:
+            return False
+        kept = state.taken() | set(state.model.needed(prints, expected)) | partial.entries.keys()
+        units = -(-len(live.request.tokens) // layout.unit) - expected // layout.unit
+        return units * layout.unit_blocks > state.config.num_blocks - 1 - len(kept)

@@ -1,218 +1,360 @@
-"""The properties of a whole target between operations: counts, holders, events, digests."""
+"""Checks of a target's reports between operations: counts, holders, evictions, events, digests."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import CacheEvent, Inspection, Refused
+from kvproof.harness.contract.target import CacheEvent, Inspection, Refused, Table
 from kvproof.harness.oracle import shadow_memory as shadow
-from kvproof.harness.oracle.checks.eviction import Drops
-from kvproof.harness.oracle.violation import INVARIANT, METAMORPHIC, Violation
+from kvproof.harness.oracle.cache_model import Entry
+from kvproof.harness.oracle.state import NULL_BLOCK, OracleState
+from kvproof.harness.oracle.violation import INVARIANT, METAMORPHIC, Violation, fail
 
-if TYPE_CHECKING:
-    from kvproof.harness.oracle.session import Session
+_USAGE = "usage_adds_up"
+_HELD = "held_blocks_are_those_in_tables"
+_CACHED = "cached_blocks_are_those_stored"
+_HOLDERS = "holders_equal_tables_and_pins"
+_STATISTICS = "hits_are_counted_once"
+_SHARED = "equal_blocks_are_shared"
+_PARENTS = "no_block_outlives_its_parent"
+_KEEP = "blocks_keep_their_identity_while_there_is_room"
+_MISMATCH = "a_mismatch_destroys_no_checkpoint"
+_EVENTS = "events_replay_to_the_index"
 
-_USAGE = "usage = target.inspect().usage"
+_DIGESTED = ("usage", "holders", "state")
+"""Fields of an inspection that a refusal and a lookup leave as they were."""
 
 
-class Audit:
-    """Inspects the target after every operation and compares it with what was seen."""
+class InspectionChecks:
+    """Compares inspections of a target with the state of one history."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._check = session.check
-        self._queries = self._hits = self._resumed_queries = self._resumed_hits = 0
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
+        self._layout = state.layout
+        self._counts = state.checks
+        self._pool = state.model.pool
+        self._statistics = [0, 0, 0, 0]
+        """Queries, hits, and both of resumed requests, in tokens."""
         self._index: dict[str, tuple[int, int]] = {}
         """Key of a stored event -> (fingerprint at the block's end, tokens up to there)."""
-        self._layout = session.layout
-        self._drops = Drops(session)
-        self.last: Inspection = session.target.inspect()
-        self._before = self.last
+        self._replays = state.profile.events and bool(state.layout.full)
+        self._shares = state.profile.duplicates == "shared"
+        self._tree = state.profile.index == "tree"
+        self._version = -1
+        """Version of the pool's contents that the events were last compared with."""
 
-    def inspect(self) -> None:
-        """Ask the target, and follow what it dropped."""
-        self._before, self.last = self.last, self._session.target.inspect()
-        self._session.host.inspected(self.last)
-        self._drops.take(self._before, self.last.dropped)
+    def run(self, before: Inspection, found: Inspection, held: Mapping[int, int]) -> None:
+        """Compare an inspection with the one before, the holders and the cache model."""
+        state = self._state
+        operation, answer = state.history[-1]
+        refused = isinstance(answer, Refused)
+        if (refused or isinstance(answer, int)) and not isinstance(operation, ops.Pin):
+            self._nothing_changed(before, found, refused=refused)
+        self._usage(found)
+        unsettled = state.unsettled()
+        if unsettled:
+            unsettled -= held.keys()
+        self._held(found, held, len(unsettled))
+        self._idle(found, held, len(unsettled))
+        if state.profile.holders:
+            self._holders(found, held)
+        if state.profile.statistics and found.statistics is not None:
+            self._hits_are_counted_once(found)
+        if self._shares:
+            self._copies()
+        if self._tree:
+            self._orphan()
+        if self._replays:
+            self._events(found)
 
-    def run(self, answer: object) -> None:
-        """Judge the state after an operation that gave `answer`."""
-        self._questions_change_nothing(self._before, answer)
-        self._usage_adds_up()
-        self._held_blocks_are_in_tables()
-        self._holders_equal_tables()
-        self._hits_are_counted_once()
-        self._equal_blocks_are_shared()
-        self._chains_lose_their_ends_first()
-        self._events_replay_to_the_index()
+    # --- evictions ---
 
-    def _usage_adds_up(self) -> None:
-        usage, total = self.last.usage, self._session.config.num_blocks - 1
-        self._check(
-            "usage_adds_up",
-            INVARIANT,
-            usage.free + usage.held + usage.cached == usage.total == total
-            and min(usage.free, usage.held, usage.cached) >= 0,
-            lambda: (
-                f"free {usage.free} + held {usage.held} + cached {usage.cached} is not the "
-                f"pool of {total} blocks"
-            ),
-            assertion="usage.free + usage.held + usage.cached == usage.total "
-            f"== {total} and min(usage.free, usage.held, usage.cached) >= 0",
-        )
+    def evictions(self, before: Inspection, found: Inspection, held: Mapping[int, int]) -> None:
+        """Remove the blocks that were evicted since `before` from the cache model (B2, S7).
 
-    def _held_blocks_are_in_tables(self) -> None:
-        usage, session = self.last.usage, self._session
-        held = set(session.holders())
-        unsettled = session.unsettled() - held
-        self._check(
-            "held_blocks_are_those_in_tables",
-            INVARIANT,
-            len(held) <= usage.held <= len(held) + len(unsettled),
-            lambda: (
-                f"{usage.held} blocks count as held, tables and pins hold {len(held)}: "
-                f"{sorted(held)}"
-            ),
-            assertion=f"usage.held == {len(held)}",
-        )
-        idle = set(session.ledger.cached) - held
-        self._check(
-            "cached_blocks_are_those_stored",
-            INVARIANT,
-            len(idle) - len(unsettled) <= usage.cached <= len(idle),
-            lambda: (
-                f"{usage.cached} blocks count as cached, {len(idle)} are stored and held by "
-                f"nobody: {sorted(idle)}"
-            ),
-            assertion=f"usage.cached == {len(idle)}",
-        )
+        Their evictions are inferred where they are not reported.
+        """
+        dropped = found.dropped
+        state, changes = self._state, self._state.changes
+        if dropped is not None:
+            pool = self._remove_blocks(dropped, self._still_allocated(held))
+            rows = changes.overwritten
+            if self._layout.separate:
+                rows = rows + self._remove_rows(dropped)
+            self._stays_held(pool, held)
+            if gone := {**pool, **changes.victims}:
+                self._was_needed(before, gone, len(changes.allocated))
+            if rows and (self._layout.full or not (pool or changes.victims)):
+                lost = {entry.content for entry in (*pool.values(), *changes.victims.values())}
+                self._checkpoint_was_needed(rows, lost)
+            if self._shares and self._layout.states:
+                state.model.keep_first_checkpoints()
+        elif not self._layout.single and state.profile.index == "tree":
+            while (orphan := state.model.orphan()) is not None:
+                state.model.drop(orphan)
+        if changes.duplicates_freed:
+            self._keep_duplicates()
 
-    def _holders_equal_tables(self) -> None:
-        session = self._session
-        if not session.profile.holders:
+    def _keep_duplicates(self) -> None:
+        """Of equal blocks the second is cached if the first was evicted for it."""
+        model = self._state.model
+        for block, prints, index, group in self._state.changes.duplicates_freed:
+            if block != NULL_BLOCK and not model.in_pool(prints, index, group):
+                model.store(block, prints, index, group)
+
+    def _remove_blocks(
+        self, dropped: tuple[Table, ...], allocated: Collection[int]
+    ) -> dict[int, Entry]:
+        """Remove blocks of the shared pool; those handed out since are removed already."""
+        ids = [b for g in self._layout.pooled if g < len(dropped) for b in dropped[g]]
+        return self._state.model.drop_all(block for block in ids if block not in allocated)
+
+    def _still_allocated(self, held: Collection[int]) -> Collection[int]:
+        """Return the blocks that were handed out and, if windows are freed, are in use.
+
+        There a block may be handed out, written and freed by one operation.
+        """
+        allocated = self._state.changes.allocated
+        freed = self._state.profile.behind_windows == "freed"
+        return allocated & set(held) if freed else allocated
+
+    def _remove_rows(self, dropped: tuple[Table, ...]) -> list[Entry]:
+        layout, state = self._layout, self._state
+        keys = [
+            key
+            for g in layout.states
+            if g < len(dropped)
+            for key in state.recurrent.keys(g, dropped[g])
+        ]
+        return [entry for key in keys if (entry := state.model.drop_row(key))]
+
+    def _stays_held(self, pool: dict[int, Entry], held: Mapping[int, int]) -> None:
+        lost = next((b for b in pool if b in held and pool[b].group in self._layout.attention), 0)
+        self._state.checks[_KEEP] += 1
+        if lost:
+            sentence = f"block {lost} is held and lost its identity"
+            fail(self._state, _KEEP, INVARIANT, sentence, suspects=(lost,))
+
+    def _was_needed(self, before: Inspection, pool: dict[int, Entry], taken: int) -> None:
+        """A unit is dropped only if there were too few free blocks without it.
+
+        Where no order is declared, cached blocks may go before uncached ones (B3).
+        """
+        state = self._state
+        undeclared = state.profile.eviction_order == "undeclared"
+        if undeclared or isinstance(state.history[-1][0], ops.Evict):
             return
-        expected = dict(session.holders())
-        reported = self.last.holders
-        if not self._layout.single:  # who counts as holder of what is copied is not declared
-            moot = {b for fenced in session.fenced if not fenced.sure for b in fenced.blocks}
-            moot |= session.states.blocks()
+        attention = [b for b, entry in pool.items() if entry.group in self._layout.attention]
+        if not attention and self._replaced(list(pool.values())):
+            return
+        prop = _KEEP if attention else _MISMATCH
+        enough = before.usage.free + len(pool) - self._layout.unit_blocks
+        state.checks[prop] += 1
+        if taken <= enough:
+            fail(
+                state,
+                prop,
+                INVARIANT,
+                f"blocks {sorted(pool)} lost their identity for {taken} blocks while "
+                f"{before.usage.free} blocks without identity were free",
+                suspects=tuple(sorted(pool)),
+            )
+
+    def _checkpoint_was_needed(self, rows: list[Entry], lost: Collection[object]) -> None:
+        """A checkpoint of the separate pool goes with its unit, or when no row is free.
+
+        Rows of units that went in the same operation may have been free only after it. Evictions
+        that a refusal leaves behind are judged for themselves (B4).
+        """
+        state = self._state
+        kept = [e for e in rows if e.anchor not in lost and state.model.anchored(e)]
+        alone = [e for e in kept if e.anchor not in state.changes.superseded]
+        operation, answer = state.history[-1]
+        if not alone or isinstance(operation, ops.Evict) or isinstance(answer, Refused):
+            return
+        if self._replaced(alone):
+            return
+        free = state.free_rows() - (len(rows) - len(kept))
+        state.checks[_MISMATCH] += 1
+        if free >= 1:
+            sentence = f"{len(alone)} checkpoints were dropped while {free} rows were free"
+            fail(state, _MISMATCH, INVARIANT, sentence)
+
+    def _replaced(self, entries: list[Entry]) -> bool:
+        """Whether a newer checkpoint of their request replaces all of these (S6)."""
+        return all(entry.content in self._state.replaceable for entry in entries)
+
+    # --- counts ---
+
+    def _usage(self, found: Inspection) -> None:
+        usage, total = found.usage, self._state.config.num_blocks - 1
+        whole = usage.free + usage.held + usage.cached == usage.total == total
+        self._counts[_USAGE] += 1
+        if not whole or min(usage.free, usage.held, usage.cached) < 0:
+            fail(
+                self._state,
+                _USAGE,
+                INVARIANT,
+                f"free {usage.free} + held {usage.held} + cached {usage.cached} is not the pool "
+                f"of {total} blocks",
+                assertion="usage.free + usage.held + usage.cached == usage.total "
+                f"== {total} and min(usage.free, usage.held, usage.cached) >= 0",
+            )
+
+    def _held(self, found: Inspection, held: Mapping[int, int], unsettled: int) -> None:
+        self._counts[_HELD] += 1
+        if not len(held) <= found.usage.held <= len(held) + unsettled:
+            fail(
+                self._state,
+                _HELD,
+                INVARIANT,
+                f"{found.usage.held} blocks count as held, tables and pins hold {len(held)}: "
+                f"{sorted(held)}",
+                assertion=f"usage.held == {len(held)}",
+            )
+
+    def _idle(self, found: Inspection, held: Mapping[int, int], unsettled: int) -> None:
+        idle = self._state.model.cached.keys() - held.keys()
+        self._counts[_CACHED] += 1
+        if not len(idle) - unsettled <= found.usage.cached <= len(idle):
+            fail(
+                self._state,
+                _CACHED,
+                INVARIANT,
+                f"{found.usage.cached} blocks count as cached, {len(idle)} are stored and held by "
+                f"nobody: {sorted(idle)}",
+                assertion=f"usage.cached == {len(idle)}",
+            )
+
+    def _holders(self, found: Inspection, held: Mapping[int, int]) -> None:
+        """With several groups no profile declares the holders of states that are copied."""
+        self._counts[_HOLDERS] += 1
+        expected, reported = dict(held), found.holders
+        if expected == reported:
+            return
+        if not self._layout.single:
+            moot = self._undeclared()
             expected = {block: n for block, n in expected.items() if block not in moot}
             reported = {block: n for block, n in reported.items() if block not in moot}
-        wrong = next(
-            (b for b in sorted({*expected, *reported}) if expected.get(b) != reported.get(b)), 0
-        )
-        self._check(
-            "holders_equal_tables_and_pins",
-            INVARIANT,
-            not wrong,
-            lambda: (
-                f"block {wrong} counts {reported.get(wrong, 0)} holders, tables and pins say "
-                f"{expected.get(wrong, 0)}"
-            ),
-            assertion=f"target.inspect().holders.get({wrong}, 0) == {expected.get(wrong, 0)}",
-            suspects=(wrong,),
-        )
+        differs = (b for b in {*expected, *reported} if expected.get(b) != reported.get(b))
+        if wrong := min(differs, default=0):
+            mine, theirs = expected.get(wrong, 0), reported.get(wrong, 0)
+            fail(
+                self._state,
+                _HOLDERS,
+                INVARIANT,
+                f"block {wrong} counts {theirs} holders, tables and pins say {mine}",
+                assertion=f"target.inspect().holders.get({wrong}, 0) == {mine}",
+                suspects=(wrong,),
+            )
 
-    def _questions_change_nothing(self, before: Inspection, answer: object) -> None:
-        session = self._session
-        refused = isinstance(answer, Refused)
-        if not refused and not isinstance(answer, int):
-            return
-        prop = "refusal_changes_nothing" if refused else "lookup_changes_nothing"
-        if isinstance(session.history[-1][0], ops.Pin):
-            return
-        parts = ("usage", "holders", "state")
-        changed = [n for n in parts if getattr(before, n) != getattr(self.last, n)]
-        self._check(
-            prop,
-            METAMORPHIC,
-            not changed,
-            lambda: (
-                f"a {prop.split('_')[0]} left a trace in "
-                + ", ".join(
-                    f"{name}: {getattr(before, name)} became {getattr(self.last, name)}"
-                    if name != "state"
-                    else "the digest of free order, index, recency and statistics"
-                    for name in changed
-                )
-            ),
-            assertion=f"all(getattr(target.inspect(), n) == getattr(before, n) for n in {parts})",
-        )
+    def _undeclared(self) -> set[int]:
+        """Return the blocks of states, and those that may be free already."""
+        state, layout = self._state, self._layout
+        found = {b for fenced in state.fenced if not fenced.confirmed for b in fenced.blocks}
+        if layout.separate:
+            return found
+        found.update(b for step in state.steps.values() for b in (*step.held, *step.sources))
+        for live in state.live.values():
+            found.update(block for g in layout.states for block in live.groups[g])
+        cached = state.model.cached.items()
+        return found | {block for block, entry in cached if entry.group in layout.states}
 
-    def _hits_are_counted_once(self) -> None:
-        session, counted = self._session, self.last.statistics
-        if not session.profile.statistics or counted is None:
-            return
-        operation, record = session.history[-1]
+    def _hits_are_counted_once(self, found: Inspection) -> None:
+        counted, total = found.statistics, self._statistics
+        assert counted is not None
+        operation, record = self._state.history[-1]
         request = getattr(operation, "request", None)
         hit = getattr(record, "hit", None)
-        if hit is not None and request and request.read and session.config.prefix_caching:
-            if request.resumed:
-                self._resumed_queries += len(request.tokens)
-                self._resumed_hits += hit
-            else:
-                self._queries += len(request.tokens)
-                self._hits += hit
-        expected = (self._queries, self._hits, self._resumed_queries, self._resumed_hits)
-        found = (counted.queries, counted.hits, counted.resumed_queries, counted.resumed_hits)
-        self._check(
-            "hits_are_counted_once",
+        if hit is not None and request and request.read and self._state.config.prefix_caching:
+            first = 2 if request.resumed else 0
+            total[first] += len(request.tokens)
+            total[first + 1] += hit
+        expected = tuple(total)
+        found_counts = (
+            counted.queries,
+            counted.hits,
+            counted.resumed_queries,
+            counted.resumed_hits,
+        )
+        self._counts[_STATISTICS] += 1
+        if found_counts != expected:
+            fail(
+                self._state,
+                _STATISTICS,
+                INVARIANT,
+                f"statistics say (queries, hits, resumed queries, resumed hits) {found_counts}, "
+                f"admissions add up to {expected}",
+                assertion=f"target.inspect().statistics == HitStatistics{expected}",
+            )
+
+    # --- the index ---
+
+    def _copies(self) -> None:
+        """Equal content is cached once (T2)."""
+        self._counts[_SHARED] += 1
+        if not self._pool.copied:
+            return
+        copies = self._state.model.duplicates() or set()
+        fail(
+            self._state,
+            _SHARED,
             INVARIANT,
-            found == expected,
-            lambda: (
-                f"statistics say (queries, hits, resumed queries, resumed hits) {found}, "
-                f"admissions add up to {expected}"
-            ),
-            assertion=f"target.inspect().statistics == HitStatistics{expected}",
+            f"blocks {sorted(copies)} hold the same content twice",
+            assertion=f"not {copies} <= blocks_of(records)",
+            suspects=tuple(sorted(copies)),
         )
 
-    def _equal_blocks_are_shared(self) -> None:
-        session = self._session
-        if session.profile.duplicates != "shared":
+    def _orphan(self) -> None:
+        """No block of a tree outlives the block before it (T3)."""
+        self._counts[_PARENTS] += 1
+        if not self._pool.orphans:
             return
-        copies = session.ledger.duplicates()
-        self._check(
-            "equal_blocks_are_shared",
-            INVARIANT,
-            copies is None,
-            lambda: f"blocks {sorted(copies or ())} hold the same content twice",
-            assertion=f"not {set(copies or ())} <= blocks_of(records)",
-            suspects=tuple(sorted(copies or ())),
-        )
+        orphan = self._state.model.orphan() or 0
+        sentence = f"block {orphan} is cached although the block before it is gone"
+        fail(self._state, _PARENTS, INVARIANT, sentence, suspects=(orphan,))
 
-    def _chains_lose_their_ends_first(self) -> None:
-        session = self._session
-        if session.profile.index != "tree":
-            return
-        orphan = session.ledger.orphan()
-        self._check(
-            "no_block_outlives_its_parent",
-            INVARIANT,
-            orphan is None,
-            lambda: f"block {orphan} is cached although the block before it is gone",
-            suspects=(orphan or 0,),
-        )
+    def _nothing_changed(self, before: Inspection, found: Inspection, *, refused: bool) -> None:
+        prop = "refusal_changes_nothing" if refused else "lookup_changes_nothing"
+        changed = [n for n in _DIGESTED if getattr(before, n) != getattr(found, n)]
+        self._counts[prop] += 1
+        if changed:
+            words = ", ".join(
+                f"{name}: {getattr(before, name)} became {getattr(found, name)}"
+                if name != "state"
+                else "the digest of free order, index, recency and statistics"
+                for name in changed
+            )
+            fail(
+                self._state,
+                prop,
+                METAMORPHIC,
+                f"a {prop.split('_')[0]} left a trace in {words}",
+                assertion="all(getattr(target.inspect(), n) == getattr(before, n) "
+                f"for n in {_DIGESTED})",
+            )
 
-    def _events_replay_to_the_index(self) -> None:
-        session = self._session
-        if not session.profile.events or not self._layout.full:
-            return
-        for event in self.last.events:
+    def _events(self, found: Inspection) -> None:
+        """The events so far, replayed, give the index (V4)."""
+        for event in found.events:
             self._replay(event)
-        found = {content for content, _ in self._index.values()}
-        expected = session.ledger.contents()
-        self._check(
-            "events_replay_to_the_index",
-            INVARIANT,
-            found == expected and len(found) == len(self._index),
-            lambda: (
+        before, self._version = self._version, self._pool.version
+        self._counts[_EVENTS] += 1
+        if before == self._version and not found.events:
+            return  # equal since the last comparison
+        index = {content for content, _ in self._index.values()}
+        expected = self._state.model.contents()
+        if index != expected or len(index) != len(self._index):
+            fail(
+                self._state,
+                _EVENTS,
+                INVARIANT,
                 f"replayed events give {len(self._index)} blocks, {len(expected)} are stored; "
-                f"{len(found - expected)} only in the events, {len(expected - found)} only stored"
-            ),
-        )
+                f"{len(index - expected)} only in the events, {len(expected - index)} only stored",
+            )
 
     def _replay(self, event: CacheEvent) -> None:
         if event.kind == "cleared":
@@ -226,15 +368,15 @@ class Audit:
     def _known(self, key: str, event: CacheEvent) -> None:
         if key not in self._index:
             raise Violation(
-                "events_replay_to_the_index",
+                _EVENTS,
                 INVARIANT,
                 f"a {event.kind} event names block {key[:12]}, which no event has stored",
             )
 
     def _content(self, event: CacheEvent) -> tuple[int, int]:
-        """Fingerprint of a stored block from its parent and its own identity inputs."""
+        """Return the fingerprint of a stored block from its parent and its identity inputs."""
         salt = self._layout.salts[self._layout.full[0]]  # an event of several groups is of a unit
-        base, first = shadow.root(event.namespace, self._session.epoch), 0
+        base, first = shadow.root(event.namespace, self._state.epoch), 0
         if event.parent:
             self._known(event.parent, event)
             content, first = self._index[event.parent]

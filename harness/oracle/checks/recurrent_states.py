@@ -1,247 +1,242 @@
-"""Recurrent states under the shadow memory: what a step reads, writes, restores and saves.
+"""Checks of recurrent states: the states that a step reads, copies, writes and saves.
 
-Everything is applied when a step is scheduled, in the order in which the device runs it: copies
+All of it is applied when a step is scheduled, in the order in which the device runs it: copies
 in, the forward pass, copies out (S4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from kvproof.harness.contract.target import Scheduled, StateUse, Table
-from kvproof.harness.oracle.request_state import NULL_BLOCK, Live
-from kvproof.harness.oracle.shadow_memory import ShadowMemory, Writer
-from kvproof.harness.oracle.violation import INVARIANT, SHADOW, Violation, describe_writer
-
-if TYPE_CHECKING:
-    from kvproof.harness.oracle.session import Session
+from kvproof.harness.oracle.longest_hit import inside
+from kvproof.harness.oracle.recurrent_states import Copies
+from kvproof.harness.oracle.shadow_memory import Writer
+from kvproof.harness.oracle.state import NULL_BLOCK, OracleState, RequestState, Step
+from kvproof.harness.oracle.violation import INVARIANT, SHADOW, Violation, describe_writer, fail
 
 _READ = "states_are_of_exactly_the_tokens_read"
 _COPIES = "state_copies_are_disjoint"
 _OWNER = "state_blocks_have_one_owner"
+_INTERVAL = "decode_checkpoints_keep_their_interval"
+_JUNCTIONS = "junctions_are_checkpointed"
+_PROMPTS = "prompts_leave_a_checkpoint"
 
-Copies = Sequence[tuple[int, int, int]]
 
+class StateChecks:
+    """Checks the recurrent states of one history."""
 
-class States:
-    """Judges what the steps of one session do to states."""
+    def __init__(self, state: OracleState) -> None:
+        self._state = state
+        self._layout = state.layout
+        self._counts = state.checks
+        self._states = state.recurrent
+        self._memory = state.recurrent.memory
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._check = session.check
-        self._layout = layout = session.layout
-        self._place = {group: index for index, group in enumerate(layout.states)}
-        self.memory = session.shadow
-        if layout.separate:
-            self.memory = ShadowMemory(
-                num_blocks=session.config.state_rows,
-                block_size=len(layout.states),
-                host_blocks=session.config.host_rows,
-            )
+    # --- content ---
 
-    def keys(self, group: int, ids: Table) -> tuple[int, ...]:
-        """Return what identifies blocks of a state: themselves, or their slot in a row."""
-        if not self._layout.separate:
-            return ids
-        return tuple(row * len(self._layout.states) + self._place[group] for row in ids)
-
-    def slots(self, group: int, block: int) -> slice:
-        """Return where a block of a state, or the slot of its row, lies in `memory`."""
-        if not self._layout.separate:
-            return self.memory.block(block)
-        slot = self.keys(group, (block,))[0]
-        return slice(slot, slot + 1)
-
-    def saved(self, live: Live, answer: Scheduled) -> tuple[tuple[int, int, Table], ...]:
-        """Return (tokens, group, blocks) of the checkpoints that every group saves."""
-        found: dict[int, dict[int, list[int]]] = {}
-        for group, _, destination in self._of_states(answer.saves):
-            found.setdefault(answer.stop, {}).setdefault(group, []).append(destination)
-        running = self._session.profile.checkpoints == "running"
-        for use in answer.states:
-            for tokens, ids in use.writes:
-                ends = running and not live.drafts and tokens % self._layout.unit == 0
-                if ends or tokens < answer.stop - live.drafts:
-                    found.setdefault(tokens, {}).setdefault(use.group, []).extend(ids)
-        whole = {group: self._layout.parts(group) for group in self._layout.states}
-        return tuple(
-            (tokens, group, tuple(ids))
-            for tokens, groups in found.items()
-            if {group: len(ids) for group, ids in groups.items()} == whole
-            for group, ids in groups.items()
-        )
-
-    def used(self, answer: Scheduled) -> set[int]:
-        """Return the keys of all states that a step writes, reads and copies."""
-        moved = self._of_states((*answer.saves, *answer.copies))
-        keys = self.written(answer)
-        keys.update(key for g, source, _ in moved for key in self.keys(g, (source,)))
-        keys.update(key for use in answer.states for key in self.keys(use.group, use.read))
-        return keys
-
-    def written(self, answer: Scheduled) -> set[int]:
-        """Return the keys of all states that a step writes or copies to."""
-        moved = self._of_states((*answer.saves, *answer.copies))
-        keys = {key for g, _, target in moved for key in self.keys(g, (target,))}
-        for use in answer.states:
-            for _, ids in use.writes:
-                keys.update(self.keys(use.group, ids))
-        return keys
-
-    def restore(self, live: Live, answer: Scheduled) -> None:
-        """Apply the copies before the step and judge what it reads."""
-        self._copy(live, self._of_states(answer.copies))
+    def restore(self, live: RequestState, answer: Scheduled) -> None:
+        """Apply the copies before the step and check the states that it reads (S1)."""
+        self._copy(live, self._states.among(answer.copies))
         for use in answer.states:
             self._read(live, use, answer.start)
 
-    def compute(self, live: Live, answer: Scheduled) -> None:
-        """Apply the step's writes, then its saves."""
+    def compute(self, live: RequestState, answer: Scheduled) -> None:
+        """Apply the step's writes."""
         for use in answer.states:
             self._write(live, use, answer)
-        self._copy(live, self._of_states(answer.saves))
 
-    def _of_states(self, copies: Copies) -> Copies:
-        return [copy for copy in copies if copy[0] in self._place]
+    def save(self, live: RequestState, answer: Scheduled) -> None:
+        """Apply the copies after the step: its checkpoints."""
+        self._copy(live, self._states.among(answer.saves))
 
-    def _copy(self, live: Live, copies: Copies) -> None:
+    def _copy(self, live: RequestState, copies: Copies) -> None:
         if not copies:
             return
-        sources = {key for g, source, _ in copies for key in self.keys(g, (source,))}
-        targets = [key for g, _, target in copies for key in self.keys(g, (target,))]
+        states = self._states
+        sources = {key for g, source, _ in copies for key in states.keys(g, (source,))}
+        targets = [key for g, _, target in copies for key in states.keys(g, (target,))]
         named = [block for _, source, target in copies for block in (source, target)]
-        self._check(
-            _COPIES,
-            INVARIANT,
-            len(set(targets)) == len(targets)
-            and not sources & set(targets)
-            and all(NULL_BLOCK < block < self.memory.num_blocks for block in named),
-            lambda: (
+        disjoint = len(set(targets)) == len(targets) and not sources & set(targets)
+        self._counts[_COPIES] += 1
+        if not (disjoint and all(self._exists(block) for block in named)):
+            fail(
+                self._state,
+                _COPIES,
+                INVARIANT,
                 f"a step of request {live.request.id} copies states {list(copies)}: destinations "
-                "must be different, no source, and in range"
-            ),
-        )
+                "must be different, no source, and in range",
+            )
         for group, source, target in copies:
-            self.memory.copy_slots(self.slots(group, source), self.slots(group, target))
+            self._memory.copy_slots(states.slots(group, source), states.slots(group, target))
 
-    def _read(self, live: Live, use: StateUse, start: int) -> None:
+    def _exists(self, block: int) -> bool:
+        return NULL_BLOCK < block < self._memory.num_blocks
+
+    def _read(self, live: RequestState, use: StateUse, start: int) -> None:
         """The state that a step begins with has read exactly the tokens before it (S1)."""
-        layout, name = self._layout, live.request.id
-        self._known(live, use.group, use.read)
-        parts = layout.parts(use.group) if start else 0
-        self._check(
-            _READ,
-            SHADOW,
-            len(use.read) == parts,
-            lambda: (
-                f"request {name} goes on from token {start} and reads {len(use.read)} blocks of "
-                f"state in group {use.group}, not {parts}"
-            ),
-        )
+        self._in_range(live, use.group, use.read)
+        parts = self._layout.parts(use.group) if start else 0
+        self._counts[_READ] += 1
+        if len(use.read) != parts:
+            fail(
+                self._state,
+                _READ,
+                SHADOW,
+                f"request {live.request.id} goes on from token {start} and reads {len(use.read)} "
+                f"blocks of state in group {use.group}, not {parts}",
+            )
         for part, block in enumerate(use.read):
             self._part(live, use.group, part, block, start)
 
-    def _part(self, live: Live, group: int, part: int, block: int, tokens: int) -> None:
-        self._session.checks[_READ] += 1
-        slots = self.slots(group, block)
+    def _part(self, live: RequestState, group: int, part: int, block: int, tokens: int) -> None:
+        self._counts[_READ] += 1
+        slots = self._states.slots(group, block)
         expected = live.prints[tokens - 1] ^ self._layout.state_salts[group, part]
-        if self.memory.holds(slots, expected):
+        if self._memory.holds(slots, expected):
             return
-        found = self.memory.describe(slots.start, tokens)
+        found = self._memory.describe(slots.start, tokens)
         read = f"; it has read {found.written_as + 1} tokens" if found.writer else ""
         raise Violation(
             _READ,
             SHADOW,
             f"request {live.request.id} goes on from token {tokens} with part {part} of the state "
-            f"of group {group} in {self._called(block)}, which holds another state",
+            f"of group {group} in {self._place(block)}, which holds another state",
             detail=f"found {describe_writer(found.writer, found.written_as)}{read}",
             suspects=() if self._layout.separate else (block,),
         )
 
-    def _called(self, block: int) -> str:
+    def _place(self, block: int) -> str:
         return f"row {block}" if self._layout.separate else f"block {block}"
 
-    def _known(self, live: Live, group: int, ids: Table) -> None:
+    def _in_range(self, live: RequestState, group: int, ids: Table) -> None:
         """Ids of states are in range, and never the null block or row 0."""
-        self._check(
-            _OWNER,
-            INVARIANT,
-            all(NULL_BLOCK < block < self.memory.num_blocks for block in ids),
-            lambda: f"request {live.request.id} uses {ids} as a state of group {group}",
-        )
+        self._counts[_OWNER] += 1
+        if not all(self._exists(block) for block in ids):
+            sentence = f"request {live.request.id} uses {ids} as a state of group {group}"
+            fail(self._state, _OWNER, INVARIANT, sentence)
 
-    def _write(self, live: Live, use: StateUse, answer: Scheduled) -> None:
-        name, group = live.request.id, use.group
-        lengths = [tokens for tokens, _ in use.writes]
+    def _write(self, live: RequestState, use: StateUse, answer: Scheduled) -> None:
+        group, lengths = use.group, [tokens for tokens, _ in use.writes]
         kept = range(answer.stop - live.drafts, answer.stop + 1)
-        self._check(
-            _READ,
-            SHADOW,
-            set(kept) <= set(lengths)
-            and all(answer.start < tokens <= answer.stop for tokens in lengths),
-            lambda: (
-                f"a step of request {name} computes [{answer.start}, {answer.stop}) with "
-                f"{live.drafts} drafts and keeps states of group {group} after {lengths} tokens"
-            ),
-        )
+        within = all(answer.start < tokens <= answer.stop for tokens in lengths)
+        self._counts[_READ] += 1
+        if not (within and set(kept) <= set(lengths)):
+            fail(
+                self._state,
+                _READ,
+                SHADOW,
+                f"a step of request {live.request.id} computes [{answer.start}, {answer.stop}) "
+                f"with {live.drafts} drafts and keeps states of group {group} after {lengths} "
+                "tokens",
+            )
         writer = Writer(live.request, live.epoch, answer.step, group)
         for tokens, ids in use.writes:
-            self._known(live, group, ids)
+            self._in_range(live, group, ids)
             for part, block in enumerate(ids):
                 content = live.prints[tokens - 1] ^ self._layout.state_salts[group, part]
-                self.memory.fill(self.slots(group, block), tokens - 1, content, writer)
+                self._memory.fill(self._states.slots(group, block), tokens - 1, content, writer)
 
-    def blocks(self) -> set[int]:
-        """Return the blocks of the shared pool in which states lie."""
-        session, layout = self._session, self._layout
-        if layout.separate:
-            return set()
-        found = {b for step in session.steps.values() for b in (*step.held, *step.sources)}
-        for live in session.live.values():
-            found.update(block for g in layout.states for block in live.groups[g])
-        cached = session.ledger.cached.items()
-        return found | {block for block, entry in cached if entry.group in layout.states}
+    # --- owners ---
 
-    def rows_in_use(self, but: Live | None = None) -> set[int]:
-        """Return the rows of running states and of steps in flight, except those of `but`."""
-        session, place = self._session, max(1, len(self._place))
-        used = {slot // place for step in session.steps.values() for slot in step.slots}
-        used.update(slot // place for slots in session.pinned_slots.values() for slot in slots)
-        for live in session.live.values():
-            if live is not but:
-                used.update(row for g in self._layout.states for row in live.groups[g])
-        return used
-
-    def free_rows(self) -> int:
-        """Return the rows of the separate pool that are free for sure."""
-        place = len(self._place)
-        used = self.rows_in_use() | {slot // place for slot in self._session.ledger.rows}
-        return self._session.config.state_rows - 1 - len(used)
-
-    def owned(self, live: Live, answer: Scheduled) -> None:
-        """What a step writes a state to belongs to nobody else (S3, B1)."""
-        mine = self.written(answer)
+    def owned(self, live: RequestState, answer: Scheduled) -> None:
+        """The blocks that a step writes a state to belong to no other request (S3, B1)."""
+        written = self._states.written(answer)
         others = {key: name for name, keys in self._others(live) for key in keys}
-        stolen = next((key for key in sorted(mine) if key in others), None)
-        self._check(
-            _OWNER,
-            INVARIANT,
-            stolen is None,
-            lambda: (
-                f"a step of request {live.request.id} writes a state to "
-                f"{self._called(stolen or 0)}, which {others[stolen or 0]} still uses"
-            ),
-        )
+        stolen = next((key for key in sorted(written) if key in others), None)
+        self._counts[_OWNER] += 1
+        if stolen is not None:
+            fail(
+                self._state,
+                _OWNER,
+                INVARIANT,
+                f"a step of request {live.request.id} writes a state to {self._place(stolen)}, "
+                f"which {others[stolen]} still uses",
+            )
 
-    def _others(self, live: Live) -> list[tuple[str, set[int]]]:
-        """Return (who, keys) of states in use: running ones, and those of steps in flight."""
-        session, found = self._session, []
-        for other in session.live.values():
+    def _others(self, live: RequestState) -> list[tuple[str, set[int]]]:
+        """Return (user, keys) of states in use: running ones, and those of steps in flight."""
+        state, layout, found = self._state, self._layout, list[tuple[str, set[int]]]()
+        for other in state.live.values():
             if other is not live and other.groups:
-                keys = {k for g in self._layout.states for k in self.keys(g, other.groups[g])}
+                keys = {k for g in layout.states for k in self._states.keys(g, other.groups[g])}
                 found.append((f"request {other.request.id}", keys))
-        for number, step in session.steps.items():
+        for number, step in state.steps.items():
             if step.live is not live:
-                keys = set(step.slots) if self._layout.separate else set(step.blocks)
+                keys = set(step.slots) if layout.separate else set(step.blocks)
                 found.append((f"step {number} of request {step.live.request.id}", keys))
         return found
+
+    # --- checkpoints ---
+
+    def checkpoints(self, step: Step) -> None:
+        """States are saved at ends of prompts, at junctions, and at the interval (S6, S8)."""
+        state, live, answer = self._state, step.live, step.answer
+        saved = sorted({tokens for tokens, _, _ in step.saves})
+        if answer.start >= live.prompt and state.profile.decode_intervals:
+            self._interval(step, saved)
+        words = f"saves states after {saved or 'no'} tokens"
+        at = live.junction
+        if state.profile.junctions and answer.start < at <= answer.stop:
+            self._counts[_JUNCTIONS] += 1
+            if at not in saved and self._could_save(step, at, len(saved)):
+                sentence = (
+                    f"request {live.request.id} leaves a known prompt at token {at}, computes "
+                    f"[{answer.start}, {answer.stop}) and {words}"
+                )
+                fail(state, _JUNCTIONS, INVARIANT, sentence)
+        at = self._end(live)
+        if answer.start < at <= answer.stop and self._saves_there(answer, at):
+            self._counts[_PROMPTS] += 1
+            if not saved and self._could_save(step, at, 0):
+                sentence = (
+                    f"a step of request {live.request.id} computes [{answer.start}, {answer.stop})"
+                    ", the end of its prompt, and saves no state; there is room for one after "
+                    f"{at} tokens"
+                )
+                fail(state, _PROMPTS, INVARIANT, sentence)
+
+    def _interval(self, step: Step, saved: list[int]) -> None:
+        interval, answer = self._state.config.decode_interval, step.answer
+        last = answer.stop // interval * interval if interval else 0
+        missed = answer.start < last and last not in saved
+        in_order = all(interval and tokens % interval == 0 for tokens in saved)
+        self._counts[_INTERVAL] += 1
+        if not in_order or (missed and self._could_save(step, last, len(saved))):
+            fail(
+                self._state,
+                _INTERVAL,
+                INVARIANT,
+                f"request {step.live.request.id} decodes [{answer.start}, {answer.stop}) and saves "
+                f"states after {saved or 'no'} tokens; the interval is {interval or 'none'}",
+            )
+
+    def _end(self, live: RequestState) -> int:
+        """Return the last place in a prompt where a state can be reused."""
+        if self._state.config.partial_blocks:
+            return live.prompt
+        unit = self._layout.unit
+        return live.prompt // unit * unit - unit * self._layout.drafts
+
+    def _saves_there(self, answer: Scheduled, at: int) -> bool:
+        """Whether the profile declares that a step which computes the end saves a state."""
+        declared = self._state.profile.prompt_saves
+        short = answer.stop - answer.start < self._layout.unit
+        return not ((declared == "whole" and short) or (declared == "ends" and answer.stop != at))
+
+    def _could_save(self, step: Step, at: int, saved: int) -> bool:
+        """Whether a checkpoint after `at` tokens is allowed, new, and certainly has room."""
+        state, live = self._state, step.live
+        if not state.may_store(live) or at % self._layout.unit or live.drafts:
+            return False
+        if inside(live.request.spans, at):
+            return False
+        if state.partial and state.partial.stands_behind(live.prints, at):
+            return False  # of the checkpoints after one block the last one stays
+        known = all(state.model.has_state(live.prints, at, g) for g in self._layout.states)
+        return not known and self._room(len(step.fresh), saved)
+
+    def _room(self, fresh: int, saved: int) -> bool:
+        state, layout = self._state, self._layout
+        if not layout.separate:
+            free = state.inspected.usage.free if state.inspected else 0
+            return free >= fresh + layout.state_blocks
+        return state.free_rows() - saved > 1

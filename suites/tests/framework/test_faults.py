@@ -44,7 +44,7 @@ def test_fault_is_found_by_its_property_and_reproduced(fault, tmp_path):
     assert seen.violation is not None, f"{fault} survived {seen.test_cases} histories"
     assert seen.violation.property == prop
 
-    source = script.render(spec, seen.violation, seen.violation.session)
+    source = script.render(spec, seen.violation, seen.violation.state)
     assert len(source.splitlines()) <= 30, source
     found = _run(tmp_path / "found.py", source)
     assert found.returncode == 1, found.stderr + source

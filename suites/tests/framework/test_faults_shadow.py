@@ -60,7 +60,7 @@ def test_a_step_writes_until_it_ends_though_its_request_has_left():
     with shadow_alone():
         seen = fallen(lambda seed: explore_cache(handle, UNSHRUNK, seed=seed, tolerate=TOLERATED))
     assert seen.violation.oracle == SHADOW
-    verbs = [type(operation).__name__ for operation, _ in seen.violation.session.history]
+    verbs = [type(operation).__name__ for operation, _ in seen.violation.state.history]
     assert {"Cancel", "Preempt", "Finish"} & {*verbs}
     assert "Complete" in verbs
 

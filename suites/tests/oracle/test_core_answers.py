@@ -209,14 +209,14 @@ def test_the_script_of_a_wrong_admission_passes_where_it_is_refused():
     )
     with pytest.raises(Violation) as broken:
         check(subject, ops.Admit(A), ops.Complete(), ops.Admit(replace(A, id="b")), config=small)
-    source = script.render("reference", broken.value, broken.value.session)
+    source = script.render("reference", broken.value, broken.value.state)
     assert "b.hit >= 2" in source
     exec(source, {})
     broken.value.assertion = "len(b.blocks[0]) == 9"
-    exec(script.render("reference", broken.value, broken.value.session), {})
+    exec(script.render("reference", broken.value, broken.value.state), {})
     broken.value.assertion = "len(a.blocks[0]) == 9"
     with pytest.raises(AssertionError, match="a lost hit"):
-        exec(script.render("reference", broken.value, broken.value.session), {})
+        exec(script.render("reference", broken.value, broken.value.state), {})
 
 
 def operations_of(found):

@@ -243,5 +243,5 @@ def test_a_lie_is_found_by_its_property_and_its_script_passes_on_the_reference(p
     with pytest.raises(Violation) as broken:
         play(subject(LIES[prop]), LIES[prop])
     assert broken.value.property == prop, broken.value
-    source = script.render("reference", broken.value, broken.value.session)
+    source = script.render("reference", broken.value, broken.value.state)
     exec(compile(source, prop, "exec"), {})

@@ -53,16 +53,42 @@ def test_every_property_is_judged_and_everything_judged_is_a_property():
     assert judged() | dying == set(BY_NAME)
 
 
-def test_every_check_in_the_harness_names_its_property_where_it_is_made():
+def constants(tree):
+    """Return the strings that a module gives a name to: `_READS = "..."` -> its value."""
+    return {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and is_text(node.value)
+    }
+
+
+def failed(tree, known):
+    """Return (line, property) of each call of `fail` that names its property as a constant."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "fail":
+            prop = node.args[1]
+            value = prop.value if is_text(prop) else known.get(getattr(prop, "id", ""))
+            yield node.lineno, value
+
+
+def counted(tree, known):
+    """Return the properties that a module counts: `counts[_READS] += 1`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
+            key = node.target.slice
+            yield key.value if is_text(key) else known.get(getattr(key, "id", ""))
+
+
+def test_every_check_that_can_fail_is_counted_where_it_is_made():
     calls = 0
     for module in JUDGES:
-        for node in ast.walk(ast.parse((HARNESS / f"{module}.py").read_text())):
-            name = getattr(getattr(node, "func", None), "attr", "")
-            if isinstance(node, ast.Call) and name in ("_check", "_exclusive"):
-                calls += 1
-                named = {leaf.value for leaf in ast.walk(node.args[0]) if is_text(leaf)}
-                assert named <= set(BY_NAME), (module, node.lineno)
-                assert named or isinstance(node.args[0], ast.Name), (module, node.lineno)
+        tree = ast.parse((HARNESS / f"{module}.py").read_text())
+        known = constants(tree)
+        counts = set(counted(tree, known))
+        for line, prop in failed(tree, known):
+            calls += 1
+            assert prop is None or prop in BY_NAME, (module, line, prop)
+            assert prop is None or prop in counts, (module, line, prop)
     assert calls > 25
 
 
@@ -77,24 +103,25 @@ def sources():
     return "\n".join(f"class {text}" for text in texts)
 
 
-def counted():
-    """Situations that are counted; an f-string counts what begins like it."""
-    whole, beginnings = set(), set()
-    whole.update(LIMITS.values())
-    for node in ast.walk(ast.parse(sources())):
+def named_situations(tree):
+    """Yield the first argument of each `_saw`, and the key of each `seen[...] += 1`."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_saw":
-            first = node.args[0]
-            if isinstance(first, ast.Name):
-                continue  # LIMITS
-            if isinstance(first, ast.JoinedStr):
-                beginnings.add(first.values[0].value)
-            else:
-                whole.add(first.value)
-    return whole, beginnings
+            yield node.args[0]
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == "seen":
+            yield target.slice
+
+
+def situations():
+    """Return the situations that are counted; an f-string counts all that begin like it."""
+    names = list(named_situations(ast.parse(sources())))
+    whole = {name.value for name in names if is_text(name)} | set(LIMITS.values())
+    return whole, {name.values[0].value for name in names if isinstance(name, ast.JoinedStr)}
 
 
 def test_every_situation_that_a_property_needs_is_counted():
-    whole, beginnings = counted()
+    whole, beginnings = situations()
     needed = {name for prop in PROPERTIES for name in prop.situations}
     reasons = {"no_space", "never_fits", "busy", "invalid"}
     refusals = {f"{start}{reason}" for start in beginnings for reason in reasons}
@@ -105,7 +132,7 @@ def test_every_situation_that_a_property_needs_is_counted():
 
 def test_no_situation_is_counted_twice_under_one_name():
     text = sources()
-    for name in counted()[0] - set(LIMITS.values()):
+    for name in situations()[0] - set(LIMITS.values()):
         assert text.count(f'"{name}"') == 1, name
 
 

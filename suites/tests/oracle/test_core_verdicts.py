@@ -13,7 +13,7 @@ from kvproof.harness.adapters.reference.target import ReferenceTarget, make_targ
 from kvproof.harness.contract.target import Refused
 from kvproof.harness.errors import ANSWERS, Exit, UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.oracle.coverage import Situations
+from kvproof.harness.oracle.coverage import Coverage
 from kvproof.harness.records.events import (
     Exercised,
     Failure,
@@ -353,7 +353,7 @@ def test_a_bug_of_the_harness_is_its_own_verdict_and_never_a_pass(monkeypatch, m
     def broken(self, *_):
         raise ZeroDivisionError("the harness is broken")
 
-    monkeypatch.setattr(Situations, method, broken)
+    monkeypatch.setattr(Coverage, method, broken)
     recorder = judged(make_target)
     (fault,) = recorder.of(HarnessFault)
     assert fault.message == "ZeroDivisionError: the harness is broken"
@@ -363,7 +363,7 @@ def test_a_bug_of_the_harness_is_its_own_verdict_and_never_a_pass(monkeypatch, m
 
 
 def test_a_bug_of_the_harness_that_shows_once_is_not_lost(monkeypatch):
-    original, calls = Situations.after, []
+    original, calls = Coverage.after, []
 
     def flaky(self, *arguments):
         calls.append(1)
@@ -371,14 +371,14 @@ def test_a_bug_of_the_harness_that_shows_once_is_not_lost(monkeypatch):
             raise ZeroDivisionError("now and then")
         original(self, *arguments)
 
-    monkeypatch.setattr(Situations, "after", flaky)
+    monkeypatch.setattr(Coverage, "after", flaky)
     recorder = judged(make_target)
     assert len(recorder.of(HarnessFault)) == 1
     assert recorder.of(PropertyVerdict) == []
 
 
 def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypatch):
-    original, lies, raised = Situations.after, [], []
+    original, lies, raised = Coverage.after, [], []
 
     class Liar(ReferenceTarget):
         def lookup(self, request):
@@ -391,7 +391,7 @@ def test_a_flaky_bug_of_the_harness_is_not_hidden_by_expected_failures(monkeypat
             raise ZeroDivisionError("once")
         original(self, *arguments)
 
-    monkeypatch.setattr(Situations, "after", flaky)
+    monkeypatch.setattr(Coverage, "after", flaky)
     with pytest.raises(ZeroDivisionError, match="once"):
         explore(
             InProcessHandle("x", Liar),

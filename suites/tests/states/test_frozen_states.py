@@ -96,8 +96,8 @@ def test_nobody_asks_for_expert_rows_beside_frozen_blocks() -> None:
 def test_what_is_frozen_is_of_use_at_exactly_its_length() -> None:
     session = play(SAVED, RESTORED)
     for length, hit in ((6, 0), (7, 6), (9, 6), (10, 9), (12, 9)):
-        assert session.expected_hit(Request("c", tuple(range(1, length + 1)))) == hit
-    assert session.expected_hit(Request("c", (1, 2, 3, 4, 5, 0, 7))) == 0
+        assert session.state.expected_hit(Request("c", tuple(range(1, length + 1)))) == hit
+    assert session.state.expected_hit(Request("c", (1, 2, 3, 4, 5, 0, 7))) == 0
 
 
 LIES = {

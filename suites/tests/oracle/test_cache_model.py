@@ -1,4 +1,4 @@
-"""The ledger against brute force: longest hit, order of eviction, orphans, duplicates."""
+"""The cache model against brute force: longest hit, order of eviction, orphans, duplicates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.harness.contract.target import Namespace, TargetConfig
-from kvproof.harness.oracle.cache_model import Ledger
+from kvproof.harness.oracle.cache_model import CacheModel
 from kvproof.harness.oracle.group_layout import Layout
 from kvproof.harness.oracle.shadow_memory import fingerprints
 
@@ -21,18 +21,18 @@ def prints(tokens):
 
 
 class World:
-    """A ledger, and beside it the plain set of what each block holds."""
+    """A cache model, and a plain dictionary of the tokens that each block holds."""
 
     def __init__(self):
-        self.ledger = Ledger(Layout.of(TargetConfig(num_blocks=20, block_size=SIZE)))
+        self.model = CacheModel(Layout.of(TargetConfig(num_blocks=20, block_size=SIZE)))
         self.holds = {}
 
     def store(self, block, tokens, index):
-        self.ledger.store(block, prints(tokens), index)
+        self.model.store(block, prints(tokens), index)
         self.holds.setdefault(block, tokens[: (index + 1) * SIZE])
 
     def drop(self, block):
-        entry = self.ledger.drop(block)
+        entry = self.model.drop(block)
         assert (entry is None) == (block not in self.holds)
         self.holds.pop(block, None)
 
@@ -54,9 +54,9 @@ def test_the_longest_hit_equals_brute_force(world, tokens, limit):
     held, expected = set(world.holds.values()), 0
     while expected + SIZE <= min(limit, len(tokens)) and tokens[: expected + SIZE] in held:
         expected += SIZE
-    found = world.ledger.prefix(prints(tokens), min(limit, len(tokens)))
+    found = world.model.prefix(prints(tokens), min(limit, len(tokens)))
     assert found == expected
-    chain = world.ledger.chain(prints(tokens), found)
+    chain = world.model.blocks(prints(tokens), 0, found, 0)
     assert [world.holds[block] for block in chain] == [
         tokens[:end] for end in range(SIZE, found + 1, SIZE)
     ]
@@ -66,12 +66,12 @@ def test_the_longest_hit_equals_brute_force(world, tokens, limit):
 @given(worlds())
 def test_a_duplicate_is_found_exactly_if_two_blocks_hold_the_same(world):
     held = list(world.holds.values())
-    copies = world.ledger.duplicates()
+    copies = world.model.duplicates()
     assert (copies is not None) == (len(set(held)) < len(held))
     if copies:
         assert len(copies) > 1
         assert len({world.holds[block] for block in copies}) == 1
-    assert len(world.ledger.contents()) == len(set(held))
+    assert len(world.model.contents()) == len(set(held))
 
 
 @draws
@@ -79,7 +79,7 @@ def test_a_duplicate_is_found_exactly_if_two_blocks_hold_the_same(world):
 def test_an_orphan_is_found_exactly_if_a_predecessor_is_gone(world):
     held = set(world.holds.values())
     orphans = {b for b, ids in world.holds.items() if len(ids) > SIZE and ids[:-SIZE] not in held}
-    found = world.ledger.orphan()
+    found = world.model.orphan()
     assert (found is None) == (not orphans)
     assert found is None or found in orphans
 
@@ -105,7 +105,7 @@ def idle_worlds(draw):
     for now in range(draw(st.integers(1, 3))):
         free = draw(st.sets(st.sampled_from([*world.holds]))) if world.holds else set()
         idle.update(dict.fromkeys(free - idle.keys(), now))
-        world.ledger.settle(set(world.holds) - set(idle), now)
+        world.model.settle(set(world.holds) - set(idle), now)
     return world, idle
 
 
@@ -116,9 +116,9 @@ def test_victims_in_order_are_accepted(drawn, data):
     victims = {}
     for _ in range(data.draw(st.integers(0, len(idle)))):
         block = data.draw(st.sampled_from(sorted(next_victims(idle, world.holds))))
-        victims[block] = world.ledger.drop(block)
+        victims[block] = world.model.drop(block)
         del idle[block]
-    assert world.ledger.disorder(victims, ()) is None
+    assert world.model.disorder(victims, ()) is None
 
 
 @draws
@@ -133,8 +133,8 @@ def test_disorder_is_found_exactly_if_no_order_of_eviction_gives_these_victims(d
             reachable = False
             break
         del left[min(best)]
-    victims = {block: world.ledger.drop(block) for block in chosen}
-    found = world.ledger.disorder(victims, ())
+    victims = {block: world.model.drop(block) for block in chosen}
+    found = world.model.disorder(victims, ())
     assert (found is None) == reachable
     if found:
         assert found.victim in chosen
@@ -149,27 +149,27 @@ def test_blocks_that_the_evicting_request_hits_are_no_survivors():
     world = World()
     for block, tokens in ((1, (0, 0)), (2, (1, 1))):
         world.store(block, tokens, 0)
-        world.ledger.settle(set(), block)
-    victims = {2: world.ledger.drop(2)}
-    assert world.ledger.disorder(victims, ()).survivor == 1
-    assert world.ledger.disorder(victims, (1,)) is None
+        world.model.settle(set(), block)
+    victims = {2: world.model.drop(2)}
+    assert world.model.disorder(victims, ()).survivor == 1
+    assert world.model.disorder(victims, (1,)) is None
 
 
 def test_a_block_held_again_starts_its_rest_anew():
     world = World()
     world.store(1, (0, 0), 0)
-    world.ledger.settle((), 1)
-    world.ledger.settle((), 2)
-    assert world.ledger.cached[1].idle_since == 1
-    world.ledger.settle((1,), 3)
-    assert world.ledger.cached[1].idle_since is None
-    world.ledger.settle((), 4)
-    assert world.ledger.cached[1].idle_since == 4
+    world.model.settle((), 1)
+    world.model.settle((), 2)
+    assert world.model.cached[1].idle_since == 1
+    world.model.settle((1,), 3)
+    assert world.model.cached[1].idle_since is None
+    world.model.settle((), 4)
+    assert world.model.cached[1].idle_since == 4
 
 
-def test_a_cleared_ledger_knows_nothing():
+def test_a_cleared_model_is_empty():
     world = World()
     world.store(1, (0, 0, 1), 0)
-    world.ledger.clear()
-    assert world.ledger.prefix(prints((0, 0, 1)), 2) == 0
-    assert (world.ledger.contents(), world.ledger.cached) == (set(), {})
+    world.model.clear()
+    assert world.model.prefix(prints((0, 0, 1)), 2) == 0
+    assert (world.model.contents(), world.model.cached) == (set(), {})
