@@ -21,9 +21,6 @@ GPU_EXTRA = '"kvproof[gpu]"'
 
 State = Literal["ok", "missing", "problem"]
 
-_EXTRAS = ("torch", "triton", "transformers")
-"""Optional packages: their parts of kvproof are skipped without them."""
-
 KERNELS_NEED = ("torch", "triton")
 """Those of the extra gpu, which installs versions that fit each other."""
 
@@ -32,6 +29,29 @@ _LEAST_MEMORY = 4 << 30
 
 _COARSEST_CLOCK = 1e-6
 """Seconds; a request takes some ten microseconds, and its latency is recorded."""
+
+
+class Extra(NamedTuple):
+    """An optional package."""
+
+    package: str
+    extra: str
+    """Name of the extra of kvproof that installs it."""
+    needed_by: str
+
+
+_EXTRAS = (
+    Extra("torch", "gpu", "kernels and Hugging Face models"),
+    Extra("triton", "gpu", "kernels"),
+    Extra("transformers", "hf", "Hugging Face models"),
+    Extra("fastapi", "serve", "kvproof serve"),
+    Extra("uvicorn", "serve", "kvproof serve"),
+    Extra("prometheus-client", "metrics", "metrics for Prometheus"),
+    Extra("pyzmq", "server", "kvproof cache-server"),
+    Extra("redis", "redis", "stores and fuzz databases in Redis or Valkey"),
+    Extra("ray", "ray", "--ray of kvproof fuzz and kvproof sweep"),
+    Extra("duckdb", "duckdb", "kvproof history --sql"),
+)
 
 
 class Finding(NamedTuple):
@@ -71,9 +91,10 @@ def _core() -> Iterator[Finding]:
 
 
 def _optional() -> Iterator[Finding]:
-    for name in _EXTRAS:
-        kernels = name in KERNELS_NEED
-        yield _package(name, "missing", f"pip install {GPU_EXTRA if kernels else name}")
+    for package, extra, needed_by in _EXTRAS:
+        found = _package(package, "missing", f'pip install "kvproof[{extra}]"')
+        lacking = found.state == "missing"
+        yield found._replace(detail=f"not installed, for {needed_by}") if lacking else found
     yield _gpu()
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from kvproof.harness.isolation import doctor
 from kvproof.harness.isolation.doctor import Finding, diagnose
+from kvproof.suites.tests.project.test_layout import PROJECT
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +45,21 @@ def test_an_outdated_environment_is_a_problem(home: Path) -> None:
 
 
 def test_a_missing_extra_is_not_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_EXTRAS", ("no-such-extra",))
-    expected = Finding("no-such-extra", "missing", "not installed", "pip install no-such-extra")
-    assert findings()["no-such-extra"] == expected
+    lacking = doctor.Extra("no-such-package", "serve", "kvproof serve")
+    monkeypatch.setattr(doctor, "_EXTRAS", (lacking,))
+    assert findings()["no-such-package"] == Finding(
+        "no-such-package",
+        "missing",
+        "not installed, for kvproof serve",
+        'pip install "kvproof[serve]"',
+    )
+
+
+@pytest.mark.parametrize("each", doctor._EXTRAS, ids=lambda each: each.package)
+def test_a_hint_names_an_extra_that_installs_the_package(each: doctor.Extra) -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    names = [re.split(r"[^\w-]", requirement)[0] for requirement in extras[each.extra]]
+    assert each.package in names
 
 
 def test_a_missing_dependency_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
