@@ -71,8 +71,8 @@ def without_secrets(url: str) -> str:
     """
     before, at, place = url.rpartition("@")
     place, mark, query = place.partition("?")
-    if mark and not re.fullmatch(r"db=\d*", query):
-        query = "..."
+    if not re.fullmatch(r"(db|timeout)=[^&]*", query):
+        query = query and "..."
     scheme, colons, _ = before.partition("://")
     start = f"{scheme}://...@" if colons else "...@"
     return f"{start if at else ''}{place}{mark}{query}"

@@ -59,42 +59,59 @@ class SituationCell(NamedTuple):
 
 
 def render_html(run: Run) -> str:
-    """The whole report as one document."""
+    """The whole report as one document.
+
+    Everything but the failures is computed once, however many of them fit.
+    """
     report = build(run)
-    for most in MOST_FAILURES:
-        page = _page(report, most)
-        if len(page.encode("utf-8", "backslashreplace")) < LIMIT:
-            break
-    return page
-
-
-def _page(report: Report, most_failures: int) -> str:
+    context = _context(report)
     page = environment().get_template("report.html.j2")
-    units = campaign.campaign_of(report.run.events)
-    return page.render(
-        report=report,
-        notes=notes.notes(report),
-        histograms=[charts.hit_lengths(c) for c in report.coverage if c.hit_blocks],
-        situations=situation_rows(report),
-        throughput=[charts.throughput(group, report.targets) for group in report.bench],
-        bench_tables=_bench_tables(report),
-        bench_notes=_bench_notes(report),
-        hit_rates=_hit_rates(report),
-        optimum=capacity.optimum_table(report.of(Optimum)),
-        growth=[charts.growth(*item, report.targets) for item in report.growth.items()],
-        causes=cause_charts(report),
-        sweep=sweep_of(report.run.events),
-        sweep_charts=sweep_charts,
-        sweep_tables=sweep_tables,
-        names_of=names_of,
-        faults=faults_tables.matrix_of(report.run.events),
-        faults_tables=faults_tables,
-        campaign=units,
-        campaign_tables=campaign,
-        campaign_pace=campaign.pace_chart(units) if units else None,
-        schema=SCHEMA_VERSION,
-        most_failures=most_failures,
-    )
+    for most in MOST_FAILURES:
+        text = page.render(**context, most_failures=most)
+        if len(text.encode("utf-8", "backslashreplace")) < LIMIT:
+            break
+    return text
+
+
+def _context(report: Report) -> dict[str, Any]:
+    """What the template shows, whatever the number of failures."""
+    found: dict[str, Any] = {
+        "report": report,
+        "notes": notes.notes(report),
+        "histograms": [charts.hit_lengths(c) for c in report.coverage if c.hit_blocks],
+        "situations": situation_rows(report),
+        "throughput": [charts.throughput(group, report.targets) for group in report.bench],
+        "bench_tables": _bench_tables(report),
+        "bench_notes": _bench_notes(report),
+        "hit_rates": _hit_rates(report),
+        "optimum": capacity.optimum_table(report.of(Optimum)),
+        "growth": [charts.growth(*item, report.targets) for item in report.growth.items()],
+        "causes": cause_charts(report),
+        "sweep": sweep_of(report.run.events),
+        "faults": faults_tables.matrix_of(report.run.events),
+        "campaign": campaign.campaign_of(report.run.events),
+        "schema": SCHEMA_VERSION,
+    }
+    return {**found, "sections": _sections(found)}
+
+
+def _sections(context: dict[str, Any]) -> dict[str, str]:
+    """Sections with templates of their own, rendered; empty if the run has nothing for them."""
+    units = context["campaign"]
+    more = {
+        "sweep_charts": sweep_charts,
+        "sweep_tables": sweep_tables,
+        "names_of": names_of,
+        "faults_tables": faults_tables,
+        "campaign_tables": campaign,
+        "campaign_pace": campaign.pace_chart(units) if units else None,
+    }
+    return {
+        name: environment().get_template(f"{name}.html.j2").render(**context, **more)
+        if context[name]
+        else ""
+        for name in ("sweep", "faults", "campaign")
+    }
 
 
 def situation_rows(report: Report) -> list[SituationRow]:

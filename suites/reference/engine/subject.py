@@ -24,7 +24,6 @@ class Subject:
         self.engine = module("engine.engine")
         self.engine_config = module("engine.engine_config")
         self.identity = module("core.identity")
-        self.migration = module("engine.migration")
         self.model = module("model.symbolic")
         self.disk_tier = module("tiers.disk_tier")
 

@@ -1,12 +1,167 @@
-"""Suite `metrics`: small hybrid caches with something to count in every step."""
+"""Suite `metrics`: small hybrid caches with something to count in every step.
+
+A cache manager with its metrics, and beside it counts and lines made from its answers alone.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from hypothesis import strategies as st
 
+from kvproof.reference.cache.cache_manager import CacheManager
+from kvproof.reference.cache.request_state import Admission, Refusal
+from kvproof.reference.core.attention_groups import GroupConfig
+from kvproof.reference.core.block_pool import NULL_BLOCK
+from kvproof.reference.core.cache_config import CacheConfig
+from kvproof.reference.observe.cache_metrics import LOG, CacheMetrics
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
-from kvproof.suites.reference.metrics.machine import MetricsMachine
+from kvproof.suites.framework.coverage import Coverage
+from kvproof.suites.reference.metrics import properties as seen
+from kvproof.suites.reference.metrics.log import heard
 from kvproof.suites.reference.metrics.properties import PROPERTIES
+
+
+class MetricsMachine:
+    """Requests come, stay over some steps, and go; each answer is counted twice."""
+
+    def __init__(self, config: Config, coverage: Coverage) -> None:
+        groups = tuple(GroupConfig(*group) for group in config["groups"])
+        manager = CacheManager(
+            CacheConfig(
+                config["num_blocks"],
+                groups=groups,
+                state_pool=config["state_pool"],
+                max_requests=3,
+                prefix_cache_decode_state_interval=config["interval"],
+            )
+        )
+        self.unit = manager.config.layout.unit
+        self._width = manager.config.layout.full.width
+        manager.eviction.on_evicted.append(self._drop)
+        self._manager, self._subject = manager, CacheMetrics(manager)
+        self._coverage = coverage
+        self._counts: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._evicted: Counter[int] = Counter()
+        self._lines: list[str] = []
+        """Expected of the operation that runs, evictions in the order in which they are heard."""
+        self._states = [g for g, group in enumerate(groups) if group.kind == "state"]
+        self._steps: list[int] = []
+        self.prompts: list[list[int]] = []
+        self.preempted: dict[str, list[int]] = {}
+
+    @property
+    def live(self) -> list[str]:
+        """Requests that were admitted and did not go."""
+        return sorted(self._manager.live)
+
+    def _drop(self, group: int, ids: Iterable[int]) -> None:
+        gone = [int(block) for block in ids if block != NULL_BLOCK]
+        self._evicted[group] += len(gone)
+        self._counts["evicted checkpoints"] += self._states[:1] == [group]
+        if gone:
+            self._lines.append(f"evict group={group} blocks={gone}")
+
+    def apply(self, verb: str, **arguments: Any) -> object:
+        """Run one operation; then compare counters and lines."""
+        verbs: dict[str, Callable[..., object]] = {
+            "admit": self._admit,
+            "extend": self._extend,
+            "end": self._end,
+            "release": self._release,
+            "evict": lambda count: len(self._manager.evict(count)),
+            "reset": self._manager.reset,
+        }
+        self._lines.clear()
+        with heard(LOG) as lines:
+            answer = verbs[verb](**arguments)
+        self._judge_counters()
+        self._coverage.check(
+            "log_lines_name_request_and_blocks",
+            lines == self._lines,
+            lambda: f"{verb} logs {lines}, expected {self._lines}",
+        )
+        return answer
+
+    def _admit(self, *, name: str, tokens: list[int], resumed: bool) -> object:
+        if name in self._manager.live or (resumed and name not in self.preempted):
+            return None
+        self._steps.append(self._manager.begin_step())
+        answer = self._manager.admit(name, tokens, resumed=resumed)
+        if isinstance(answer, Admission):
+            self._counts["admitted"] += 1
+            self.preempted.pop(name, None)
+            self.prompts.append(tokens)
+            blocks = answer.table[: answer.hit // self.unit * self._width].tolist()
+            self._lines.append(f"match request={name} hit={answer.hit} access=allowed {blocks=!s}")
+            self._coverage.event(seen.RESUMED, resumed)
+            self._coverage.event(seen.HIT, answer.hit)
+        return self._scheduled(name, answer)
+
+    def _extend(self, *, name: str, tokens: list[int]) -> object:
+        if name not in self._manager.live:
+            return None
+        self._steps.append(self._manager.begin_step())
+        return self._scheduled(name, self._manager.extend(name, tokens))
+
+    def _scheduled(self, name: str, answer: Admission | Refusal) -> object:
+        if isinstance(answer, Refusal):
+            self._refused[answer.reason] += 1
+            self._coverage.event(seen.REFUSED)
+            return answer.reason
+        if answer.state is not None:
+            restore, saves = answer.state.restore, answer.state.saves
+            if restore is not None:
+                source, to = (ids.tolist() for ids in restore)
+                self._lines.append(
+                    f"restore request={name} tokens={answer.start} from={source} {to=!s}"
+                )
+            for tokens, ids in saves:
+                self._lines.append(f"save request={name} tokens={tokens} to={ids.tolist()}")
+            self._counts["restored"] += restore is not None
+            self._counts["saved"] += len(saves)
+            self._coverage.event(seen.RESTORED, restore is not None)
+            self._coverage.event(seen.SAVED, saves)
+        return f"{answer.start}..{answer.stop}"
+
+    def _end(self) -> None:
+        """End the oldest step."""
+        if self._steps:
+            self._manager.end_step(self._steps.pop(0))
+
+    def _release(self, *, name: str, preempt: bool) -> None:
+        if name in self._manager.live:
+            if preempt:
+                self.preempted[name] = self.prompts[-1]
+            self._manager.release(name)
+
+    def _judge_counters(self) -> None:
+        subject, counts = self._subject, self._counts
+        self._coverage.event(seen.IN_FLIGHT, self._steps)
+        self._coverage.event(seen.EVICTED, sum(map(bool, self._evicted.values())) > 1)
+        told = (
+            subject.admitted,
+            +subject.refused,
+            +subject.evicted,
+            (subject.saved, subject.restored, subject.evicted_checkpoints),
+            subject.steps_in_flight,
+        )
+        expected = (
+            counts["admitted"],
+            self._refused,
+            +self._evicted,
+            (counts["saved"], counts["restored"], counts["evicted checkpoints"]),
+            len(self._steps),
+        )
+        self._coverage.check(
+            "counters_count_what_happened",
+            told == expected,
+            lambda: f"the counters are {told}, expected {expected}",
+        )
+
 
 _FULL, _STATE = ("full", 2), ("state", 2)
 LAYOUTS = ((_FULL,), (_FULL, _STATE), (_STATE,), (_FULL, ("window", 2, 4), _STATE))

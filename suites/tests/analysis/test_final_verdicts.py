@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,23 @@ def test_parts_of_0_13_that_each_count_from_zero_are_put_in_a_row(tmp_path: Path
     run = read_run(place)
     assert [event.at for event in run.events] == [1.0, 1.2, 1.401, 1.7, 1.8]
     assert build(run).seconds == 1.8
+
+
+def test_a_run_that_0_13_wrote_interrupted_and_resumed_is_read(tmp_path: Path) -> None:
+    """Written by `kvproof run --budget debug` of commit fe4a948, ended by SIGTERM and repeated."""
+    place = tmp_path / "run"
+    shutil.copytree(Path(__file__).parent / "run_of_0_13", place)
+    lines = [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()]
+    assert any(b["at"] < a["at"] for a, b in pairwise(lines)), "each part counts from 0"
+    run = read_run(place)
+    assert (run.torn, run.manifest.versions["kvproof"]) == (0, "0.13.0")
+    assert [event.at for event in run.events] == sorted(event.at for event in run.events)
+    report = build(run)
+    assert report.outcome.word == "INCONCLUSIVE"
+    assert report.seconds == run.events[-1].at > lines[-1]["seconds"]
+    judged = final_verdicts(run.events)
+    assert {event.verdict for event in judged} == {"pass", "inconclusive"}
+    assert len(judged) == len({event.property for event in judged}) > 30
+    assert history([run], Thresholds()).verdicts
+    merged = [e for e in merge([run]).events if isinstance(e, PropertyVerdict)]
+    assert {e.property: e.verdict for e in merged} == {e.property: e.verdict for e in judged}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.suites.reference.tiered_hits.machine import GROUPS
 from kvproof.suites.reference.tiered_hits.properties import MIXES
-from kvproof.suites.reference.tiered_hits.strategies import SUITE
+from kvproof.suites.reference.tiered_hits.strategies import GROUPS, SUITE
 from kvproof.suites.tests.framework.suite_faults import Planted, falls, sees_everything
 
 FAULTS = (

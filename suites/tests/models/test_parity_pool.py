@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 
 import msgspec
 import pytest
@@ -13,31 +13,36 @@ from kvproof.harness.errors import UsageError  # isort: skip
 from kvproof.suites.reference.parity.__main__ import main  # isort: skip
 from kvproof.suites.reference.parity.cells import Report, versions  # isort: skip
 from kvproof.suites.reference.parity.job import Job  # isort: skip
+from kvproof.suites.reference.parity import pool  # isort: skip
 from kvproof.suites.reference.parity.pool import compute  # isort: skip
 
 pytestmark = pytest.mark.slow(reason="starts many processes")
 
 
-class Deadly:
-    """Ends the process that reads it."""
-
-    def __reduce__(self):
-        return os._exit, (7,)
+DEADLY = """
+import os
+from kvproof.suites.reference.parity import worker_main as worker
+real = worker.run
+worker.run = lambda job: os._exit(7) if job.family == "deadly" else real(job)
+worker.main()
+"""
+"""A worker that ends when it is to compute a family of this name."""
 
 
 def job(family, levels=("exact",)):
     return Job(family, "float32", "cpu", levels, bugs=False)
 
 
-def test_a_job_that_raises_or_dies_costs_no_other_its_result():
-    todo = [job("no such family"), job("llama", (Deadly(),)), job("lfm2")]
+def test_a_job_that_raises_or_dies_costs_no_other_its_result(monkeypatch):
+    monkeypatch.setattr(pool, "COMMAND", (sys.executable, "-c", DEADLY))
+    todo = [job("no such family"), job("deadly"), job("lfm2")]
     news = list(compute(todo, processes=1))
     assert [each.job for each in news if each.done] == todo
     raised, died, *right = [each.cell for each in news if each.cell]
     assert raised.crashed
     assert raised.wrong.startswith("KeyError: 'no such family' (")
     assert died.crashed
-    assert died.wrong == "its process ended with exit code 7"
+    assert died.wrong == "the worker exited with code 7"
     assert [(cell.level, cell.passed) for cell in right] == [("self", True), ("exact", True)]
 
 

@@ -14,6 +14,7 @@ from kvproof.harness.records.events import AnyEvent, Ended, PropertyVerdict, Rep
 from kvproof.harness.records.fault_events import FaultsConcluded
 from kvproof.harness.records.run_directory import Run
 from kvproof.harness.records.sweep_events import Slower, SweepConcluded
+from kvproof.reports.render import html
 from kvproof.reports.render.junit import render_junit
 from kvproof.reports.render.markdown import append_step_summary
 from kvproof.reports.render.render import render
@@ -145,3 +146,24 @@ def test_junit_of_a_run_that_does_not_pass_is_not_green(
     passed = msgspec.structs.replace(ended, verdict="pass", exit_code=0)
     root = ET.fromstring(render_junit(with_events(run, [passed])))
     assert (root.get("failures"), root.get("errors")) == ("0", "0")
+
+
+def test_a_page_that_is_too_large_is_computed_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Charts do not depend on the number of failures that fit."""
+    drawn: list[object] = []
+    real = html.charts.throughput
+
+    def throughput(*arguments: object) -> object:
+        drawn.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(html.charts, "throughput", throughput)
+    whole = html.render_html(run)
+    once = len(drawn)
+    assert once > 0
+    drawn.clear()
+    monkeypatch.setattr(html, "LIMIT", 0)
+    assert len(html.render_html(run)) < len(whole)
+    assert len(drawn) == once

@@ -1,0 +1,53 @@
+"""Computes jobs in a process that may die: one JSON line for each job, cell and end of a job."""
+
+from __future__ import annotations
+
+import threading
+from typing import BinaryIO, TypeAlias
+
+import msgspec
+
+from kvproof.harness.isolation.pool import encode
+from kvproof.harness.isolation.worker_main import end_with_host, take_pipes
+from kvproof.suites.reference.parity.cells import Cell
+from kvproof.suites.reference.parity.job import Job, run
+
+
+class Computed(msgspec.Struct, frozen=True, tag="computed"):
+    """One cell of the job."""
+
+    cell: Cell
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """All cells of the job are computed."""
+
+    healthy: bool
+    """Nothing was raised: after a fault of a GPU all that the process would compute is wrong."""
+
+
+Line: TypeAlias = Computed | Finished
+
+read_line = msgspec.json.Decoder(Line).decode
+_read_job = msgspec.json.Decoder(Job).decode
+
+
+def main() -> None:
+    """Compute one job after the other until the host closes the pipe."""
+    source, sink = take_pipes()
+    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
+    for line in source:
+        healthy = True
+        for cell in run(_read_job(line)):
+            _write(sink, Computed(cell))
+            healthy = healthy and not cell.crashed
+        _write(sink, Finished(healthy))
+
+
+def _write(sink: BinaryIO, line: Line) -> None:
+    sink.write(encode(line) + b"\n")
+    sink.flush()
+
+
+if __name__ == "__main__":
+    main()
