@@ -1,4 +1,4 @@
-"""Options of `kvproof serve`."""
+"""Options of `kvproof serve`; those of the server have the defaults of `ServerConfig`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-
-from kvproof.reference.server.options import ServerConfig
 
 DEFAULT_MEMORY = "2GiB"
 
@@ -79,27 +77,27 @@ class ServeOptions:
     tcp://127.0.0.1:PORT (kvproof cache-server). Needs --host-tier and --weights."""
     remote_secret_file: Path | None = None
     """File with the password of Redis or the token of the cache server; never in the URL."""
-    host: str = ServerConfig.host
+    host: str = "127.0.0.1"
     """Address to listen on; any other than this default is reachable from other machines."""
-    port: int = ServerConfig.port
+    port: int = 8000
     """0: any free one."""
     api_key: Annotated[str, Parameter(env_var="KVPROOF_API_KEY", show_env_var=True)] = ""
     """What clients must send as bearer token."""
-    max_waiting: int = ServerConfig.max_waiting
+    max_waiting: int = 256
     """Requests beyond max_requests that may wait; more are answered with 429."""
-    max_tokens: int = ServerConfig.max_tokens
+    max_tokens: int = 4096
     """Most tokens of an answer."""
-    max_prompt_tokens: int = ServerConfig.max_prompt_tokens
+    max_prompt_tokens: int = 0
     """Longest prompt; as long as the model takes by default."""
-    max_body_bytes: int = ServerConfig.max_body_bytes
+    max_body_bytes: int = 32 << 20
     """Of a request."""
-    max_prompts: int = ServerConfig.max_prompts
+    max_prompts: int = 64
     """Of one request."""
-    max_images: int = ServerConfig.max_images
+    max_images: int = 16
     """Of one request."""
-    max_image_bytes: int = ServerConfig.max_image_bytes
+    max_image_bytes: int = 8 << 20
     """Of each image."""
-    grace: float = ServerConfig.grace
+    grace: float = 30.0
     """Seconds that requests under way get to end."""
 
     def pick(self, kind: Any, **more: Any) -> Any:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import tomllib
 
 from kvproof.harness.cli.app import VERBS, app
+from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.harness.cli.verbs.replay import replay
 from kvproof.harness.errors import Exit
 from kvproof.harness.isolation import environments
+from kvproof.reference.server.options import ServerConfig
 from kvproof.suites.tests.cli.cli_kit import KVPROOF, here
 from kvproof.suites.tests.project.test_layout import ROOT
 
@@ -61,7 +64,15 @@ def test_the_version_needs_no_package() -> None:
 def test_help_needs_no_suites_and_no_reports() -> None:
     loaded = imported("from kvproof.harness.cli.app import app; app.resolved_commands()")
     assert "cyclopts" in loaded
-    assert not loaded & {"hypothesis", "jinja2", "kvproof.suites", "kvproof.reports"}
+    assert not loaded & {"hypothesis", "jinja2", "numpy", "kvproof.suites", "kvproof.reports"}
+
+
+def test_the_defaults_of_the_server_are_its_own() -> None:
+    """They are written twice, because the server's module needs numpy."""
+    own = {field.name: field.default for field in fields(ServeOptions)}
+    theirs = {field.name: field.default for field in fields(ServerConfig) if field.name in own}
+    assert len(theirs) > 8
+    assert {name: own[name] for name in theirs} == theirs
 
 
 def test_a_mistyped_verb_needs_no_verb() -> None:
