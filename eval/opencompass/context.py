@@ -17,7 +17,7 @@ from kvproof.eval.benchmark.data import LETTERS, DataSet, Letter, Sample
 from kvproof.eval.benchmark.extract import extract
 from kvproof.eval.benchmark.truncate import Prompt, Truncation
 from kvproof.eval.opencompass.job import Told, Warmed, decode, encode, read_job
-from kvproof.eval.run.protocol import Asking, Material, Request, request_fields
+from kvproof.eval.run.protocol import Questions, Request, RequestLoop, request_fields
 from kvproof.eval.run.records import SampleRecord
 from kvproof.eval.run.server import key_of
 from kvproof.harness.http.chat_client import ChatClient
@@ -31,7 +31,7 @@ class Desk:
         protocol = job.config.protocol
         self.one = next(c for c in job.config.configuration if c.name == job.configuration)
         self._texts: dict[Request, Callable[[], str]] = {}
-        self.found = _Given(
+        self.found = _QuestionsOfOpenCompass(
             DataSet(Path(job.data)),
             job.prompts,
             Truncation(protocol.tokenizer, protocol.max_prompt_tokens),
@@ -43,7 +43,7 @@ class Desk:
         self.records = {Request(e.phase, e.number): e for e in _read(Path(job.earlier))}
         self._asking = self._made()
 
-    def _made(self) -> Asking:
+    def _made(self) -> RequestLoop:
         job, protocol = self.job, self.job.config.protocol
         client = ChatClient(
             job.url,
@@ -53,7 +53,7 @@ class Desk:
             stream=protocol.stream,
             fields=request_fields(protocol, job.model),
         )
-        return Asking(
+        return RequestLoop(
             configuration=job.configuration,
             repeat=job.repeat,
             protocol=protocol,
@@ -98,7 +98,7 @@ def _read(path: Path) -> list[SampleRecord]:
 
 
 @dataclass(frozen=True)
-class _Given(Material):
+class _QuestionsOfOpenCompass(Questions):
     """Its prompts are what OpenCompass has rendered."""
 
     given: Callable[[Request], str] = lambda _: ""

@@ -22,9 +22,9 @@ from kvproof.eval.benchmark.data import Sample, write_data
 from kvproof.eval.benchmark.prompts import rotated
 from kvproof.eval.opencompass.environment import OpenCompass
 from kvproof.eval.opencompass.job import Job, Told, Warmed, decode, encode, written_config
-from kvproof.eval.run.protocol import Material, Request
+from kvproof.eval.run.protocol import Questions, Request
 from kvproof.eval.run.records import SampleRecord, Scored
-from kvproof.eval.run.runner import Turn
+from kvproof.eval.run.runner import ConfigurationRun
 from kvproof.eval.run.server import launch, stop
 from kvproof.harness.errors import UsageError
 
@@ -67,7 +67,7 @@ class Runner:
     folder: Path
     stock: bool = False
 
-    def __call__(self, turn: Turn) -> int:
+    def __call__(self, turn: ConfigurationRun) -> int:
         """See `Runner` of `run`. Raises Died, or UsageError if OpenCompass fails."""
         name = turn.configuration.name.replace(" ", "_")
         at = _At(self.folder.absolute() / f"{name}-{turn.repeat}")
@@ -116,7 +116,9 @@ class _At(NamedTuple):
         return self.folder / "log.txt"
 
 
-def _prepared(at: _At, turn: Turn, earlier: Sequence[SampleRecord], *, stock: bool) -> Job:
+def _prepared(
+    at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord], *, stock: bool
+) -> Job:
     """Write down what is to be done."""
     at.folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(at.work, ignore_errors=True)
@@ -144,7 +146,7 @@ def _prepared(at: _At, turn: Turn, earlier: Sequence[SampleRecord], *, stock: bo
     return job
 
 
-def _taken_over(at: _At, turn: Turn) -> Iterator[SampleRecord]:
+def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
     """Record what was answered and not yet read when the run was killed.
 
     A dropped connection is asked again, because its server may have been dying.
@@ -159,7 +161,7 @@ def _taken_over(at: _At, turn: Turn) -> Iterator[SampleRecord]:
     at.answers.unlink(missing_ok=True)
 
 
-def _passes(at: _At, turn: Turn, job: Job) -> Iterator[Path]:
+def _passes(at: _At, turn: ConfigurationRun, job: Job) -> Iterator[Path]:
     """Return the file of each pass for the stock data set, which reads whole files by itself."""
     if turn.config.protocol.order == "samples":
         raise UsageError(
@@ -175,7 +177,7 @@ def _passes(at: _At, turn: Turn, job: Job) -> Iterator[Path]:
             yield write_data(at.folder / "rotated.json", _rotated(turn.material))
 
 
-def _rotated(found: Material) -> Iterator[Sample]:
+def _rotated(found: Questions) -> Iterator[Sample]:
     return (rotated(found.data.sample(n)) for n in range(len(found.data.cards)))
 
 
@@ -196,7 +198,7 @@ def _started(place: OpenCompass, at: _At) -> Iterator[subprocess.Popen[bytes]]:
 class _Follower:
     """Reads what OpenCompass records while it does so."""
 
-    def __init__(self, path: Path, turn: Turn, earlier: Sequence[SampleRecord]) -> None:
+    def __init__(self, path: Path, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> None:
         self._path, self._turn, self._offset, self.warmed = path, turn, 0, 0
         self.right = {Request(e.phase, e.number): e.correct for e in earlier}
         """Whether a request's answer is right, by the records."""

@@ -40,7 +40,7 @@ Job = tuple[Request, ...]
 
 
 @dataclass(frozen=True)
-class Material:
+class Questions:
     """What is asked, the same for every configuration."""
 
     data: DataSet
@@ -71,13 +71,13 @@ def stages(protocol: Protocol, count: int) -> list[list[Job]]:
 
 
 @dataclass
-class Asking:
+class RequestLoop:
     """One repeat of one configuration under way."""
 
     configuration: str
     repeat: int
     protocol: Protocol
-    material: Material
+    material: Questions
     client: ChatClient
     done: set[Done]
     """What earlier, interrupted parts of the run have recorded."""

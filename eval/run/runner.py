@@ -14,7 +14,7 @@ from kvproof.eval.benchmark.prompts import PromptSet, own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig
 from kvproof.eval.run.generator import VERSION, write_generated
-from kvproof.eval.run.protocol import ROTATED, Asking, Material, request_fields
+from kvproof.eval.run.protocol import ROTATED, Questions, RequestLoop, request_fields
 from kvproof.eval.run.records import (
     Conditions,
     Done,
@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 """Which configuration is asked, how many of its samples are recorded, of how many."""
 
 
-class Turn(NamedTuple):
+class ConfigurationRun(NamedTuple):
     """One repeat of one configuration, on a server that is ready."""
 
     config: EvalConfig
@@ -46,14 +46,14 @@ class Turn(NamedTuple):
     repeat: int
     server: Serving
     model: str
-    material: Material
+    material: Questions
     done: set[Done]
     earlier: Sequence[SampleRecord]
     """Its samples that are done."""
     write: Callable[[SampleRecord | Scored], None]
 
 
-Runner = Callable[[Turn], int]
+Runner = Callable[[ConfigurationRun], int]
 """Asks everything that is not done and writes a record for each; returns how many prompts it asked
 again without recording them, to warm a cache that a restart has emptied."""
 
@@ -67,7 +67,7 @@ class Sources(NamedTuple):
 
 
 @contextmanager
-def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Material]:
+def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questions]:
     """Open data and prompts; own samples are written to the folder `own`. Raises UsageError."""
     data, shared, name = sources.data, sources.shared, ""
     if data is None:
@@ -82,11 +82,11 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Materi
     truncation = Truncation(config.protocol.tokenizer, config.protocol.max_prompt_tokens)
     with DataSet(data, sha256=config.data_sha256, own=name) as first:
         if shared is None:
-            yield Material(first, prompts, truncation)
+            yield Questions(first, prompts, truncation)
             return
         with DataSet(shared) as second:
             _check_shared(first, second)
-            yield Material(first, prompts, truncation, second)
+            yield Questions(first, prompts, truncation, second)
 
 
 def _check_shared(first: DataSet, second: DataSet) -> None:
@@ -104,7 +104,7 @@ _ALIKE = "--shared holds one more question for every row of --data, about the sa
 
 
 def conditions(
-    config: EvalConfig, found: Material, *, runner: str = "kvproof", extraction: str = RULE
+    config: EvalConfig, found: Questions, *, runner: str = "kvproof", extraction: str = RULE
 ) -> Conditions:
     """Return what another run must have in common with this one to be compared with it."""
     protocol = config.protocol
@@ -128,7 +128,7 @@ def conditions(
     )
 
 
-class Outlet(NamedTuple):
+class RunSink(NamedTuple):
     """Where a run leaves what it finds."""
 
     write: Callable[[Record], None]
@@ -139,8 +139,8 @@ class Outlet(NamedTuple):
 
 def evaluate(
     config: EvalConfig,
-    found: Material,
-    outlet: Outlet,
+    found: Questions,
+    outlet: RunSink,
     *,
     earlier: Sequence[Record] = (),
     runner: Runner | None = None,
@@ -165,12 +165,12 @@ class _Plan(NamedTuple):
     config: EvalConfig
     one: Configuration
     repeat: int
-    found: Material
+    found: Questions
     earlier: Sequence[Record]
     runner: Runner
 
 
-def _turn(plan: _Plan, outlet: Outlet, models: set[str]) -> None:
+def _turn(plan: _Plan, outlet: RunSink, models: set[str]) -> None:
     total = len(plan.found.data.cards) * len(plan.config.protocol.phases)
     own = (plan.one.name, plan.repeat)
     have = [e for e in samples_of(plan.earlier) if (e.configuration, e.repeat) == own]
@@ -182,8 +182,10 @@ def _turn(plan: _Plan, outlet: Outlet, models: set[str]) -> None:
         model = _model(plan, record, models)
         outlet.write(record)
         counted = _Counted(outlet, plan.one.name, len(have), total)
-        turn = Turn(plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
-                    have, counted.write)  # fmt: skip
+        turn = ConfigurationRun(
+            plan.config, plan.one, plan.repeat, server, model, plan.found, done(have),
+            have, counted.write,
+        )  # fmt: skip
         warmed = plan.runner(turn)
     seconds = round(time.monotonic() - begun, 3)
     name, repeat = plan.one.name, plan.repeat
@@ -204,7 +206,7 @@ def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
 class _Counted:
     """Writes samples and shows how many there are."""
 
-    def __init__(self, outlet: Outlet, name: str, have: int, total: int) -> None:
+    def __init__(self, outlet: RunSink, name: str, have: int, total: int) -> None:
         self._outlet, self._name, self._have, self._total = outlet, name, have, total
 
     def write(self, record: SampleRecord | Scored) -> None:
@@ -225,7 +227,7 @@ def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
     return model
 
 
-def direct(turn: Turn) -> int:
+def direct(turn: ConfigurationRun) -> int:
     """Ask with the client of our own."""
     protocol = turn.config.protocol
     client = ChatClient(
@@ -236,7 +238,7 @@ def direct(turn: Turn) -> int:
         stream=protocol.stream,
         fields=request_fields(protocol, turn.model),
     )
-    asking = Asking(
+    asking = RequestLoop(
         configuration=turn.configuration.name,
         repeat=turn.repeat,
         protocol=protocol,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.harness.recorder.codec import TokenChain, Veil, pack
-from kvproof.harness.recorder.segments import Segments
+from kvproof.harness.recorder.rotation import Segments
 
 FORMAT = 1
 """Raised when a line changes meaning."""

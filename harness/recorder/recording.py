@@ -14,7 +14,7 @@ from kvproof.harness.contract.target import Namespace, Request, Span, TargetConf
 from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.journal import FORMAT
-from kvproof.harness.recorder.segments import SUFFIX
+from kvproof.harness.recorder.rotation import SUFFIX
 from kvproof.harness.records.run_directory import UNREADABLE
 
 _NAME = re.compile(rf"(?P<stem>.+)\.(?P<number>\d{{5,}}){re.escape(SUFFIX)}")

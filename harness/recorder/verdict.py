@@ -24,8 +24,8 @@ from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
 from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
+from kvproof.harness.recorder.explain import Story, Told
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
-from kvproof.harness.recorder.story import Story, Told
 
 _HISTORY = 256
 """Operations after which a session forgets what only the telling of a failure needs."""

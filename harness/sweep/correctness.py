@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kvproof.harness.records.sweep_events import Allowed, Cell, CellCost, OutputError
 from kvproof.harness.sweep.failure import Failure, failure_of
-from kvproof.harness.sweep.inputs import Inputs, NoRoom, Shelf, first_line, in_room
+from kvproof.harness.sweep.inputs import InputCache, Inputs, NoRoom, first_line, in_room
 from kvproof.harness.sweep.tensor_compare import Comparison, compare, same_bytes
 from kvproof.kernels.spec import Case, Entry, Kernel, Tolerance
 
@@ -41,7 +41,7 @@ def check(
     seeds: Sequence[int],
     again: bool,
     device: str,
-    shelf: Shelf[Inputs] | None = None,
+    shelf: InputCache[Inputs] | None = None,
 ) -> Cell:
     """Judge a cell on several seeds, up to the first that fails.
 
@@ -50,7 +50,7 @@ def check(
 
     Raises NoRoom, or whatever the kernel's own description raises.
     """
-    limit, shelf = kernel.tolerance(case), shelf or Shelf(most=1)
+    limit, shelf = kernel.tolerance(case), shelf or InputCache(most=1)
     cell = Cell(
         kernel=kernel.name,
         provider="",

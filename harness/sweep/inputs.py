@@ -131,7 +131,7 @@ def expected_of(kernel: Kernel, case: Case, problem: Problem) -> dict[str, torch
     return expected
 
 
-class Shelf(Generic[Made]):
+class InputCache(Generic[Made]):
     """What was made for the last case, by its seed, for the next provider of that case."""
 
     def __init__(self, most: int) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kvproof.harness.records.sweep_events import Cell, CellCost
 from kvproof.harness.sweep.correctness import ProviderRaised, compared, failed, provided
 from kvproof.harness.sweep.failure import failure_of
-from kvproof.harness.sweep.inputs import Inputs, Shelf, in_room, nbytes
+from kvproof.harness.sweep.inputs import InputCache, Inputs, in_room, nbytes
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Arguments, Case, Entry, Kernel, Problem
 from kvproof.kernels.timing import clocks, measure, rotation
@@ -61,13 +61,13 @@ def measured(
     *,
     seed: int,
     device: str,
-    shelf: Shelf[InputSets] | None = None,
+    shelf: InputCache[InputSets] | None = None,
 ) -> Cell:
     """Time a cell that was found right.
 
     Raises NoRoom, or whatever the kernel's own description raises.
     """
-    sets = (shelf or Shelf(most=1)).take(
+    sets = (shelf or InputCache(most=1)).take(
         kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)
     )
     cell = Cell(

@@ -23,7 +23,7 @@ from kvproof.harness.isolation.worker_main import end_with_host, load, take_pipe
 from kvproof.harness.records.sweep_events import Ceiling, Cell
 from kvproof.harness.sweep import messages
 from kvproof.harness.sweep.correctness import check
-from kvproof.harness.sweep.inputs import Inputs, NoRoom, Shelf
+from kvproof.harness.sweep.inputs import InputCache, Inputs, NoRoom
 from kvproof.harness.sweep.messages import Answer, Request
 from kvproof.harness.sweep.timing import InputSets, measured
 from kvproof.kernels.registry import KERNELS, kernel, provider
@@ -54,8 +54,8 @@ class SweepWorker:
 
     def __init__(self, device: messages.DeviceKind) -> None:
         self._device = device
-        self._inputs: Shelf[Inputs] = Shelf(most=2)
-        self._sets: Shelf[InputSets] = Shelf(most=1)
+        self._inputs: InputCache[Inputs] = InputCache(most=2)
+        self._sets: InputCache[InputSets] = InputCache(most=1)
 
     def answer(self, request: Request) -> Answer:
         """Carry out a request; every exception is an answer too."""

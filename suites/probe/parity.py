@@ -14,7 +14,7 @@ from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spr
 from kvproof.suites.probe.content import HEAD
 from kvproof.suites.probe.counts import untold
 from kvproof.suites.probe.server_connection import Sent
-from kvproof.suites.probe.trials import Run, Trial, Void, World, controls
+from kvproof.suites.probe.trials import Run, Trial, TrialInvalid, World, controls
 
 CONTROLS = 16
 """Prompts that are computed twice, to begin with."""
@@ -143,7 +143,7 @@ class Judge:
         begun = len(log)
         try:
             trial = run(self.world, case)
-        except (NoAnswer, Void) as why:
+        except (NoAnswer, TrialInvalid) as why:
             done.void.append(str(why))
             return None
         done.pairs += trial.pairs

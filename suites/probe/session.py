@@ -9,12 +9,17 @@ from dataclasses import dataclass, replace
 from kvproof.suites.probe import check as about
 from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
-from kvproof.suites.probe.at_rest import figures_of, finish_with_one, judge_counters, judge_rest
 from kvproof.suites.probe.check import About, Outcome, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh, image
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.facts import Facts
 from kvproof.suites.probe.metrics import Figures
+from kvproof.suites.probe.metrics_idle import (
+    figures_of,
+    finish_with_one,
+    judge_counters,
+    judge_rest,
+)
 from kvproof.suites.probe.parity import Check, Judge
 from kvproof.suites.probe.server_connection import (
     BudgetExhausted,

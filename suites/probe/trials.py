@@ -18,7 +18,7 @@ TOGETHER = 6
 """Requests at once."""
 
 
-class Void(Exception):
+class TrialInvalid(Exception):
     """A trial shows nothing; the message says why."""
 
 
@@ -61,7 +61,7 @@ class World:
         return new_salt() if self.salts else ""
 
     def plain(self, question: Question) -> Answer:
-        """Have a prompt computed without the cache. Raises Void if it was found."""
+        """Have a prompt computed without the cache. Raises TrialInvalid if it was found."""
         if self.reference is not None:
             answer, where = _by(self.reference, question), f"by {_REFERENCE}"
         else:
@@ -70,7 +70,7 @@ class World:
             asked = question._replace(salt=new_salt(), unshared=new, again=False)
             answer, where = self.asker.ask(asked), "under a salt of its own"
         if _known(answer, question.words):
-            raise Void(f"what should have been computed was found {where}")
+            raise TrialInvalid(f"what should have been computed was found {where}")
         return answer
 
 
@@ -78,11 +78,11 @@ _REFERENCE = "the server of --against"
 
 
 def _by(reference: Asker, question: Question) -> Answer:
-    """Ask another server, whose troubles are not those of the one that is judged. Raises Void."""
+    """Ask another server, whose troubles are not those of the judged one. Raises TrialInvalid."""
     try:
         return reference.ask(question._replace(again=False))
     except (NoAnswer, ServerUnreachable) as why:
-        raise Void(f"{_REFERENCE} does not answer: {why}") from None
+        raise TrialInvalid(f"{_REFERENCE} does not answer: {why}") from None
 
 
 def _known(answer: Answer, words: int) -> bool:
@@ -285,7 +285,7 @@ def controls(world: World, length: int) -> Trial:
     one = world.asker.ask(question)
     two = world.plain(question) if world.anew else world.asker.ask(question)
     if not world.anew and world.asker.found(two):
-        raise Void(f"even {length} words were found")
+        raise TrialInvalid(f"even {length} words were found")
     trial = Trial([Pair("computed twice", one, two)])
     trial.saw("prompt computed twice", happened=True)
     return trial

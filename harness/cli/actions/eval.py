@@ -18,10 +18,10 @@ from kvproof.eval.opencompass import environment
 from kvproof.eval.opencompass import runner as opencompass
 from kvproof.eval.run.config import EvalConfig, check_servers, read_config, with_urls
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import Material
+from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import Conditions, EvalRun, Record, Writer, read_eval
-from kvproof.eval.run.runner import Outlet, Runner, Sources, conditions, evaluate, material
 from kvproof.eval.run.runner import Progress as Shown
+from kvproof.eval.run.runner import Runner, RunSink, Sources, conditions, evaluate, material
 from kvproof.eval.verdict.report import print_summary, render, write_reports
 from kvproof.eval.verdict.summary import Summary, across, stored
 from kvproof.harness.cli.output import print_text, standard_output
@@ -59,7 +59,7 @@ def longbench_v2(
         earlier = _earlier(directory, kept)
         writer = Writer(directory, new_manifest("eval", directory, kept))
         with closing(writer), _shown(console) as progress:
-            outlet = Outlet(writer.write, progress, directory / "servers")
+            outlet = RunSink(writer.write, progress, directory / "servers")
             try:
                 evaluate(asked, found, outlet, earlier=earlier, runner=client)
             except (KeyboardInterrupt, UsageError):
@@ -112,7 +112,7 @@ def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | Non
     return read_prompts(given, cot=cot)
 
 
-def conditions_of(asked: EvalConfig, found: Material, runner: RunnerName) -> Conditions:
+def conditions_of(asked: EvalConfig, found: Questions, runner: RunnerName) -> Conditions:
     """Return the conditions of the run; those of the stock configuration say what it is."""
     if runner == "kvproof":
         return conditions(asked, found)

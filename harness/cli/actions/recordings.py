@@ -11,9 +11,9 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.recorder.explain import Told
 from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
 from kvproof.harness.recorder.rerun import Rerun, rerun
-from kvproof.harness.recorder.story import Told
 from kvproof.harness.recorder.verdict import Broken, Judged, judge
 from kvproof.harness.records.events import Checked, Explained
 from kvproof.reports.values.text import clean, plural

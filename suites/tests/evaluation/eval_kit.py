@@ -15,9 +15,9 @@ from kvproof.eval.benchmark.prompts import own_prompts
 from kvproof.eval.benchmark.truncate import Truncation
 from kvproof.eval.run.config import Configuration, EvalConfig, Judge, Protocol, Server
 from kvproof.eval.run.generator import GeneratorOptions, write_generated
-from kvproof.eval.run.protocol import Material
+from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import PHASES, Phase, Record, SampleRecord, Usage
-from kvproof.eval.run.runner import Outlet, evaluate
+from kvproof.eval.run.runner import RunSink, evaluate
 from kvproof.eval.verdict.compare import Comparison, compare
 
 SMALL = GeneratorOptions(samples=12, max_tokens=2000)
@@ -44,10 +44,10 @@ def configured(
 
 
 @contextmanager
-def small_material(folder: Path, options: GeneratorOptions = SMALL) -> Iterator[Material]:
+def small_material(folder: Path, options: GeneratorOptions = SMALL) -> Iterator[Questions]:
     data, shared = write_generated(folder, options)
     with DataSet(data) as first, DataSet(shared) as second:
-        yield Material(first, own_prompts(), Truncation(), second)
+        yield Questions(first, own_prompts(), Truncation(), second)
 
 
 @dataclass
@@ -69,8 +69,8 @@ class Kept:
     def of(self, name: str, phase: Phase) -> list[SampleRecord]:
         return [e for e in self.samples if (e.configuration, e.phase) == (name, phase)]
 
-    def outlet(self, folder: Path) -> Outlet:
-        return Outlet(self.write, lambda *_: None, folder)
+    def outlet(self, folder: Path) -> RunSink:
+        return RunSink(self.write, lambda *_: None, folder)
 
 
 def run_small(

@@ -17,9 +17,9 @@ from kvproof.eval.opencompass.environment import OpenCompass, state
 from kvproof.eval.opencompass.job import encode, written_config
 from kvproof.eval.opencompass.runner import Runner
 from kvproof.eval.run.config import Protocol
-from kvproof.eval.run.protocol import Material
+from kvproof.eval.run.protocol import Questions
 from kvproof.eval.run.records import PHASES, SampleRecord, Scored, done
-from kvproof.eval.run.runner import Turn, direct
+from kvproof.eval.run.runner import ConfigurationRun, direct
 from kvproof.eval.run.server import Died, Serving
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.cli.cli_kit import here, refused
@@ -40,7 +40,7 @@ class Stopped(Exception):
 class Session:
     """Turns of one configuration against a scripted server, and all they record."""
 
-    def __init__(self, server: Server, material: Material, **protocol: Any) -> None:
+    def __init__(self, server: Server, material: Questions, **protocol: Any) -> None:
         settings = {"retries": 0, "timeout": 1.5, **protocol}
         self.config = configured(*[server.url] * 3, protocol=Protocol(**settings))
         self.server, self.material = server, material
@@ -57,12 +57,13 @@ class Session:
             raise Stopped
         self.samples.append(each)
 
-    def turn(self) -> Turn:
+    def turn(self) -> ConfigurationRun:
         on = self.config.configuration[-1]
         serving = Serving(self.server.url, ("reader",), (), fresh=True, check=self.check)
         earlier = list(self.samples)
-        return Turn(self.config, on, 0, serving, "reader", self.material, done(earlier), earlier,
-                    self.write)  # fmt: skip
+        return ConfigurationRun(
+            self.config, on, 0, serving, "reader", self.material, done(earlier), earlier, self.write
+        )
 
 
 @contextmanager
@@ -147,7 +148,7 @@ def test_a_killed_run_goes_on_and_loses_nothing(
 @installed
 def test_the_stock_configuration_asks_its_own_prompt_and_guesses(tmp_path: Path) -> None:
     with session(tmp_path, {"faults": {2: "chatty", 4: "400"}}) as through:
-        through.material = Material(
+        through.material = Questions(
             through.material.data,
             opencompass_prompts(OpenCompass().prompts),
             through.material.truncation,

@@ -14,7 +14,7 @@ import pytest
 
 from kvproof.eval.run.config import Configuration, EvalConfig, Protocol, Server
 from kvproof.eval.run.records import ServerDied, ServerRecord
-from kvproof.eval.run.runner import Turn, evaluate
+from kvproof.eval.run.runner import ConfigurationRun, evaluate
 from kvproof.eval.run.server import Died, free_port, launch, serving, stop
 from kvproof.harness.errors import UsageError
 from kvproof.suites.tests.evaluation.eval_kit import SMALL, Kept, configuration, small_material
@@ -199,7 +199,7 @@ def test_a_folder_in_the_command_is_asked_for_by_the_name_it_is_served_under(
     """Only a running server's name is taken as it is given, for it may serve more than it lists."""
     names: list[str] = []
 
-    def runner(turn: Turn) -> int:
+    def runner(turn: ConfigurationRun) -> int:
         names.append(turn.model)
         return 0
 

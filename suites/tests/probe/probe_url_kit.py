@@ -12,7 +12,7 @@ from examples.stress.http import process
 from examples.stress.http.process import Server, serving
 from kvproof.harness.records.events import Failure, PropertyVerdict
 from kvproof.harness.records.run_directory import Run, read_run
-from kvproof.suites.probe import at_rest
+from kvproof.suites.probe import metrics_idle as at_rest
 from kvproof.suites.tests.cli.cli_kit import Done, here
 from kvproof.suites.tests.probe.probe_url_faults import RUN
 

@@ -8,12 +8,12 @@ from unittest import mock
 
 import pytest
 
-from kvproof.suites.probe import at_rest
+from kvproof.suites.probe import metrics_idle as at_rest
 from kvproof.suites.probe.asker import Asker, Question
-from kvproof.suites.probe.at_rest import figures_of, judge_counters, judge_rest
 from kvproof.suites.probe.check import Verdict
 from kvproof.suites.probe.content import Turn, fresh
 from kvproof.suites.probe.facts import Facts
+from kvproof.suites.probe.metrics_idle import figures_of, judge_counters, judge_rest
 from kvproof.suites.tests.probe.probe_wire import METRICS, completion, line_to
 
 WORDS = 20

@@ -104,7 +104,7 @@ def test_salts_of_completions_say_nothing_of_chats() -> None:
     line = line_to(lambda *_: (200, answer.replace(b'"text": "ok"', b'"message": {"content": ""}')))
     asker = Asker(line, Facts(model="m", form="ids", salts=True))
     world = World(asker, Sizes(step=16), salts=True, neutral=True)
-    with pytest.raises(trials.Void, match="salt of its own"):
+    with pytest.raises(trials.TrialInvalid, match="salt of its own"):
         images(world, 31)
     assert within(asker) != "fail"
 

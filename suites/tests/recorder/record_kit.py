@@ -8,7 +8,7 @@ from typing import Any
 
 from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
 from kvproof.harness.recorder.recording import Recording, recordings
-from kvproof.harness.recorder.segments import KEPT
+from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import Judged, judge
 
 SIZE = 4

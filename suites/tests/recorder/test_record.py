@@ -11,7 +11,7 @@ from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.recorder.codec import Veil, pack, unpack
 from kvproof.harness.recorder.journal import Arrival, Journal
 from kvproof.harness.recorder.rerun import rerun
-from kvproof.harness.recorder.segments import KEPT
+from kvproof.harness.recorder.rotation import KEPT
 from kvproof.harness.recorder.verdict import judge
 from kvproof.suites.tests.recorder.record_kit import (
     KEY,

@@ -17,7 +17,7 @@ from kvproof.harness.recorder import hooks
 from kvproof.harness.recorder.journal import Arrival, Cache, Journal, Settings
 from kvproof.harness.recorder.recording import is_recording, recordings
 from kvproof.harness.recorder.rerun import rerun
-from kvproof.harness.recorder.segments import Segments
+from kvproof.harness.recorder.rotation import Segments
 from kvproof.suites.tests.recorder.record_kit import SIZE, admit, journal, judged, only, reuse
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the extra gpu is not installed")
 import torch
 
 from kvproof.harness.sweep import inputs as sweep_inputs
-from kvproof.harness.sweep.inputs import Inputs, NoRoom, Shelf
+from kvproof.harness.sweep.inputs import InputCache, Inputs, NoRoom
 from kvproof.kernels.source import Source
 from kvproof.kernels.spec import Arguments, Case, Problem
 from kvproof.suites.tests.sweep import sweep_toys
@@ -73,12 +73,12 @@ class Maker:
         return len(self.made)
 
 
-def taken(shelf: Shelf[int], maker: Maker, case: Case, seed: int = 0) -> int:
+def taken(shelf: InputCache[int], maker: Maker, case: Case, seed: int = 0) -> int:
     return shelf.take(sweep_toys.KERNEL, case, seed, maker)
 
 
 def test_the_shelf_holds_the_seeds_of_the_last_case_only() -> None:
-    shelf, maker = Shelf[int](most=2), Maker()
+    shelf, maker = InputCache[int](most=2), Maker()
     one, other, *_ = sweep_toys.cases()
     assert [taken(shelf, maker, one, seed) for seed in (0, 1, 0, 1)] == [1, 2, 1, 2]
     assert taken(shelf, maker, dict(reversed(one.items()))) == 1
@@ -91,7 +91,7 @@ def test_the_shelf_holds_the_seeds_of_the_last_case_only() -> None:
 
 
 def test_other_seeds_make_room_when_there_is_none() -> None:
-    shelf, case = Shelf[str](most=2), sweep_toys.cases()[0]
+    shelf, case = InputCache[str](most=2), sweep_toys.cases()[0]
     tries: list[str] = []
 
     def make() -> str:
