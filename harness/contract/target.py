@@ -13,10 +13,10 @@ after the call; others must cope with that many steps scheduled and not complete
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-CONTRACT_VERSION = 2
+CONTRACT_VERSION = 3
 """Raised when a verb or a record changes meaning; host and worker must agree on it."""
 
 Table = tuple[int, ...]
@@ -274,59 +274,37 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Profile:
-    """What a target supports, and the documented choices in which engines differ."""
+class LayerProfile:
+    """Groups of layers that one configuration may have (X1)."""
 
-    engine: str
-    version: str
-    block_sizes: tuple[int, ...]
-    """Sizes drawn for test cases, tokens."""
-    max_kernel_ratio: int = 1
-    """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
-    adapters: bool = True
-    salts: bool = True
-    spans: bool = False
-    span_identity: tuple[str, ...] = ("kind", "start", "length", "content")
-    """Fields of a span that are part of a block's identity (H1)."""
-    validates: bool = False
-    """The cache manager itself refuses malformed identity input (H8)."""
-    no_read: bool = False
-    no_store: bool = False
-    pins: bool = False
-    evict: bool = True
-    lookup: bool = False
-    batch: bool = False
-    """`batch` returns the padded tables that the worker gets (K3)."""
-    holders: bool = False
-    state: bool = False
-    statistics: bool = False
-    events: bool = False
-    in_flight_steps: int = 0
-    """How many steps may be scheduled and not complete (B6); 0: the engine fences elsewhere."""
-    sharing: str = "after_step"
-    """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
     groups: tuple[str, ...] = ("full",)
     """Kinds of group that a configuration may mix (X1)."""
     layouts: tuple[tuple[str, ...], ...] = ()
     """Kinds of the groups that a configuration may have together; empty: any mix of `groups`."""
     pools: str = "shared"
-    """`shared`: groups with tables take blocks from one pool; `divided`: each has an equal share
-    of it to itself, the first what is left over."""
+    """`shared`: groups with tables take blocks from one pool; `divided`: each has an equal share,
+    and the first has the rest as well."""
     least_window: int = 1
     """Tokens of the smallest window, the own position included."""
     behind_windows: str = "cached"
-    """Blocks that nothing sees any more are given back and stay `cached`, or may be `freed`,
-    sooner or later; then `Inspection.dropped` is of what is not there any more."""
+    """Blocks that nothing sees any more are given back and stay `cached`, or may be `freed` at
+    any time; `Inspection.dropped` then lists the freed ones."""
     mixed_block_sizes: bool = False
     """Groups of one configuration may have unequal block sizes (K6)."""
-    state_pools: tuple[str, ...] = ()
-    """`shared`, `separate`: where recurrent states may live (S5, S9)."""
-    most_state_blocks: int = 2
+
+
+@dataclass(frozen=True)
+class StateProfile:
+    """Recurrent states (S)."""
+
+    pools: tuple[str, ...] = ()
+    """`shared`, `separate`: where recurrent states may live (S5, S9); empty: no such groups."""
+    block_sizes: tuple[int, ...] = ()
+    """Sizes of blocks in configurations with states; empty: `Profile.block_sizes`."""
+    most_blocks: int = 2
     """Most blocks of the shared pool that one state fills (S9)."""
-    state_block_sizes: tuple[int, ...] = ()
-    """Sizes of blocks in configurations with states; empty: `block_sizes`."""
     request_rows: int = 1
-    """Rows of the separate pool that must be there for each request that may run (S5)."""
+    """Rows of the separate pool that each running request needs (S5)."""
     stores: str = "computed"
     """Whole units are reusable once they are `computed`, or, in a configuration with states, up
     to the last one that was `checkpointed` only (S1)."""
@@ -339,35 +317,83 @@ class Profile:
     decode_intervals: bool = True
     """`TargetConfig.decode_interval` is obeyed (S6)."""
     junctions: bool = False
-    """A state is also saved where a prompt leaves one that was seen before (S8)."""
-    drafts: bool = False
-    """`extend` takes draft tokens, `complete` says how many were accepted (X5)."""
-    draft_groups: bool = False
+    """A state is also saved where a prompt leaves an earlier one (S8)."""
+    partial: bool = False
+    """`TargetConfig.partial_blocks` may be set where states lie in a separate pool (T6, S1).
+    Of the checkpoints after one block, inside the next one included, the last one stays."""
+
+
+@dataclass(frozen=True)
+class DraftProfile:
+    """Speculative decoding (X3, X5)."""
+
+    tokens: bool = False
+    """`extend` takes draft tokens, `complete` takes the number that was accepted (X5)."""
+    groups: bool = False
     """Groups may belong to a draft model (X3)."""
-    draft_kinds: tuple[str, ...] = ("full", "window", "chunk")
+    kinds: tuple[str, ...] = ("full", "window", "chunk")
     """Kinds of groups that may belong to a draft model."""
-    draft_reach: str = "matched"
-    """How far the unit beyond a hit may lie: in what full attention `matched`, the last token left
-    out, or in what is `cached` of the whole prompt (X3)."""
-    span_clamp: bool = False
+    reach: str = "matched"
+    """Where the extra unit of a draft group may come from: the prefix that full attention
+    `matched` (without the last token), or anything `cached` of the prompt (X3)."""
+
+
+@dataclass(frozen=True)
+class SpanProfile:
+    """Spans of images, video and audio (H1, M)."""
+
+    supported: bool = False
+    """`Request.spans` may be set."""
+    identity: tuple[str, ...] = ("kind", "start", "length", "content")
+    """Fields of a span that are part of a block's identity (H1)."""
+    clamp: bool = False
     """Hits never end inside a span, and steps never split one (M2, M3)."""
     chunks: bool = True
     """Others may run between the chunks of a prompt; False: all of them are one step."""
-    span_budget: str = "met"
-    """What a step may compute grows to the end of a span that is `met` at its end, or to the
-    length of the `longest` span of the prompt (M3)."""
+    budget: str = "met"
+    """A step grows to the end of a span that is `met` at its end, or to the length of the
+    `longest` span of the prompt (M3)."""
     encode: bool = False
     """`Scheduled.encode` is reported (M5)."""
-    experts: bool = False
-    """Expert rows are taken by `complete` and returned by `experts` (R1, R2)."""
-    require_experts: bool = False
+
+
+@dataclass(frozen=True)
+class ExpertProfile:
+    """Rows of routed experts (R)."""
+
+    rows: bool = False
+    """`complete` takes expert rows, `experts` returns them (R1, R2)."""
+    required: bool = False
     """`TargetConfig.require_experts` may be set (R3)."""
-    partial_blocks: bool = False
-    """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
-    Such blocks are evicted before full ones, and no event tells of them."""
-    partial_states: bool = False
-    """`TargetConfig.partial_blocks` may be set where states lie in a pool of their own (T6, S1).
-    Of the checkpoints behind one block, inside the next one included, the last one stays."""
+
+
+@dataclass(frozen=True)
+class HostTierProfile:
+    """A host tier below the pool (C8, G10)."""
+
+    policies: tuple[str, ...] = ()
+    """When blocks are copied to it: `write_through` once they are cached,
+    `write_through_selective` when they are used again, `write_back` when they are evicted."""
+    groups: tuple[str, ...] = ("full",)
+    """Kinds of groups that a configuration with a host tier may have."""
+
+
+@dataclass(frozen=True)
+class InspectionProfile:
+    """Which fields of `Inspection` are filled."""
+
+    holders: bool = False
+    state: bool = False
+    statistics: bool = False
+    events: bool = False
+
+
+@dataclass(frozen=True)
+class PolicyProfile:
+    """Documented choices in which cache managers differ."""
+
+    sharing: str = "after_step"
+    """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
     duplicates: str = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
     reset: str = "always"
@@ -377,21 +403,145 @@ class Profile:
     index: str = "tree"
     """`tree`: no block outlives the block before it (T3); `flat`: entries come and go alone."""
     evict_keeps_place: bool = False
-    """Blocks that `evict` strips stay where they were in the free order."""
+    """Blocks that `evict` strips stay at their place in the free order."""
     maximal: bool = True
-    """The hit equals the longest that the rules allow; False: only never longer."""
+    """The hit equals the longest that the rules allow; False: it is only never longer."""
+    partial_blocks: bool = False
+    """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
+    Such blocks are evicted before full ones, and have no events."""
+
+
+_T = TypeVar("_T")
+
+
+class _Read(Generic[_T]):
+    """A field of a group that is also read from the profile itself."""
+
+    def __init__(self, path: str) -> None:
+        self.group, self.field = path.split(".")
+
+    def __get__(self, profile: Profile | None, owner: type[Profile]) -> _T:
+        if profile is None:
+            raise AttributeError(self.field)
+        value: _T = getattr(getattr(profile, self.group), self.field)
+        return value
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The features of a target, and the documented choices in which engines differ.
+
+    A target of one group of full attention sets the fields up to `unsupported`; each group of
+    fields is for targets that have the feature. The flat names of 0.13 (`span_clamp`,
+    `state_pools`, ...) are still read, and accepted as keyword arguments until 0.15.
+    """
+
+    engine: str
+    version: str
+    block_sizes: tuple[int, ...]
+    """Sizes drawn for test cases, tokens."""
+    max_kernel_ratio: int = 1
+    """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
+    adapters: bool = True
+    salts: bool = True
+    validates: bool = False
+    """The cache manager itself refuses malformed identity input (H8)."""
+    no_read: bool = False
+    no_store: bool = False
+    pins: bool = False
+    evict: bool = True
+    lookup: bool = False
+    batch: bool = False
+    """`batch` returns the padded tables that the worker gets (K3)."""
+    in_flight_steps: int = 0
+    """How many steps may be scheduled and not complete (B6); 0: the engine fences elsewhere."""
     blocks: bool = True
-    """It manages blocks of an engine; False: no verb is offered, only `parts` judge it."""
-    host_policies: tuple[str, ...] = ()
-    """Of a host tier that blocks are copied to: `write_through` once they are cached,
-    `write_through_selective` when they are used again, `write_back` when they are evicted."""
-    host_groups: tuple[str, ...] = ("full",)
-    """Kinds of groups that a configuration with a host tier may have."""
+    """It manages blocks of an engine; False: no verb is offered, and only `parts` are tested."""
     parts: dict[str, str] = field(default_factory=dict)
-    """Part of the suites -> `pkg.module:function`, a job that carries out the part's calls on the
+    """Component suite -> `pkg.module:function`, a job that carries out the suite's calls on the
     target's own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
     unsupported: dict[str, str] = field(default_factory=dict)
-    """Capability above that is off -> why, in the engine's own terms."""
+    """Capability that is off -> why, in the engine's own terms."""
+    inspection: InspectionProfile = InspectionProfile()
+    policy: PolicyProfile = PolicyProfile()
+    layers: LayerProfile = LayerProfile()
+    recurrent: StateProfile = StateProfile()
+    speculative: DraftProfile = DraftProfile()
+    media: SpanProfile = SpanProfile()
+    routed: ExpertProfile = ExpertProfile()
+    host_tier: HostTierProfile = HostTierProfile()
+
+    holders = _Read[bool]("inspection.holders")
+    state = _Read[bool]("inspection.state")
+    statistics = _Read[bool]("inspection.statistics")
+    events = _Read[bool]("inspection.events")
+    sharing = _Read[str]("policy.sharing")
+    duplicates = _Read[str]("policy.duplicates")
+    reset = _Read[str]("policy.reset")
+    eviction_order = _Read[str]("policy.eviction_order")
+    index = _Read[str]("policy.index")
+    evict_keeps_place = _Read[bool]("policy.evict_keeps_place")
+    maximal = _Read[bool]("policy.maximal")
+    partial_blocks = _Read[bool]("policy.partial_blocks")
+    groups = _Read[tuple[str, ...]]("layers.groups")
+    layouts = _Read[tuple[tuple[str, ...], ...]]("layers.layouts")
+    pools = _Read[str]("layers.pools")
+    least_window = _Read[int]("layers.least_window")
+    behind_windows = _Read[str]("layers.behind_windows")
+    mixed_block_sizes = _Read[bool]("layers.mixed_block_sizes")
+    state_pools = _Read[tuple[str, ...]]("recurrent.pools")
+    state_block_sizes = _Read[tuple[int, ...]]("recurrent.block_sizes")
+    most_state_blocks = _Read[int]("recurrent.most_blocks")
+    request_rows = _Read[int]("recurrent.request_rows")
+    stores = _Read[str]("recurrent.stores")
+    checkpoints = _Read[str]("recurrent.checkpoints")
+    prompt_saves = _Read[str]("recurrent.prompt_saves")
+    decode_intervals = _Read[bool]("recurrent.decode_intervals")
+    junctions = _Read[bool]("recurrent.junctions")
+    partial_states = _Read[bool]("recurrent.partial")
+    drafts = _Read[bool]("speculative.tokens")
+    draft_groups = _Read[bool]("speculative.groups")
+    draft_kinds = _Read[tuple[str, ...]]("speculative.kinds")
+    draft_reach = _Read[str]("speculative.reach")
+    spans = _Read[bool]("media.supported")
+    span_identity = _Read[tuple[str, ...]]("media.identity")
+    span_clamp = _Read[bool]("media.clamp")
+    chunks = _Read[bool]("media.chunks")
+    span_budget = _Read[str]("media.budget")
+    encode = _Read[bool]("media.encode")
+    experts = _Read[bool]("routed.rows")
+    require_experts = _Read[bool]("routed.required")
+    host_policies = _Read[tuple[str, ...]]("host_tier.policies")
+    host_groups = _Read[tuple[str, ...]]("host_tier.groups")
+
+    def flat(self) -> dict[str, Any]:
+        """Return all fields by flat names, as records of runs keep them."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        groups = {group for group, _ in _FLAT.values()}
+        plain = {name: value for name, value in own.items() if name not in groups}
+        return plain | {name: getattr(self, name) for name in _FLAT}
+
+
+def flat_fields() -> dict[str, tuple[str, str]]:
+    """Return flat name -> (group, field): the names of the fields in 0.13."""
+    reads = {name: each for name, each in vars(Profile).items() if isinstance(each, _Read)}
+    return {name: (each.group, each.field) for name, each in reads.items()}
+
+
+_FLAT = flat_fields()
+_grouped = Profile.__init__
+
+
+def _with_flat_names(profile: Profile, *arguments: Any, **named: Any) -> None:
+    """Make a profile; flat names of 0.13 change the groups that their fields are in now."""
+    for name in [each for each in named if each in _FLAT]:
+        group, inner = _FLAT[name]
+        whole = named.get(group, Profile.__dataclass_fields__[group].default)
+        named[group] = replace(whole, **{inner: named.pop(name)})
+    _grouped(profile, *arguments, **named)
+
+
+Profile.__init__ = _with_flat_names  # type: ignore[assignment, method-assign]  # until 0.15
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from kvproof.harness.contract.target import (
     Batch,
     Completed,
     Evicted,
+    ExpertProfile,
     Profile,
     Refused,
     Released,
@@ -44,7 +45,7 @@ from kvproof.harness.oracle.violation import Violation
 def _offered(profile: Profile, config: TargetConfig) -> Profile:
     """Return the profile in one configuration: no expert rows next to frozen blocks (T6)."""
     frozen = config.partial_blocks and any(group.kind == "state" for group in config.layout)
-    return replace(profile, experts=False) if frozen else profile
+    return replace(profile, routed=ExpertProfile()) if frozen else profile
 
 
 class Session:

@@ -9,11 +9,13 @@ from typing import NamedTuple, cast
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import (
     Completed,
+    PolicyProfile,
     Profile,
     Refused,
     Released,
     Request,
     Scheduled,
+    SpanProfile,
     Table,
     Target,
     TargetConfig,
@@ -81,15 +83,17 @@ def profile(header: Header) -> Profile:
         engine=header.engine,
         version=header.version,
         block_sizes=(header.block_size,),
-        spans=True,
-        no_store=True,
-        sharing="when_scheduled",
-        duplicates="kept",
-        reset="idle",
-        eviction_order="undeclared",
-        index="flat",
         no_read=True,
-        maximal=header.maximal and not header.capped,
+        no_store=True,
+        media=SpanProfile(supported=True),
+        policy=PolicyProfile(
+            sharing="when_scheduled",
+            duplicates="kept",
+            reset="idle",
+            eviction_order="undeclared",
+            index="flat",
+            maximal=header.maximal and not header.capped,
+        ),
     )
 
 
@@ -252,7 +256,8 @@ class _Judge:
 
     def _cap(self, _: Line) -> None:
         state = self._session.state
-        state.profile = replace(state.profile, maximal=False)
+        policy = replace(state.profile.policy, maximal=False)
+        state.profile = replace(state.profile, policy=policy)
 
     def _stopped(self, line: Line) -> None:
         self.judged.stopped = line.reason

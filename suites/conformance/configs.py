@@ -97,7 +97,8 @@ def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
     kinds = tuple(kind for kind in profile.host_groups if kind != "state")
     layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
     if "window" in kinds and draw(st.booleans()):
-        able = replace(profile, groups=kinds, layouts=layouts)
+        layers = replace(profile.layers, groups=kinds, layouts=layouts)
+        able = replace(profile, layers=layers)
         return draw(several(able, constraint=LayoutConstraint(kind="window", host=True)))
     return draw(one_group(profile, most_units=7, host=True))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import kvproof.harness.adapters
@@ -108,7 +107,7 @@ def _why_not(profile: Profile) -> Iterator[str]:
     yield ""
     yield "| capability | reason |"
     yield "| --- | --- |"
-    order = [field.name for field in fields(profile)]
+    order = list(profile.flat())
     known = sorted(
         profile.unsupported,
         key=lambda name: (order.index(name) if name in order else len(order), name),

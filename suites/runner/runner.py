@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -135,7 +134,7 @@ class SuiteRun:
                 target=handle.name,
                 engine=profile.engine,
                 version=profile.version,
-                profile=asdict(profile),
+                profile=profile.flat(),
                 isolation=handle.isolation,
                 python=handle.python,
             )

@@ -9,7 +9,15 @@ from functools import cache
 
 from kvproof.harness.adapters.lmdeploy.api import release, version
 from kvproof.harness.adapters.lmdeploy.releases import CHUNKS, PACKAGE, STATES
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.target import (
+    ExpertProfile,
+    InspectionProfile,
+    LayerProfile,
+    PolicyProfile,
+    Profile,
+    SpanProfile,
+    StateProfile,
+)
 
 UNSUPPORTED = {
     "salts": "requests have no salt: the trie knows adapters only",
@@ -78,28 +86,27 @@ def profile() -> Profile:
         block_sizes=(1, 2, 4, 16, 32, 64),
         max_kernel_ratio=4,
         salts=False,
-        spans=True,
-        span_clamp=True,
-        chunks=chunked,
-        span_budget="longest",
-        decode_intervals=chunked,
-        prompt_saves="ends",
         batch=True,
-        holders=True,
-        state=True,
-        reset="idle",
-        sharing="when_scheduled",
-        groups=("full", "state") if states else ("full",),
-        layouts=(("full", "state"),) if states else (),
-        state_pools=("separate",) if states else (),
-        partial_states=package,
-        duplicates="kept",
-        experts=states,
-        eviction_order="undeclared",
         unsupported={
             **UNSUPPORTED,
             **(_FROM_PACKAGE if package else _BEFORE_PACKAGE),
             **({} if chunked else _BEFORE_CHUNKS),
             **({} if states else _BEFORE_STATES),
         },
+        inspection=InspectionProfile(holders=True, state=True),
+        policy=PolicyProfile(
+            reset="idle", sharing="when_scheduled", duplicates="kept", eviction_order="undeclared"
+        ),
+        layers=LayerProfile(
+            groups=("full", "state") if states else ("full",),
+            layouts=(("full", "state"),) if states else (),
+        ),
+        recurrent=StateProfile(
+            decode_intervals=chunked,
+            prompt_saves="ends",
+            pools=("separate",) if states else (),
+            partial=package,
+        ),
+        media=SpanProfile(supported=True, clamp=True, chunks=chunked, budget="longest"),
+        routed=ExpertProfile(rows=states),
     )

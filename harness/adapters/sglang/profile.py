@@ -10,7 +10,15 @@ from functools import cache
 from kvproof.harness.adapters.sglang.api import unified, version
 from kvproof.harness.adapters.sglang.host import POLICIES
 from kvproof.harness.adapters.sglang.states import REQUEST_ROWS
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.target import (
+    HostTierProfile,
+    InspectionProfile,
+    LayerProfile,
+    PolicyProfile,
+    Profile,
+    SpanProfile,
+    StateProfile,
+)
 
 UNSUPPORTED = {
     "max_kernel_ratio": "a page of the allocator is what attention kernels read",
@@ -51,27 +59,30 @@ def profile() -> Profile:
         engine="sglang",
         version=version(),
         block_sizes=(1, 2, 4, 16, 32, 64),
-        spans=True,
-        span_identity=("start", "content"),
         no_read=True,
         no_store=True,
         evict=False,
-        state=True,
-        groups=("full", "window", "state"),
-        layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),
-        state_pools=("separate",),
-        most_state_blocks=1,
-        state_block_sizes=() if unified() else (1, 2),
-        request_rows=REQUEST_ROWS,
-        stores="checkpointed",
-        decode_intervals=False,
-        prompt_saves="whole",
-        pools="divided",
-        least_window=2,
-        behind_windows="freed",
-        reset="idle",
-        eviction_order="undeclared",
-        host_policies=POLICIES if unified() else (),
-        host_groups=("full", "window", "state"),
         unsupported=UNSUPPORTED if unified() else {**UNSUPPORTED, **_BEFORE_UNIFIED},
+        inspection=InspectionProfile(state=True),
+        policy=PolicyProfile(reset="idle", eviction_order="undeclared"),
+        layers=LayerProfile(
+            groups=("full", "window", "state"),
+            layouts=(("full", "window"), ("window", "full"), ("full", "state"), ("state", "full")),
+            pools="divided",
+            least_window=2,
+            behind_windows="freed",
+        ),
+        recurrent=StateProfile(
+            pools=("separate",),
+            most_blocks=1,
+            block_sizes=() if unified() else (1, 2),
+            request_rows=REQUEST_ROWS,
+            stores="checkpointed",
+            decode_intervals=False,
+            prompt_saves="whole",
+        ),
+        media=SpanProfile(supported=True, identity=("start", "content")),
+        host_tier=HostTierProfile(
+            policies=POLICIES if unified() else (), groups=("full", "window", "state")
+        ),
     )

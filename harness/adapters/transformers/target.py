@@ -19,6 +19,8 @@ from kvproof.harness.adapters.transformers.api import VERSION, check_drift, new_
 from kvproof.harness.contract.target import (
     Completed,
     Inspection,
+    InspectionProfile,
+    PolicyProfile,
     Profile,
     Refused,
     Released,
@@ -41,11 +43,6 @@ PROFILE = Profile(
     salts=False,
     evict=False,
     lookup=True,
-    holders=True,
-    state=True,
-    reset="idle",
-    eviction_order="undeclared",
-    index="flat",
     unsupported={
         "namespaces": "the hash of a block has its tokens and its parent only",
         "adapters": "the hash of a block has its tokens and its parent only",
@@ -67,6 +64,8 @@ PROFILE = Profile(
         "eviction_order": "all or nothing",
         "index": "one flat hash map: an entry may outlive the block before it",
     },
+    inspection=InspectionProfile(holders=True, state=True),
+    policy=PolicyProfile(reset="idle", eviction_order="undeclared", index="flat"),
 )
 
 

@@ -9,7 +9,15 @@ from dataclasses import replace
 from functools import cache
 
 from kvproof.harness.adapters.vllm.api import has, release, version
-from kvproof.harness.contract.target import Profile
+from kvproof.harness.contract.target import (
+    DraftProfile,
+    InspectionProfile,
+    LayerProfile,
+    PolicyProfile,
+    Profile,
+    SpanProfile,
+    StateProfile,
+)
 
 NO_KERNEL_BLOCKS = "kernel blocks are made in the worker's BlockTable, a Triton kernel"
 
@@ -45,30 +53,29 @@ def profile() -> Profile:
         engine="vllm",
         version=version(),
         block_sizes=(1, 2, 4, 16, 32, 64, 128, 256),
-        spans=True,
-        span_identity=_SPANS,
         no_read=known.no_read,
         evict=has("KVCacheManager.evict_blocks"),
         lookup=True,
-        holders=True,
-        state=True,
-        statistics=True,
-        sharing="when_scheduled",
-        groups=known.kinds,
-        layouts=known.layouts,
-        least_window=2,
-        state_pools=("shared",) if states else (),
-        most_state_blocks=1,
-        checkpoints="running",
-        decode_intervals=False,
-        draft_groups=known.draft_groups,
-        draft_kinds=("full", "window"),
-        draft_reach="cached",
-        duplicates="kept",
-        reset="idle",
-        index="flat",
-        evict_keeps_place=True,
         unsupported=UNSUPPORTED,
+        inspection=InspectionProfile(holders=True, state=True, statistics=True),
+        policy=PolicyProfile(
+            sharing="when_scheduled",
+            duplicates="kept",
+            reset="idle",
+            index="flat",
+            evict_keeps_place=True,
+        ),
+        layers=LayerProfile(groups=known.kinds, layouts=known.layouts, least_window=2),
+        recurrent=StateProfile(
+            pools=("shared",) if states else (),
+            most_blocks=1,
+            checkpoints="running",
+            decode_intervals=False,
+        ),
+        speculative=DraftProfile(
+            groups=known.draft_groups, kinds=("full", "window"), reach="cached"
+        ),
+        media=SpanProfile(supported=True, identity=_SPANS),
     )
     missing = {
         **({} if newest.evict else _NO_EVICT),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -165,9 +164,9 @@ FULL = Profile(
     version="1",
     block_sizes=(16,),
     **{
-        field.name: True
-        for field in fields(Profile)
-        if field.type in ("bool",) and field.name != "evict_keeps_place"
+        name: True
+        for name, value in BARE.flat().items()
+        if isinstance(value, bool) and name != "evict_keeps_place"
     },
     in_flight_steps=1,
     groups=("full", "window", "chunk", "state"),
@@ -181,7 +180,7 @@ def test_what_a_property_needs_is_something_a_profile_can_lack(needs):
     prop = next(prop for prop in PROPERTIES if prop.needs == needs)
     assert not supported(prop, BARE)
     assert supported(prop, FULL)
-    assert needs in {field.name for field in fields(Profile)} | set(properties._DECLARED)
+    assert needs in {*BARE.flat()} | set(properties._DECLARED)
 
 
 def test_properties_without_needs_hold_for_every_target():
@@ -197,7 +196,7 @@ def test_the_reason_for_what_is_unsupported_is_the_profiles_own():
 
 
 def test_every_capability_that_is_off_can_be_explained():
-    declared = {field.name for field in fields(Profile)} | set(properties._DECLARED)
+    declared = {*BARE.flat()} | set(properties._DECLARED)
     assert set(NEEDS) <= declared
 
 
