@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvproof.kernels.spec import Arguments
+from kvproof.kernels.types import Arguments
 
 GUARD_BYTES = 4096
 """Canary on each side of a tensor; a multiple of every alignment a kernel may assume."""

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from kvproof.kernels.types import Arguments, Case, Launch, Value
 
 if TYPE_CHECKING:
     import torch
 
     from kvproof.kernels.source import Source
 
-Value: TypeAlias = str | int | float | bool
-Case: TypeAlias = Mapping[str, Value]
-"""One cell of a sweep: the value of every axis. A JSON object."""
-
-Arguments: TypeAlias = dict[str, Any]
-"""What every provider of a kernel is called with: tensors, numbers, `None`."""
-
-Launch: TypeAlias = Callable[[], None]
-"""Runs the kernel once on the arguments it was prepared for; may be captured in a CUDA graph."""
+__all__ = [
+    "EXACT",
+    "Arguments",
+    "Case",
+    "CeilingName",
+    "Cost",
+    "Entry",
+    "Kernel",
+    "Launch",
+    "Problem",
+    "Provider",
+    "Tolerance",
+    "Value",
+    "cell_name",
+]
 
 CeilingName: TypeAlias = Literal["read", "copy", "matmul", "link", "launch"]
 

@@ -11,7 +11,6 @@ from kvproof.suites.conformance.suite import conformance
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.reference.cache_policy import strategies as access
-from kvproof.suites.reference.cache_server import prefixes
 from kvproof.suites.reference.cache_server import remote as objects
 from kvproof.suites.reference.cache_server import strategies as store
 from kvproof.suites.reference.complexity import strategies as cost
@@ -28,6 +27,7 @@ from kvproof.suites.reference.parity import strategies as parity
 from kvproof.suites.reference.planner import strategies as plan
 from kvproof.suites.reference.recurrent_states import strategies as states
 from kvproof.suites.reference.routed_experts import strategies as experts
+from kvproof.suites.reference.stored_prefixes import strategies as prefixes
 from kvproof.suites.reference.tiered_hits import strategies as tiered
 from kvproof.suites.reference.tiers import strategies as tiers
 from kvproof.suites.reference.transfer import strategies as transfer

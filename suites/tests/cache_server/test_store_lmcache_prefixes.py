@@ -12,7 +12,7 @@ from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.reference.cache_server.prefixes import SUITE, offered
+from kvproof.suites.reference.stored_prefixes.strategies import SUITE, offered
 from kvproof.suites.tests.adapters import adapter_jobs
 from kvproof.suites.tests.cache_server import lmcache_kit
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
@@ -38,7 +38,7 @@ def config(*windows: int, separate: bool = True) -> dict[str, object]:
 
 
 def test_all_but_what_is_known_holds(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     explored = explore(part, settings(UNSHRUNK, max_examples=8), tolerate=KNOWN)
     assert (explored.violation, explored.died) == (None, None)
     assert explored.situations["a prefix is found"] > 5
@@ -51,14 +51,14 @@ TAKE = {"number": 0, "start": 0, "skip": 0, "nulls": False, "first": 40}
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_partly_null_chunk_is_served")
 def test_a_chunk_that_a_window_has_left_in_part_is_not_served(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 4})
     run(part, config(32), [store, ("ask", ASK), ("take", TAKE)])
 
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_left_window_in_a_shared_object")
 def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
     ask = ("ask", {**ASK, "most": 1})
     run(part, config(-1, 16, separate=False), [store, ask, ("take", TAKE)])
@@ -66,13 +66,13 @@ def test_a_chunk_that_a_window_has_left_is_not_served_with_others(handle):
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_retrieve_writes_the_null_block")
 def test_a_retrieve_does_not_write_the_null_block(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0, "end": 3})
     run(part, config(24), [store, ("ask", ASK), ("take", {**TAKE, "nulls": True})])
 
 
 def test_a_chunk_that_a_window_has_left_whole_is_not_stored(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
     history = run(part, config(-1, 16), [store, ("ask", {**ASK, "most": 1})])
     assert [each.answer for each in history.operations] == ["[False, True]", "0"]
@@ -80,28 +80,28 @@ def test_a_chunk_that_a_window_has_left_whole_is_not_stored(handle):
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_refused_retrieve_keeps_locks")
 def test_a_retrieve_that_is_refused_leaves_no_lock(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
     run(part, config(-1), [store, ("ask", ASK), ("short_take", {"number": 0})])
 
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_failed_store_blocks_its_content")
 def test_a_store_that_fails_leaves_no_room_taken(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     wrong = {"sequence": 0, "salt": "", "start": 0, "end": 2}
     run(part, config(-1), [("wrong_store", wrong)])
 
 
 @pytest.mark.xfail(strict=True, raises=Violation, reason="lmcache_types_share_keys")
 def test_an_engine_with_other_numbers_reads_nothing(handle):
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = ("store", {**STORE, "ahead": 0})
     run(part, {**config(-1), "other": "float16"}, [store, ("ask_as_other", ASK)])
 
 
 def test_a_wrong_block_of_a_chunk_that_is_stored_is_not_looked_at(handle):
     """A fuzz run drew it: the chunk before had lost its window, and was stored after all."""
-    part = offered(lmcache_kit.asking(handle, "prefixes")).part
+    part = offered(lmcache_kit.asking(handle, "prefixes")).suite
     store = {"sequence": 2, "salt": ""}
     run(
         part,

@@ -13,14 +13,14 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.faults.catalogue import find, of_suite
 from kvproof.suites.framework.component_suite import ComponentSuite
 from kvproof.suites.framework.state_machine import explore
-from kvproof.suites.reference.cache_server import prefixes_plain
-from kvproof.suites.reference.cache_server.prefixes import FULL, offered
-from kvproof.suites.reference.cache_server.prefixes_properties import PROPERTIES
+from kvproof.suites.reference.stored_prefixes import plain_server as prefixes_plain
+from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
+from kvproof.suites.reference.stored_prefixes.strategies import FULL, offered
 from kvproof.suites.runner.levels import suites
 from kvproof.suites.tests.framework.planted import Fault, load, plant
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK, fallen
 
-SPEC = "kvproof.suites.reference.cache_server.prefixes_plain:make_target"
+SPEC = "kvproof.suites.reference.stored_prefixes.plain_server:make_target"
 FAULTS = [fault.name for fault in of_suite("prefixes")]
 WITHOUT = {
     "a prefix is found though a window's early chunks are not there",
@@ -32,7 +32,7 @@ WITHOUT = {
 
 
 def part_on(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> ComponentSuite:
-    return offered(lambda *calls: answer({"calls": calls})["answers"]).part
+    return offered(lambda *calls: answer({"calls": calls})["answers"]).suite
 
 
 def test_the_plain_server_is_right_and_brings_about_all_but_windows():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvproof.suites.framework.component_suite import RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.cache_server.prefixes_model import BLOCKS, CHUNK, EACH, Model, Pending
+from kvproof.suites.reference.stored_prefixes.model import BLOCKS, CHUNK, EACH, Model, Pending
 
 ENGINE, OTHER = 1, 2
 UNTOUCHED = 0xCD

@@ -31,15 +31,15 @@ from kvproof.suites.framework.component_suite import (
     RemoteCalls,
     TargetProvided,
 )
-from kvproof.suites.reference.cache_server.prefixes_machine import ROOM, PrefixesMachine
-from kvproof.suites.reference.cache_server.prefixes_model import (
+from kvproof.suites.reference.stored_prefixes.machine import ROOM, PrefixesMachine
+from kvproof.suites.reference.stored_prefixes.model import (
     BLOCK,
     CHUNK,
     CHUNKS,
     SEQUENCES,
     TENANTS,
 )
-from kvproof.suites.reference.cache_server.prefixes_properties import PROPERTIES
+from kvproof.suites.reference.stored_prefixes.properties import PROPERTIES
 
 FULL = ((-1,), (-1, -1))
 WINDOWS = ((-1,), (-1, 32), (-1, 16, 48), (-1, -1), (16,), (-1, 64, 16), (-1, 24), (40,), (24,))

@@ -1,6 +1,6 @@
 """A plain server of chunks of prefixes, on which the suite `prefixes` is tried without an engine.
 
-A target of its own, `kvproof.suites.reference.cache_server.prefixes_plain:make_target`: right,
+A target of its own, `kvproof.suites.reference.stored_prefixes.plain_server:make_target`: right,
 small and slow, for
 full attention alone. Faults are planted into it, as others are into the reference.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from kvproof.harness.adapters.refusals import WithoutBlocks
 from kvproof.harness.contract.target import Profile, Target, TargetConfig
-from kvproof.suites.reference.cache_server.prefixes_model import BLOCK, CHUNK, EACH
+from kvproof.suites.reference.stored_prefixes.model import BLOCK, CHUNK, EACH
 
 Key: TypeAlias = bytes
 Ids: TypeAlias = list[list[int]]

@@ -11,8 +11,8 @@ from typing import Any
 
 from kvproof.suites.framework.component_suite import Arguments, Config, RemoteCalls
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.cache_server import prefixes_properties as seen
-from kvproof.suites.reference.cache_server.prefixes_model import (
+from kvproof.suites.reference.stored_prefixes import properties as seen
+from kvproof.suites.reference.stored_prefixes.model import (
     BLOCK,
     BLOCKS,
     CHUNK,
@@ -24,7 +24,7 @@ from kvproof.suites.reference.cache_server.prefixes_model import (
     Pending,
     ids_of,
 )
-from kvproof.suites.reference.cache_server.prefixes_pages import ENGINE, OTHER, UNTOUCHED, Pages
+from kvproof.suites.reference.stored_prefixes.pages import ENGINE, OTHER, UNTOUCHED, Pages
 
 PATIENCE_S = 5.0
 """For what the server does in the background; a failure takes as long."""
