@@ -420,10 +420,14 @@ class _Read(Generic[_T]):
     def __init__(self, path: str) -> None:
         self.group, self.field = path.split(".")
 
+    def __set_name__(self, owner: type[Profile], name: str) -> None:
+        self._name = name
+
     def __get__(self, profile: Profile | None, owner: type[Profile]) -> _T:
         if profile is None:
             raise AttributeError(self.field)
         value: _T = getattr(getattr(profile, self.group), self.field)
+        vars(profile)[self._name] = value  # later reads find it there: profiles never change
         return value
 
 
