@@ -74,7 +74,10 @@ class CacheManager:
         self._unit = self.eviction.unit
         self._caching = config.enable_prefix_caching
         self._tables = GroupTables(config.layout)
-        self.hooks = CacheHooks()
+        self.hooks = hooks = CacheHooks()
+        self._before, self._admitted = hooks.before_admission, hooks.admitted
+        self._looked_up = hooks.looked_up
+        self._begun, self._ended = hooks.step_begun, hooks.step_ended
         self.allocator = RequestAllocator(config, self.eviction, self._steps)
         self.states = self.allocator.states
         self.experts = self.eviction.experts
@@ -87,8 +90,9 @@ class CacheManager:
     def begin_step(self) -> int:
         """Open a step; requests admitted or extended from now on are computed in it (S4)."""
         step = self._steps.begin()
-        for begun in self.hooks.step_begun:
-            begun(step)
+        if self._begun:
+            for begun in self._begun:
+                begun(step)
         return step
 
     def end_step(
@@ -122,8 +126,9 @@ class CacheManager:
                 self.allocator.free_windows(request, stop)
         if self._steps.deferred:
             self._steps.run_deferred(step)
-        for ended in self.hooks.step_ended:
-            ended(step, accepted)
+        if self._ended:
+            for ended in self._ended:
+                ended(step, accepted)
 
     # --- requests ---
 
@@ -140,26 +145,25 @@ class CacheManager:
         state = RequestState(
             request.id, request.tokens, request.namespace, request.spans, self._unit
         )
-        self._check_admission(state, request.compute)
-        state.access = request.access if self._caching else DISABLED
-        answer = self._before_admission(request, state) or self._admit(request, state)
-        for admitted in self.hooks.admitted:
-            admitted(request, answer)
-        return answer
-
-    def _check_admission(self, state: RequestState, compute: int | None) -> None:
-        """Raise IdentityError, RuntimeError or ValueError for what cannot be admitted (H8)."""
         if not state.prompt or state.id in self.live:
             raise unfit(state)
-        self._check_step(compute)
+        self._check_step(request.compute)
+        state.access = request.access if self._caching else DISABLED
+        refusal = self._before_admission(request, state) if self._before else None
+        answer = refusal or self._admit(request, state)
+        if self._admitted:
+            for admitted in self._admitted:
+                admitted(request, answer)
+        return answer
 
     def _check_step(self, compute: int | None) -> None:
-        self._steps.check_open()
+        if not self._steps.open:
+            raise self._steps.closed()
         if compute is not None and compute < 0:
             raise ValueError(f"compute {compute} must be a number of tokens, for example 512")
 
     def _before_admission(self, request: AdmitRequest, state: RequestState) -> Refusal | None:
-        for before in self.hooks.before_admission:
+        for before in self._before:
             refusal = before(request, state)
             if refusal:
                 return refusal
@@ -168,12 +172,13 @@ class CacheManager:
     def _admit(self, request: AdmitRequest, state: RequestState) -> Admission | Refusal:
         hit = self.hits.find(state, state.prompt - 1) if state.access.read else NO_HIT
         stop = self.capacity.plan_admission(state, hit, request.compute)
-        if isinstance(stop, Refusal) and (hit.checkpoint or hit.partial):
-            whole = hit.partial is not None  # its own pin may be what blocks it (C2)
-            hit = self.hits.whole_units(state, state.prompt - 1) if whole else NO_HIT
-            stop = self.capacity.plan_admission(state, hit, request.compute)
         if isinstance(stop, Refusal):
-            return stop
+            if hit.checkpoint or hit.partial:  # its own pin may be what blocks it (C2)
+                whole = hit.partial is not None
+                hit = self.hits.whole_units(state, state.prompt - 1) if whole else NO_HIT
+                stop = self.capacity.plan_admission(state, hit, request.compute)
+            if isinstance(stop, Refusal):
+                return stop
         start = state.computed
         self.allocator.lock_hit(state, hit)
         self.live[state.id] = state
@@ -301,8 +306,8 @@ class CacheManager:
         """Return the tokens that a request would hit now; changes nothing (T1)."""
         request = RequestState("", tokens, namespace, spans, self._unit)
         hit = self.hits.find(request, request.prompt - 1).tokens(self._unit)
-        for looked_up in self.hooks.looked_up:
-            hit = max(hit, looked_up(request))
+        if self._looked_up:
+            hit = max(hit, *(looked_up(request) for looked_up in self._looked_up))
         return hit
 
     def usage(self) -> Usage:

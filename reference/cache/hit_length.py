@@ -89,16 +89,20 @@ class HitLength:
 
     def find(self, request: RequestState, most: int) -> Match:
         """Return the longest valid hit of at most `most` tokens (T1, T6, X2)."""
-        if self._partial is not None:
-            return self._with_partial_block(request, most)
-        return self.whole_units(request, most)
-
-    def whole_units(self, request: RequestState, most: int) -> Match:
-        """Return the longest valid hit of whole units (X2)."""
         match = self._trie.match(
             request.namespace, request.tokens, request.segments, most // self._unit
         )
+        if self._partial is not None:
+            return self._with_partial_block(request, match, most)
         if (self._trivial and not request.spans) or match.node is None or not match.units:
+            return match
+        return self._shorten(match, match.node, request.spans)
+
+    def whole_units(self, request: RequestState, most: int) -> Match:
+        """Return the longest valid hit of whole units (X2)."""
+        units = most // self._unit
+        match = self._trie.match(request.namespace, request.tokens, request.segments, units)
+        if match.node is None or not match.units:
             return match
         return self._shorten(match, match.node, request.spans)
 
@@ -160,11 +164,8 @@ class HitLength:
 
     # --- hits that end inside a unit (T6): models of nothing but full attention ---
 
-    def _with_partial_block(self, request: RequestState, most: int) -> Match:
+    def _with_partial_block(self, request: RequestState, match: Match, most: int) -> Match:
         """Return the longest valid hit of any length (T1, T6, M2)."""
-        match = self._trie.match(
-            request.namespace, request.tokens, request.segments, most // self._unit
-        )
 
         def cached(length: int) -> int:
             return self._cut_at(request, match, length).tokens(self._unit)

@@ -211,10 +211,9 @@ class StepFence:
         self.open = True
         return newest
 
-    def check_open(self) -> None:
-        """Raise RuntimeError if no step is open: nothing could be scheduled."""
-        if not self.open:
-            raise RuntimeError(f"step {self.newest} has ended; call begin_step first")
+    def closed(self) -> RuntimeError:
+        """Return the error for a request while no step is open: nothing can be scheduled."""
+        return RuntimeError(f"step {self.newest} has ended; call begin_step first")
 
     def schedule(self, request: RequestState, stop: int, saves: Sequence[Checkpoint] = ()) -> None:
         """Let the newest step compute `request` up to token `stop`."""
