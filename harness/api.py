@@ -42,8 +42,8 @@ from kvproof.harness.contract.target import (
 )
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.registry import open_target
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.session import Session
 
 __all__ = [
     "Admit",

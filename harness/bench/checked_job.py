@@ -9,8 +9,8 @@ from typing import Any
 from kvproof.harness.bench.workloads import Workload, load_workload
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Refused, Request, TargetConfig
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
+from kvproof.harness.session import Session
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:

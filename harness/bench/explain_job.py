@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from kvproof.harness.adapters.reference.target import ReferenceTarget
 from kvproof.harness.contract.target import TargetConfig
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Explained
 from kvproof.harness.reproduce import oplog, session_play
+from kvproof.harness.session import Session
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.observe.explainer import Explainer

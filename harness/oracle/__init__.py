@@ -1,5 +1,5 @@
-"""The state of the world as the harness knows it, and the driver of one history.
+"""The state of the world as the harness knows it: slots, cached content, requests, steps.
 
-In: operations and a target's answers. Out: the first violation, and which situations occurred.
+In: operations and answers of a target, from `harness.session`. Out: facts and expectations.
 Imports `contract`.
 """

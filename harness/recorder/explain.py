@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvproof.harness.contract.target import Request
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.recorder.recording import Line
+from kvproof.harness.session import Session
 
 
 class Told(NamedTuple):

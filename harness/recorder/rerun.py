@@ -9,12 +9,12 @@ from typing import NamedTuple
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Refused, Scheduled, Target
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.recording import Line, Place, Recording
 from kvproof.harness.recorder.verdict import long_session
 from kvproof.harness.reproduce.session_play import play
+from kvproof.harness.session import Session
 
 _HISTORY = 256
 

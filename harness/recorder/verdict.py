@@ -21,13 +21,13 @@ from kvproof.harness.contract.target import (
     TargetConfig,
 )
 from kvproof.harness.errors import UsageError
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.shadow_memory import SLOT_BYTES, Writer
 from kvproof.harness.oracle.state import RequestState
 from kvproof.harness.oracle.violation import INVARIANT, Violation, fail
 from kvproof.harness.recorder.codec import unpack
 from kvproof.harness.recorder.explain import Story, Told
 from kvproof.harness.recorder.recording import Header, Line, Place, Recording
+from kvproof.harness.session import Session
 
 _HISTORY = 256
 """Operations after which a session forgets what only the telling of a failure needs."""

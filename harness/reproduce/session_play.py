@@ -14,8 +14,8 @@ import msgspec
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.oracle.checks.content import malformed
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.reproduce.script import RESERVED
+from kvproof.harness.session import Session
 
 
 def decode(operations: Sequence[dict[str, Any]]) -> list[ops.Operation]:

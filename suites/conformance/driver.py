@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Request
-from kvproof.harness.oracle.session import Session
+from kvproof.harness.session import Session
 from kvproof.suites.conformance.prompts import Prompts
 from kvproof.suites.conformance.weights import EIGHTHS, Weights
 from kvproof.suites.framework.component_suite import Draw

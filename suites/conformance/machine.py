@@ -11,11 +11,11 @@ from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import TargetConfig
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import describe_writer
 from kvproof.harness.records.events import BlockView
 from kvproof.harness.reproduce import script
 from kvproof.harness.reproduce.session_play import making_room, operation, play
+from kvproof.harness.session import Session
 from kvproof.suites.framework.component_suite import IGNORED, Config, Counterexample, Operation
 from kvproof.suites.framework.coverage import Coverage
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import precondition, rule
 
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Profile, Request
-from kvproof.harness.oracle.session import Session
+from kvproof.harness.session import Session
 from kvproof.suites.conformance.driver import Driver
 from kvproof.suites.conformance.profiles import CORE, WorkloadProfile
 from kvproof.suites.conformance.prompts import LARGE_ALPHABET, TINY_ALPHABET, Prompts

@@ -14,9 +14,9 @@ from unittest.mock import patch
 from hypothesis.errors import HypothesisException
 
 from kvproof.harness.errors import ANSWERS, TargetDied
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import SHADOW, Violation
+from kvproof.harness.session import Session
 from kvproof.suites.framework.component_suite import Arguments, Draw, History
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.state_machine import DrawnOperations

@@ -10,10 +10,10 @@ from kvproof.harness.contract import format as wording
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.errors import TargetDied
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.events import Replayed, Step, TargetFailed
 from kvproof.harness.reproduce import oplog
+from kvproof.harness.session import Session
 from kvproof.suites.framework.component_suite import ComponentSuite, History, run
 from kvproof.suites.framework.evidence import steps
 from kvproof.suites.runner.registry import on

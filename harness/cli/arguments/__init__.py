@@ -1,5 +1,5 @@
 """Sets of options that are too long for a signature: one frozen dataclass for each verb.
 
-Each field is an option, and the string under it is its help. A verb reads one from the command
-line, its action gets it. Imports nothing but cyclopts and constants, so `--help` stays quick.
+In: fields, each an option, with its help in the string below it. Out: the values, for the action of
+a verb. Imports nothing but cyclopts and constants, so `--help` stays quick.
 """

@@ -9,8 +9,8 @@ from typing import Any
 from kvproof.harness.adapters.sglang.target import SglangTarget
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Group, Request, TargetConfig
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.session import Session
 
 _PLAIN = TargetConfig(6, 4, host_blocks=9, host_policy="write_through")
 _STATES = replace(_PLAIN, groups=(Group("full", 4), Group("state", 4)), state_rows=11, host_rows=4)

@@ -26,8 +26,8 @@ from kvproof.harness.contract.target import (
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import prompt
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")

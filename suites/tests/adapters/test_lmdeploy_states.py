@@ -23,9 +23,9 @@ from kvproof.harness.contract.target import (
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce.session_play import play
+from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")

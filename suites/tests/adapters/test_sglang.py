@@ -26,7 +26,7 @@ from kvproof.harness.contract.target import (
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.harness.oracle.session import Session
+from kvproof.harness.session import Session
 from kvproof.suites.tests.adapters.engine_kit import admit, extend, prompt, serve
 
 pytestmark = pytest.mark.slow(reason="runs an installed engine")

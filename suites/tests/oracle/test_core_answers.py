@@ -24,9 +24,9 @@ from kvproof.harness.contract.target import (
     Usage,
 )
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import script
+from kvproof.harness.session import Session
 from kvproof.suites.conformance.properties import BY_NAME
 from kvproof.suites.conformance.suite import conformance
 from kvproof.suites.framework.budgets import BUDGETS

@@ -10,9 +10,9 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Group, Request, Span, StateUse, TargetConfig
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.reproduce import script
+from kvproof.harness.session import Session
 from kvproof.suites.conformance.group_properties import FULL
 
 ONE = TargetConfig(num_blocks=12, block_size=2)

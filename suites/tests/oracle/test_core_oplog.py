@@ -18,10 +18,10 @@ from kvproof.harness.contract import target
 from kvproof.harness.contract.target import Namespace, Request, Span, TargetConfig
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.reproduce import oplog, script
 from kvproof.harness.reproduce.oplog import OpLog, dump, load
 from kvproof.harness.reproduce.session_play import decode, making_room, play
+from kvproof.harness.session import Session
 from kvproof.suites.runner.replay import IMPOSSIBLE, replay
 
 draws = settings(derandomize=True, database=None, deadline=None, max_examples=100)

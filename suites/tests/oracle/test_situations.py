@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Group, Namespace, Refused, Request, Span, TargetConfig
-from kvproof.harness.oracle.session import Session
+from kvproof.harness.session import Session
 
 EARLIER = "a prompt of an earlier epoch comes back"
 OTHER = "a cached prompt comes back with another span"

@@ -20,8 +20,8 @@ from kvproof.harness.contract.target import (
     StateUse,
     TargetConfig,
 )
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.session import Session
 
 CONFIG = TargetConfig(
     12, 4, groups=(Group("full", 4), Group("state", 4)), state_rows=8, partial_blocks=True

@@ -10,8 +10,8 @@ import pytest
 from kvproof.harness.adapters.reference.target import make_target
 from kvproof.harness.contract import operations as ops
 from kvproof.harness.contract.target import Group, Namespace, Request, Span, TargetConfig
-from kvproof.harness.oracle.session import Session
 from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.session import Session
 from kvproof.suites.tests.framework import planted
 
 ONE = TargetConfig(num_blocks=12, block_size=4, partial_blocks=True)
