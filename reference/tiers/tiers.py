@@ -133,14 +133,14 @@ class Tiers:
         A refusal counts the objects that are needed and those that are here: the others are on
         their way, and nothing has changed (B4, C8).
         """
-        found = self._load(request, asked.compute)
+        found = self.prepare(request, asked.compute)
         if isinstance(found, Refusal):
             return found
         self._found = found
         return None
 
-    def _load(self, request: RequestState, compute: int | None) -> Sources | Refusal:
-        """Return the tier of each token of the hit that came from a tier, or a refusal."""
+    def prepare(self, request: RequestState, compute: int | None) -> Sources | Refusal:
+        """Load them; returns how many tokens of the hit came from each tier, or a refusal (X2)."""
         if self._aside or not request.access.read:
             return {}
         waiting = self._wait(request)

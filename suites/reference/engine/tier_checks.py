@@ -100,8 +100,8 @@ class Depths:
     def _guard_admit(self, cache: Any) -> None:
         call = cache.admit
 
-        def guarded(name: str, *arguments: Any, **options: Any) -> Any:
-            answer = call(name, *arguments, **options)
+        def guarded(asked: Any) -> Any:
+            answer, name = call(asked), asked.id
             promised = self._promised.pop(name, 0)
             if not hasattr(answer, "reason"):
                 self._waits.pop(name, None)
