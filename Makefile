@@ -79,11 +79,11 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 	  --model $(MODEL) --output runs/eval $(ARGS)
 
 docs: $(VENV)/.core  ## the generated tables in docs/
-	$(BIN)/python -m kvproof.suites.docs.write docs
+	$(BIN)/python -m kvproof.suites.tests.documents.write docs
 
 mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1
-	$(BIN)/python -m kvproof.suites.faults.mutants $(JOBS:%=--jobs %) $(SAMPLE:%=--sample %) $(FILES)
+	$(BIN)/python -m kvproof.suites.tests.mutation.mutants $(JOBS:%=--jobs %) $(SAMPLE:%=--sample %) $(FILES)
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,10 +14,10 @@ from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.suites import known_bugs
-from kvproof.suites.docs.properties_table import properties_table
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import suites as suites_of
+from kvproof.suites.runner.properties_table import properties_table
 from kvproof.suites.runner.runner import SuiteRun
 
 

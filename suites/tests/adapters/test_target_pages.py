@@ -10,9 +10,9 @@ from kvproof.harness.contract.target import Profile
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.registry import open_handle
-from kvproof.suites.docs import target_pages
 from kvproof.suites.framework import expected_failures
 from kvproof.suites.runner.levels import property_names
+from kvproof.suites.tests.documents import target_pages
 
 FOLDER = Path(__file__).parents[3] / "docs" / "targets"
 ENGINES = ("vllm", "sglang", "lmdeploy", "lmcache")
@@ -36,7 +36,7 @@ def test_a_page_is_up_to_date(engine: EngineVersion, tmp_path: Path) -> None:
         pytest.skip(f"{engine} is not installed: kvproof targets install {engine}")
     with open_handle(str(engine), log_directory=tmp_path) as handle:
         text = (FOLDER / f"{engine.engine}-{engine.version}.md").read_text()
-        again = f"python -m kvproof.suites.docs.target_pages docs/targets {engine}"
+        again = f"python -m kvproof.suites.tests.documents.target_pages docs/targets {engine}"
         assert target_pages.page(handle) == text, again
 
 

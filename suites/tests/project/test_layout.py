@@ -141,7 +141,6 @@ def test_only_its_adapter_and_the_component_suites_know_the_reference() -> None:
         "harness/cli/actions/plan.py",
         "harness/cli/actions/serving/models.py",
         "harness/cli/actions/serving/serve.py",
-        "suites/docs/life_cycles.py",
         "suites/faults/eval_server.py",
     ]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from kvproof.suites.faults import mutant_scores, mutants
-from kvproof.suites.faults.mutant_limit import FIRST
-from kvproof.suites.faults.mutants import prepare
+from kvproof.suites.tests.mutation import mutants
+from kvproof.suites.tests.mutation import scores as mutant_scores
+from kvproof.suites.tests.mutation.limit import FIRST
+from kvproof.suites.tests.mutation.mutants import prepare
 
 META = "mutants/src/kvproof/reference/core/block_pool.py.meta"
 NAMES = ("killed", "killed_at_collection", "endless", "survivor", "unreached", "unknown")
@@ -113,7 +114,7 @@ def test_nothing_judged_is_no_score_and_everything_judged_is_certain(folder):
 
 ENDLESS = """\
 import pytest
-from kvproof.suites.faults import mutant_limit
+from kvproof.suites.tests.mutation import limit as mutant_limit
 
 mutant_limit.LIMIT = 0.05
 
@@ -127,7 +128,7 @@ def test(endless):
 
 def test_the_other_tests_of_a_mutant_are_looked_for_if_the_first_ones_pass(tmp_path):
     body = "def test_{0}():\n    open('seen', 'a').write('{0} ')\n    assert {0} != {1}\n"
-    plugin = ["-x", "-p", "kvproof.suites.faults.mutant_limit", "-p", "no:cacheprovider"]
+    plugin = ["-x", "-p", "kvproof.suites.tests.mutation.limit", "-p", "no:cacheprovider"]
     for failing, seen in ((3, 4), (60, FIRST + 61)):
         (tmp_path / "seen").write_text("")
         (tmp_path / "test_many.py").write_text("".join(body.format(i, failing) for i in range(70)))
@@ -140,7 +141,7 @@ def test_the_other_tests_of_a_mutant_are_looked_for_if_the_first_ones_pass(tmp_p
 
 def test_a_mutant_that_never_stops_ends_its_process(tmp_path):
     (tmp_path / "test_endless.py").write_text(ENDLESS)
-    plugin = ["-p", "kvproof.suites.faults.mutant_limit", "-p", "no:cacheprovider"]
+    plugin = ["-p", "kvproof.suites.tests.mutation.limit", "-p", "no:cacheprovider"]
     pytest_run = [sys.executable, "-m", "pytest", "-v", *plugin, "test_endless.py"]
     ended = subprocess.run(pytest_run, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 36

@@ -9,13 +9,17 @@ import msgspec
 import pytest
 
 from kvproof.reports.values import types as parts
-from kvproof.suites.docs import rules_table as rules_table_module
-from kvproof.suites.docs import write as docs
-from kvproof.suites.docs.rule_index import cited, places
-from kvproof.suites.docs.rules import CITES_NOTHING, RULES, SECTIONS
-from kvproof.suites.docs.rules_table import faults_by_rule, properties_by_rule, rules_table
 from kvproof.suites.faults.catalogue import find
 from kvproof.suites.runner.levels import catalogue, properties
+from kvproof.suites.tests.documents import rules_table as rules_table_module
+from kvproof.suites.tests.documents import write as docs
+from kvproof.suites.tests.documents.rule_index import cited, places
+from kvproof.suites.tests.documents.rules import CITES_NOTHING, RULES, SECTIONS
+from kvproof.suites.tests.documents.rules_table import (
+    faults_by_rule,
+    properties_by_rule,
+    rules_table,
+)
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvproof.harness.records.campaign_events import UnitDone
-from kvproof.suites.docs import fuzz_statistics as searched
+from kvproof.suites.tests.documents import fuzz_statistics as searched
 
 
 def unit(target, number, **options):

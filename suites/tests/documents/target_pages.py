@@ -1,6 +1,6 @@
 """One page for each engine, generated from its adapter's profile.
 
-`python -m kvproof.suites.docs.target_pages docs/targets vllm==0.33.0 ...` starts each
+`python -m kvproof.suites.tests.documents.target_pages docs/targets vllm==0.33.0 ...` starts each
 target, asks for its profile, and writes `<engine>-<version>.md`.
 """
 
@@ -64,7 +64,8 @@ def _head(profile: Profile) -> Iterator[str]:
     spec = f"{profile.engine}=={profile.version}"
     yield f"# {spec}"
     yield ""
-    yield "Written by `python -m kvproof.suites.docs.target_pages`, from the adapter's profile."
+    module = "kvproof.suites.tests.documents.target_pages"
+    yield f"Written by `python -m {module}`, from the adapter's profile."
     yield ""
     yield from ("```", f"kvproof targets install {spec}", f"kvproof run --target {spec}", "```")
     yield ""
@@ -76,7 +77,7 @@ def _head(profile: Profile) -> Iterator[str]:
 def _docstring(engine: str) -> str:
     """Return what the adapter says about itself to its users; it is not imported here."""
     folder = Path(next(iter(kvproof.harness.adapters.__path__)))
-    module = ast.parse((folder / f"{engine}.py").read_text(encoding="utf-8"))
+    module = ast.parse((folder / engine / "target.py").read_text(encoding="utf-8"))
     paragraphs = (ast.get_docstring(module) or "").split("\n\n")
     return "\n\n".join(text for text in paragraphs if not text.startswith("Imported in"))
 

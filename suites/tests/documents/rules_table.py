@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from kvproof.suites.docs.rule_index import Place, places
-from kvproof.suites.docs.rules import RULES, SECTIONS
 from kvproof.suites.faults.catalogue import load
 from kvproof.suites.runner.levels import catalogue
+from kvproof.suites.tests.documents.rule_index import Place, places
+from kvproof.suites.tests.documents.rules import RULES, SECTIONS
 from kvproof.suites.whole_engine import planted_bugs
 from kvproof.suites.whole_engine.strategies import SUITE as WHOLE_ENGINES
 

@@ -1,4 +1,4 @@
-"""Write the generated ends of the documents: `python -m kvproof.suites.docs.write docs`."""
+"""Writes the generated ends of the documents: `make docs`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kvproof.suites import known_bugs
-from kvproof.suites.docs.command_line import command_line
-from kvproof.suites.docs.life_cycles import life_cycles
-from kvproof.suites.docs.properties_table import properties_table
-from kvproof.suites.docs.rules_table import rules_table
-from kvproof.suites.faults.markdown import table as faults_table
+from kvproof.suites.runner.properties_table import properties_table
+from kvproof.suites.tests.documents.command_line import command_line
+from kvproof.suites.tests.documents.faults import table as faults_table
+from kvproof.suites.tests.documents.life_cycles import life_cycles
+from kvproof.suites.tests.documents.rules_table import rules_table
 
 MARK = "<!-- written by `make docs`, from here to the end -->\n"
 GENERATED: dict[str, Callable[[], str]] = {

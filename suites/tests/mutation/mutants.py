@@ -1,4 +1,4 @@
-"""Mutation testing of the control plane: `python -m kvproof.suites.faults.mutants core/block_pool`.
+"""Mutation testing of the control plane: `make mutants FILES=core/block_pool`.
 
 mutmut changes one operator or constant after the other in a copy of the package, and lets the
 tests of the control plane and short explorations of six suites judge each change: those that
@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kvproof.suites.faults import mutant_scores
-from kvproof.suites.faults.mutant_limit import EXPLORATION
+from kvproof.suites.tests.mutation import scores as mutant_scores
+from kvproof.suites.tests.mutation.limit import EXPLORATION
 
 FOLDERS = ("eval", "harness", "kernels", "reference", "reports", "suites")
 TESTS = "src/kvproof/suites/tests"
@@ -45,7 +45,7 @@ source_paths = ["src/kvproof/reference"]
 only_mutate = [{mutated}]
 also_copy = ["src"]
 pytest_add_cli_args = [
-  "-x", "-q", "-p", "no:cacheprovider", "-p", "kvproof.suites.faults.mutant_limit",
+  "-x", "-q", "-p", "no:cacheprovider", "-p", "kvproof.suites.tests.mutation.limit",
   "-k", "not process",
 ]
 pytest_add_cli_args_test_selection = [{tests}]
@@ -200,7 +200,7 @@ def _judge(folder: Path, names: Sequence[str], jobs: int) -> int:
     """Judge the mutants of these names, or all; returns how mutmut ended."""
     run = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs), *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.call(run, cwd=folder, env=environment)  # noqa: S603 - our own command
+    return subprocess.call(run, cwd=folder, env=environment)
 
 
 def left(folder: Path, modules: Sequence[str], size: int) -> list[str]:
@@ -214,14 +214,14 @@ def left(folder: Path, modules: Sequence[str], size: int) -> list[str]:
 def sampled(folder: Path, module: str, size: int) -> list[str]:
     """Draw from a module; a larger sample holds the smaller ones."""
     command = [sys.executable, "-c", _NAMES, f"src/kvproof/reference/{module}.py"]
-    told = subprocess.check_output(command, cwd=folder, text=True)  # noqa: S603 - our own command
+    told = subprocess.check_output(command, cwd=folder, text=True)
     names = told.split()
-    random.Random(module).shuffle(names)  # noqa: S311 - no secret
+    random.Random(module).shuffle(names)
     return names[:size]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.faults.mutants")
+    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.tests.mutation.mutants")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
     parser.add_argument("--sample", type=int, help="so many random mutants of each module")
     parser.add_argument("modules", nargs="*", metavar="module", help="such as core/block_pool")

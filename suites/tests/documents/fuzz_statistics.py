@@ -1,7 +1,7 @@
 """How long engines were searched and what occurred there, from the records of `kvproof fuzz`.
 
-`python -m kvproof.suites.docs.fuzz_statistics RUN...` prints two tables in Markdown, with a column
-for each target: runs of the same target are added up, units that gave no result are told.
+`python -m` this module `RUN...` prints two tables in Markdown, with a column for each target. It adds
+up the runs of a target and counts units without a result.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = sys.argv[1:] if arguments is None else arguments
     if not paths:
         sys.stderr.write(
-            "which runs? for example: python -m kvproof.suites.docs.fuzz_statistics runs/latest\n"
+            "which runs? for example: python -m "
+            "kvproof.suites.tests.documents.fuzz_statistics runs/latest\n"
         )
         return 2
     try:

@@ -1,0 +1,1 @@
+"""Generators of the tables and pages in docs/: `make docs`. Not shipped."""

@@ -1,0 +1,1 @@
+"""Mutation testing of the control plane: `make mutants`. Not shipped."""
