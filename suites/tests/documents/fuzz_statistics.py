@@ -1,7 +1,7 @@
 """How long engines were searched and what occurred there, from the records of `kvproof fuzz`.
 
-`python -m` this module `RUN...` prints two tables in Markdown, with a column for each target. It adds
-up the runs of a target and counts units without a result.
+`python -m` this module `RUN...` prints two tables in Markdown, one column a target. It adds up
+the runs of a target and counts units without a result.
 """
 
 from __future__ import annotations
