@@ -1,8 +1,8 @@
-"""Which experts each token was routed to: kept per unit beside the index, returned exactly (R1-R3).
+"""Which experts each token was routed to: kept per unit of the index, returned exactly (R1-R3).
 
 The row of a token is [layers, ranks] expert ids. A *unit* is the grain of the index; its rows
-hang at whatever the caller names as their owner (an index node), at the unit's number within that
-owner, and are no part of identity. What nobody recorded is missing, and said to be.
+belong to an owner that the caller names (an index node), at the unit's number within that owner,
+and are no part of identity. Rows that nobody recorded are reported as missing.
 """
 
 from __future__ import annotations

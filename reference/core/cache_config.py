@@ -54,7 +54,7 @@ class CacheConfig:
     prefix_cache_decode_state_interval: int = 0
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
-    """Keep the experts of each token beside the index (R1), of models that `experts` describes."""
+    """Keep the experts of each cached token (R1), of models that `experts` describes."""
     experts: tuple[int, int, int] = NO_EXPERTS
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False

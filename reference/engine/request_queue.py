@@ -82,7 +82,7 @@ class ScheduledRequest:
     def stop_running(self) -> None:
         """Forget what only holds while it runs."""
         self.known = self.computed = 0
-        """Tokens that the cache manager was told of, and tokens scheduled to be computed."""
+        """Tokens that the cache manager knows, and tokens scheduled to be computed."""
         self.in_flight = self.last_step = 0
         """Steps that compute it and have not ended; the newest of them."""
         self.drafting = False
@@ -154,7 +154,7 @@ class ScheduledRequest:
         self.drafting, self.drafts = bool(work.drafts), ()
 
     def take(self, work: Work, sample: Sample) -> None:
-        """Append what a step says: the drafts that were right, and the token after them (X5)."""
+        """Append the result of a step: the right drafts, and the token after them (X5)."""
         self.in_flight -= 1
         kept = work.stop - work.start - work.drafts + sample.accepted
         self.last_row = sample.experts[kept - 1 : kept]

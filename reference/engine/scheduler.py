@@ -320,7 +320,7 @@ class Scheduler:
         )
 
     def complete(self, step: int, samples: Mapping[str, Sample]) -> list[ScheduledRequest]:
-        """Take what the oldest step says; returns the requests that got tokens."""
+        """Take the results of the oldest step; returns the requests that got tokens."""
         current = [each for each in self.steps.pop(step) if each.current]
         judged = {each.request.id: samples[each.request.id].accepted for each in current}
         rows = self._moved_rows.pop(step, {})

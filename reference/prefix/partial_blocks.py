@@ -1,8 +1,8 @@
-"""Partial last blocks: what a request leaves behind its last full unit, for others to copy (T6).
+"""Partial last blocks: the tokens behind the last full unit of a request, for others to copy (T6).
 
 A *tail* is the blocks of one unit that is not full, under the block or namespace that it follows.
-It is only ever read by copying: whoever hits the first n of its tokens gets a unit of its own and
-copies into it before it writes (`copies`). So a tail has one content for life, and any shorter
+It is only read by copying: a request that hits its first n tokens gets a unit of its own and copies
+into it before it writes (`copies`). So a tail has one content for life, and any shorter
 part of what matched is as good.
 
 Only for models of nothing but full attention: a window or a state that is valid after a whole
@@ -110,12 +110,12 @@ class PartialBlockIndex:
     def __init__(self, starts: Sequence[int]) -> None:
         self._starts = tuple(starts)
         self._tails: dict[Hashable, list[PartialBlock]] = {}
-        """By parent, in the order of symbols: the best match lies beside where it would stand."""
+        """By parent, in the order of symbols: the best match is a neighbour of its place."""
         self._idle: OrderedDict[PartialBlock, None] = OrderedDict()
         self.num_evictable = 0
         """Blocks that could be evicted now."""
         self.on_evicted: Callable[[Ids], None] = lambda _: None
-        """Hears of the blocks of a tail that leaves, for any reason but `clear`."""
+        """Called with the blocks of a tail that leaves, for any reason but `clear`."""
 
     def find(
         self, parent: Hashable, tokens: bytes, spans: Sequence[Span] = (), *, start: int

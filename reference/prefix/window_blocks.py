@@ -245,7 +245,7 @@ class WindowBlocks:
     # --- changes of nodes ---
 
     def split(self, front: Node, back: Node) -> None:
-        """Cut the run of `back` in two: whoever holds the front also holds the back."""
+        """Cut the run of `back` in two: a holder of the front also holds the back."""
         units, ids = front.units, front.units * self.width
         old = back.runs[self._index]
         new = WindowRun(front, old.ids[:ids])

@@ -65,7 +65,7 @@ class StateCache:
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
         """Least recent first: the order in which they lost their last pin or were touched."""
         self._spared: Checkpoint | None = None
-        """Not to be evicted by the reservation under way, whoever makes room for it."""
+        """Not to be evicted by the reservation under way."""
 
     # --- checkpoints ---
 
