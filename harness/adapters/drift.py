@@ -1,7 +1,4 @@
-"""How an installed engine differs from what an adapter was written for.
-
-Imported in the engine's environment only.
-"""
+"""Signature drift between an installed engine and its adapter. Engine environment only."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from operator import attrgetter
 def signature_drift(
     names: object, signatures: Mapping[str, str], accepted: Mapping[str, str]
 ) -> Iterator[str]:
-    """Compare callables, found in `names` by dotted path, with their expected parameters.
+    """Compare the callables of `names` (dotted path -> object) with their expected parameters.
 
     Args:
-        names: What was imported of the engine.
+        names: Imported names of the engine.
         signatures: Callable -> all of its parameters, in order.
-        accepted: Callable -> those of its parameters that the adapter passes.
+        accepted: Callable -> the parameters that the adapter passes.
 
     """
     for name, expected in signatures.items():

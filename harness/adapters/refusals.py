@@ -26,7 +26,7 @@ def _refused(verb: str) -> Callable[..., NoReturn]:
 
 
 class WithoutBlocks:
-    """A target that manages no blocks: it offers no verb of theirs, only parts judge it."""
+    """A target that manages no blocks: all verbs are off, only component suites run."""
 
     def __init__(self, profile: Profile) -> None:
         """Take a profile with `blocks` off, and why."""
@@ -51,4 +51,4 @@ class WithoutBlocks:
         return Inspection(Usage(0, 0, 0, 0))
 
     def close(self) -> None:
-        """What its parts opened ends with the process."""
+        """Resources of the component suites end with the process."""

@@ -20,7 +20,7 @@ from kvproof.harness.contract.target import (
 
 @singledispatch
 def answer(value: object) -> str:
-    """Say what a target answered."""
+    """Format a target's answer."""
     if isinstance(value, Exception):
         return f"died: {value}"
     return f"{value} tokens"
@@ -87,7 +87,7 @@ def _ids(groups: tuple[tuple[int, ...], ...]) -> str:
 
 
 def arguments(operation: ops.Operation) -> str:
-    """Say what a target was asked."""
+    """Format the arguments of a verb."""
     request = getattr(operation, "request", None)
     if isinstance(request, Request):
         compute = getattr(operation, "compute", None)

@@ -1,4 +1,4 @@
-"""The operations of a history: what is drawn, logged, replayed and printed."""
+"""The operations of a history: drawn, logged, replayed and printed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Complete:
     accepted: int | None = None
     """Drafts that stay; all: None."""
     routed: bool = True
-    """False: no expert rows come with it, although the target would take them (R3)."""
+    """False: `complete` gets no expert rows, although the target takes them (R3)."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,12 @@ def name(operation: Operation) -> str:
 
 
 def to_json(operation: Operation) -> dict[str, Any]:
-    """Return a JSON object; fields that have their default are left out."""
+    """Return a JSON object without the fields that have their default."""
     return {"op": name(operation), **compact(operation)}
 
 
 def compact(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults, nested ones likewise."""
+    """Return the fields of a dataclass, nested ones too, that differ from their defaults."""
     kept = {}
     for item in fields(value):
         content = getattr(value, item.name)

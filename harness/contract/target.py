@@ -1,13 +1,12 @@
 """The contract between kvproof and a cache manager under test.
 
-A target is an engine's cache manager behind a dozen verbs of the domain. Every answer is a
-frozen record of what the engine's *worker* would see: tables, computed ranges, copies, frees.
-The module needs nothing but the standard library of Python 3.10, because it is imported inside
-the environment of the engine under test.
+A target is an engine's cache manager with the verbs of `Target`. Every answer is a frozen record of
+the engine's *worker* view: tables, computed ranges, copies, frees. The module runs inside the
+engine's environment, so it needs only the standard library of Python 3.10.
 
-Life of a step: `admit` and `extend` each schedule one step and return its number; `complete`
-says that the step has run. A target with `Profile.in_flight_steps == 0` sees `complete` right
-after the call; others must cope with that many steps scheduled and not complete, oldest first.
+Life of a step: `admit` and `extend` each schedule one step and return its number; `complete` ends
+it. With `Profile.in_flight_steps == 0` each step completes right after its call; other targets must
+accept that many steps scheduled and not complete, oldest first.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Table = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Namespace:
-    """Everything that separates equal tokens of different tenants (H1, H2)."""
+    """The properties that separate equal tokens of different tenants (H1, H2)."""
 
     adapter: str | None = None
     adapter_version: str | None = None
@@ -45,7 +44,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Request:
-    """What arrives at admission: all tokens known so far (prompt, and output when resuming)."""
+    """A request at admission: all tokens known so far (prompt, and output when resuming)."""
 
     id: str
     tokens: tuple[int, ...]
@@ -61,18 +60,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share one block table and one rule for what must still be readable (X1)."""
+    """Layers that share one block table and one visibility rule (X1)."""
 
     kind: str
     """`full`, `window`, `chunk` (local attention), or `state` (recurrent)."""
     block_size: int
-    """Tokens per block; for `state` the checkpoints stand at multiples of it."""
+    """Tokens per block; checkpoints of a `state` group are at multiples of it."""
     size: int = 0
-    """Tokens of the window, the own position included, or of the chunk."""
+    """Tokens of the window (the current position included) or of the chunk."""
     kernel_block_size: int = 0
     """0: equal to `block_size`."""
     draft: bool = False
-    """Its layers belong to a draft model: it needs one unit more than is returned (X3)."""
+    """The layers belong to a draft model: a hit needs one block more than it returns (X3)."""
     state_blocks: int = 1
     """Blocks that one state fills in the shared pool (S9)."""
 
@@ -84,11 +83,11 @@ class Group:
 
 @dataclass(frozen=True)
 class TargetConfig:
-    """The pool a test case asks for. Sizes in tokens; `num_blocks` includes the null block."""
+    """The pool of a test case. Sizes in tokens; `num_blocks` includes the null block."""
 
     num_blocks: int
     block_size: int
-    """Of the only group if `groups` is empty; else the unit in which hits are returned."""
+    """Of the only group if `groups` is empty; else the granule of hit lengths."""
     kernel_block_size: int = 0
     """0: equal to `block_size`."""
     prefix_caching: bool = True
@@ -101,16 +100,18 @@ class TargetConfig:
     require_experts: bool = False
     """A hit ends before the first block without expert rows (R3)."""
     partial_blocks: bool = False
-    """A hit may end inside a block: what a request leaves in its last block is kept, until one
-    begins like it and is longer. It is copied before it is written (T6).
+    """A hit may end inside a block: the partial last block of a request is cached until a longer
+    block
+    with the same start replaces it. A hit copies it before the first write (T6).
 
-    With states, a step of a prompt that ends inside a block saves its state with a frozen copy of
-    that block (`Scheduled.saves`), and nobody asks for expert rows: the copy would have none.
+    With states, a prompt step that ends inside a block saves its state with a frozen copy of that
+    block (`Scheduled.saves`); no request of such a configuration wants expert rows, since the copy
+    would have none.
     """
     host_blocks: int = 0
-    """Blocks of a host tier below the pool, with the ids behind it: from `num_blocks` on."""
+    """Blocks of the host tier below the pool; their ids start at `num_blocks`."""
     host_rows: int = 0
-    """Rows of states in the host tier, with the ids from `state_rows` on; if it has blocks too."""
+    """State rows of the host tier, which then also has blocks; their ids start at `state_rows`."""
     host_policy: str = ""
     """When blocks are copied to the host tier, one of `Profile.host_policies`."""
 
@@ -121,32 +122,32 @@ class TargetConfig:
 
     @property
     def layout(self) -> tuple[Group, ...]:
-        """The groups, also where there is only one."""
+        """The groups; one of full attention if `groups` is empty."""
         one = Group("full", self.block_size, kernel_block_size=self.kernel_block_size)
         return self.groups or (one,)
 
 
 @dataclass(frozen=True)
 class StateUse:
-    """What a step does to the recurrent state of its request in one `state` group."""
+    """The effect of a step on the recurrent state of one `state` group."""
 
     group: int
     read: Table
     """Blocks (or the row) with the state after exactly `start` tokens; empty: the zero state."""
     writes: tuple[tuple[int, Table], ...]
-    """(tokens, blocks): the state after exactly so many tokens lies there once the step ran.
+    """(tokens, blocks): after the step, `blocks` hold the state after exactly `tokens` tokens.
 
-    One after `stop` tokens, and one after each token before a draft; any earlier one is a
-    checkpoint, which the step writes as it passes.
+    One entry after `stop` tokens and one after each token before a draft; any earlier entry is a
+    checkpoint that the step writes on its way.
     """
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A step was scheduled: positions [start, stop) are computed, the visible of [0, start) read.
+    """A scheduled step: computes positions [start, stop), reads the visible ones of [0, start).
 
-    `stop` may lie before what was asked for: at a checkpoint, or so that no span is split.
-    A checkpoint after `stop` tokens is a copy in `saves`; earlier ones are in `states`.
+    `stop` may be lower than requested: at a checkpoint, or to keep a span whole. A checkpoint after
+    `stop` tokens is a copy in `saves`; earlier ones are in `states`.
     """
 
     step: int
@@ -155,7 +156,7 @@ class Scheduled:
     start: int
     stop: int
     blocks: tuple[Table, ...]
-    """Per group: block ids of the request, null where nothing is visible any more (X4)."""
+    """Per group: block ids of the request, null where no later position sees the block (X4)."""
     tables: tuple[Table, ...]
     """Per group: the kernel-block ids that the worker reads for the request."""
     copies: tuple[tuple[int, int, int], ...] = ()
@@ -165,18 +166,18 @@ class Scheduled:
     saves: tuple[tuple[int, int, int], ...] = ()
     """(group, source block, destination block): checkpoints, copied after the step computed.
 
-    In a group with a table over positions: the frozen copy of the block in which one stands.
+    In a group with a table over positions: the frozen copy of the block that the checkpoint cuts.
     """
     encode: tuple[int, ...] | None = None
     """Spans (by index) whose encoder has to run for this step (M5); None: not reported."""
     moves: tuple[tuple[int, int, int], ...] = ()
     """(group, source, destination): copies of blocks and rows between the pools and the host tier,
-    made since they were last told and before this step reads its hit, in order."""
+    in order: all since the last report and before this step reads its hit."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing was done, and nothing changed (B4)."""
+    """The target refused the call and changed nothing (B4)."""
 
     reason: str
     """`no_space` now, `never_fits` (B8), `busy` (reset), or `invalid` (H8)."""
@@ -187,7 +188,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Completed:
-    """A step is done. `blocks`/`tables` are those of its request now, empty if it is gone."""
+    """A completed step. `blocks`/`tables` are the request's current ones, empty after its end."""
 
     step: int
     blocks: tuple[Table, ...] = ()
@@ -203,14 +204,14 @@ class Released:
 
 @dataclass(frozen=True)
 class Evicted:
-    """These blocks lost their identity on request (per group)."""
+    """Blocks that lost their identity by `evict` (per group)."""
 
     blocks: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded kernel tables of one batch, rows in the order asked for."""
+    """Padded kernel tables of one batch, rows in the order of the call."""
 
     tables: tuple[tuple[Table, ...], ...]
     """Per group: rows of equal width."""
@@ -228,7 +229,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class HitStatistics:
-    """Cumulative tokens of requests that may read; resumed ones are counted apart (V1)."""
+    """Cumulative tokens of requests that may read; resumed requests have their own counts (V1)."""
 
     queries: int
     hits: int
@@ -243,7 +244,7 @@ class CacheEvent:
     kind: str
     key: str = ""
     parent: str = ""
-    """Key of the block before, empty for the first block of a chain."""
+    """Key of the preceding block, empty for the first block of a chain."""
     group: int = 0
     tokens: tuple[int, ...] = ()
     namespace: Namespace = Namespace()
@@ -253,7 +254,7 @@ class CacheEvent:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the engine says about itself; the harness only ever compares it with what it saw."""
+    """The engine's own counts and digests; the harness only compares them with its model."""
 
     usage: Usage
     state: str = ""
@@ -264,13 +265,12 @@ class Inspection:
     events: tuple[CacheEvent, ...] = ()
     """Events since the last inspection, oldest first."""
     dropped: tuple[Table, ...] | None = None
-    """Per group: blocks (or rows) that lost their identity since the last inspection, for any
-    reason but a reset; None: not reported, and inferred from what is handed out again. Blocks and
-    rows of the host tier that hold nothing any more are among them."""
+    """Per group: blocks (or rows, also of the host tier) that lost their identity since the last
+    inspection, except by a reset. None: not reported; the harness infers it from allocations."""
     moves: tuple[tuple[int, int, int], ...] = ()
-    """As in `Scheduled`; they were made before anything was dropped."""
+    """As in `Scheduled`; these copies preceded every eviction in `dropped`."""
     backing_up: int = 0
-    """Blocks and rows whose copy to the host tier is asked for and not made."""
+    """Blocks and rows with a requested and pending copy to the host tier."""
 
 
 @dataclass(frozen=True)
@@ -280,15 +280,17 @@ class LayerProfile:
     groups: tuple[str, ...] = ("full",)
     """Kinds of group that a configuration may mix (X1)."""
     layouts: tuple[tuple[str, ...], ...] = ()
-    """Kinds of the groups that a configuration may have together; empty: any mix of `groups`."""
+    """Combinations of group kinds that a configuration may have; empty: any mix of `groups`."""
     pools: str = "shared"
-    """`shared`: groups with tables take blocks from one pool; `divided`: each has an equal share,
-    and the first has the rest as well."""
+    """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
+    also the
+    remainder.
+    """
     least_window: int = 1
-    """Tokens of the smallest window, the own position included."""
+    """Tokens of the smallest window, the current position included."""
     behind_windows: str = "cached"
-    """Blocks that nothing sees any more are given back and stay `cached`, or may be `freed` at
-    any time; `Inspection.dropped` then lists the freed ones."""
+    """Blocks outside a window are released and stay `cached`, or may be `freed` at any time;
+    `Inspection.dropped` then lists the freed ones."""
     mixed_block_sizes: bool = False
     """Groups of one configuration may have unequal block sizes (K6)."""
 
@@ -298,29 +300,31 @@ class StateProfile:
     """Recurrent states (S)."""
 
     pools: tuple[str, ...] = ()
-    """`shared`, `separate`: where recurrent states may live (S5, S9); empty: no such groups."""
+    """`shared`, `separate`: possible pools of recurrent states (S5, S9); empty: no state groups."""
     block_sizes: tuple[int, ...] = ()
-    """Sizes of blocks in configurations with states; empty: `Profile.block_sizes`."""
+    """Block sizes of configurations with states; empty: `Profile.block_sizes`."""
     most_blocks: int = 2
     """Most blocks of the shared pool that one state fills (S9)."""
     request_rows: int = 1
     """Rows of the separate pool that each running request needs (S5)."""
     stores: str = "computed"
-    """Whole units are reusable once they are `computed`, or, in a configuration with states, up
-    to the last one that was `checkpointed` only (S1)."""
+    """Blocks are reusable once `computed`, or, with states, up to the last `checkpointed` one only
+    (S1)."""
     checkpoints: str = "copied"
-    """`copied`: saved from a running state; `running`: the state that a step leaves at the end of
-    a unit is the checkpoint itself, and the next step goes on from it in another block (S2)."""
+    """`copied`: saved from a running state; `running`: the state at the end of a block is itself
+    the
+    checkpoint, and the next step continues in another block (S2).
+    """
     prompt_saves: str = "always"
-    """Which steps save a state where a prompt ends (S6): `always` those that compute it; `whole`:
-    if they compute a block or more; `ends`: if they end there."""
+    """Prompt steps that save the state at the prompt's end (S6): `always`: all that compute it;
+    `whole`: those of a block or more; `ends`: those that end there."""
     decode_intervals: bool = True
-    """`TargetConfig.decode_interval` is obeyed (S6)."""
+    """`TargetConfig.decode_interval` is supported (S6)."""
     junctions: bool = False
-    """A state is also saved where a prompt leaves an earlier one (S8)."""
+    """A state is also saved at the divergence point from an earlier prompt (S8)."""
     partial: bool = False
-    """`TargetConfig.partial_blocks` may be set where states lie in a separate pool (T6, S1).
-    Of the checkpoints after one block, inside the next one included, the last one stays."""
+    """`TargetConfig.partial_blocks` may be set with states in a separate pool (T6, S1). Of the
+    checkpoints from one block's end to the next block's end, only the last one stays."""
 
 
 @dataclass(frozen=True)
@@ -328,14 +332,14 @@ class DraftProfile:
     """Speculative decoding (X3, X5)."""
 
     tokens: bool = False
-    """`extend` takes draft tokens, `complete` takes the number that was accepted (X5)."""
+    """`extend` takes draft tokens, `complete` the number of accepted ones (X5)."""
     groups: bool = False
     """Groups may belong to a draft model (X3)."""
     kinds: tuple[str, ...] = ("full", "window", "chunk")
     """Kinds of groups that may belong to a draft model."""
     reach: str = "matched"
-    """Where the extra unit of a draft group may come from: the prefix that full attention
-    `matched` (without the last token), or anything `cached` of the prompt (X3)."""
+    """Source of the extra block of a draft group: the prefix that full attention `matched` (without
+    the last token), or any `cached` block of the prompt (X3)."""
 
 
 @dataclass(frozen=True)
@@ -349,10 +353,10 @@ class SpanProfile:
     clamp: bool = False
     """Hits never end inside a span, and steps never split one (M2, M3)."""
     chunks: bool = True
-    """Others may run between the chunks of a prompt; False: all of them are one step."""
+    """Other requests may run between the chunks of a prompt; False: the chunks are one step."""
     budget: str = "met"
-    """A step grows to the end of a span that is `met` at its end, or to the length of the
-    `longest` span of the prompt (M3)."""
+    """A step grows to the end of a span that is `met` at its end, or to the length of the `longest`
+    span of the prompt (M3)."""
     encode: bool = False
     """`Scheduled.encode` is reported (M5)."""
 
@@ -372,8 +376,8 @@ class HostTierProfile:
     """A host tier below the pool (C8, G10)."""
 
     policies: tuple[str, ...] = ()
-    """When blocks are copied to it: `write_through` once they are cached,
-    `write_through_selective` when they are used again, `write_back` when they are evicted."""
+    """Time of the copies to it: `write_through` once cached, `write_through_selective` on reuse,
+    `write_back` on eviction."""
     groups: tuple[str, ...] = ("full",)
     """Kinds of groups that a configuration with a host tier may have."""
 
@@ -390,32 +394,34 @@ class InspectionProfile:
 
 @dataclass(frozen=True)
 class PolicyProfile:
-    """Documented choices in which cache managers differ."""
+    """Documented policies in which cache managers differ."""
 
     sharing: str = "after_step"
     """`after_step`: blocks are reusable once complete; `when_scheduled`: at once (T2, C4)."""
     duplicates: str = "shared"
     """`shared`: equal content is kept once (T2); `kept`: several copies may exist."""
     reset: str = "always"
-    """`always`, or `idle`: refused with `busy` while a request holds blocks."""
+    """`always`, or `idle`: `busy` while a request holds blocks."""
     eviction_order: str = "lru_tail_first"
     """Declared policy (B3), or `undeclared`."""
     index: str = "tree"
-    """`tree`: no block outlives the block before it (T3); `flat`: entries come and go alone."""
+    """`tree`: a block is evicted no later than its predecessor (T3); `flat`: in any order."""
     evict_keeps_place: bool = False
-    """Blocks that `evict` strips stay at their place in the free order."""
+    """Blocks that `evict` takes keep their place in the free order."""
     maximal: bool = True
-    """The hit equals the longest that the rules allow; False: it is only never longer."""
+    """The hit equals the longest valid one; False: it may be shorter."""
     partial_blocks: bool = False
-    """`TargetConfig.partial_blocks` may be set, for groups of full attention without draft (T6).
-    Such blocks are evicted before full ones, and have no events."""
+    """`TargetConfig.partial_blocks` may be set, for full attention without draft groups (T6).
+    Partial
+    blocks are evicted before full ones, and have no events.
+    """
 
 
 _T = TypeVar("_T")
 
 
 class _Read(Generic[_T]):
-    """A field of a group that is also read from the profile itself."""
+    """A field of a group, also readable from the profile itself."""
 
     def __init__(self, path: str) -> None:
         self.group, self.field = path.split(".")
@@ -433,17 +439,18 @@ class _Read(Generic[_T]):
 
 @dataclass(frozen=True)
 class Profile:
-    """The features of a target, and the documented choices in which engines differ.
+    """The features of a target, and its documented policies.
 
-    A target of one group of full attention sets the fields up to `unsupported`; each group of
-    fields is for targets that have the feature. The flat names of 0.13 (`span_clamp`,
-    `state_pools`, ...) are still read, and accepted as keyword arguments until 0.15.
+    A target with one group of full attention sets the fields up to `unsupported`; the other field
+    groups are for targets with that feature. The flat names of 0.13 (`span_clamp`, `state_pools`,
+    ...)
+    are readable, and accepted as keyword arguments until 0.15.
     """
 
     engine: str
     version: str
     block_sizes: tuple[int, ...]
-    """Sizes drawn for test cases, tokens."""
+    """Block sizes of test cases, tokens."""
     max_kernel_ratio: int = 1
     """Largest block_size / kernel_block_size; 1: no kernel blocks (K1)."""
     adapters: bool = True
@@ -458,14 +465,16 @@ class Profile:
     batch: bool = False
     """`batch` returns the padded tables that the worker gets (K3)."""
     in_flight_steps: int = 0
-    """How many steps may be scheduled and not complete (B6); 0: the engine fences elsewhere."""
+    """Most steps scheduled and not complete (B6); 0: the engine waits for steps elsewhere."""
     blocks: bool = True
-    """It manages blocks of an engine; False: no verb is offered, and only `parts` are tested."""
+    """It manages engine blocks; False: all verbs are off, and only `parts` are tested."""
     parts: dict[str, str] = field(default_factory=dict)
-    """Component suite -> `pkg.module:function`, a job that carries out the suite's calls on the
-    target's own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
+    """Component suite -> `pkg.module:function`, a job that runs the suite's calls on the target's
+    own
+    implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`.
+    """
     unsupported: dict[str, str] = field(default_factory=dict)
-    """Capability that is off -> why, in the engine's own terms."""
+    """Missing capability -> the reason, in the engine's own terms."""
     inspection: InspectionProfile = InspectionProfile()
     policy: PolicyProfile = PolicyProfile()
     layers: LayerProfile = LayerProfile()
@@ -519,7 +528,7 @@ class Profile:
     host_groups = _Read[tuple[str, ...]]("host_tier.groups")
 
     def flat(self) -> dict[str, Any]:
-        """Return all fields by flat names, as records of runs keep them."""
+        """Return all fields by flat names, as in run records."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         groups = {group for group, _ in _FLAT.values()}
         plain = {name: value for name, value in own.items() if name not in groups}
@@ -527,7 +536,7 @@ class Profile:
 
 
 def flat_fields() -> dict[str, tuple[str, str]]:
-    """Return flat name -> (group, field): the names of the fields in 0.13."""
+    """Return flat name -> (group, field), the field names of 0.13."""
     reads = {name: each for name, each in vars(Profile).items() if isinstance(each, _Read)}
     return {name: (each.group, each.field) for name, each in reads.items()}
 
@@ -552,8 +561,8 @@ Profile.__init__ = _with_flat_names  # type: ignore[assignment, method-assign]  
 class Target(Protocol):
     """A cache manager under test, created by a factory `make_target(TargetConfig) -> Target`.
 
-    Every verb returns a record; an exception out of a verb is a crash of the target. `Refused`
-    is an answer. Verbs that the profile switches off are never called.
+    Every verb returns a record. `Refused` is a valid answer; an exception is a crash of the target.
+    Verbs that the profile switches off are never called.
     """
 
     @property
@@ -572,30 +581,31 @@ class Target(Protocol):
     ) -> Scheduled | Refused:
         """Append `tokens` and schedule `compute` of the tokens not yet computed (all: None).
 
-        `drafts` come after `tokens`, are computed whole by the same step, and are known to be
-        accepted or not when it completes; until then nothing else of the request is scheduled.
+        `drafts` follow `tokens`; one step computes them all, and its completion accepts or rejects
+        them.
+        Until then no other step of the request is scheduled.
         """
 
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
-        """The step has run. Steps complete in the order in which they were scheduled.
+        """Complete a step. Steps complete in the order in which they were scheduled.
 
-        Of its drafts the first `accepted` stay (all: None), the request ends after them (X5).
-        `experts` holds one row for each position that the step computed, drafts included.
+        The first `accepted` of its drafts stay (all: None); the request is cut after them (X5).
+        `experts` has one row for each position that the step computed, drafts included.
         """
 
     def experts(self, request_id: str) -> tuple[int | None, ...]:
         """Return the expert row of every position but the last; None where it is missing (R2)."""
 
     def finish(self, request_id: str) -> Released:
-        """The request is done. Idempotent (B2): an unknown id releases nothing."""
+        """Release a completed request. Idempotent (B2): an unknown id releases nothing."""
 
     def cancel(self, request_id: str) -> Released:
-        """The client is gone; safe from every status and idempotent (C6)."""
+        """Release a request that its client dropped; safe in every status and idempotent (C6)."""
 
     def preempt(self, request_id: str) -> Released:
-        """Take every block; the request comes back by `admit` with `resumed=True`."""
+        """Take every block; the request returns by `admit` with `resumed=True`."""
 
     def pin(self, request: Request) -> int:
         """Hold the cached prefix of `request` under its id; returns the tokens held (B2)."""
@@ -619,19 +629,22 @@ class Target(Protocol):
         """Counts and digests; changes nothing but draining events."""
 
     def close(self) -> None:
-        """Give back what the target holds outside the process's memory."""
+        """Release the resources outside the process's memory."""
 
 
 class Cycle(Protocol):
     """A cache manager's native life of one request, for benchmarks.
 
-    An adapter module offers it as `make_cycle(TargetConfig, variant) -> Cycle` beside
-    `make_target`. `prepare` runs outside the clock, `run` inside it; `run` is the whole of
-    identity, match, allocate, register and free, with the engine's own calls only.
+    An adapter module offers `make_cycle(TargetConfig, variant) -> Cycle` in addition to
+    `make_target`.
+    `run` is timed, `prepare` is not. `run` covers identity, match, allocate, register and free,
+    with
+    the engine's own calls only.
 
-    A cycle made for a configuration with groups has `serves_groups = True`; `make_cycle` raises
-    UnsupportedVerb for groups that it cannot serve. `lookup(prompt) -> int`, where a cycle has
-    it, only returns the tokens that `prompt` would hit; the case `match` is skipped without it.
+    A cycle for a configuration with groups has `serves_groups = True`; `make_cycle` raises
+    UnsupportedVerb for unsupported groups. The optional `lookup(prompt) -> int` returns only the
+    hit
+    tokens of `prompt`; the case `match` is skipped without it.
     """
 
     def prepare(self, tokens: memoryview) -> object:
@@ -640,9 +653,9 @@ class Cycle(Protocol):
     def run(self, index: int, prompt: object) -> tuple[int, Sequence[Any], Sequence[int]]:
         """Serve one request alone; returns (hit tokens, block ids in order, freed ids).
 
-        With groups, the second is one table for each group, and freed ids are those of full
-        attention. A table has an entry for each block of the prompt, null where nothing is seen;
-        that of a state has its blocks.
+        With groups, the second item has one table per group, and the freed ids are those of full
+        attention. A table has one entry per block of the prompt, null where no token is visible; a
+        state's table has its blocks.
         """
 
     def cached_blocks(self) -> int:

@@ -1,6 +1,6 @@
-"""The part of LMCache that the adapter uses, and how it differs from what was expected.
+"""The interface of LMCache that the adapter uses, and its drift.
 
-Imported in the engine's environment only; the engine itself is imported by `engine()`.
+Engine environment only; `engine()` imports the engine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNATURES = {
     "fold": "found num_chunks num_ranks group_windows",
     "unfold": "hit_length num_chunks num_ranks group_windows",
 }
-"""What the adapter calls -> its parameters."""
+"""Callable -> its expected parameters."""
 
 _ACCEPTED = {
     "Context": "storage_manager_config chunk_size separate_object_groups",
@@ -129,7 +129,7 @@ def version() -> str:
 
 @cache
 def drift() -> tuple[str, ...]:
-    """Differences between the installed LMCache and what this adapter was written for."""
+    """Differences between the installed LMCache and the expected interface."""
     if version() not in VERSIONS:
         known = " and ".join(VERSIONS)
         return (f"version {version()} is installed, the adapter was written for {known}",)

@@ -1,7 +1,4 @@
-"""Jobs by which the suites reach LMCache: calls of what a part asks for, answers in order.
-
-Imported in the engine's environment only.
-"""
+"""Jobs of the component suites for LMCache: calls in, answers in order. Engine environment only."""
 
 from __future__ import annotations
 

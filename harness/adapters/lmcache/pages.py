@@ -14,7 +14,7 @@ from typing import Any
 from kvproof.harness.adapters.lmcache.api import engine
 
 POISON = 0xAB
-"""In objects that nobody has written."""
+"""Fill byte of objects that were never written."""
 _ELEMENTS = {1: "uint8", 2: "bfloat16", 4: "float32"}
 
 
@@ -45,7 +45,7 @@ class Pages:
         self._objects = [[_object(each) for each in self._layouts] for _ in range(objects)]
 
     def about(self) -> dict[str, object]:
-        """What was made of the layers."""
+        """The groups that LMCache built from the layers."""
         manager = self._context.kv_layer_groups_manager
         return {
             "groups": [list(group.layer_indices) for group in manager.kernel_groups],

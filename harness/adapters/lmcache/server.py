@@ -19,7 +19,7 @@ from kvproof.harness.adapters.lmcache.api import engine
 CHUNK = 16
 """Tokens."""
 PATIENCE_S = 20.0
-"""Until what was asked for in the background has been found."""
+"""Time limit of a background lookup."""
 _MODEL = "model"
 
 
@@ -51,7 +51,7 @@ class Server:
         self._names: dict[int, list[str]] = {}
 
     def traits(self) -> dict[str, object]:
-        """What it promises to those who use it as a store of objects."""
+        """The guarantees of this object store."""
         return {"largest": 4096, "leases_hold": False}
 
     def engine(self, *, instance: int, tables: list[dict[str, Any]]) -> dict[str, object]:
@@ -106,9 +106,9 @@ class Server:
         return [pages[block].numpy().tobytes().hex() for block in blocks]
 
     def store(self, *, instance: int, ids: list[list[int]], **named: Any) -> list[object]:
-        """Store the blocks of some chunks: whether it went well, and for each if it is kept.
+        """Store the blocks of some chunks; returns success, and for each chunk whether it is kept.
 
-        None if the release does not tell.
+        None: the release does not report it.
         """
         key = self._key(worker=0, **named)
         if not hasattr(self._transfer, "store_with_chunk_mask"):  # before 0.5.6
@@ -154,7 +154,7 @@ class Server:
         return list(self._storage.delete_l1_keys(self._objects(part, **named)[-last:]))
 
     def evict(self, *, share: float) -> int:
-        """What its thread does once a second if too much is in use; returns how many went."""
+        """Run one pass of the periodic eviction of LMCache's thread; returns the number evicted."""
         controller = self._storage._eviction_controller
         before = self.status()["total_object_count"]
         actions = controller._eviction_policy.get_eviction_actions(
@@ -171,7 +171,7 @@ class Server:
         return int(count)
 
     def status(self) -> dict[str, int]:
-        """What it says of the objects in its memory."""
+        """Status of the objects in memory."""
         told = self._storage.report_status()["l1_manager"]
         told.setdefault("staging_object_count", told.get("write_locked_count"))  # before 0.5.6
         names = (
@@ -181,7 +181,7 @@ class Server:
         return {name: int(told[name]) for name in names}
 
     def rest(self, *, locked: int = 0, patience_s: float = PATIENCE_S) -> dict[str, int]:
-        """Wait until its threads have done what is asked of them; returns the status then."""
+        """Wait until the threads are idle; returns the status then."""
         deadline = time.monotonic() + patience_s
         while True:
             now = self.status()
@@ -231,9 +231,9 @@ class Server:
         salt: str = "",
         instance: int = 0,
     ) -> Any:
-        """Name the chunks between two tokens; a worker stores and retrieves, none looks up.
+        """Key of the chunks between two tokens; `worker` is set to store or retrieve.
 
-        As vLLM's connector does it: which engine asks is not told.
+        As in vLLM's connector, the key does not identify the engine.
         """
         del instance
         return engine().Key.from_token_ids(

@@ -1,16 +1,17 @@
 """LMCache 0.5.6: the multi-process cache server in one process, without sockets, on a CPU.
 
-LMCache manages no blocks of an engine: it stores what they hold under the tokens before, and
-brings it back. So no verb of the block manager's contract is offered; four parts judge it.
+LMCache manages no engine blocks: it stores their content under the preceding tokens, and loads it.
+So the block manager's verbs are off; four component suites test it.
 
-`hits` asks `fold` and `unfold`, by which a lookup turns what is in memory into a length. `transfer`
-moves pages of registered tensors into objects and back. `objects` and `prefixes` call the handlers
-of a server: `store_with_chunk_mask`, `lookup`, `retrieve`, `free_lookup_locks`, `end_session`.
-Eviction runs when a suite says so, by the functions that LMCache's thread calls once a second.
+`hits` calls `fold` and `unfold`, by which a lookup turns the objects in memory into a length.
+`transfer` moves pages of registered tensors into objects and back. `objects` and `prefixes` call
+the handlers of a server: `store_with_chunk_mask`, `lookup`, `retrieve`, `free_lookup_locks`,
+`end_session`. Eviction runs at the suite's call, by the functions that LMCache's thread calls once
+a second.
 
-The kernels are those of `platform/torch_ops`: the CUDA build is not judged.
+The kernels are those of `platform/torch_ops`, not the CUDA build.
 
-Imported in the engine's environment; the engine itself is imported when a target is made.
+Engine environment only; the engine is imported when a target is made.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _JOBS = "kvproof.harness.adapters.lmcache.jobs"
 
 @cache
 def profile() -> Profile:
-    """What the installed release is judged by."""
+    """Profile of the installed release."""
     return Profile(
         engine="lmcache",
         version=version(),

@@ -1,11 +1,10 @@
-"""The part of LMDeploy that the adapter uses, and how it differs from what was expected.
+"""The interface of LMDeploy that the adapter uses, and its drift.
 
 The packages `lmdeploy`, `lmdeploy.vl` and `lmdeploy.pytorch.engine` are entered without their
-`__init__`, which would import the serving stack; `transformers` and the model agent, of which
-paging only names classes in annotations, are empty.
+`__init__`, which would import the serving stack; `transformers` and the model agent are empty:
+paging only names their classes in annotations.
 
-Imported in the engine's environment only; the engine itself is imported by `engine()`. In what
-releases differ stands in `releases`.
+Engine environment only; `engine()` imports the engine. Module `releases` covers their differences.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _SIGNATURES = {
     "LogicalAllocator.get_ref_count": "self blocks",
     "LogicalAllocator.get_physical_blocks": "self blocks",
 }
-"""What the adapter calls in every release -> its parameters."""
+"""Callable -> its parameters, in every release."""
 
 _LATER_SIGNATURES = {
     (0, 15): {
@@ -109,7 +108,7 @@ _ATTRIBUTES = {
         "state set_step update_token_ids _num_token_ids"
     ),
 }
-"""What the adapter reads or sets on the engine's objects."""
+"""Attributes of engine objects that the adapter reads or sets."""
 
 
 @cache
@@ -161,7 +160,7 @@ def engine() -> Any:
 
 
 def _later() -> dict[str, Any]:
-    """What older releases do not have."""
+    """Names that older releases lack."""
     found: dict[str, Any] = {}
     if release() >= (0, 15):
         from lmdeploy.pytorch import long_context
@@ -199,7 +198,7 @@ def _folder() -> Path:
 
 @cache
 def drift() -> tuple[str, ...]:
-    """Differences between the installed LMDeploy and what this adapter was written for."""
+    """Differences between the installed LMDeploy and the expected interface."""
     if version() not in VERSIONS:
         known = f"{', '.join(VERSIONS[:-1])} and {VERSIONS[-1]}"
         return (f"version {version()} is installed, the adapter was written for {known}",)

@@ -1,7 +1,4 @@
-"""What each release of LMDeploy claims to the suites.
-
-Imported in the engine's environment only.
-"""
+"""Profiles of the LMDeploy releases. Engine environment only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""In what releases of LMDeploy differ, behind functions that are the same for all of them.
-
-Imported in the engine's environment only.
-"""
+"""Differences of LMDeploy's releases under one interface. Engine environment only."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ def nodes(trie: Any) -> Iterator[Any]:
 def chunk(native: Any, compute: int | None) -> tuple[int, bool]:
     """(tokens of the next chunk, whether it is the last) by the engine's own planner.
 
-    Until 0.14 the chunks of a prompt follow one another and nobody runs between: they are one.
+    Until 0.14 the chunks of a prompt run back to back: they are one.
     """
     if release() < CHUNKS:
         return int(native.num_token_ids), True
@@ -145,7 +142,7 @@ class Checkpoints:
         return self.Copies(((int(native.logical_state), target),) if target >= 0 else ())
 
     def ran(self, native: Any) -> None:
-        """The step has run: what it saved is published, and nothing is pinned any more."""
+        """After a step: publish the saved states and unpin the rest."""
         if self._new:
             self._native.publish_saves([native], pin_saves=True)
             self._native.unpin_restores([native])
@@ -169,7 +166,7 @@ class Checkpoints:
         return [block for block in found if block >= 0]
 
     def _published(self) -> list[Any]:
-        """Of all nodes, the roots included: a prompt shorter than a block ends behind one."""
+        """All nodes, roots included: the partial block of a short prompt has a root as parent."""
         owners = (*self._trie._roots.values(), *nodes(self._trie))
         found = [node.state_checkpoint for node in owners]
         return [each for each in found if each is not None and each.published]

@@ -1,7 +1,4 @@
-"""Requests and expert rows of the contract as LMDeploy takes them.
-
-Imported in the engine's environment only.
-"""
+"""Requests and expert rows of the contract in LMDeploy's types. Engine environment only."""
 
 from __future__ import annotations
 

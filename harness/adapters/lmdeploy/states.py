@@ -1,10 +1,10 @@
-"""Recurrent states as LMDeploy's input maker and the loop of its engine treat them.
+"""Recurrent states as LMDeploy's input maker and engine loop treat them.
 
-A request has one row of a pool of its own. Where a step of its prompt ends the state is saved to
-another row, which a node of the trie owns; from 0.16 on also inside a block, with a frozen copy of
-that block. A hit copies such a row, and the frozen block to one of the request, before the step.
+Each request has one row of a separate pool. At the end of a prompt step its state is saved to
+another row, owned by a trie node; from 0.16 on also inside a block, with a frozen copy of that
+block. A hit copies such a row, and the frozen block to one of the request, before the step.
 
-Imported in the engine's environment only.
+Engine environment only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCKS, _STATE = 0, 1
 
 
 class Moves(NamedTuple):
-    """What a step does to states and frozen blocks, as the contract has it."""
+    """State and frozen-block copies of one step, in the contract's terms."""
 
     copies: tuple[tuple[int, int, int], ...] = ()
     states: tuple[StateUse, ...] = ()
@@ -60,7 +60,7 @@ class States:
         return min(due, known, known if compute is None else start + compute) - start
 
     def moves(self, native: Any, start: int, stop: int, prompt: int) -> Moves:
-        """What a step does that was scheduled just now."""
+        """Return the copies and writes of the step scheduled last."""
         if self._checkpoints is None:
             return Moves()
         row = (int(native.logical_state),)
@@ -85,6 +85,6 @@ class States:
         return (*blocks, *((_STATE, source, target) for source, target in copies.rows))
 
     def ran(self, native: Any) -> None:
-        """A step has run: what it saved is published."""
+        """Publish the states that a completed step saved."""
         if self._checkpoints is not None:
             self._checkpoints.ran(native)

@@ -1,24 +1,24 @@
 """LMDeploy 0.13 to 0.18: scheduler, block manager and block trie of the PyTorch engine.
 
-A request is a session with one sequence. Its first step is chosen by `Scheduler.schedule`, with a
-budget of as many tokens as the step may compute; every later one, decoded tokens too, reserves
-blocks by `reserve_long_context_chunk`, which refuses without taking blocks from anybody. When a
-step has run the sequence stands behind it (`set_step`), as the engine's chunker does. Until 0.14
-the chunks of a prompt follow one another with nobody between: they are one step.
+A request is a session with one sequence. `Scheduler.schedule` chooses its first step, with the
+step's tokens as budget; every later step, decoding too, reserves blocks by
+`reserve_long_context_chunk`, which refuses and never evicts. After a step the sequence is advanced
+(`set_step`), as by the engine's chunker. Until 0.14 the chunks of a prompt run back to back: they
+are one step.
 
-More than one token for a request whose last block is partly filled is the next turn of its
-session: it stops, gets more input and is scheduled like a new one, as `Engine._add_message` does.
+More than one token for a request with a partly filled last block is the next turn of its session:
+it stops, gets more input and is scheduled like a new one, as in `Engine._add_message`.
 
 Recurrent states (from 0.14): rows are pinned, reserved, published and unpinned in the order of the
-engine's loop. From 0.16 on half of the configurations save them wherever a step of a prompt ends,
-inside a block with a frozen copy of it; a request that asks for expert rows never hits such a
-checkpoint, so nobody asks for them there. In the others, where everybody does, steps end at block
-borders where they can, and only states there are saved.
+engine's loop. From 0.16 on half of the configurations save a state at the end of every prompt
+step, inside a block with a frozen copy of it; a request with expert rows never hits such a
+checkpoint, so no request wants expert rows there. In the other configurations every request does:
+steps end at block borders where they can, and only those states are saved.
 
-Tables are those of the worker: `get_block_tables`, padded and expanded to kernel blocks by the
-input maker's own functions.
+Tables are the worker's: `get_block_tables`, padded and expanded to kernel blocks by the input
+maker's own functions.
 
-Imported in the engine's environment; the engine itself is imported when a target is made.
+Engine environment only; the engine is imported when a target is made.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class LmdeployTarget:
         self._running: dict[str, Any] = {}
         self._prompts: dict[str, int] = {}
         self._private: dict[str, set[int]] = {}
-        """Blocks of running requests that are copies of what the trie had."""
+        """Blocks of running requests that copy a block of the trie."""
         self._inside: set[str] = set()
-        """Running requests that hit inside a block: the trie may have none of what follows."""
+        """Running requests with a hit inside a block: the trie may lack their later blocks."""
         self._steps: dict[int, _Step] = {}
         self._last_step = self._last_session = 0
         checkpoints = Checkpoints(self._scheduler) if config.state_rows else None
@@ -92,7 +92,7 @@ class LmdeployTarget:
     # --- steps ---
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
-        """One turn of the prefill scheduler with nobody else waiting."""
+        """Schedule the request alone by one turn of the prefill scheduler."""
         if problem := self._problem(request):
             return problem
         self._last_session += 1
@@ -105,7 +105,7 @@ class LmdeployTarget:
         return self._scheduled(request.id, native, int(native.num_history_ids))
 
     def _turn(self, native: Any, budget: int | None) -> bool:
-        """Let the scheduler choose with so many tokens; tell whether it chose this one."""
+        """Schedule once with this token budget; whether the scheduler chose this request."""
         limits = self._scheduler.cache_config
         limits.max_prefill_token_num = UNLIMITED if budget is None else budget
         chosen = self._scheduler.schedule(is_prefill=True).running
@@ -114,7 +114,7 @@ class LmdeployTarget:
         return native in chosen
 
     def _problem(self, request: Request) -> Refused | None:
-        """What the engine refuses before its scheduler sees a request."""
+        """The problem for which the engine refuses a request before scheduling, else empty."""
         needed, total = -(-len(request.tokens) // self._size), self._manager.num_gpu_blocks - 1
         if not request.tokens:
             return Refused("invalid", detail="the prompt is empty")
@@ -180,7 +180,7 @@ class LmdeployTarget:
         return self._states.budget(start, known, compute)
 
     def _append(self, native: Any, tokens: Table) -> None:
-        """More input of a running sequence: what it has not computed yet stays to be computed."""
+        """Append input to a running sequence; its tokens not yet computed stay pending."""
         if tokens:
             np = engine().np
             native.update_token_ids(
@@ -213,7 +213,7 @@ class LmdeployTarget:
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
-        """The sequence stands behind what the step computed."""
+        """Advance the sequence to the end of its step."""
         if accepted is not None:
             raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
         name, native, stop = self._steps.pop(step)

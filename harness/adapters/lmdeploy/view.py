@@ -1,7 +1,4 @@
-"""What can be seen of LMDeploy's pool from outside a step: counts, holders, what was dropped.
-
-Imported in the engine's environment only.
-"""
+"""LMDeploy's pool from outside a step: counts, holders, evictions. Engine environment only."""
 
 from __future__ import annotations
 
@@ -30,11 +27,11 @@ class View:
         """Blocks freed since then that the trie never had: it has other copies, or none."""
 
     def free(self) -> int:
-        """Blocks that nobody has and that are not cached."""
+        """Blocks that are neither held nor cached."""
         return int(self._manager.get_num_free_gpu_blocks())
 
     def physical(self, block: int) -> int:
-        """The block of the pool behind a logical one."""
+        """The physical block of a logical one."""
         return int(self._manager.allocator.get_physical_blocks(engine().np.array([block]))[0])
 
     def table(self, native: Any) -> Table:

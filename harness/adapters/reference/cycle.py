@@ -50,7 +50,7 @@ class _OneGroup:
         return self.manager.lookup(prompt)
 
     def cached_blocks(self) -> int:
-        """Blocks that nobody holds and that could be hit."""
+        """Cached blocks without a holder."""
         return self.manager.usage().cached
 
 

@@ -1,4 +1,4 @@
-"""The reference engine behind the contract; its cycle for benchmarks is in `cycle`."""
+"""The reference engine as a target; module `cycle` has its benchmark cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reference engine says about itself: holders and a digest of its whole state."""
+"""Inspection of the reference engine: holders and a digest of its whole state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvproof.reference.prefix.trie import Node
 
 
 def holders(manager: CacheManager) -> dict[int, int]:
-    """Block -> count as the manager keeps it: in nodes, in tables behind the index, in states."""
+    """Block -> the manager's reference count: nodes, tables outside the index, states."""
     counts: Counter[int] = Counter()
     layout = manager.config.layout
     requests = [*manager.live.values(), *manager.pins.values(), *manager.allocator.releasing]

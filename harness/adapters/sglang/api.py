@@ -1,7 +1,7 @@
-"""The part of SGLang that the adapter uses, per release, and how it differs from what was expected.
+"""The interface of SGLang that the adapter uses, per release, and its drift.
 
-0.5.15 has a tree of its own for each kind of model, 0.5.23 the unified tree for all. Imported in
-the engine's environment only; the engine itself is imported by `engine()`.
+0.5.15 has one tree class for each kind of model, 0.5.23 the unified tree for all. Engine
+environment only; `engine()` imports the engine.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         ),
     },
 }
-"""What the adapter reads or sets on the engine's objects."""
+"""Attributes of engine objects that the adapter reads or sets."""
 
 _HOST = {
     "hosted": (
@@ -242,15 +242,15 @@ _POOLS = {
 
 
 def unified() -> bool:
-    """Tell whether one tree serves all kinds of models."""
+    """Whether one tree serves all kinds of models."""
     return version() != "0.5.15"
 
 
 @cache
 def engine() -> Any:
-    """Everything used of SGLang and torch; takes seconds the first time.
+    """The imported names of SGLang and torch; takes seconds the first time.
 
-    Windows move with every decoded token here, by SGLang's own setting, not every 128 tokens.
+    Windows move with every decoded token, by SGLang's own setting, not every 128 tokens.
     """
     os.environ.setdefault("SGLANG_SWA_EVICTION_INTERVAL", "1")
     sglang_stubs.install()
@@ -293,7 +293,7 @@ def grid(page: int) -> None:
 
 @cache
 def drift() -> tuple[str, ...]:
-    """Differences between the installed SGLang and what this adapter was written for."""
+    """Differences between the installed SGLang and the expected interface."""
     if version() not in VERSIONS:
         return (f"version {version()} is installed, the adapter was written for {VERSIONS}",)
     try:

@@ -1,6 +1,6 @@
-"""The life of a request as each release's scheduler leads it: match, allocate, publish, release.
+"""A request's life in each release's scheduler: match, allocate, publish, release.
 
-Imported in the engine's environment only.
+Engine environment only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kvproof.harness.adapters.sglang.api import engine, unified
 
 
 class Calls(Protocol):
-    """What the scheduler of one release calls."""
+    """The scheduler's calls in one release."""
 
     def kv(self, request: Any) -> Any:
-        """Return the record of what a request holds."""
+        """Return the KV record of a request."""
 
     def namespace(self, adapter: str | None, salt: str | None) -> dict[str, str | None]:
         """Return the arguments of a request that separate equal tokens."""
@@ -54,7 +54,7 @@ class Calls(Protocol):
 
 
 def batch(request: Any, cache: Any, start: int, stop: int, *, decoding: bool) -> Any:
-    """What allocation reads of a `ScheduleBatch` of one request."""
+    """A `ScheduleBatch` of one request, with the fields that allocation reads."""
     names = engine()
     tensor, row = names.torch.tensor, calls().kv(request).req_pool_idx
     rows = None if row is None else tensor([row])
@@ -90,7 +90,7 @@ def batch(request: Any, cache: Any, start: int, stop: int, *, decoding: bool) ->
 
 
 class Current:
-    """0.5.23: a lock is an object, `checkpoint` publishes, what a request holds is `Req.kv`."""
+    """0.5.23: a lock is an object, `checkpoint` publishes, `Req.kv` holds the request's cache."""
 
     def kv(self, request: Any) -> Any:
         """`Req.kv`."""
@@ -160,7 +160,7 @@ class Legacy:
         return request
 
     def namespace(self, adapter: str | None, salt: str | None) -> dict[str, str | None]:
-        """Servers put the salt before the caller's key, and the request its adapter behind it."""
+        """Key in the order of the servers: salt, caller's key, adapter."""
         return {"lora_id": adapter, "extra_key": salt}
 
     def name(self, item: Any, digest: int) -> None:

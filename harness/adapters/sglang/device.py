@@ -1,9 +1,8 @@
-"""What the host tier of SGLang needs of a device, on a machine without one.
+"""A simulated device for SGLang's host tier, on a machine without one.
 
-Streams keep the copies that were submitted to them until somebody waits for one: a copy is made as
-late as the engine allows, and always at the same place of a history. The kernels of the stock
-setting (`kernel`, `page_first`) for pages and for states submit such copies instead of moving
-bytes; host memory is plain memory. Imported in the engine's environment only.
+A stream queues its copies until a wait: a copy is made as late as the engine allows, and always at
+the same point of a history. The stock kernels (`kernel`, `page_first`) for pages and states submit
+such copies instead of moving bytes; host memory is plain memory. Engine environment only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Copy(NamedTuple):
 
 
 class Stream:
-    """Copies in the order of their launch; `made` hears of each when it is made."""
+    """Copies in launch order; `made` is called with each one when it is made."""
 
     def __init__(self) -> None:
         self.made: list[Copy] = []
@@ -52,7 +51,7 @@ class Stream:
         return self._done + len(self._waiting)
 
     def reached(self, place: int) -> bool:
-        """Tell whether the first `place` copies are made."""
+        """Whether the first `place` copies are made."""
         return self._done >= place
 
     def run(self, place: int) -> None:
@@ -62,11 +61,11 @@ class Stream:
             self._done += 1
 
     def wait_event(self, event: Event) -> None:
-        """What this stream does next comes after `event`."""
+        """Order the later work of this stream after `event`."""
         event.synchronize()
 
     def wait_stream(self, other: Stream) -> None:
-        """What this stream does next comes after all of `other`."""
+        """Order the later work of this stream after all of `other`."""
         other.run(other.end)
 
     def synchronize(self) -> None:
@@ -87,7 +86,7 @@ class Event:
         self._place = self._stream.end
 
     def query(self) -> bool:
-        """Tell whether it is over."""
+        """Whether the event has completed."""
         return self._stream.reached(self._place)
 
     def synchronize(self) -> None:
@@ -123,7 +122,7 @@ def stream(chosen: Stream) -> Iterator[None]:
 
 
 class _Device:
-    """What the modules look up in `device_module`."""
+    """The attributes that the engine looks up in `device_module`."""
 
     Stream = Stream
     Event = Event

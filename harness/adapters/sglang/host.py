@@ -1,12 +1,11 @@
-"""The host tier (HiCache) of SGLang's unified tree, led as its scheduler leads it.
+"""The host tier (HiCache) of SGLang's unified tree, driven as by its scheduler.
 
 The tree, `HybridCacheController`, `L2TransferEngine` and the host pools are the engine's own; only
-the device under them is replaced (`device`). Pages of the host are numbered behind those of
-the pool, slots of states behind those of theirs. Of a state the recurrent part is followed; what
-belongs to its convolutions is copied by the same calls. Before each step the scheduler looks which
-transfers are over. A backup is submitted when a step is done and takes one step, two or three, by
-the size of the host tier.
-Imported in the engine's environment only.
+the device under them is replaced (`device`). Ids of host pages start after those of the pool, ids
+of host state slots after those of the state pool. Of a state only the recurrent part is followed:
+the same calls copy its convolution part. Before each step the scheduler polls for completed
+transfers. A backup is submitted when a step is done and takes one step, two or three, by the size
+of the host tier. Engine environment only.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MEMORY = 1 << 30
 
 
 def attach(cache: Any, parameters: Any, config: TargetConfig) -> None:
-    """Give a cache its host tier, with as many slots of states as were asked for.
+    """Give a cache its host tier, with the configured number of state slots.
 
     SGLang has one ratio for pages and states, would load no less than ten tokens back, and would
     keep every cache until the process ends, to close its storage.
@@ -104,7 +103,7 @@ class Host:
         self.there = bool(config.host_blocks)
         """Whether there is a host tier."""
         self._known: set[Place] = set()
-        """Pages and slots of the host that were told to be full."""
+        """Host pages and slots that were reported full."""
         self._made: list[sglang_device.Copy] = []
         self._ends = deque((0,) * (1 + config.host_blocks % 3))
         """How many backups were submitted by the last checks, oldest first."""
@@ -124,12 +123,12 @@ class Host:
             self._ends.append(self._backups.end)
 
     def submit(self) -> None:
-        """As after each step: start the backups that it asked for."""
+        """Start the backups that the last step queued."""
         if self.there:
             self._cache.flush_pending_backups()
 
     def settle(self) -> bool:
-        """Let all transfers end, as an idle scheduler does; tell whether there were any."""
+        """Complete all transfers, as an idle scheduler does; whether there were any."""
         if not self.there or not self._in_flight():
             return False
         self.submit()
@@ -148,9 +147,10 @@ class Host:
         return int(request.swa_host_hit_length) if self.there else 0
 
     def promised(self, request: Any) -> int:
-        """Tokens behind the hit in the pool that a load adds to it.
+        """Tokens that a load adds to the hit in the pool.
 
-        Some of them may be in the pool, where only what lies beside them is on the host alone.
+        Some of their full-attention pages may be in the pool, while other kinds are on the host
+        only.
         """
         if not self.there or not request.needs_host_load_back():
             return 0
@@ -199,7 +199,7 @@ class Host:
         return {slot for path in paths for slot in path.tolist()}
 
     def moves(self) -> tuple[tuple[int, int, int], ...]:
-        """(group, source, destination) of what was copied since the last call, in order."""
+        """(group, source, destination) of the copies since the last call, in order."""
         found: list[tuple[int, int, int]] = []
         for copy in self._made:
             if pool := self._pools.get(copy.memory):
@@ -213,7 +213,7 @@ class Host:
         return len(self._awaited())
 
     def used(self) -> set[Place]:
-        """Pages and slots of the host that somebody has."""
+        """Host pages and slots in use."""
         return {
             place
             for pool in self._pools.values()
@@ -221,7 +221,7 @@ class Host:
         }
 
     def dropped(self) -> dict[int, tuple[int, ...]]:
-        """Group -> what was told to be full on the host, and is free or about to be filled."""
+        """Group -> host pages and slots reported full that are now free or being overwritten."""
         gone = self._known - (self.used() - self._awaited())
         self._known -= gone
         groups = {pool.group for pool in self._pools.values()}
@@ -241,7 +241,7 @@ class Host:
         return {place for pool, slots in filled for place in _below(pool, slots)}
 
     def forget(self) -> None:
-        """Everything was reset, what was copied before is of no interest."""
+        """Drop pending copy reports after a reset."""
         self._known.clear()
         self._made.clear()
 
@@ -252,7 +252,7 @@ def _below(pool: _Pool, slots: Iterable[int]) -> set[Place]:
 
 
 def _free(pool: _Pool) -> list[int]:
-    """Slots of a pool of the host that nobody has. Raises AssertionError if one is there twice."""
+    """Free slots of a host pool. Raises AssertionError for a duplicate."""
     chunks = (pool.host.free_slots, *pool.host.release_slots)
     free = [slot for chunk in chunks for slot in chunk.tolist()]
     assert len(set(free)) == len(free), f"slots of the host were given back twice: {sorted(free)}"

@@ -1,7 +1,4 @@
-"""Caches of SGLang as its stock factory builds them, with tiny pools on the CPU.
-
-Imported in the engine's environment only.
-"""
+"""SGLang's caches from its stock factory, with tiny pools on the CPU. Engine environment only."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Recurrent states as SGLang's scheduler and its Mamba cache treat them (`extra_buffer`).
 
-A request has a running slot and two that its forward passes write by turns while they go by a
-checkpoint; the tree is given such a slot, and the request a fresh one for it. A hit copies the
-node's state to a running slot before the step. The grid of checkpoints, which is 64 tokens or a
-model's own, is one page here. Imported in the engine's environment only.
+A request has a running slot and two that its forward passes write in turn as they pass a
+checkpoint; the tree gets such a slot, and the request a fresh one for it. A hit copies the node's
+state to a running slot before the step. The checkpoint interval, 64 tokens or a model's own, is
+one page here. Engine environment only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUEST_ROWS = 5
 
 
 class Passed(NamedTuple):
-    """What a step does to states, as the contract has it."""
+    """State copies and writes of one step, in the contract's terms."""
 
     copies: tuple[tuple[int, int, int], ...] = ()
     states: tuple[StateUse, ...] = ()
@@ -42,21 +42,21 @@ class States:
         self._batches: dict[str, Any] = {}
 
     def full(self, running: int) -> bool:
-        """Tell whether no more requests may run, as `max_running_requests` has it."""
+        """Whether `max_running_requests` is reached."""
         return running >= self._most
 
     def short(self, *, admitting: bool) -> bool:
-        """Tell whether a step may need more slots than are free or evictable."""
+        """Whether a step may need more slots than are free or evictable."""
         if self.group < 0 or not self._tracks:
             return False
         free = self._pool.mamba_allocator.available_size()
         return bool(free + self._cache.mamba_evictable_size() < (REQUEST_ROWS if admitting else 1))
 
     def end(self, start: int, stop: int, prompt: int, total: int, *, first: bool) -> int:
-        """Return where the scheduler ends a step that may go up to `stop`.
+        """Return the scheduler's end of a step with limit `stop`.
 
         Decoding takes one token. `PrefillAdder` ends the first chunk of a prompt at a page; later
-        ones take what is left of its budget, which tokens decoded beside it shorten.
+        ones take the rest of its budget, which tokens decoded in the same batch shorten.
         """
         if self.group < 0 or stop <= start:
             return stop
@@ -92,7 +92,7 @@ class States:
         return Passed(copies, (use,), saves)
 
     def _begins(self, request: Any, batch: Any) -> tuple[bool, tuple[tuple[int, int, int], ...]]:
-        """Tell whether the running slot is cleared, and what is copied to it."""
+        """(whether the running slot is cleared, source of its copy)."""
         engine().ScheduleBatch._collect_deferred_mamba_cow_and_clear(batch, [request])
         pairs = zip(
             _ids(batch.mamba_cow_src_indices), _ids(batch.mamba_cow_dst_indices), strict=True
@@ -115,7 +115,7 @@ class States:
         return (at, int(kv.mamba_ping_pong_track_buffer[place])) if at else (0, 0)
 
     def ran(self, request: Any) -> None:
-        """A step of decoding has run: what its result tells the request."""
+        """Apply the result of a decoding step to the request."""
         batch = self._batches.pop(request.rid, None)
         if batch is None:
             return
@@ -147,7 +147,7 @@ class States:
         return {int(slot) for slot in core.all_mamba_values_flatten()}
 
     def free(self) -> list[int]:
-        """Slots that nobody has; their order is of no use to anybody."""
+        """Free slots, in no particular order."""
         return sorted(self._pool.mamba_allocator.free_slots.tolist()) if self.group >= 0 else []
 
 

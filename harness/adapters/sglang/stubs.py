@@ -1,7 +1,7 @@
-"""Packages that SGLang imports and its cache manager never calls, as empty modules.
+"""Empty modules for packages that SGLang imports and its cache manager never calls.
 
-Their wheels need CUDA or are larger than all the rest. What is installed is used as it is.
-Imported in the engine's environment only.
+Their wheels need CUDA or are larger than all the rest. Installed packages are used as they are.
+Engine environment only.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> tuple[str, ...]:
-    """Put empty modules where packages are missing; returns which.
+    """Put empty modules in place of missing packages; returns their names.
 
-    Torch and transformers look some of them up themselves and keep what they found: they come
-    first. Without Dynamo, decorated functions stay as they are.
+    Torch and transformers look some of them up and keep the result: they are imported first.
+    Without
+    Dynamo, decorated functions stay as they are.
     """
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     missing = tuple(name for name in NAMES if importlib.util.find_spec(name) is None)
@@ -71,10 +72,11 @@ def install() -> tuple[str, ...]:
 
 
 class _OneOnCpu:
-    """Stands for a Triton kernel of the paged allocator, for a batch of one request.
+    """Replaces a Triton kernel of the paged allocator, for a batch of one request.
 
-    Older releases launch it on every device. It takes what is left of the last page, then pages
-    from the front of the free list.
+    Older releases launch it on every device. It takes the rest of the last page, then pages from
+    the
+    front of the free list.
     """
 
     def __init__(self, *, decode: bool) -> None:
@@ -99,9 +101,9 @@ class _OneOnCpu:
 
 
 def without_image_processors() -> None:
-    """Let releases register theirs with a transformers that has none without torchvision.
+    """Let releases register image processors with a transformers that lacks them (no torchvision).
 
-    Their package loads transformers anew: it comes first.
+    Their package reloads transformers: it is imported first.
     """
     importlib.import_module("sglang")
     transformers: Any = importlib.import_module("transformers")

@@ -1,38 +1,36 @@
 """SGLang: its radix caches over full attention, sliding windows and recurrent states.
 
-They are driven as its scheduler does. 0.5.23 has one unified tree for every kind of model; 0.5.15
+The adapter follows SGLang's scheduler. 0.5.23 has one unified tree for every kind of model; 0.5.15
 has `RadixCache`, `SWARadixCache` for models with windows and `MambaRadixCache` for those with
-states. A step of a prefill is `Req.init_next_round_input`, a lock,
-`alloc_for_extend` and, once it has run, `checkpoint_kv_cache` (0.5.15:
-`maybe_cache_unfinished_req`); one token more after that goes through `alloc_for_decode`. The engine
-publishes decoded tokens when a request ends; here each step is published, so that every block is
-judged. Tables are read from `req_to_token`, the rows that its attention kernels read, and for
-windows through the allocator's map from full slots to window slots.
+states. A prefill step is `Req.init_next_round_input`, a lock, `alloc_for_extend` and, once it has
+run, `checkpoint_kv_cache` (0.5.15: `maybe_cache_unfinished_req`); each further token goes through
+`alloc_for_decode`. The engine publishes decoded tokens when a request ends; the adapter publishes
+each step, so that every block is checked. Tables are the rows of `req_to_token`, as the attention
+kernels read them, and for windows go through the allocator's map from full to window slots.
 
-Recurrent states (`extra_buffer`) lie in slots of their own: a hit copies the node's state, a
-step keeps the one after the last whole page, or after the place where prompts part, and the cache
-gets pages up to it. The first chunk of a prompt ends at a page, later ones anywhere, as tokens
-decoded beside them shorten the budget; decoding takes one token. As many requests run as there are
-five slots for, which is SGLang's own number.
+Recurrent states (`extra_buffer`) have their own slots: a hit copies the node's state, a step keeps
+the state after the last whole page or after the divergence point, and the cache gets pages up to
+it. The first chunk of a prompt ends at a page, later ones anywhere, since tokens decoded in the
+same batch shorten the budget; decoding takes one token. The number of running requests is bounded
+by five slots each, SGLang's own number.
 
-Full attention and windows have pools of their own; each gets half of a configuration's blocks.
-Admission asks in each pool for pages that are free or evictable after the hit is locked. SGLang's
-`PrefillAdder` also reserves room for output, and refuses what would fill the pool exactly.
+Full attention and windows have separate pools of half the configuration's blocks each. Admission
+needs, in each pool, enough pages that are free or evictable after the hit is locked. SGLang's
+`PrefillAdder` also reserves room for output, and refuses a request that fills the pool exactly.
 
-The host tier (HiCache) of 0.5.23 lies below full attention, windows and states, which have a pool
-each there. The tree, `HybridCacheController` with its transfer engine, and the host pools are
-SGLang's own; streams, events, pinned memory and the copy kernels of its stock setting (`kernel`,
-`page_first`) are replaced. A copy to the host is submitted when a step is done and made as late as
-events allow: it takes one step, two or three, by the size of the host tier, and nothing runs in
-another thread. A load is made when the step's layers wait for it. Where there is no room the
-scheduler waits until all transfers are over; here it does so too where backups have locked the
-states that a step may need, for SGLang ends there. All three write policies are driven. What
-SGLang has fixed at ten tokens, the least that is loaded back, is one here.
+The host tier (HiCache) of 0.5.23 has one pool each for full attention, windows and states. The
+tree, `HybridCacheController` with its transfer engine, and the host pools are SGLang's own;
+streams, events, pinned memory and the copy kernels of its stock setting (`kernel`, `page_first`)
+are replaced. A copy to the host is submitted when a step is done and made as late as events allow:
+it takes one step, two or three, by the size of the host tier, in the same thread. A load is made
+when the step's layers wait for it. Without room the scheduler waits until all transfers are over;
+the adapter also does so where backups lock the states that a step may need: SGLang would exit. All
+three write policies are driven. The least number of tokens loaded back, ten in SGLang, is one.
 
-Which tree core runs is SGLang's own choice, in 0.5.23 the one in Rust by default:
-SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python takes the other.
+SGLang chooses the tree core, in 0.5.23 the one in Rust by default:
+SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python selects the other.
 
-Imported in the engine's environment; the engine itself is imported when a target is made.
+Engine environment only; the engine is imported when a target is made.
 """
 
 from __future__ import annotations
@@ -141,7 +139,7 @@ class SglangTarget:
         return self._states.end(start, stop, total, total, first=True)
 
     def _problem(self, request: Request) -> Refused | None:
-        """What the engine refuses before its scheduler sees a request."""
+        """The problem for which the engine refuses a request before scheduling, else empty."""
         needed, total = self._pages(len(request.tokens)), min(self._shares)
         if not request.tokens:
             return Refused("invalid", detail="the prompt is empty")
@@ -172,9 +170,9 @@ class SglangTarget:
         return self._adapters.setdefault((name, version), f"{len(self._adapters):032x}")
 
     def _ids(self, request: Request) -> list[int]:
-        """Tokens with the placeholders of media replaced, as the multimodal processor does.
+        """Tokens with media placeholders replaced, as by the multimodal processor.
 
-        SGLang has one placeholder for a modality, kvproof draws any: what was drawn is added.
+        SGLang has one placeholder per modality, kvproof draws any: the drawn id is added.
         """
         if not request.spans:
             return list(request.tokens)
@@ -192,7 +190,7 @@ class SglangTarget:
         return -(-tokens // self._page)
 
     def _no_space(self, start: int, stop: int, hit: int = 0, windows: int = 0) -> Refused | None:
-        """Of the `hit` behind `start`, windows need no more than is loaded of them."""
+        """Of the `hit` after `start`, windows need only the loaded part."""
         needed = self._pages(stop) - self._pages(start)
         beside = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
         each = zip((needed, beside), self._view.room(), strict=False)
@@ -260,7 +258,7 @@ class SglangTarget:
     def complete(
         self, step: int, accepted: int | None = None, experts: tuple[int, ...] = ()
     ) -> Completed:
-        """The step has run: what it computed is published."""
+        """Publish the tokens of a completed step."""
         if accepted is not None or experts:
             raise UnsupportedVerb("complete with drafts", UNSUPPORTED["drafts"])
         native = self._steps.pop(step)

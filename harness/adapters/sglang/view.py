@@ -1,7 +1,7 @@
-"""What SGLang's pools, rows and trees hold, read without touching them.
+"""SGLang's pools, rows and trees, read without a change.
 
-Window pages are numbered behind those of the full pool; a request's row names full slots only, and
-the allocator's own map leads from them to window slots. Imported in the engine's environment only.
+Ids of window pages start after those of the full pool; a request's row has full slots only, and
+the allocator's map leads from them to window slots. Engine environment only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class View:
     # --- requests ---
 
     def tables(self, request: Any) -> tuple[Table, ...]:
-        """Tables by group: pages of the row, and of the window what is neither freed nor evicted.
+        """Tables by group: pages of the row, and of the window those neither freed nor evicted.
 
         Raises AssertionError if the slots of a row are not whole pages in order.
         """
@@ -69,7 +69,7 @@ class View:
         return tuple(pages)
 
     def _windows(self, request: Any) -> Table:
-        """Null are pages behind the window: freed by the request, or in the tree and not locked."""
+        """Window tables; null for pages outside the window: freed, or cached and not locked."""
         slots = self._row(request)[:: self._page]
         pages = self._window_pages(slots)
         kept = (self._keeps(request, index * self._page) for index in range(len(pages)))
@@ -147,9 +147,9 @@ class View:
         return [(pools.available_size(), *_sizes(cache, "full"))]
 
     def inspect(self, running: Mapping[str, Any]) -> Inspection:
-        """Counts by the engine's own counters, each from another place.
+        """Counts by the engine's counters, each from a different source.
 
-        What only a transfer in flight has locked counts as cached: nobody holds it.
+        A page locked only by a transfer in flight counts as cached: no request holds it.
         """
         counts, page = self._counts(), self._page
         own = [self._own(request) for request in running.values()]
@@ -228,9 +228,9 @@ class View:
         self._host.forget()
 
     def _digest(self, running: Mapping[str, Any], locked: list[set[int]]) -> str:
-        """Slots of the tree with their places and locks, free pages in order, rows.
+        """Digest of the tree's slots with places and locks, free pages in order, and rows.
 
-        Left out is recency, which a match refreshes, and where nodes are split.
+        It leaves out recency, which a match refreshes, and the places of node splits.
         """
         kinds = [(windows, unlocked) for windows in ((False, True) if self._window else (False,))
                  for unlocked in (False, True)]  # fmt: skip

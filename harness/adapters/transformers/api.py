@@ -1,7 +1,4 @@
-"""What the adapter calls of transformers, in one place, and how an installed release differs.
-
-Imported in the engine's environment only.
-"""
+"""The interface of transformers that the adapter uses, and its drift. Engine environment only."""
 
 from __future__ import annotations
 
@@ -105,7 +102,7 @@ def version() -> str:
 
 @cache
 def drift() -> tuple[str, ...]:
-    """Differences between the installed transformers and what this adapter was written for."""
+    """Differences between the installed transformers and the expected interface."""
     if version() != VERSION:
         return (f"version {version()} is installed, the adapter was written for {VERSION}",)
     try:

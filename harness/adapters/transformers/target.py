@@ -1,11 +1,11 @@
 """transformers' continuous batching: `PagedAttentionCache` of `generate_batch`.
 
-A step follows `Scheduler._process_candidates`: `search_prefix_match` for a request that is new,
-`can_store_request_tokens`, then the forward; after it `mark_complete_blocks`. A request that does
-not fit is deferred; blocks that nobody holds are then evicted, all of them, as at the scheduler's
-safety margin. The caches of one layer on the CPU; no model runs.
+A step follows `Scheduler._process_candidates`: `search_prefix_match` for a new request,
+`can_store_request_tokens`, the forward, then `mark_complete_blocks`. A request that does not fit
+is deferred; all blocks without a holder are then evicted, as at the scheduler's safety margin. The
+cache has one layer, on the CPU; no model runs.
 
-Its ids count two sectors that are never handed out; here those are the null block.
+Its ids count two sectors that are never allocated; they map to the null block.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TransformersTarget:
         return self._scheduled(state, count, hit)
 
     def _make_room(self, needed: int, keep: list[int]) -> Refused | None:
-        """Evict what nobody holds if that helps; what is hit stays."""
+        """Evict all blocks without a holder if that makes room; blocks of the hit stay."""
         self._pool.try_to_free_sectors()
         free = self._pool.num_free_sectors
         idle = len(self._ledger.cached_blocks.keys() - set(keep))
@@ -202,7 +202,7 @@ class TransformersTarget:
     """As `clear_cancelled_requests`."""
 
     def preempt(self, request_id: str) -> Released:
-        """As a soft reset: what only this request holds is not kept."""
+        """As a soft reset: blocks that only this request holds are not cached."""
         if self._running.pop(request_id, None) is None:
             return Released()
         table, hashed = self._table(request_id), set(self._ledger.block_to_hash)

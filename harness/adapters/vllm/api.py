@@ -1,6 +1,6 @@
-"""The part of vLLM that the adapter uses, where releases differ in it, and what has drifted.
+"""The interface of vLLM that the adapter uses, its differences by release, and its drift.
 
-Imported in the engine's environment only; the engine itself is imported by `engine()`.
+Engine environment only; `engine()` imports the engine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SIGNATURES = {
     "PlaceholderRange": "offset length is_embed",
     "get_group_id": "key",
 }
-"""What the adapter calls -> its parameters in the newest release."""
+"""Callable -> its parameters, in the newest release."""
 
 _ACCEPTED = {
     "FullAttentionSpec": "block_size num_kv_heads head_size dtype",
@@ -94,16 +94,16 @@ _ATTRIBUTES = {
     "manager.block_pool.null_block": "block_id ref_cnt block_hash is_null",
     "manager.prefix_cache_stats": "queries hits preempted_queries preempted_hits",
 }
-"""What the adapter reads or sets on the engine's objects."""
+"""Attributes of engine objects that the adapter reads or sets."""
 
 
 _KINDS = ("full", "window", "chunk", "state")
 
 
 def _layouts(most: int) -> tuple[tuple[str, ...], ...]:
-    """Return one to `most` groups of any kinds, but chunks alone.
+    """Return one to `most` groups of any kinds, but not chunked local attention alone.
 
-    No model has local attention only; a request of one would hold nothing at the end of a chunk.
+    No such model exists; its requests would hold nothing at the end of a chunk.
     """
     mixes = (mix for count in range(1, most + 1) for mix in product(_KINDS, repeat=count))
     return tuple(mix for mix in mixes if set(mix) != {"chunk"})
@@ -221,7 +221,7 @@ _0_18 = _0_19._replace(
     layouts=tuple(mix for mix in _0_19.layouts if "chunk" not in mix),
     draft_groups=True,
 )
-"""Driven with draft models, beside which chunks are refused; 0.19.1 is driven with chunks."""
+"""Driven with draft models, which exclude chunked local attention; 0.19.1 is driven with it."""
 
 _0_12 = _0_19._replace(
     signatures={
@@ -352,13 +352,13 @@ def release() -> Release:
 
 
 def has(name: str) -> bool:
-    """Tell whether the installed release has what the adapter calls so."""
+    """Whether the installed release has this callable."""
     return release().signatures.get(name, "") is not None
 
 
 @cache
 def drift() -> tuple[str, ...]:
-    """Differences between the installed vLLM and what this adapter was written for."""
+    """Differences between the installed vLLM and the expected interface."""
     known = release()
     try:
         found = engine()
@@ -387,7 +387,7 @@ def _objects() -> SimpleNamespace:
 
 
 def request_needs() -> dict[str, Any]:
-    """Return what a request of the installed release has to be given beside the rest."""
+    """Return the further arguments that `Request` needs in the installed release."""
     return _accepted("Request.__init__", eos_token_id=None)
 
 
@@ -398,10 +398,11 @@ def check_drift() -> None:
 
 
 def new_manager(config: TargetConfig) -> Any:
-    """A `KVCacheManager` with dense retention. Groups have one block size.
+    """A `KVCacheManager` with dense retention and one block size for all groups.
 
-    If a draft model has part in every group of attention, none is marked, as in vLLM where it
-    cannot tell which layers are the draft model's.
+    If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
+    draft
+    model's layers apart.
     """
     names, size = engine(), config.block_size
     marked = not all(group.draft for group in config.layout if group.kind != "state")
@@ -464,7 +465,7 @@ def _spec(group: Group) -> Any:
 
 
 def hasher(block_size: int, algorithm: str) -> Any:
-    """What gives a request its block hashes; the root hash is global to the process."""
+    """Return the block-hash function of requests; the root hash is global to the process."""
     function = engine().get_hash_fn_by_name(algorithm)
     engine().init_none_hash(function)
     return engine().get_request_block_hasher(block_size, function)

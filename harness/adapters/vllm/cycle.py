@@ -1,10 +1,10 @@
 """vLLM's native life of a request, for benchmarks (`target.Cycle`).
 
 The engine's own calls in the order of its scheduler, the whole prompt in one step. A recurrent
-model takes a second one where a prompt leaves what is shared, since the scheduler ends a chunk
-there; that it also ends one at the last block border is left out, in vLLM's favour.
+model takes a second step from the divergence point, where the scheduler ends a chunk. The further
+end at the last block border is left out, in vLLM's favour.
 
-Imported in the engine's environment; the engine itself is imported when a cycle is made.
+Engine environment only; the engine is imported when a cycle is made.
 """
 
 from __future__ import annotations

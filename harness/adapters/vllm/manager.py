@@ -1,6 +1,6 @@
-"""One `KVCacheManager` of vLLM, called alike in every release.
+"""One `KVCacheManager` of vLLM, with one interface for all releases.
 
-Imported in the engine's environment only; the engine itself is imported when one is made.
+Engine environment only; the engine is imported when a manager is made.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from kvproof.harness.contract.target import HitStatistics, Table, TargetConfig
 
 
 class Match(NamedTuple):
-    """What a request would hit."""
+    """The hit of a request."""
 
     blocks: Any
     hit: int
     junction: int = 0
-    """Where other requests evidently share more than the hit; 0 where it is not told."""
+    """The divergence point, where other requests share more than the hit; 0: not reported."""
 
 
 class Manager:
-    """The calls that the scheduler makes, and what it reads; blocks are ids, null is 0."""
+    """The calls and reads of vLLM's scheduler; blocks are ids, null is 0."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._manager = new_manager(config)
@@ -30,7 +30,7 @@ class Manager:
         self._statistics = HitStatistics(0, 0)
 
     def begin_step(self) -> None:
-        """Say that a new step is scheduled, where recurrent states depend on it."""
+        """Begin a scheduler step, for recurrent states."""
         if has("KVCacheManager.new_step_starts"):
             self._manager.new_step_starts()
 
@@ -48,13 +48,13 @@ class Manager:
         return int(find(request.block_hashes, request.num_tokens - 1)[1])
 
     def admit(self, request: Any, count: int, found: Match) -> bool:
-        """Allocate the first step of a request; tell whether there was room."""
+        """Allocate the first step of a request; whether there was room."""
         whole = {"full_sequence_must_fit": True} if release().whole_request else {}
         blocks, hit, _ = found
         return self._manager.allocate_slots(request, count, hit, blocks, **whole) is not None
 
     def extend(self, request: Any, count: int) -> bool:
-        """Allocate a later step; tell whether there was room."""
+        """Allocate a later step; whether there was room."""
         return self._manager.allocate_slots(request, count) is not None
 
     def copies(self) -> tuple[list[Any], list[Any]]:
@@ -84,7 +84,7 @@ class Manager:
         self._manager.evict_blocks(set(ids))
 
     def reset(self) -> bool:
-        """Forget everything cached; tell whether that was possible."""
+        """Clear the prefix cache; whether the engine allowed it."""
         return bool(self._manager.reset_prefix_cache())
 
     def count(self, request: Any, hit: int) -> None:
@@ -93,7 +93,7 @@ class Manager:
             self._manager.record_prefix_cache_stats(request, hit)
 
     def statistics(self) -> HitStatistics:
-        """Return the totals of what the engine counts by step."""
+        """Return the totals of the engine's per-step counters."""
         new, old = self._manager.make_prefix_cache_stats(), self._statistics
         self._statistics = HitStatistics(
             old.queries + new.queries,

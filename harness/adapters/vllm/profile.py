@@ -1,7 +1,4 @@
-"""What the adapter claims of vLLM, by release.
-
-Imported in the engine's environment only.
-"""
+"""Profiles of the vLLM releases. Engine environment only."""
 
 from __future__ import annotations
 

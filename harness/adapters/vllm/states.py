@@ -1,6 +1,6 @@
 """Recurrent states as vLLM's scheduler and worker treat them (`mamba_cache_mode="align"`).
 
-Imported in the engine's environment only.
+Engine environment only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _UNLIMITED = 1 << 30
 
 
 class States:
-    """Says for one configuration where steps end and in which blocks states lie."""
+    """Step ends and state blocks for one configuration."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._groups = [g for g, group in enumerate(config.layout) if group.kind == "state"]
@@ -32,7 +32,7 @@ class States:
     def clipped(self, native: Any, hit: int, left: int, compute: int | None) -> int:
         """Return the tokens of a step that may take `compute` of the `left` ones (all: None).
 
-        A limit below a block is raised to its end: the engine would wait for more.
+        A limit below one block is raised to the block's end: the engine would wait for more.
         """
         count = left if compute is None else min(left, compute)
         if self._scheduler is None or count < 1:
@@ -43,9 +43,9 @@ class States:
         return found or min(left, self._size - start % self._size)
 
     def uses(self, tables: tuple[Table, ...], start: int, stop: int) -> tuple[StateUse, ...]:
-        """The worker goes on from the block of the last token before a step, in that of its last.
+        """The state moves from the block of the last token before a step to that of its last token.
 
-        In between it copies the state there, if these are not one and the same.
+        The worker copies it if the two blocks differ.
         """
         uses = []
         for group in self._groups:
@@ -65,7 +65,7 @@ def _scheduler_class() -> Any:
 
 
 def _scheduler(block_size: int, *, drafts: bool) -> SimpleNamespace:
-    """What the scheduler's rule reads of itself, with one block size and no limit of its own."""
+    """A stand-in for the scheduler: the fields that its rule reads, one block size, no limit."""
     return SimpleNamespace(
         cache_config=SimpleNamespace(block_size=block_size),
         block_size=block_size,

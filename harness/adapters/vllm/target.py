@@ -2,17 +2,17 @@
 
 A step follows `Scheduler.schedule`: `new_step_starts`, `get_computed_blocks`, `allocate_slots`,
 statistics at admission, then `num_computed_tokens` advances; blocks are registered when scheduled.
-As by default (`scheduler_reserve_full_isl`), admission needs room for the whole request, also if
-only a chunk is computed; releases before 0.23 ask for the chunk alone. The manager has no check at
-arrival, since vLLM sizes the pool for the longest request at start-up: a request that can never
-fit is refused with `no_space`.
+By default (`scheduler_reserve_full_isl`) admission needs room for the whole request, even for one
+chunk; releases before 0.23 need room for the chunk alone. The manager has no check at arrival,
+since vLLM sizes the pool for the longest request at start-up: a request that can never fit is
+refused with `no_space`.
 
-What lies behind a window is asked for when a step is done (`remove_skipped_blocks`); the engine
-gives it back when the request is scheduled next. Steps of recurrent models end where the engine's
-own `Scheduler._mamba_block_aligned_split` ends them (`mamba_cache_mode="align"`); the state after
-a step is where the worker puts it, in the block of its last token.
+Blocks outside a window are freed when a step is done (`remove_skipped_blocks`); the engine frees
+them when the request is scheduled next. Steps of recurrent models end by the engine's own
+`Scheduler._mamba_block_aligned_split` (`mamba_cache_mode="align"`); the worker puts the state
+after a step in the block of its last token.
 
-Imported in the engine's environment; the engine itself is imported when a target is made.
+Engine environment only; the engine is imported when a target is made.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class VllmTarget:
         return self._scheduled(native, found.hit, count)
 
     def _problem(self, request: Request) -> str:
-        """What vLLM's API and input processor refuse before the manager sees a request."""
+        """The problem for which vLLM's API or input processor refuses a request, else empty."""
         if not request.tokens:
             return "the prompt is empty"
         if request.id in self._running:
@@ -129,7 +129,7 @@ class VllmTarget:
         return engine().LoRARequest(name, number, f"adapters/{version!r}")
 
     def _no_space(self, native: Any, stop: int, hits: Iterable[Iterable[Any]] = ()) -> Refused:
-        """Numbers of a refusal; what windows and states give back on the way is not counted."""
+        """Numbers of a refusal; blocks that windows and states free on the way are not counted."""
         held = {block for table in self._manager.tables(native) for block in table if block}
         found = [block for group in hits for block in group if not block.is_null]
         whole = sum(-(-stop // group.block_size) for group in self._config.layout)
