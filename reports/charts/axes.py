@@ -1,4 +1,4 @@
-"""Lines and measured points over two axes, labelled directly at their ends."""
+"""Lines and measured points over two axes; each series is labelled at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvproof.reports.values.svg import Dot, Drawing, Label, Line, Scale, Shape, 
 from kvproof.reports.values.text import tick
 
 WIDTH = 520
-"""Pixels of every chart; two stand side by side."""
+"""Width of every chart, pixels; two charts fit side by side."""
 
 _TOP, _LEFT, _RIGHT, _BOTTOM = 14, 48, 112, 38
 _PLOT_HEIGHT = 250
@@ -18,14 +18,14 @@ _PLOT_HEIGHT = 250
 
 @dataclass(frozen=True)
 class Series:
-    """One labelled line; a single point is only a marker."""
+    """One labelled line; a series of one point is only a marker."""
 
     name: str
     points: tuple[tuple[float, float], ...]
     style: str
     marker: int = 0
     intervals: tuple[tuple[float, float], ...] = ()
-    """(low, high) of each point, if it was measured more than once."""
+    """(low, high) of each point that was measured more than once."""
 
 
 def plot(
@@ -79,7 +79,7 @@ def _x_axis(scale: Scale, values: Sequence[float], title: str) -> list[Shape]:
 
 
 def _apart(scale: Scale, values: Sequence[float]) -> list[float]:
-    """The values whose labels do not touch the one before, the last always among them."""
+    """Return values whose labels do not touch; the last value is always among them."""
     kept: list[float] = []
     for value in reversed(values):
         if not kept or scale(kept[-1]) - scale(value) >= 34:

@@ -1,4 +1,4 @@
-"""The charts of a report. A title states the finding; a table behind each holds the numbers."""
+"""Charts of a report: the title states the finding, and a table holds the numbers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kvproof.reports.values.types import BenchGroup, Coverage
 
 
 def style_of(target: str, order: Sequence[str]) -> str:
-    """Class that gives a target the same colour in every chart."""
+    """CSS class of a target: the same colour in every chart."""
     return f"s{place_of(target, order) % 5}"
 
 
 def place_of(target: str, order: Sequence[str]) -> int:
-    """Number of a target among those of the report."""
+    """Return the index of a target in the report."""
     return list(order).index(target) if target in order else 0
 
 
@@ -67,7 +67,7 @@ def _histogram(rows: Sequence[tuple[str, str, str]], counts: list[int], label: s
 
 
 def throughput(group: BenchGroup, order: Sequence[str]) -> Chart:
-    """Tokens per second of each target with interval, beside the named peer."""
+    """Tokens per second of each target with interval, next to the named peer."""
     most = max(entry.high for entry in group.entries)
     scale = Scale(0, max(most, 1.0), 0, WIDTH - 4)
     bars = [_bar(entry, index, scale, order) for index, entry in enumerate(group.entries)]
@@ -84,7 +84,7 @@ def throughput(group: BenchGroup, order: Sequence[str]) -> Chart:
 
 
 def case_words(case: str) -> str:
-    """`no_eviction` as words."""
+    """Format a case name: `no eviction` for `no_eviction`."""
     return case.replace("_", " ")
 
 
@@ -116,7 +116,7 @@ def _bar_axis(scale: Scale, bars: int) -> list[Shape]:
 
 
 def ratio_text(entry: BenchSummary) -> str:
-    """`36.0 times vllm (35.1 to 37.2)`, empty without a peer."""
+    """Format a ratio: `36.0 times vllm (35.1 to 37.2)`; empty without a peer."""
     if entry.ratio is None or not entry.peer:
         return ""
     low, high = entry.ratio_low, entry.ratio_high

@@ -1,4 +1,4 @@
-"""Picture of the blocks at the moment of a failure: request tables as rows of boxes."""
+"""Picture of the blocks when a failure occurred: request tables as rows of boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.reports.values.text import listed
 
 _WIDTH, _LEFT, _COLUMN = 1060, 128, 186
 _MONO = 6.95
-"""Pixels of a character of the writer's lines."""
+"""Width of a monospace character, pixels."""
 
 _MOST_LINES = 4
 _PER_ROW = (_WIDTH - _LEFT) // _COLUMN
@@ -35,7 +35,7 @@ def _undescribed(block: int, request: str) -> BlockView:
 
 
 def block_picture(failure: Failure) -> Drawing | None:
-    """The rows as a drawing; None if the failure names no block."""
+    """Draw the rows; None if the failure names no block."""
     lines = [
         (title if not part else "", chunk)
         for title, views in block_rows(failure)
@@ -80,7 +80,6 @@ def _block(view: BlockView, x: float, y: float, height: float) -> list[Shape]:
 
 
 def _writer(view: BlockView) -> list[str]:
-    """Who wrote the block, folded into the box."""
     where, _, what = (view.writer or "never written").partition(": ")
     room = int((_COLUMN - 24) / _MONO)
     lines = textwrap.wrap(what, room, max_lines=_MOST_LINES - 1, placeholder="…")
@@ -93,7 +92,7 @@ def block_class(view: BlockView) -> str:
 
 
 def owners(view: BlockView) -> str:
-    """Who holds the block, in words."""
+    """List the holders of the block."""
     if not view.owners:
         return "held by nobody known" if view.state == "held" else ""
     return f"{'shared by' if len(view.owners) > 1 else 'held by'} {listed(view.owners, 6)}"
@@ -108,7 +107,7 @@ def describe(view: BlockView) -> str:
 
 
 def block_table(failure: Failure) -> Table:
-    """The same as a table, blocks in order of id."""
+    """Table of the blocks, in order of id."""
     tables: dict[int, list[str]] = {}
     for request, table in failure.tables.items():
         for place, block in enumerate(table):

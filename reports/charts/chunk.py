@@ -17,7 +17,7 @@ _STYLES = ("s0", "s1", "s2", "s3", "s4")
 
 
 def chunk_chart(layout: ChunkLayout) -> Chart:
-    """Show where each group lies in a chunk, one line for each."""
+    """Show where each group lies in a chunk, one line per group."""
     title = f"A chunk of {plural(layout.tokens, 'token')} takes {nbytes(layout.nbytes)}"
     head = ("group", "element", "shape", "first byte", "bytes")
     rows = [

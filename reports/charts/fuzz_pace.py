@@ -1,4 +1,4 @@
-"""What a campaign's workers did: units by suite and machine, losses, failures, pace over time."""
+"""Workers of a campaign: units by suite and machine, losses, failures, pace over time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kvproof.reports.values.svg import Chart, Table
 from kvproof.reports.values.text import duration, listed, plural, tick
 
 _BINS = 24
-"""Spans of time in the chart of the pace."""
+"""Time bins of the pace chart."""
 
 _MOST_LINES = 4
-"""Machines with a line of their own in that chart; of more only the sum is drawn."""
+"""Most machines with a line of their own; for more machines only the sum is drawn."""
 
 _MOST_ROWS = 50
-"""Machines and losses that a table lists."""
+"""Most machines and losses in a table."""
 
 _YEARS = (946_684_800.0, 4_102_444_800.0)
-"""Unix time of 2000 and of 2100; a clock outside says nothing."""
+"""Unix time of 2000 and of 2100; a clock outside this range is wrong."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Campaign:
     units: tuple[UnitDone, ...]
     lost: tuple[UnitLost, ...]
     failures: tuple[Failure, ...]
-    """What units have shrunk, once for each fingerprint."""
+    """Failures that units have shrunk, one per fingerprint."""
 
     @cached_property
     def done(self) -> list[UnitDone]:
@@ -49,7 +49,7 @@ class Campaign:
 
     @cached_property
     def machines(self) -> dict[str, list[UnitDone]]:
-        """Machine -> its units, that with most first."""
+        """Machine -> its units, most units first."""
         found = grouped(self.done, lambda unit: unit.where.rpartition(" ")[0])
         return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
@@ -71,7 +71,7 @@ class Campaign:
 
     @property
     def away(self) -> int:
-        """Operations on the example database that failed."""
+        """Failed operations on the example database."""
         return sum(unit.database.get("unreachable", 0) for unit in self.done)
 
 
@@ -89,13 +89,13 @@ def campaign_of(events: Sequence[AnyEvent]) -> Campaign | None:
 
 
 def tables(campaign: Campaign) -> list[Table]:
-    """All that have a row."""
+    """All tables that have a row."""
     every = (suites_table, failures_table, machines_table, losses_table)
     return [data for make in every if (data := make(campaign)).rows]
 
 
 def suites_table(campaign: Campaign) -> Table:
-    """Target and suite -> units, histories, their time, and how many met a failure."""
+    """Target and suite -> units, histories, their time, units that met a failure."""
     rows = [
         (target, suite, f"{len(units):,}", f"{sum(u.test_cases for u in units):,}",
          duration(median(u.cpu_seconds for u in units)),
@@ -108,7 +108,7 @@ def suites_table(campaign: Campaign) -> Table:
 
 
 def machines_table(campaign: Campaign) -> Table:
-    """Machine -> processes, units, and how much of the time that units took was CPU time."""
+    """Machine -> processes, units, share of CPU time in the time of its units."""
     rows = [
         (machine, f"{len({u.where for u in units}):,}", f"{len(units):,}",
          f"{sum(u.test_cases for u in units):,}", duration(sum(u.cpu_seconds for u in units)),
@@ -124,7 +124,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def losses_table(campaign: Campaign) -> Table:
-    """Each worker that was lost, and what became of its unit."""
+    """Each lost worker, and the fate of its unit."""
     ends = {unit.unit: unit for unit in campaign.units}
     rows = [
         (lost.unit, lost.reason, _end(ends.get(lost.unit)), str(lost.attempt))
@@ -140,7 +140,7 @@ def _end(unit: UnitDone | None) -> str:
 
 
 def failures_table(campaign: Campaign) -> Table:
-    """Fingerprint -> property, the units that met it, and those that shrunk it: one."""
+    """Fingerprint -> property, units that met it, units that shrunk it (one)."""
     rows = []
     for failure in campaign.failures:
         own = [u for u in campaign.done if u.target == failure.target]
@@ -153,7 +153,7 @@ def failures_table(campaign: Campaign) -> Table:
 
 
 def pace_chart(campaign: Campaign) -> Chart | None:
-    """Histories per minute over the time of day; None without a span of time."""
+    """Histories per minute over the time of day; None if no time has passed."""
     timed = [u for u in campaign.done if _YEARS[0] < u.began < _YEARS[1] and 0 < u.seconds < 1e7]
     if not timed:
         return None
@@ -184,7 +184,7 @@ def _one_decimal(value: float) -> str:
 
 
 def _pace(units: Sequence[UnitDone], start: float, span: float) -> list[tuple[float, float]]:
-    """(Minutes since the start, histories per minute), those of a unit spread over its time."""
+    """(minutes since the start, histories per minute); a unit is spread over its time."""
     width = span / _BINS
     counts = [0.0] * _BINS
     for unit in units:

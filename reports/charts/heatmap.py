@@ -9,21 +9,21 @@ from kvproof.reports.charts.axes import WIDTH
 from kvproof.reports.values.svg import CHAR_WIDTH, Box, Drawing, Label, Shape, fit
 
 SHADES = 10
-"""Steps from 0 to 1; the style sheet has a class for each."""
+"""Shades from 0 to 1; the style sheet has a class for each."""
 
 _HEIGHT = 19
 _TOP = 34
 _MOST_LABEL = 190
-"""Of a row, if the tiles need the rest; where tiles are few, labels may be longer."""
+"""Widest label of a row, pixels, if the tiles need the rest."""
 
 _LEAST_TILE = 52
 
 
 class Tile(NamedTuple):
-    """One cell: `share` shades it, and `text` says it, so that colour is never needed."""
+    """One cell: `share` sets the shade; `text` repeats it, so that colour is never needed."""
 
     share: float | None
-    """None: nothing was measured, and the tile is only an outline with its text."""
+    """None: not measured; the tile is an outline with its text."""
     text: str
     tip: str = ""
     alarm: bool = False
@@ -38,7 +38,7 @@ def heatmap(
     row_title: str,
     column_title: str,
 ) -> Drawing:
-    """Tiles at (row, column); places without one stay empty."""
+    """Tiles at (row, column); missing tiles stay empty."""
     room = max(_MOST_LABEL, WIDTH - 8 - _LEAST_TILE * len(columns))
     left = min(room, max((len(row) for row in (*rows, row_title)), default=0) * CHAR_WIDTH)
     width = (WIDTH - left - 8) / max(1, len(columns))
@@ -66,5 +66,5 @@ def _tile(tile: Tile, x: float, y: float, width: float) -> list[Shape]:
 
 
 def shade_of(share: float) -> int:
-    """0 for nothing, `SHADES` - 1 for all of it and more."""
+    """Return 0 for nothing, `SHADES` - 1 for a share of 1 or more."""
     return min(SHADES - 1, max(0, int(share * SHADES)))

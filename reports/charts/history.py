@@ -1,4 +1,4 @@
-"""Drawings of a history: one path for a trend, one bar for each span of equal outcomes."""
+"""Drawings of a history: one path per trend, one bar per span of equal outcomes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STYLES = {
     "survived": "block suspect", "inconclusive": "s1", "expected_failure": "s3",
     "unsupported": "heatnone",
 }  # fmt: skip
-"""Outcome -> how its span is filled; what must be looked at is framed."""
+"""Outcome -> fill of its span; outcomes that need attention have a frame."""
 
 
 def trend_chart(trend: Trend, runs: Sequence[Run]) -> Chart:
-    """A figure over the runs, with its levels; the title says what happened last."""
+    """A figure over the runs, with its levels; the title states the last change."""
     unit = UNITS[trend.key.metric]
     values = [point.value for point in trend.points]
     x = Scale(0, max(1, len(runs) - 1), _LEFT, _WIDTH - _RIGHT)
@@ -69,7 +69,7 @@ def _axes(x: Scale, y: Scale, runs: Sequence[Run]) -> list[Shape]:
 
 
 def growth_chart(what: str, points: Sequence[Point], runs: Sequence[Run]) -> Chart | None:
-    """A count over the runs; None if it was never counted."""
+    """A count over the runs; None if no run counted it."""
     if not points:
         return None
     x = Scale(0, max(1, len(runs) - 1), _LEFT, _WIDTH - _RIGHT)
@@ -85,7 +85,7 @@ def growth_chart(what: str, points: Sequence[Point], runs: Sequence[Run]) -> Cha
 
 
 def strip_chart(what: str, strips: Sequence[Strip], runs: Sequence[Run]) -> Chart:
-    """One line for each thing, one bar for each span of equal outcomes."""
+    """One line per entry, one bar per span of equal outcomes."""
     x = Scale(0, max(1, len(runs)), _NAMES, _STRIPS)
     shapes: list[Shape] = []
     for line, strip in enumerate(strips):
@@ -117,7 +117,7 @@ def _strip(strip: Strip, y: float, x: Scale) -> list[Shape]:
 
 
 def strip_table(strips: Sequence[Strip], runs: Sequence[Run]) -> Table:
-    """The last outcome of each line and since when."""
+    """Last outcome of each line, with its first run."""
     rows = [
         (clean(strip.name), outcome.replace("_", " "), f"{began(runs[first]):%Y-%m-%d}")
         for strip in strips

@@ -1,4 +1,4 @@
-"""What hits were lost to, summed over a run (V3)."""
+"""Causes of lost hits, summed over a run (V3)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Sums(NamedTuple):
     optimum: int
     hit: int
     lost: dict[str, int]
-    """Cause, in words -> tokens; adds up to `optimum` less `hit`."""
+    """Cause -> tokens; the sum is `optimum` minus `hit`."""
 
     @property
     def sentence(self) -> str:
-        """What was reused, and what cost most."""
+        """Tokens reused, and the largest loss."""
         reused = f"{self.hit:,} of {plural(self.optimum, 'reusable token')} hit"
         loss = sum(self.lost.values())
         if loss <= 0:
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
 
 
 def sums(explained: Sequence[Explained]) -> list[Sums]:
-    """Add up by target, workload, block size and pool, in order of appearance."""
+    """Sum by target, workload, block size and pool, in order of appearance."""
     groups = grouped(explained, lambda e: (e.target, e.workload, e.block_size, e.num_blocks))
     return [_summed(events) for events in groups.values()]
 
@@ -78,7 +78,7 @@ def _summed(events: Sequence[Explained]) -> Sums:
 
 
 def cause_table(found: Sums) -> Table:
-    """Return hit and causes with tokens and share of the optimum."""
+    """Hit and causes: tokens and share of the optimum."""
     rows = [("hit", found.hit), *found.lost.items()]
     return Table(
         ("reusable tokens", "tokens", "share"),
@@ -92,7 +92,7 @@ def _share(count: int, whole: int) -> str:
 
 
 def cause_chart(found: Sums) -> Chart:
-    """Draw what was hit, and what each cause took, as bars of one scale."""
+    """Hit tokens and the loss by each cause, as bars on one scale."""
     scale = Scale(0, max(found.optimum, 1), 0, WIDTH - _LABEL - _FIGURE)
     shapes: list[Shape] = []
     for index, (name, shown, share) in enumerate(cause_table(found).rows):
@@ -114,5 +114,5 @@ def cause_chart(found: Sums) -> Chart:
 
 
 def cause_charts(report: Report) -> list[Chart]:
-    """Return one chart for each target, workload and size that was explained."""
+    """One chart per explained target, workload and size."""
     return [cause_chart(found) for found in sums(report.of(Explained))]

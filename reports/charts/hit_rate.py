@@ -1,4 +1,4 @@
-"""Hit rate over capacity, beside an infinite cache, Belady's MIN and LRU."""
+"""Hit rate over capacity, with an infinite cache, Belady's MIN and LRU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def hit_rates(
 ) -> Chart | None:
     """Hit rate over capacity for one workload, block size and rule; None without a finite one.
 
-    Published block rates for the rule of traces; for the rule of engines token rates, which
-    the targets' own can stand beside.
+    Block rates, as published, for the rule of traces; token rates, comparable with the targets'
+    own, for the rule of engines.
     """
     first = points[0]
     tokens = first.rule == "engine_blocks" and first.infinite_tokens is not None
@@ -42,7 +42,7 @@ def _curve(name: str, points: Sequence[Optimum], value: str, style: str) -> Seri
 
 
 def _measured(first: Optimum, bench: Sequence[BenchGroup], order: Sequence[str]) -> list[Series]:
-    """Targets where they ran the whole workload; a case that leaves out some has a note."""
+    """Rates of the targets that ran the whole workload; a case that skips requests has a note."""
     found: dict[str, dict[float, float]] = {}
     for group in bench:
         if (group.workload, group.block_size) == (first.workload, first.block_size):
@@ -56,7 +56,7 @@ def _measured(first: Optimum, bench: Sequence[BenchGroup], order: Sequence[str])
 
 
 def optimum_table(points: Sequence[Optimum]) -> Table:
-    """All capacities and both units."""
+    """All capacities, in both units."""
     return Table(
         ("workload", "what counts", "block", "capacity", "references", "infinite", "Belady", "LRU",
          "infinite, tokens", "Belady, tokens", "LRU, tokens", "LRU root first, tokens"),
@@ -109,5 +109,5 @@ def _hit_title(series: Sequence[Series], where: str) -> str:
 
 
 def percent_axis(value: float) -> str:
-    """Tick of a share."""
+    """Format a share as tick."""
     return f"{value * 100:.3g} %"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HEIGHT, _BAR, _LEFT, _RIGHT = 26, 16, 150, 130
 _MOST = 60
-"""Requests drawn one by one in the pool."""
+"""Most requests drawn as boxes of their own in the pool."""
 
 
 class Bar(NamedTuple):
@@ -31,7 +31,7 @@ class Bar(NamedTuple):
 
 
 def block_chart(told: Summary) -> Chart:
-    """Show how far the layers of each group fill a block."""
+    """Show how much of a block the layers of each group fill."""
     lost = max((1 - run.filled / run.room for run in told.groups if run.room), default=0.0)
     title = f"At most {percent(lost)} of a block is lost"
     if lost < 5e-4:
@@ -57,7 +57,7 @@ def _filled(run: Alike, style: str) -> Bar:
 
 
 def request_chart(told: Summary) -> Chart:
-    """Show where the bytes of one request are, and which of them are lost to what."""
+    """Show the bytes of one request, and the lost ones by cause."""
     needed = told.request
     title = f"A request of {needed.length:,} tokens takes {nbytes(needed.bytes)}"
     rows = [(run.needed, run.rounding, run.padding) for run in told.groups]
@@ -83,7 +83,7 @@ def _spent(row: tuple[int, ...], style: str) -> list[tuple[int, str, str]]:
 
 
 def pool_chart(told: Summary) -> Chart:
-    """Show the requests that fit the pool, and what is left beside them."""
+    """Show the requests that fit the pool, and the unused rest."""
     plan, requests = told.plan, told.capacity.requests
     each = sum(told.request.blocks)
     rest = plan.usable - each * requests
@@ -100,7 +100,7 @@ def pool_chart(told: Summary) -> Chart:
 
 
 def _requests(blocks: int, requests: int, each: int) -> list[Shape]:
-    """Draw at most `_MOST` boxes of requests, and a dashed one for what is left."""
+    """Draw at most `_MOST` boxes of requests, and a dashed box for the rest."""
     shown = min(requests, _MOST)
     wide = WIDTH / max(1, blocks) * each * requests / max(1, shown)
     shapes: list[Shape] = [
@@ -115,7 +115,6 @@ def _name(run: Alike) -> str:
 
 
 def _styles() -> Iterator[str]:
-    """Colours in turn, without end."""
     return cycle(("s0", "s1", "s2", "s3", "s4"))
 
 

@@ -1,4 +1,4 @@
-"""Roofline: operations per second over operations per byte, under the limits of the machine."""
+"""Roofline: operations per second over operations per byte, under the machine's limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def roofline(
 ) -> Drawing:
     """Points under `bandwidth` (bytes/s) and `peak` (operations/s).
 
-    `names` are (name, style, marker) of the series, drawn as a key above the axis.
+    `names`: (name, style, marker) of the series, the key above the axis.
     """
     x, y = _scales(points, bandwidth, peak)
     knee = peak / bandwidth

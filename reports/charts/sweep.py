@@ -17,7 +17,7 @@ from kvproof.reports.values.svg import Chart, Table
 from kvproof.reports.values.text import microseconds, percent, plural, scaled, significant
 
 MOST_ROWS = 48
-"""Rows of a heat map; the table of numbers has all cells."""
+"""Most rows of a heat map; the table of numbers has all cells."""
 
 _MARKS = {
     "wrong": "wrong",
@@ -29,7 +29,7 @@ _MARKS = {
 
 
 def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
-    """One map per provider with timed cells, all with the same rows and columns."""
+    """One map per provider with timed cells; rows and columns are the same in all maps."""
     timed = [s for s in kernel.standings if s.rows]
     cases = {sweep_results.case_key(row.cell.case) for s in timed for row in s.rows}
     cells = [
@@ -47,7 +47,7 @@ def heat_maps(result: SweepResult, kernel: KernelResult) -> list[Chart]:
 
 
 def _column_axis(cells: Sequence[Cell], kernel: KernelResult) -> str:
-    """The axis with the most values; the kernel's own order decides between equals."""
+    """Return the axis with the most values; the kernel's own order breaks ties."""
     counts = {
         axis: len({cell.case.get(axis) for cell in cells} & set(values))
         for axis, values in kernel.kernel.axes.items()
@@ -56,7 +56,7 @@ def _column_axis(cells: Sequence[Cell], kernel: KernelResult) -> str:
 
 
 class _Grid:
-    """Rows and columns of the heat maps of a kernel: one axis across, all others down."""
+    """Rows and columns of a kernel's heat maps: one axis across, all others down."""
 
     def __init__(self, cells: Sequence[Cell], axis: str, kernel: KernelResult) -> None:
         self.axis = axis
@@ -76,7 +76,7 @@ class _Grid:
         return tuple(value for name, value in cell.case.items() if name != self.axis)
 
     def title(self, line: tuple[CaseValue, ...]) -> str:
-        """What sets the row apart from the others."""
+        """Values that distinguish the row from the others."""
         return self._short(dict(zip(self._down, line, strict=True)))
 
     def _rank(self, axis: str) -> Rank:
@@ -125,7 +125,7 @@ def _bad(cell: Cell) -> bool:
 
 
 def roofline_chart(result: SweepResult) -> Chart | None:
-    """All timed cells that compute something, under the limits of the first device."""
+    """All timed cells with operations, under the limits of the first device."""
     limits = sweep_results.ceilings(result.events).get(result.started.devices[0].index, {})
     points = list(_points(result))
     if not points or not {"read", "matmul"} <= limits.keys():

@@ -1,4 +1,4 @@
-"""What a reader must look at first: everything that is not simply a pass, worst first."""
+"""First section of a report: everything except passes, worst first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.reports.values.types import evidence_anchor
 
 
 class Note(NamedTuple):
-    """One line about one thing; `anchor` is the fragment of its evidence, empty without one."""
+    """One line; `anchor` is the fragment of its evidence, or empty."""
 
     verdict: str
     """A key of `text.MARKS`."""
@@ -25,13 +25,13 @@ class Note(NamedTuple):
 
 
 def notes(report: Report) -> list[Note]:
-    """All notes: failures, then what is inconclusive."""
+    """All notes: failures first, then inconclusive verdicts."""
     found = list(chain.from_iterable(source(report) for source in _SOURCES))
     return sorted(found, key=lambda note: note.verdict != "fail")
 
 
 def replay_verdict(event: Replayed) -> str:
-    """FIXED passes; ERROR says nothing about the target."""
+    """FIXED passes; ERROR is no result about the target."""
     return {"FIXED": "pass", "FAILED": "fail"}.get(event.outcome, "inconclusive")
 
 
@@ -44,7 +44,7 @@ def threshold_text(event: Threshold) -> str:
 
 
 def number(value: float | None) -> str:
-    """A threshold's figure: four digits are enough to see on which side of the limit it is."""
+    """Format a threshold's figure: four digits show on which side of the limit it is."""
     if value is None:
         return "not measured"
     return trimmed(significant(value, max(4, len(f"{abs(value):.0f}"))))
@@ -110,7 +110,7 @@ def _missing(report: Report) -> Iterator[Note]:
 
 
 def _sweep(report: Report) -> Iterator[Note]:
-    """Judged cells that ended badly, by kernel and outcome; what got slower; what is missing."""
+    """Failed cells of judged providers by kernel and outcome; slower cells; missing cells."""
     sweep = sweep_of(report.run.events)
     if sweep is None:
         return

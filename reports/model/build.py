@@ -1,4 +1,4 @@
-"""From the events of a run to a report."""
+"""Builds a report from the events of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A comparison of runs in words and tables; the renderers only lay it out."""
+"""A comparison of runs as sentences and tables; the renderers only lay it out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def word(found: Comparison) -> str:
 
 
 def sentence(found: Comparison) -> str:
-    """What changed, in a sentence; what did not is counted."""
+    """Changes in one sentence; unchanged figures are counted."""
     counts, short = found.counts, len(found.unfinished)
     worse = sum(each.trend == "worse" for each in found.verdicts)
     better = sum(each.trend == "better" for each in found.verdicts)
@@ -67,7 +67,7 @@ def sentence(found: Comparison) -> str:
 
 
 def claims(found: Comparison) -> str:
-    """What the verdicts promise, in a sentence."""
+    """Error rates of the verdicts in one sentence."""
     measured = [row for row in found.rows if row.found is not None]
     if not measured:
         return ""
@@ -102,13 +102,13 @@ def side_words(runs: Sequence[Run]) -> str:
 
 
 def difference_table(found: Sequence[Difference]) -> Table:
-    """One line for each fact that differs."""
+    """One line per differing fact."""
     rows = [(d.what, d.base, d.head, d.forbids) for d in found]
     return Table(("what", "base", "head", "so"), tuple(tuple(map(_cell, row)) for row in rows), 4)
 
 
 def verdict_table(found: Sequence[VerdictChange]) -> Table:
-    """One line for each changed verdict, the worst first."""
+    """One line per changed verdict, the worst first."""
     rows = [
         (each.trend, f"{each.subject.target}", each.subject.name, each.base.verdict,
          each.head.verdict, each.head.reason)
@@ -119,14 +119,14 @@ def verdict_table(found: Sequence[VerdictChange]) -> Table:
 
 
 def row_table(found: Sequence[Row]) -> Table:
-    """One line for each figure, with its interval and its p."""
+    """One line per figure, with its interval and p-value."""
     head = ("", "subject", "figure", "of", "base", "head", "ratio", "95 % interval", "p",
             "threshold", "n")  # fmt: skip
     return Table(head, tuple(tuple(map(_cell, _figures(row))) for row in found), 4)
 
 
 def undecided_table(found: Sequence[Row]) -> Table:
-    """One line for each figure of which nothing may be said, and why."""
+    """One line per figure that cannot be judged, with the reason."""
     rows = [(row.key.subject, METRICS[row.key.metric], row.key.detail, row.reason) for row in found]
     return Table(("subject", "figure", "of", "why"), tuple(tuple(map(_cell, r)) for r in rows), 4)
 

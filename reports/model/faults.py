@@ -1,4 +1,4 @@
-"""The kill matrix: which property and oracle found each planted fault, how soon, how small."""
+"""Kill matrix: which property and oracle found each planted fault, after how many cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvproof.reports.values.svg import Table
 from kvproof.reports.values.text import duration, percent, plural
 
 SHADOW = "shadow memory"
-"""The oracle of the harness that needs neither the engine's word nor another engine."""
+"""The only oracle that needs neither the engine's own report nor another engine."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class FaultMatrix:
 
     started: FaultsStarted
     judged: tuple[FaultJudged, ...]
-    """The last word on each fault: survivors first, then by mechanism."""
+    """Last verdict on each fault: survivors first, then by mechanism."""
     concluded: FaultsConcluded | None
 
     @cached_property
@@ -33,7 +33,7 @@ class FaultMatrix:
 
     @cached_property
     def unseen(self) -> list[FaultJudged]:
-        """Soundness faults that other judges found, and no shadow memory."""
+        """Soundness faults that other checks found, and shadow memory did not."""
         return [each for each in self.judged if each.unseen]
 
     @property
@@ -73,7 +73,7 @@ def matrix_of(events: Sequence[AnyEvent]) -> FaultMatrix | None:
 
 
 def mechanisms_table(matrix: FaultMatrix) -> Table:
-    """Mechanism -> faults, how many were found, and by whom."""
+    """Mechanism -> faults, how many were found, and by which oracle."""
     rows = []
     for name, found in sorted(grouped(matrix.judged, lambda each: each.mechanism).items()):
         kills = [each.kill for each in found if each.outcome == "killed" and each.kill]
@@ -88,7 +88,7 @@ def mechanisms_table(matrix: FaultMatrix) -> Table:
 
 
 def kills_table(matrix: FaultMatrix) -> Table:
-    """Fault -> what found it, after how many cases and seconds, in how many operations."""
+    """Fault -> property that found it, cases, seconds, and operations of the failure."""
     head = ("fault", "what is wrong", "modelled on", "found by", "oracle", "shadow memory alone")
     rows = tuple(
         (
@@ -139,7 +139,7 @@ def _shadow(each: FaultJudged) -> str:
 
 
 def describe(event: AnyEvent) -> tuple[str, str]:
-    """Return the verdict that a line about the event has, and the line."""
+    """Verdict and line of an event."""
     match event:
         case FaultsStarted():
             return "", f"{plural(event.planned, 'fault')}, budget {event.budget}"

@@ -1,4 +1,4 @@
-"""What a report says, computed once from a run; the renderers only lay it out."""
+"""The content of a report, computed once from a run; the renderers only lay it out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Report:
 
     @property
     def manifest(self) -> Manifest:
-        """What was asked for and where it ran."""
+        """The run's options and environment."""
         return self.run.manifest
 
     @property
@@ -68,7 +68,7 @@ class Report:
 
     @cached_property
     def seconds(self) -> float:
-        """Length of the run, or up to its last event if it was killed."""
+        """Length of the run, or the time to its last event if it was killed."""
         ended = _closing(self.run)
         last = max((event.at for event in self.run.events), default=0.0)
         return max(ended.seconds, last) if ended else last
@@ -95,7 +95,7 @@ class Report:
 
     @property
     def failures(self) -> list[Finding]:
-        """Findings that count."""
+        """Failures that are not expected."""
         return [finding for finding in self.findings if not finding.expected]
 
     @property
@@ -112,12 +112,12 @@ class Report:
         return {(f.failure.target, f.failure.property): f for f in reversed(self.findings)}
 
     def verdicts(self, *kinds: str) -> list[PropertyVerdict]:
-        """Verdicts of these kinds over the whole matrix."""
+        """Verdicts of these kinds in the whole matrix."""
         return [cell for row in self.rows for cell in row.cells.values() if cell.verdict in kinds]
 
     @cached_property
     def deaths(self) -> list[TargetFailed]:
-        """Targets that died, hung or talked nonsense."""
+        """Targets that died, hung or gave invalid answers."""
         return self.of(TargetFailed)
 
     @cached_property
@@ -127,7 +127,7 @@ class Report:
 
     @cached_property
     def skipped(self) -> list[Skipped]:
-        """Parts that did not run."""
+        """Component suites that did not run."""
         return self.of(Skipped)
 
     @cached_property
@@ -137,12 +137,12 @@ class Report:
 
     @cached_property
     def checked(self) -> list[Checked]:
-        """Workloads run again under the shadow memory."""
+        """Workloads repeated under the shadow memory."""
         return self.of(Checked)
 
     @cached_property
     def replayed(self) -> list[Replayed]:
-        """Op logs run again."""
+        """Replayed op logs."""
         return self.of(Replayed)
 
     @cached_property
@@ -168,13 +168,13 @@ class Report:
 
     @cached_property
     def unsummarised(self) -> int:
-        """Repetitions recorded by a run that was cut before it summed them up."""
+        """Repetitions of an unfinished case in a run that was cut."""
         done = {_bench_key(event) for event in self.of(BenchSummary)}
         return sum(_bench_key(event) not in done for event in self.of(BenchSample))
 
     @cached_property
     def optimum(self) -> list[list[Optimum]]:
-        """What any cache could reach: one list per workload, block size and rule."""
+        """Best possible hit rates: one list per workload, block size and rule."""
         groups = grouped(self.of(Optimum), lambda e: (e.workload, e.block_size, e.rule))
         return list(groups.values())
 
@@ -185,7 +185,7 @@ class Report:
 
 
 def grouped(events: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
-    """Events by key, both in order of first appearance."""
+    """Events by key, in order of first appearance."""
     groups: dict[Any, list[Item]] = {}
     for event in events:
         groups.setdefault(key(event), []).append(event)
@@ -211,7 +211,7 @@ def _coverage(target: str, events: Sequence[Exercised]) -> Coverage:
 
 
 def _named(event: Exercised, situation: str) -> str:
-    """Tell situations of suites apart; those of a cache stand for themselves."""
+    """Prefix situations with their suite; those of the suite `cache` have no prefix."""
     return situation if event.suite == MAIN_SUITE else f"{event.suite}: {situation}"
 
 
@@ -234,7 +234,7 @@ def _bench_key(event: BenchSample | BenchSummary) -> tuple[str, str, str, int, i
 
 
 def _closing(run: Run) -> Ended | None:
-    """The closing event, unless the run was taken up again after it and then killed."""
+    """The closing event, unless the run was resumed after it and then killed."""
     last = run.events[-1] if run.events else None
     return last if isinstance(last, Ended) else None
 

@@ -1,4 +1,4 @@
-"""What a sweep of kernels found, computed once from its events."""
+"""Results of a kernel sweep, computed once from its events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvproof.reports.model.report import grouped
 from kvproof.reports.values.text import listed, percent, plural
 
 OUTCOMES = ("ok", "wrong", "crash", "timeout", "out_of_resources", "unsupported")
-"""In the order of the columns; `missing` follows where something is."""
+"""Order of the columns; `missing` is last, if there are missing cells."""
 
 BAD = ("wrong", "crash", "timeout", "out_of_resources")
 
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
 
     @property
     def fraction(self) -> float | None:
-        """Geometric mean of the share of the ceiling over the timed cells."""
+        """Geometric mean of the share of the ceiling, over the timed cells."""
         shares = [row.fraction for row in self.rows if row.fraction]
         return geometric_mean(shares) if shares else None
 
@@ -53,14 +53,14 @@ class Standing(NamedTuple):
 
 
 class Speedups(NamedTuple):
-    """Times of another provider over those of the first one, cell by cell."""
+    """Times of another provider divided by those of the first one, cell by cell."""
 
     other: str
     ratios: tuple[tuple[Mapping[str, CaseValue], Ratio], ...]
 
     @property
     def mean(self) -> float:
-        """Geometric."""
+        """Geometric mean."""
         return geometric_mean(ratio.middle for _, ratio in self.ratios)
 
     @property
@@ -81,7 +81,7 @@ class KernelResult:
     kernel: SweepKernel
     standings: tuple[Standing, ...]
     speedups: tuple[Speedups, ...]
-    """Of the first judged provider over every other that timed the same cells."""
+    """First judged provider against every other one with the same timed cells."""
     first: str
 
     @property
@@ -104,7 +104,7 @@ class SweepResult:
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The last word on each cell."""
+        """Last result of each cell."""
         return list(sweep_results.latest(self.events).values())
 
     @cached_property
@@ -114,7 +114,7 @@ class SweepResult:
 
     @cached_property
     def bad(self) -> list[Cell]:
-        """Cells that ended badly, those of judged providers first."""
+        """Failed cells, those of judged providers first."""
         found = [cell for cell in self.cells if cell.outcome in BAD]
         return sorted(found, key=lambda cell: (cell.peer, BAD.index(cell.outcome)))
 
@@ -125,7 +125,7 @@ class SweepResult:
 
     @cached_property
     def concluded(self) -> SweepConcluded | None:
-        """The verdict, if the sweep came to one."""
+        """The sweep's verdict, or None."""
         found = [event for event in self.events if isinstance(event, SweepConcluded)]
         return found[-1] if found else None
 
@@ -147,14 +147,14 @@ class SweepResult:
 
     @property
     def where(self) -> str:
-        """Devices in words."""
+        """Names of the devices."""
         if self.started.device == "cpu":
             return "in Triton's interpreter: right or wrong, no times"
         return listed([device.name for device in self.started.devices])
 
 
 def sweep_of(events: Sequence[AnyEvent]) -> SweepResult | None:
-    """The sweep of a run; None if the run has none."""
+    """Return the sweep of a run; None if the run has none."""
     begun = [event for event in events if isinstance(event, SweepStarted)]
     return SweepResult(events, begun[-1]) if begun else None
 

@@ -9,11 +9,11 @@ from kvproof.harness.records.sweep_events import CaseValue, Cell
 from kvproof.reports.model.sweep import SweepResult
 
 _NEARLY_ALL = 0.75
-"""A value that this share of the cells has goes without saying."""
+"""A value that this share of the cells has is left out of names."""
 
 
 class Names:
-    """Short names of the cases of one kernel: what nearly all share is left out."""
+    """Short names of the cases of one kernel: values of nearly all cases are left out."""
 
     def __init__(self, cases: Sequence[Mapping[str, CaseValue]]) -> None:
         axes = list(cases[0]) if cases else []
@@ -26,7 +26,7 @@ class Names:
         }
 
     def __call__(self, case: Mapping[str, CaseValue]) -> str:
-        """Axes of many values, and others where the value is not the usual one."""
+        """Name a cell by axes of many values, and by others whose value is not the usual one."""
         told = [
             f"{axis} {value}"
             for axis, value in case.items()
@@ -36,18 +36,18 @@ class Names:
 
     @property
     def usual(self) -> str:
-        """What is left out of the names."""
+        """The values that names leave out."""
         told = (f"{axis} {v}" for axis, v in self._usual.items() if axis not in self._always)
         return ", ".join(told)
 
 
 def names_of(result: SweepResult, kernel: str) -> Names:
-    """Of all cells of a kernel."""
+    """Names of all cells of a kernel."""
     return Names([cell.case for cell in result.cells if cell.kernel == kernel])
 
 
 class Rank:
-    """Sorts values as their axis lists them, then by size."""
+    """Sorts values in the order of their axis, then by size."""
 
     def __init__(self, order: Sequence[CaseValue]) -> None:
         self._order = list(order)
@@ -60,5 +60,5 @@ class Rank:
 
 
 def axes_of(cells: Sequence[Cell]) -> list[str]:
-    """All cells of a kernel have the same."""
+    """Axes of a kernel's cells; all its cells have the same."""
     return list(cells[0].case) if cells else []

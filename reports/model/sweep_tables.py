@@ -15,7 +15,7 @@ from kvproof.reports.values.svg import Table
 from kvproof.reports.values.text import microseconds, percent, scaled
 
 MOST_CELLS = 400
-"""Lines of a table of cells."""
+"""Most lines of a table of cells."""
 
 
 def standings_table(result: SweepResult) -> Table:
@@ -53,7 +53,7 @@ def _outcomes(standing: Standing) -> str:
 
 
 def _shares(standing: Standing) -> tuple[str, str, str]:
-    """How many cells were timed, their mean share of the ceiling, and the lowest."""
+    """Number of timed cells, mean share of the ceiling, lowest share."""
     lowest = standing.lowest
     if not standing.rows or lowest is None:
         return ("", "", "")
@@ -83,7 +83,7 @@ def _cell_row(row: Row, names: Names) -> tuple[str, ...]:
 
 
 def speedup_table(result: SweepResult, kernel: KernelResult) -> Table:
-    """Cell by cell, the time of the others over ours with 95 % intervals."""
+    """Cell by cell: time of the others divided by ours, with 95 % intervals."""
     others = kernel.speedups
     found = {
         (each.other, sweep_results.case_key(case)): ratio
@@ -118,7 +118,7 @@ def _ratio_text(found: Ratio | None) -> str:
 
 
 def bad_table(result: SweepResult, cells: Sequence[Cell]) -> Table:
-    """Cells that ended badly, with the numbers of those that found no room."""
+    """Failed cells, with the sizes of those that ran out of memory."""
     names = {name: names_of(result, name) for name in {cell.kernel for cell in cells}}
     return Table(
         ("outcome", "kernel", "provider", "cell", "why", "asked for", "limit"),
@@ -181,7 +181,7 @@ def slower_table(result: SweepResult) -> Table:
 
 
 def ceilings_table(result: SweepResult) -> Table:
-    """What the machine does at most, measured in the same run."""
+    """The machine's limits, measured in the same run."""
     found = sweep_results.ceilings(result.events)
     names = {device.index: device.name for device in result.started.devices}
     return Table(
@@ -201,7 +201,7 @@ def _limit(value: float, unit: str) -> str:
 
 
 def coverage_table(kernel: KernelResult, cells: Sequence[Cell]) -> Table:
-    """Axis -> the values that cells had, and how often."""
+    """Axis -> values of the cells, with counts."""
     own = [cell for cell in cells if cell.kernel == kernel.kernel.name]
     return Table(
         ("axis", "values, cells"),

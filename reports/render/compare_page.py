@@ -27,14 +27,14 @@ from kvproof.reports.values.svg import Box, Chart, Drawing, Label, Line, Scale, 
 from kvproof.reports.values.text import plural
 
 MOST_ROWS = 40
-"""Lines of one table in the terminal and in Markdown; the HTML file has 500."""
+"""Most lines of a table in the terminal and in Markdown; the HTML file has up to 500."""
 
 _MOST_HTML = 500
 _WIDTH, _NAMES, _LINE = 760, 330, 22
 
 
 def print_comparison(found: Comparison, console: Console) -> None:
-    """Environment first, then what changed; the verdict comes last, where the eye is."""
+    """Environment first, then changes; the verdict is last, next to the prompt."""
     screen = Screen(console)
     screen.line(f"base: {side_words(found.base)}")
     screen.line(f"head: {side_words(found.head)}")
@@ -50,7 +50,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
 
 
 def _parts(found: Comparison) -> Iterator[tuple[str, Table]]:
-    """Titles and tables of everything that is not as it was."""
+    """Titles and tables of all changes."""
     if found.differences:
         yield "Differences of the environment", difference_table(found.differences)
     if found.verdicts:
@@ -70,7 +70,7 @@ def _narrow(table: Table) -> Table:
 
 
 def markdown(found: Comparison) -> str:
-    """A short summary for the page of a CI system."""
+    """Return a short summary for the page of a CI system."""
     return "\n".join(_markdown(found)) + "\n"
 
 
@@ -89,7 +89,7 @@ def _markdown(found: Comparison) -> Iterator[str]:
 
 
 def html(found: Comparison) -> str:
-    """The whole comparison as one document."""
+    """Return the whole comparison as one document."""
     page = environment().get_template("compare.html.j2")
     return page.render(
         found=found,
@@ -113,7 +113,7 @@ def _first(table: Table) -> Table:
 
 
 def ratio_chart(rows: Sequence[Row]) -> Chart | None:
-    """Ratios with their intervals beside the threshold; None if nothing measured changed."""
+    """Ratios with intervals and the threshold; None if no measured figure changed."""
     drawn = [row for row in rows if row.found is not None][:MOST_ROWS]
     if not drawn:
         return None

@@ -1,4 +1,4 @@
-"""Output that is right on a colour terminal, in a pipe, and where UTF-8 is missing."""
+"""Output for colour terminals, pipes, and terminals without UTF-8."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = {
     "unsupported": "dim",
     "not_run": "dim",
 }
-"""Terminals theme the sixteen named colours for their background; the palette's are fixed."""
+"""Terminals adapt the sixteen named colours to their background; palette colours are fixed."""
 
 TONES = {
     "pass": "bold black on #6DB6FE",
@@ -33,7 +33,7 @@ _PLAIN_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=T
 
 
 class Screen:
-    """Writes to a console; plain ASCII of its own where that is not a UTF-8 terminal."""
+    """Writes to a console; plain ASCII if that is not a UTF-8 terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -69,7 +69,7 @@ class Screen:
         self.show(self.text(value, style), indent=indent)
 
     def command(self, value: str, indent: int = 0) -> None:
-        """A line to copy: never wrapped by us."""
+        """A line to copy, never wrapped."""
         text = self.text(" " * indent + value)
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
@@ -79,7 +79,7 @@ class Screen:
         self.line(value, "bold")
 
     def table(self, *heads: str) -> Table:
-        """Columns under a single rule, nothing else drawn."""
+        """Columns under a single rule."""
         table = Table(
             box=_PLAIN_BOX if self.plain else box.SIMPLE_HEAD,
             show_edge=False,
@@ -93,7 +93,7 @@ class Screen:
         return table
 
     def figures(self, data: Figures, *, wrap: bool = True) -> None:
-        """A table of a report; numbers stand to the right."""
+        """A table of a report; numbers are right-aligned."""
         table = self.table(*data.head)
         for index, column in enumerate(table.columns):
             column.justify = "left" if index < data.words else "right"
@@ -103,6 +103,6 @@ class Screen:
         self.show(table)
 
     def show(self, what: RenderableType, indent: int = 0) -> None:
-        """Any renderable, indented."""
+        """Print a renderable, indented."""
         padded = Padding(what, (0, 0, 0, indent), expand=False) if indent else what
         self.console.print(padded, highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Many runs on one page: what changed when, trends, expected failures, corpus, faults."""
+"""Many runs on one page: changes, trends, expected failures, corpus, faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.reports.values.svg import Chart, Table
 from kvproof.reports.values.text import clean, cut, one_line, plural, significant
 
 LIMIT = 2_000_000
-"""Bytes that the page stays below, by drawing fewer trends."""
+"""Bytes of the page at most; larger pages draw fewer trends."""
 
 _MOST_TRENDS = (80, 40, 20, 5)
 _MOST_ROWS, _MOST_STRIPS, _MOST_RUNS = 300, 200, 60
@@ -23,7 +23,7 @@ _TEXT = 240
 
 
 class Change(NamedTuple):
-    """A step of a trend, with the runs around it."""
+    """A step of a trend, with the run before and after it."""
 
     trend: Trend
     run: Run
@@ -76,12 +76,12 @@ def _page(found: History, most: int) -> str:
 
 
 def _varies(trend: Trend) -> bool:
-    """A figure that was always the same is a line of the table."""
+    """A constant figure is only a line of the table."""
     return len({point.value for point in trend.points}) > 1
 
 
 def sentence(found: History) -> str:
-    """What happened, in a sentence."""
+    """Summary of the history in one sentence."""
     steps = sum(len(trend.steps) for trend in found.trends)
     worse = sum(step.ratio > 1 for trend in found.trends for step in trend.steps)
     waiting = sum(not each.over for each in found.expected)
@@ -101,7 +101,7 @@ def _span(runs: Sequence[Run]) -> str:
 
 
 def _changes(found: History) -> list[Change]:
-    """The latest first."""
+    """Changes, the latest first."""
     every = [
         Change(trend, found.runs[trend.points[step.at].run], step.ratio, step.before, step.after)
         for trend in found.trends
@@ -167,7 +167,7 @@ def _expected_table(found: Sequence[Expected]) -> Table:
 
 
 def _matrix(what: str, strips: Sequence[Strip], runs: Sequence[Run]) -> Chart | None:
-    """Those that changed first."""
+    """Rows that changed first."""
     ordered = sorted(strips, key=lambda strip: (not strip.changed, strip.name))
     return strip_chart(what, ordered[:_MOST_STRIPS], runs) if ordered else None
 

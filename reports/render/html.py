@@ -32,13 +32,13 @@ from kvproof.reports.values import types as parts
 from kvproof.reports.values.svg import Chart, Table
 
 LIMIT = 1_000_000
-"""Bytes that a page stays below, by showing fewer failures in full."""
+"""Bytes of a page at most; larger pages show fewer failures in full."""
 
 MOST_FAILURES = (25, 10, 3, 0)
-"""Failures shown in full, the first number that fits; the others are lines of a table."""
+"""Failures shown in full: the first number that fits. The others are lines of a table."""
 
 MOST_TEXT = 8_000
-"""Characters of one script, log or detail; the whole is in the run directory."""
+"""Most characters of a script, log or detail; the run directory has the whole text."""
 
 _MOST_CELL = 600
 
@@ -51,7 +51,7 @@ class SituationRow(NamedTuple):
 
 
 class SituationCell(NamedTuple):
-    """How often it occurred; `width` is the bar in percent, logarithmic."""
+    """`width`: the bar in percent, logarithmic."""
 
     times: int | None
     width: float
@@ -59,10 +59,7 @@ class SituationCell(NamedTuple):
 
 
 def render_html(run: Run) -> str:
-    """The whole report as one document.
-
-    Everything but the failures is computed once, however many of them fit.
-    """
+    """The whole report as one document."""
     report = build(run)
     context = _context(report)
     page = environment().get_template("report.html.j2")
@@ -74,7 +71,7 @@ def render_html(run: Run) -> str:
 
 
 def _context(report: Report) -> dict[str, Any]:
-    """What the template shows, whatever the number of failures."""
+    """Variables of the template, except for the failures."""
     found: dict[str, Any] = {
         "report": report,
         "notes": notes.notes(report),
@@ -96,7 +93,7 @@ def _context(report: Report) -> dict[str, Any]:
 
 
 def _sections(context: dict[str, Any]) -> dict[str, str]:
-    """Sections with templates of their own, rendered; empty if the run has nothing for them."""
+    """Rendered sections with their own templates; empty ones are missing."""
     units = context["campaign"]
     more = {
         "sweep_charts": sweep_charts,
@@ -115,7 +112,7 @@ def _sections(context: dict[str, Any]) -> dict[str, str]:
 
 
 def situation_rows(report: Report) -> list[SituationRow]:
-    """Situations that never occurred on some target first, then by how often they did."""
+    """Situations that some target never reached first, then by count."""
     names = {name for c in report.coverage for name in (*c.situations, *c.missing)}
     most = max((n for c in report.coverage for n in c.situations.values()), default=1)
     rows = [
@@ -141,7 +138,7 @@ def _bench_tables(report: Report) -> dict[str, Table]:
 
 
 def _bench_notes(report: Report) -> dict[str, list[str]]:
-    """Title -> what its cases leave out, each said once."""
+    """Title -> notes on its cases, without repeats."""
     found: dict[str, list[str]] = {}
     for group in report.bench:
         for entry in group.entries:
@@ -159,7 +156,7 @@ def _hit_rates(report: Report) -> list[Chart]:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Return the templates with the filters and names that they use."""
+    """Return the templates with their filters and names."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -193,7 +190,7 @@ def environment() -> jinja2.Environment:
 
 
 def is_link(value: str) -> bool:
-    """Only web addresses become links; anything else stays text."""
+    """Only web addresses become links; everything else stays text."""
     try:
         return urlsplit(value).scheme in ("http", "https")
     except ValueError:
@@ -201,7 +198,7 @@ def is_link(value: str) -> bool:
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """The head's list: what ran, where, for how long."""
+    """List in the head: options, place and length of the run."""
     manifest = report.manifest
     config = manifest.config.items()
     plain = {k: v for k, v in config if isinstance(v, str | int | float) and v != ""}
@@ -217,7 +214,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def pairs(values: Mapping[str, Any], order: Sequence[str] = ()) -> str:
-    """`key value, key value` with lists written out."""
+    """Format as `key value, key value`, with lists written out."""
     keys = [*order, *(key for key in values if key not in order)]
     return ", ".join(f"{key.replace('_', ' ')} {_plain(values[key])}" for key in keys)
 
@@ -231,6 +228,6 @@ def _plain(value: Any) -> str:
 
 
 def unsupported(profile: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a target's profile switches off, and why."""
+    """Properties that a target's profile switches off, with reasons."""
     found = profile.get("unsupported")
     return [(str(k), str(v)) for k, v in found.items()] if isinstance(found, dict) else []

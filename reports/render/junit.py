@@ -38,7 +38,7 @@ _OUTCOMES = {
 
 
 def render_junit(run: Run) -> bytes:
-    """The document, UTF-8."""
+    """Return the document as UTF-8."""
     report = build(run)
     root = ET.Element("testsuites", name="kvproof")
     for target in report.targets:
@@ -156,7 +156,7 @@ def _swept(report: Report) -> dict[str, list[Cell]]:
 
 
 def _cell(cell: Cell) -> ET.Element:
-    """A cell of a sweep; what a peer gets wrong is no failure of the run."""
+    """A cell of a sweep; a wrong result of a peer is no failure of the run."""
     verdict = {"ok": "pass", "unsupported": "unsupported"}.get(cell.outcome, "fail")
     shown = "unsupported" if cell.peer and verdict == "fail" else verdict
     message = f"{cell.outcome}: {cell.reason}" if cell.reason else cell.outcome
@@ -177,7 +177,7 @@ def _run_cases(report: Report) -> Iterator[ET.Element]:
 
 
 def _concluded(report: Report) -> Iterator[ET.Element]:
-    """What is said of all cells, or of all planted faults; the last word counts."""
+    """The conclusion over all cells or planted faults; the last one counts."""
     slower = {(e.kernel, e.provider, case_name(e.case)): e for e in report.of(Slower)}
     for (kernel, provider, case), event in slower.items():
         message = f"takes {event.ratio:.2f} times as long as in the baseline"

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: one live line per target, or plain lines in a pipe."""
+"""Progress of a run: one live line per target, or plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from kvproof.reports.values.text import (
 )
 
 QUIET_SECONDS = 10.0
-"""Without a terminal, a status whose words did not change is repeated that seldom."""
+"""Without a terminal, an unchanged status is repeated after this many seconds."""
 
 _SPOKEN = frozenset({"fail", "inconclusive"})
 
@@ -76,7 +76,7 @@ class _Status:
 
 
 class LiveProgress:
-    """Shows events and status as they come. A context manager; safe to call from any thread."""
+    """Shows events and status as they arrive. A context manager; thread-safe."""
 
     def __init__(self, console: Console) -> None:
         self._screen = Screen(console)
@@ -103,10 +103,10 @@ class LiveProgress:
             self._live.stop()
 
     def event(self, event: AnyEvent) -> None:
-        """Show one event: all of them as lines in a pipe, the notable ones above a live table.
+        """Show an event: in a pipe every one as a line, in a terminal only notable ones.
 
-        Explanations, units and good cells are left out: there is one for each request (`kvproof
-        explain` has them), one for each unit of a campaign and each cell of a sweep.
+        Explanations, units and good cells are left out, since there is one per request (see
+        `kvproof explain`), unit and cell.
         """
         if isinstance(event, (Explained, UnitDone)):
             return
@@ -120,7 +120,7 @@ class LiveProgress:
                 self._say(verdict, line)
 
     def status(self, target: str, text: str, done: int, total: int) -> None:
-        """What a target is doing, `done` of `total` (0: unknown)."""
+        """Set the current activity of a target: `done` of `total` (0: unknown)."""
         with self._lock:
             status = self._of(target)
             changed, status.text = status.text != text, text
@@ -169,7 +169,7 @@ class LiveProgress:
 
 
 def describe(event: AnyEvent) -> tuple[str, str]:
-    """(verdict, or empty for mere news; one line) for any event."""
+    """(verdict, or empty for news; one line) for any event."""
     match event:
         case TargetStarted():
             return "", f"{event.target}: {event.engine} {event.version} started ({event.isolation})"

@@ -1,4 +1,4 @@
-"""A short summary in Markdown, for the page that a CI system shows beside a run."""
+"""A short summary in Markdown, for the run's page in a CI system."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#!|~>])")
 
 
 def render_markdown(run: Run) -> str:
-    """Verdict, matrix by section, what is not a pass, failures, bench, thresholds, skipped."""
+    """Verdict, matrix, other verdicts than pass, failures, bench, thresholds, skipped suites."""
     report = build(run)
     sections = (
         _head,
@@ -78,13 +78,13 @@ def append_step_summary(text: str) -> bool:
 
 
 def escape(value: object) -> str:
-    """Foreign text as one line of plain text: no markup, no HTML, no mention, no table cell."""
+    """Foreign text as one line without markup, HTML, mention or table cell."""
     line = cut(one_line(str(value)), _MOST_CELL).replace("&", "&amp;").replace("<", "&lt;")
     return _SPECIAL.sub(r"\\\1", line)
 
 
 def code(value: object) -> str:
-    """Foreign text in a code span that it cannot leave, also inside a table."""
+    """Foreign text in a code span that it cannot leave, also in a table."""
     line = cut(one_line(str(value)), _MOST_CELL).replace("|", "\\|")
     ticks = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
     pad = " " if line.startswith("`") or line.endswith("`") else ""

@@ -1,7 +1,7 @@
-"""The conformance matrix: property x engine x version, what is red first.
+"""The conformance matrix: property x engine x version, failures first.
 
-Below it stands what each verdict rests on: how many histories and operations an engine went
-through, how often it reused blocks and evicted, and which required situations never occurred.
+A second table has the evidence per engine: histories, operations, hits, evictions, and required
+situations that never occurred.
 
 `python -m kvproof.reports.render.matrix_page RUN` prints it and writes matrix.html and matrix.md
 into the run.
@@ -31,11 +31,11 @@ from kvproof.reports.values.text import MARKS, percent
 from kvproof.reports.values.types import MAIN_SUITE, Coverage, Row
 
 ORDER = ("fail", "inconclusive", "expected_failure", "pass", "unsupported", "not_run")
-"""Verdicts from the one to look at first to the one to look at last."""
+"""Verdicts, the worst first."""
 
 _EVICTIONS = ("cached blocks are evicted to make room", "objects are evicted to make room")
 REFERENCE = "reference"
-"""The target whose inside the parts look at."""
+"""The target of the component suites."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Line:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Worst verdict first, and of those what is so on more targets."""
+        """Worst verdict first; among equals, the one on more targets."""
         worst = min(ORDER.index(verdict) for verdict in self.verdicts)
         return worst, -self.verdicts.count(ORDER[worst])
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """All verdicts, and what they rest on."""
+    """All verdicts, and their evidence."""
 
     targets: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -70,7 +70,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was done to one target."""
+    """Histories and operations of one target."""
 
     target: str
     histories: int
@@ -83,7 +83,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a property is anything but a pass, on the targets for which the reason is the same."""
+    """Reason for a verdict other than pass, with the targets that share it."""
 
     property: str
     verdict: str
@@ -92,7 +92,7 @@ class Reason:
 
 
 def matrix_of(run: Run) -> Matrix:
-    """Sort the verdicts of a run; properties that are judged on the reference only are left out."""
+    """Sort the verdicts of a run; properties of the reference alone are left out."""
     report = build(run)
     rows = [row for row in report.rows if row.part in ("", MAIN_SUITE) or _of_engines(row)]
     judged = [each for each in report.judged if any(each in row.cells for row in rows)]
@@ -110,13 +110,13 @@ def matrix_of(run: Run) -> Matrix:
 
 
 def _in_order(target: str) -> tuple[bool, str, list[int]]:
-    """The reference first, then by engine, older releases first."""
+    """Reference first, then by engine, older releases first."""
     engine, _, version = target.partition("==")
     return target != REFERENCE, engine, [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _of_engines(row: Row) -> bool:
-    """Whether a property of a part is judged on what an engine offers."""
+    """Whether a component suite is judged on an engine's own component."""
     found = (cell.verdict for target, cell in row.cells.items() if target != REFERENCE)
     return any(verdict != "unsupported" for verdict in found)
 
@@ -155,7 +155,7 @@ def _why(cell: PropertyVerdict) -> str:
 
 
 MOST_IN_WORDS = 4
-"""Targets beside which a verdict has room for its word."""
+"""Most targets for which a verdict is written as a word."""
 
 HEADS = ("target", "histories", "operations", "admissions that reused blocks", "evictions",
          "never occurred")  # fmt: skip
@@ -211,7 +211,7 @@ def _used(matrix: Matrix) -> list[str]:
 
 
 def render_matrix_html(run: Run) -> str:
-    """One page that opens offline."""
+    """Return one page that opens offline."""
     matrix = matrix_of(run)
     page = environment().get_template("matrix.html.j2")
     return page.render(
@@ -221,7 +221,7 @@ def render_matrix_html(run: Run) -> str:
 
 
 def print_matrix(run: Run, console: Console) -> None:
-    """The same in the terminal."""
+    """Print the matrix to a terminal."""
     matrix, screen = matrix_of(run), Screen(console)
     screen.heading(f"{len(matrix.lines)} properties on {len(matrix.targets)} targets")
     _print_verdicts(matrix, screen)
@@ -238,7 +238,7 @@ def print_matrix(run: Run, console: Console) -> None:
 
 
 def _print_verdicts(matrix: Matrix, screen: Screen) -> None:
-    """Where words have no room, a letter stands for a target and a symbol for a verdict."""
+    """In narrow tables a letter stands for a target and a symbol for a verdict."""
     few = len(matrix.targets) <= MOST_IN_WORDS
     letters = [*string.ascii_letters, *matrix.targets][: len(matrix.targets)]
     if not few:
@@ -267,7 +267,7 @@ def write_matrix(run: Run) -> list[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the matrix of a run and write it; returns the exit status."""
+    """Print and write the matrix of a run; returns the exit status."""
     console = Console(width=max(120, Console().width))
     if len(arguments) != 1:
         Console(stderr=True).print("python -m kvproof.reports.render.matrix_page RUN", markup=False)

@@ -1,4 +1,4 @@
-"""A memory plan as text and as a page: bytes per group, what is lost, what fits (P9)."""
+"""A memory plan as text and as a page: bytes per group, lost bytes, capacity (P9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def headline(told: Summary) -> str:
-    """Say what fits, in one sentence."""
+    """Capacity in one sentence."""
     stated = told.capacity
     exact = floor(100 * stated.requests_exact) / 100
     return (
@@ -56,7 +56,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def group_table(told: Summary) -> Table:
-    """Return one line for each run of groups alike; blocks in tokens, and per request."""
+    """One line per run of equal groups; blocks in tokens, and per request."""
     head = ("group", "sees", "layers", "block", "kernel", "per request", "fills", "lost")
     return Table(head, tuple(_row(run) for run in told.groups), words=2)
 
@@ -77,7 +77,7 @@ def _row(run: Alike) -> tuple[str, ...]:
 
 
 def choice_table(told: Summary) -> Table:
-    """Return what more groups would gain."""
+    """Gain by more groups."""
     rows = [
         (f"{choice.groups}", " and ".join(map(str, choice.block_sizes)), f"{choice.requests:,.2f}")
         for choice in told.plan.choices

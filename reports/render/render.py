@@ -30,8 +30,8 @@ def render(
 ) -> dict[str, Path]:
     """Write the reports into `directory`; returns format -> path.
 
-    Raises UsageError for an unknown format, before anything is written, and for a directory
-    that cannot be written.
+    Raises UsageError for an unknown format, before anything is written, and for a directory that
+    cannot be written.
     """
     chosen = {name: _known(name) for name in formats}
     return {

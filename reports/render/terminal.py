@@ -1,4 +1,4 @@
-"""A finished run in the terminal: the same content as the HTML, at 80 columns."""
+"""A finished run in the terminal: the content of the HTML, at 80 columns."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from kvproof.reports.values.types import Finding, Section
 __all__ = ["LiveProgress", "print_run"]
 
 MOST_FAILURES = 10
-"""Failures shown with their history; the HTML has the rest."""
+"""Failures shown with their history; the HTML has all."""
 
 _MOST_STEPS, _MOST_BLOCKS, _MOST_NOTES = 40, 16, 30
 
 
 def print_run(run: Run, console: Console) -> None:
-    """The final table for people; the verdict comes last, where the eye is."""
+    """Print the final tables; the verdict is last, next to the prompt."""
     report, screen = build(run), Screen(console)
     _matrix(report, screen)
     _notes(notes(report), screen)
@@ -202,7 +202,7 @@ _RULES = {
 
 
 def _optimum(report: Report, screen: Screen) -> None:
-    """What the hit rates of the bench stand beside."""
+    """Best possible hit rates, next to those of the bench."""
     for points in report.optimum:
         first = points[0]
         screen.heading(
@@ -217,7 +217,7 @@ def _optimum(report: Report, screen: Screen) -> None:
 
 
 def _optimum_cells(point: Optimum) -> tuple[str, ...]:
-    """An infinite cache is the first row: there LRU and Belady are the same."""
+    """The first row is an infinite cache, where LRU and Belady are the same."""
     rates = [point.lru, point.belady, point.lru_tokens, point.belady_tokens]
     if point.capacity is None:
         rates = [point.infinite, point.infinite, point.infinite_tokens, point.infinite_tokens]

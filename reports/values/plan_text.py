@@ -12,7 +12,7 @@ _BYTES = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def nbytes(size: int) -> str:
-    """`3.00 MiB`; bytes below 10 KiB are written out."""
+    """`3.00 MiB`; below 10 KiB in bytes."""
     for unit, bits in _BYTES:
         if size >= 10 << bits or (size >= 1 << bits and bits > 10):
             return f"{size / (1 << bits):,.2f} {unit}"

@@ -1,4 +1,4 @@
-"""Drawings as values: shapes with coordinates and classes, which a template turns into SVG."""
+"""Drawings as values: shapes with coordinates and classes; a template turns them into SVG."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 CHAR_WIDTH = 6.4
-"""Pixels of an average character at the 12 px of chart text; labels are cut by it."""
+"""Pixels of an average character in 12 px chart text; labels are cut by it."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle, with a tip for the mouse."""
+    """A rectangle with a tooltip."""
 
     kind: ClassVar[str] = "box"
     x: float
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dot:
-    """A marker, its shape chosen by `series` so that colour is not needed to tell them apart."""
+    """A marker; `series` selects its shape, so that colour is never needed."""
 
     kind: ClassVar[str] = "dot"
     x: float
@@ -79,7 +79,7 @@ _MARKERS = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """One picture; `label` says in words what it shows."""
+    """One picture; `label` is its description as text."""
 
     width: float
     height: float
@@ -89,7 +89,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers behind a chart; columns after the first `words` are numbers."""
+    """The numbers of a chart; columns after the first `words` are numbers."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -117,7 +117,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Position of `value`; values beyond the ends stay at the ends."""
+        """Position of `value`, clipped to the ends."""
         low, high, value = (self._at(x) for x in (self.low, self.high, value))
         share = (value - low) / (high - low) if high > low else 0.5
         return self.start + min(1.0, max(0.0, share)) * (self.stop - self.start)
@@ -160,7 +160,7 @@ def fit(text: str, pixels: float) -> str:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, at least `gap` apart, within low..high where they fit."""
+    """Positions near the wanted ones, at least `gap` apart, within low..high if they fit."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     groups: list[tuple[float, int]] = []  # (centre, how many labels stand around it)
     for index in order:

@@ -1,4 +1,4 @@
-"""Words, symbols and numbers that all renderers share."""
+"""Words, symbols and numbers of all renderers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kvproof.harness.records.run_directory import Manifest, Run
 
 
 class Mark(NamedTuple):
-    """How a verdict is shown: never by colour alone."""
+    """Display of a verdict: never by colour alone."""
 
     symbol: str
     plain: str
-    """For consoles that are not UTF-8."""
+    """For consoles without UTF-8."""
     word: str
 
 
@@ -36,7 +36,7 @@ MISSING = "not measured"
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
 )
-"""Control characters but tab and newline, surrogates, changes of direction, non-characters."""
+"""Control characters except tab and newline, surrogates, bidi controls, non-characters."""
 
 _UNITS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
@@ -44,8 +44,8 @@ _UNITS = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 def clean(text: str) -> str:
     """`text` with control and direction-changing characters spelled out.
 
-    Logs and messages of a target are shown in terminals, HTML and XML; an escape sequence must
-    not act in the first, hide text in the second, or make the third unreadable.
+    Messages of a target are untrusted: an escape sequence must not act in a terminal, hide text in
+    HTML, or break XML.
     """
     return _HIDDEN.sub(_spelled, text.replace("\r\n", "\n"))
 
@@ -80,26 +80,26 @@ def _clean_tree(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """Whitespace folded, for table cells and log lines."""
+    """Fold whitespace, for table cells and log lines."""
     return " ".join(text.split())
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters; says how many were left out."""
+    """At most `limit` characters, with the number of omitted ones."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 def tail(text: str, limit: int) -> str:
-    """The last `limit` characters; says how many came before."""
+    """The last `limit` characters, with the number of omitted ones."""
     if len(text) <= limit:
         return text
     return f"({len(text) - limit:,} characters before)…{text[-limit:]}"
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` rounded to so many significant digits, without an exponent."""
+    """`value` rounded to this many significant digits, without an exponent."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.{digits - 1}e}")
@@ -108,7 +108,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def digits_of(value: float, low: float, high: float) -> int:
-    """How many significant digits the spread low..high leaves to `value`: 2 to 4."""
+    """Significant digits, 2 to 4, that the spread low..high leaves to `value`."""
     spread = abs(high - low)
     if not spread or not value:
         return 3
@@ -131,12 +131,12 @@ def tick(value: float) -> str:
 
 
 def trimmed(number: str) -> str:
-    """Without trailing zeros behind the point."""
+    """Without trailing zeros after the decimal point."""
     return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def scaled_range(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Median and interval with as many digits as the interval allows."""
+    """Median and interval, with as many digits as the interval allows."""
     digits = digits_of(value, low, high)
     return scaled(value, digits), scaled(low, digits), scaled(high, digits)
 
@@ -147,7 +147,7 @@ def percent(share: float | None, decimals: int = 1) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time in the unit that fits."""
+    """A span of time in a fitting unit."""
     if seconds < 1:
         return f"{seconds * 1e3:.0f} ms"
     if seconds < 60:

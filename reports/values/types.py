@@ -1,4 +1,4 @@
-"""The parts of a report: one value per thing that a reader looks at."""
+"""The values that reports are made of."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECTIONS = {
 """Letter of a rule section -> its name, in the order of the matrix."""
 
 MAIN_SUITE = "cache"
-"""The suite that judges every target; what belongs to it needs no label."""
+"""The suite of every target; its names need no label."""
 
 OUTCOMES: dict[str, tuple[str, Tone]] = {
     "pass": ("PASS", "pass"),
@@ -44,7 +44,7 @@ OUTCOMES: dict[str, tuple[str, Tone]] = {
     "interrupted": ("INTERRUPTED", "inconclusive"),
     "killed": ("INCOMPLETE", "inconclusive"),
 }
-"""Verdict of a run -> the word shown and its colour class."""
+"""Verdict of a run -> its word and colour class."""
 
 
 @dataclass(frozen=True)
@@ -55,35 +55,35 @@ class Outcome:
     tone: Tone
     sentence: str
     closed: bool
-    """False: the run was killed, and what follows is what it recorded until then."""
+    """False: the run was killed, and the report ends there."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A failure, with every later one of the same fingerprint counted instead of repeated."""
+    """A failure, with a count of later ones that have the same fingerprint."""
 
     number: int
     failure: Failure
     times: int
     expected: str
-    """Reason from the expected-failures file; empty for a failure that counts."""
+    """Reason from the expected-failures file; empty for an unexpected failure."""
 
     @property
     def anchor(self) -> str:
-        """Fragment of the failure's block in the HTML."""
+        """Fragment of the failure's section in the HTML."""
         return f"failure-{self.number}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One property: its verdict per target, absent where it was not judged."""
+    """One property: its verdict per target, missing if not judged."""
 
     property: str
     sentence: str
     rules: tuple[str, ...]
     cells: dict[str, PropertyVerdict]
     part: str = ""
-    """Suite that it belongs to, if that is a part of the reference."""
+    """Component suite of the property; empty for the suite `cache`."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ class Section:
 
     @property
     def title(self) -> str:
-        """Name of the section; the letter for one that the rules do not know."""
+        """Name of the section; the letter if it is unknown."""
         return SECTIONS.get(self.letter, f"Section {self.letter}")
 
     def counts(self, target: str) -> Counter[str]:
-        """Verdict -> properties, `not_run` for those without a verdict."""
+        """Verdict -> properties, `not_run` for those without one."""
         found = (row.cells.get(target) for row in self.rows)
         return Counter(cell.verdict if cell else "not_run" for cell in found)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """All that was done to one target by its suites, or by one of them."""
+    """Coverage of one target by all of its suites, or by one."""
 
     target: str
     suites: tuple[str, ...]
@@ -120,14 +120,14 @@ class Coverage:
 
     @property
     def label(self) -> str:
-        """Target, and the suite if it is one of the parts."""
+        """Target, and the name of a component suite."""
         parts = [self.target, *(suite for suite in self.suites if suite != MAIN_SUITE)]
         return ", ".join(parts)
 
 
 @dataclass(frozen=True)
 class BenchGroup:
-    """The targets that did the same work."""
+    """The targets of one workload, size and case."""
 
     workload: str
     block_size: int
@@ -137,7 +137,7 @@ class BenchGroup:
 
     @property
     def title(self) -> str:
-        """The workload, and the groups of layers if there is more than full attention."""
+        """Workload, and its layer groups if they are not one full group."""
         groups = self.entries[0].groups
         return f"{self.workload}, groups {groups}" if groups else self.workload
 

@@ -1,4 +1,4 @@
-"""What one request was answered: text, tokens with their log-probabilities, and counts."""
+"""Answer to one request: text, tokens with their log-probabilities, and counts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 Trouble: TypeAlias = Literal["refused", "busy", "failed", "dropped", "malformed", "timeout"]
-"""Why there is no answer. `refused`: 4xx. `busy`: 429 and 5xx but 500. `failed`: 500, or an error
-in the place of an answer."""
+"""Cause of a missing answer. `refused`: 4xx. `busy`: 429 and 5xx but 500. `failed`: 500, or an
+error in the place of an answer."""
 
 _MOST = 300
-"""Characters of foreign text in a message."""
+"""Most characters of foreign text in a message."""
 
 
 class NoAnswer(Exception):
-    """A request has no answer; `status` is 0 if there was none."""
+    """A request without an answer; `status` is 0 if none arrived."""
 
     def __init__(self, trouble: Trouble, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class Token(NamedTuple):
     """(token, log-probability) of the likeliest."""
 
     def most(self, other: str) -> float:
-        """Return the log-probability of `other` in this place, or the most it can have had."""
+        """Return the log-probability of `other` at this position, or its upper bound."""
         told = dict(self.top)
         if other in told:
             return told[other]
@@ -48,15 +48,15 @@ class Answer(NamedTuple):
     text: str
     finish: str = ""
     tokens: tuple[Token, ...] = ()
-    """Empty if the server tells no log-probabilities."""
+    """Empty if the server returns no log-probabilities."""
     ids: tuple[int, ...] = ()
-    """Of the generated tokens; empty unless the server tells them."""
+    """Generated ids; empty unless the server returns them."""
     prompt: int = 0
     """Tokens of the prompt, as the server counted them."""
     cached: int | None = None
-    """Of these, tokens found in the cache; None: not told."""
+    """Prompt tokens found in the cache; None: not reported."""
     odd: str = ""
-    """What was told in its place and is no count."""
+    """Invalid value in the place of the cached count."""
 
     @property
     def summary(self) -> str:
@@ -66,13 +66,13 @@ class Answer(NamedTuple):
 
 
 _FAILED = ("error", "abort")
-"""Reasons to finish that are given in the place of an answer."""
+"""Finish reasons that stand for errors."""
 _STRANGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
-"""What reading something else than is expected may raise."""
+"""Exceptions that unexpected JSON can raise."""
 
 
 def decoded(data: bytes) -> Any:
-    """Read JSON of a server. Raises ValueError, also where it nests too deep."""
+    """Read JSON of a server. Raises ValueError, also for deep nesting."""
     try:
         return msgspec.json.decode(data)
     except RecursionError:
@@ -131,18 +131,18 @@ def _read(body: Any) -> Answer:
 
 
 def _said(message: Any) -> Any:
-    """Return what was said, or thought: a short answer may be all thought."""
+    """Return the text, or the reasoning: a short answer may be all reasoning."""
     names = ("content", "reasoning_content", "reasoning")
     return next((message[name] for name in names if message.get(name)), "")
 
 
 def whole(value: object) -> int | None:
-    """Return a whole number as it is; None for everything else."""
+    """Return an integer unchanged; None for everything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _tokens(told: Any) -> tuple[Token, ...]:
-    """Read either form of OpenAI's: a list of entries (chat), or four lists (completions)."""
+    """Read both OpenAI forms: a list of entries (chat), or four lists (completions)."""
     if not told:
         return ()
     if told.get("content"):
@@ -165,7 +165,7 @@ def _top_of_chat(entries: Any) -> tuple[tuple[str, float], ...]:
 
 
 def _entry(text: Any, logprob: Any) -> tuple[str, float]:
-    """Return a token with its log-probability, which rounding may bring above 0."""
+    """Return a token; its log-probability is at most 0, also after rounding."""
     value = float(logprob)
     if not isinstance(text, str) or value > 1.0:
         raise ValueError(text, value)
@@ -173,7 +173,7 @@ def _entry(text: Any, logprob: Any) -> tuple[str, float]:
 
 
 def error_text(data: bytes) -> str:
-    """Return the message of an error in OpenAI's shape or FastAPI's, else what came."""
+    """Return the message of an error in OpenAI's shape or FastAPI's, else the raw text."""
     try:
         body = decoded(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asks questions about words, and keeps what each was answered with what it may have shared."""
+"""Sends questions, and records each answer with the length of its shared prefix."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kvproof.suites.probe.server_connection import ServerConnection
 ANSWER = 8
 """Tokens of an answer."""
 LONG = 128
-"""Tokens of one that is to be left under way."""
+"""Tokens of an answer whose request is cancelled."""
 CHANCE = 12
-"""Tokens that short beginnings may have in common by chance."""
+"""Tokens that short prompts may share by chance."""
 _SETTLE = 2.0
-"""Seconds in which counters of a finished request appear."""
+"""Seconds until the counters include a finished request."""
 
 
 class Question(NamedTuple):
@@ -31,15 +31,15 @@ class Question(NamedTuple):
     turns: tuple[Turn, ...]
     salt: str = ""
     unshared: int | None = None
-    """Words at its end that nobody asked after the same beginning; None: nothing is known."""
+    """Words at its end without an earlier request for the same prefix; None: unknown."""
     bound: int | None = None
-    """Tokens that may be found at most, where words do not tell."""
+    """Most tokens that may be found, if words give no bound."""
     again: bool = False
-    """The very prompt was asked before, under the same salt."""
+    """The same prompt was sent before, under the same salt."""
     most: int = ANSWER
     """Tokens of the answer."""
     form: Form | None = None
-    """Another form than the usual one."""
+    """A form other than the usual one."""
 
     @property
     def words(self) -> int:
@@ -53,11 +53,11 @@ class Seen(NamedTuple):
     question: Question
     answer: Answer
     number: int = 0
-    """Place in the log of the line."""
+    """Index in the log of the connection."""
 
     @property
     def bound(self) -> int | None:
-        """Tokens that may have been found at most: every unshared word is at least one."""
+        """Most tokens that may be found: every unshared word is at least one."""
         if self.question.bound is not None:
             return self.question.bound
         if self.question.unshared is None or not self.answer.prompt:
@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 
 
 class Asker:
-    """Asks in the form that the server takes.
+    """Sends prompts in the form that the server takes.
 
     Raises NoAnswer, BudgetExhausted, ServerUnreachable.
     """
@@ -78,18 +78,18 @@ class Asker:
         self.line, self.facts = line, facts
         self.seen: list[Seen] = []
         self.metered = False
-        """Cached tokens are read from `/metrics`, because answers do not tell them."""
+        """Cached tokens are read from `/metrics`, because answers do not contain them."""
         self.tells = False
-        """Some answer has told its cached tokens; from then on, a missing count is 0."""
+        """Some answer contained a cached count; from then on, a missing count is 0."""
         self.floor = 0
-        """Most tokens found of a prompt that nobody had asked: chats begin with their template."""
+        """Most tokens found for a new prompt: all chats begin with the chat template."""
         self.found_at_once = False
-        """More was found of the prompts that were last asked together."""
+        """The last concurrent prompts found more than the template."""
         self._sleep = sleep
         self._lock = threading.Lock()
 
     def ask(self, question: Question) -> Answer:
-        """Ask one question alone."""
+        """Send one question alone."""
         before = read_figures(self.line) if self.metered else {}
         number, answer = self.line.send(*self._request(question))
         if self.metered:
@@ -97,7 +97,7 @@ class Asker:
         return self._keep(question, number, answer)
 
     def together(self, questions: Sequence[Question]) -> list[Answer]:
-        """Ask all at once. Raises the first trouble, when all have ended."""
+        """Send all concurrently. Raises the first NoAnswer, after all have ended."""
         before = read_figures(self.line) if self.metered else {}
         with ThreadPoolExecutor(len(questions)) as pool:
             asked = [pool.submit(self.line.send, *self._request(each)) for each in questions]
@@ -110,11 +110,11 @@ class Asker:
         return answers
 
     def found(self, answer: Answer) -> bool:
-        """Tell whether more was found of a prompt than is found of any."""
+        """Return whether the hit is longer than the chat template."""
         return (answer.cached or 0) > self.floor
 
     def leave(self, question: Question, *, after: int = 1) -> bool:
-        """Ask for a stream and leave it; tell whether it was under way."""
+        """Send a streaming request and cancel it; returns whether it was still running."""
         path, body = self._request(question)
         return self.line.leave(path, body | self.facts.long_fields, after=after)
 
@@ -140,7 +140,7 @@ class Asker:
         return "/chat/completions" if form == "chat" else "/completions", body
 
     def _metered(self, before: dict[str, float], prompt: int) -> int | None:
-        """Return what the counters say of the only request under way; None: it was not alone."""
+        """Return the counters' growth for the only running request; None: there were others."""
         law, deadline = self.facts.law, time.monotonic() + _SETTLE
         while True:
             after = read_figures(self.line)
@@ -155,12 +155,12 @@ class Asker:
 
 
 def _for_chat(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of completions as chats have them."""
+    """Convert fields of completions to those of chats."""
     count = fields.get("logprobs")
     found = {name: value for name, value in fields.items() if name != "logprobs"}
     return found | ({"logprobs": True, "top_logprobs": count} if count else {})
 
 
 def new_salt() -> str:
-    """Draw a salt that nobody has used."""
+    """Draw an unused salt."""
     return f"kvproof-{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""What a check is, and what it can say."""
+"""A check of a server, and its possible verdicts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class About(NamedTuple):
 
 @dataclass
 class Verdict:
-    """What a check says of a server."""
+    """Result of a check."""
 
     about: About
     outcome: Outcome
     reason: str = ""
     detail: str = ""
-    """Of a failure, line by line."""
+    """Description of a failure, line by line."""
     checks: int = 0
     situations: Counter[str] = field(default_factory=Counter)
     history: Sequence[Sent] = ()
-    """Requests that show a failure."""
+    """Requests that show the failure."""
     shows: Answer | None = None
-    """The one of them that is wrong; the last by default."""
+    """The wrong answer among them; the last by default."""
 
 
 ANSWERED = About(

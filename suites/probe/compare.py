@@ -1,4 +1,4 @@
-"""Two answers to the same prompt, and whether differences are more than an engine's noise."""
+"""Compares two answers to the same prompt with the engine's own noise."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import NamedTuple
 from kvproof.suites.probe.answers import Answer, Token
 
 ALPHA = 0.001
-"""Chance that a check is called failed by noise that is as frequent without reuse."""
+"""Probability that noise alone fails a check, if it is as frequent without reuse."""
 NEAR_TIES = 0.2
-"""Share of answers that may turn at a near tie, where no log-probability tells one."""
+"""Share of answers that may flip at a near tie, without log-probabilities."""
 
 
 class Pair(NamedTuple):
-    """The same prompt answered without the cache, and with it."""
+    """The same prompt answered without and with the cache."""
 
     label: str
-    """What was done; no two answers to one prompt have the same, since they turn together."""
+    """Name of the case. Two answers to one prompt never share it, since they flip together."""
     plain: Answer
     reused: Answer
 
 
 def difference(pair: Pair, *, allowed: float) -> str:
-    """Say where the two part by more than `allowed` in log-probability; empty if they do not."""
+    """Describe the first difference above `allowed` in log-probability; empty if there is none."""
     plain, reused = pair.plain, pair.reused
     if not (plain.tokens and reused.tokens):
         if (plain.text, plain.finish) == (reused.text, reused.finish):
@@ -48,7 +48,7 @@ def _told(place: int, one: Token, two: Token, gap: float) -> str:
 
 
 def _ends(plain: Answer, reused: Answer, allowed: float) -> str:
-    """One of two answers that begin alike ends earlier: by the chance that was left for an end."""
+    """One of two equal beginnings ends earlier: bound by the log-probability left for an end."""
     short, long = sorted((plain.tokens, reused.tokens), key=len)
     if len(short) == len(long):
         return "" if plain.text == reused.text else f"{reused.text!r} instead of {plain.text!r}"
@@ -61,7 +61,7 @@ def _ends(plain: Answer, reused: Answer, allowed: float) -> str:
 
 
 def spread(pairs: Sequence[Pair]) -> float:
-    """Return the largest difference in log-probability of a token that both answers have."""
+    """Return the largest difference in log-probability of a token in both answers."""
     found = [0.0]
     for pair in pairs:
         for one, two in zip(pair.plain.tokens, pair.reused.tokens, strict=False):

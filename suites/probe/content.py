@@ -1,4 +1,4 @@
-"""Prompts as words that any server can be sent: token ids, a text, or a chat."""
+"""Prompts as words for any server: token ids, a text, or a chat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from kvproof.suites.probe.answers import Answer
 
 Words: TypeAlias = tuple[int, ...]
-"""Each from 0 to ALPHABET - 1. As token ids, a word is one token; in a text, at least one."""
+"""Each from 0 to ALPHABET - 1. A word is one token as an id, and at least one in a text."""
 Form: TypeAlias = Literal["ids", "text", "chat"]
 
 ALPHABET = 32
@@ -20,28 +20,28 @@ FIRST_ID = 40
 """Ids from here on are ordinary tokens of every vocabulary that begins with bytes or signs."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 HEAD = 12
-"""Random words that make a prompt one that nobody has asked before."""
+"""Random words that make a prompt unique."""
 _SIDE = 224
-"""Pixels of an image."""
+"""Width and height of an image, pixels."""
 
 
 def fresh(count: int) -> Words:
-    """Draw words; HEAD of them never come twice."""
+    """Draw words; HEAD of them never repeat."""
     return tuple(secrets.randbelow(ALPHABET) for _ in range(count))
 
 
 def other(word: int) -> Words:
-    """Return words that part from `word` at once, followed by three fresh ones."""
+    """Return words that differ from `word` at once, followed by three new ones."""
     return ((word + 1 + secrets.randbelow(ALPHABET - 1)) % ALPHABET, *fresh(3))
 
 
 class Turn(NamedTuple):
-    """Words of a user, and what they were answered."""
+    """Words of a user, and their answer."""
 
     words: Words
     answer: Answer | None = None
     image: bytes = b""
-    """A PNG file in front of the words; in chats only."""
+    """A PNG file before the words; in chats only."""
 
 
 def prompt_of(form: Form, turns: Sequence[Turn]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _url(data: bytes) -> str:
 
 
 def image() -> bytes:
-    """Return a PNG file of random colours in tiles; all are of one size."""
+    """Return a PNG file with tiles of random colours; all have the same size."""
     tiles = [secrets.token_bytes(3 * 8) for _ in range(8)]
     wide = _SIDE // 8
     rows = [

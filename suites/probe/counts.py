@@ -1,4 +1,4 @@
-"""Cached counts of all answers against the law; every answer counts, whatever it was asked for."""
+"""Checks the cached counts of all answers, of every check, against the documented rules."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.sizes import Sizes
 
 _MOST = 6
-"""Different complaints that are told."""
+"""Most different errors that are listed."""
 _LEAST = 3
-"""Different counts above 0 from which blocks may be told."""
+"""Fewest different counts above 0 that show the block size."""
 
 
 def judge_counts(asker: Asker, sizes: Sizes) -> list[Verdict]:
-    """Return the verdicts of all laws."""
+    """Return the verdicts of all count checks."""
     odd = [each for each in asker.seen if each.answer.odd]
     counted = [each for each in asker.seen if each.answer.cached is not None]
     if not counted and not odd:
@@ -45,7 +45,7 @@ _ALL = (POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND)
 
 
 def untold(asker: Asker) -> str:
-    """Say that there are no counts, and how there would be some."""
+    """Explain how the server would return counts."""
     told = asker.facts.law.counts_told_by
     return "the server does not tell cached_tokens" + (f"; it does with: {told}" if told else "")
 
@@ -53,7 +53,7 @@ def untold(asker: Asker) -> str:
 def _each(
     about: About, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
 ) -> Verdict:
-    """Judge answers one by one."""
+    """Check answers one by one."""
     hits = sum(asker.found(each.answer) for each in seen)
     situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
     bad = [(each, told) for each in seen if (told := wrong(each))]
@@ -80,7 +80,7 @@ def _failed(
 
 
 def _related(log: Sequence[Sent], place: int) -> list[Sent]:
-    """Return a request with those before it that begin alike, the last few."""
+    """Return a request with the last few earlier ones of the same beginning."""
     return [*(s for s in log[max(0, place - 40) : place] if _alike(s, log[place])), log[place]][-6:]
 
 
@@ -149,7 +149,7 @@ def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
 
 
 def _grows(sizes: Sizes, rung: tuple[int, int]) -> bool:
-    """Tell whether more is found here than with one word less, as far as both were asked."""
+    """Return whether the hit is longer than with one word less, if both were sent."""
     below = dict(sizes.ladder).get(rung[0] - 1)
     return below is not None and rung[1] > below
 
@@ -201,5 +201,5 @@ def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
 
 
 def _expected(seen: Seen, sizes: Sizes) -> int:
-    """Return the tokens of the whole blocks in front of the last token."""
+    """Return the tokens of the whole blocks before the last token."""
     return (seen.answer.prompt - 1) // max(1, sizes.block) * sizes.block

@@ -1,4 +1,4 @@
-"""Events of a probe: what the server is, a verdict for each check, and what was exercised."""
+"""Events of a probe: facts about the server, a verdict per check, and coverage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUITE = "probe"
 
 
 def started(session: Session, target: str) -> TargetStarted:
-    """Say what the server is and takes, and the sizes that were found."""
+    """Return the event with the server's facts and the estimated sizes."""
     facts, sizes = session.facts, session.sizes
     profile: dict[str, Any] = {
         "model": facts.model,
@@ -65,7 +65,7 @@ def property_verdict(verdict: Verdict, target: str) -> PropertyVerdict:
 
 
 def exercised(session: Session, verdicts: Sequence[Verdict], target: str) -> Exercised:
-    """Add up what was asked."""
+    """Sum the coverage of all requests."""
     situations: Counter[str] = Counter()
     for verdict in verdicts:
         situations |= verdict.situations
@@ -84,7 +84,7 @@ def exercised(session: Session, verdicts: Sequence[Verdict], target: str) -> Exe
 
 
 def _hits(seen: Sequence[Seen], block: int) -> dict[str, int]:
-    """Blocks found -> prompts, the longest together."""
+    """Blocks found -> prompts, the longest hits together."""
     found = [each.answer.cached for each in seen if each.answer.cached is not None]
     counts = Counter(each // max(1, block) for each in found)
     few = {str(blocks): counts[blocks] for blocks in sorted(counts) if blocks < _MANY}

@@ -1,4 +1,4 @@
-"""What a failure leaves: its requests as a file, and a plain script that sends them again."""
+"""Evidence of a failure: its requests as a file, and a plain script that repeats them."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ for step in json.loads(pathlib.Path(__file__).with_suffix(".json").read_text())[
 
 
 class Files(Protocol):
-    """Where evidence is stored."""
+    """Storage of evidence."""
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Store a file; returns its path."""
 
 
 def failure(verdict: Verdict, files: Files, *, target: str, url: str) -> Failure:
-    """Store the requests and the script of a failed check; return its event."""
+    """Store requests and script of a failed check; returns its event."""
     about, name = verdict.about, f"failures/{verdict.about.name}"
     steps = list(_steps(verdict.history))
     script = _SCRIPT.format(
@@ -106,7 +106,7 @@ def _history(verdict: Verdict) -> Iterator[Step]:
 
 
 def _wrong(verdict: Verdict, recent: Sequence[Sent]) -> int:
-    """Return the place of the answer that a check complains of; the last one by default."""
+    """Return the index of the wrong answer; the last one by default."""
     if verdict.about in (METRICS, REST):
         return -1  # no answer is: /metrics tells something else of them all
     if verdict.shows is None:
@@ -121,7 +121,7 @@ def _verb(sent: Sent) -> str:
 
 
 def _shown(steps: Sequence[Sent], place: int) -> str:
-    """Return a request in one line: its salt, its length, and what an earlier one begins with."""
+    """Describe a request in one line: salt, length, prefix shared with an earlier one."""
     body = steps[place].body
     prompt, salt = _prompt(body), str(body.get("cache_salt") or "")
     unit = "ids" if isinstance(prompt, list) else "characters"

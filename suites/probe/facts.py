@@ -1,4 +1,4 @@
-"""What a server is and takes, and what its engine documents about cached tokens."""
+"""Facts about a server, and its engine's documentation of cached tokens."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from kvproof.suites.probe.content import Form
 
 
 class Law(NamedTuple):
-    """What an engine documents, and the names that its `/metrics` have."""
+    """Documented rules of an engine, and its names in `/metrics`."""
 
     counts_told_by: str = ""
-    """How the engine is told to count cached tokens in its answers."""
+    """Option of the engine that adds cached tokens to answers."""
     computes_last: bool = True
     """The last token of a prompt is always computed."""
     hits: str = ""
     """Counter of cached prompt tokens."""
     more_hits: str = ""
-    """Counter of those that came from elsewhere."""
+    """Counter of those from other tiers or hosts."""
     queries: str = ""
-    """Counter of the prompt tokens that were looked up."""
+    """Counter of the prompt tokens in lookups."""
     ended: str = ""
     """Counter of requests that ended."""
     running: str = ""
-    """Gauge of requests, anybody's, whose prompts were looked up."""
+    """Gauge of requests of all clients after their lookup."""
     waiting: str = ""
-    """Gauge of those whose prompts are still to be."""
+    """Gauge of requests before their lookup."""
     held: tuple[str, ...] = ()
-    """Gauges of what requests hold."""
+    """Gauges of resources that requests hold."""
 
     @property
     def at_rest(self) -> tuple[str, ...]:
-        """Gauges that are 0 when nobody asks."""
+        """Gauges that are 0 on an idle server."""
         return (*self.held, *self.under_way)
 
     @property
@@ -67,40 +67,40 @@ LAWS = {
         running="lmdeploy:num_requests_running", waiting="lmdeploy:num_requests_waiting",
     ),
 }  # fmt: skip
-"""Engine, as `owned_by` of its models says -> its law."""
+"""Engine, by `owned_by` of its models -> its rules."""
 
 UNKNOWN = Law(computes_last=False)
-"""Of an engine that is not in LAWS."""
+"""For an engine that is not in LAWS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A server, as far as a few requests can tell."""
+    """Facts about a server from a few requests."""
 
     model: str
     form: Form
     engine: str = "unknown"
     version: str = ""
     longest: int = 0
-    """Tokens of a prompt with its answer; 0: not told."""
+    """Tokens of the longest prompt and its answer; 0: unknown."""
     fields: dict[str, Any] = field(default_factory=dict)
-    """Of every request: what asks for log-probabilities and token ids."""
+    """Fields of every request; they ask for log-probabilities and token ids."""
     long_fields: dict[str, Any] = field(default_factory=dict)
-    """Of requests that must not end early."""
+    """Fields of requests that must not end early."""
     logprobs: bool = False
     token_ids: bool = False
     salts: bool = False
     """`cache_salt` is documented."""
     metrics: bool = False
     missing: dict[str, str] = field(default_factory=dict)
-    """What cannot be had -> why."""
+    """Missing feature -> reason."""
 
     @property
     def law(self) -> Law:
-        """What the engine documents."""
+        """Documented rules of the engine."""
         return LAWS.get(self.engine, UNKNOWN)
 
     @property
     def path(self) -> str:
-        """Where prompts are sent."""
+        """Path of the endpoint."""
         return "/chat/completions" if self.form == "chat" else "/completions"

@@ -17,7 +17,7 @@ _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})?\s+(\S+)")
 
 
 def read_figures(line: ServerConnection) -> Figures:
-    """Ask for `/metrics`. Raises NoAnswer, ServerUnreachable."""
+    """Read `/metrics`. Raises NoAnswer, ServerUnreachable."""
     found: Figures = {}
     for text in line.get("/metrics", whole=True).decode(errors="replace").splitlines():
         match = _LINE.match(text)
@@ -31,7 +31,7 @@ def read_figures(line: ServerConnection) -> Figures:
 
 
 def total(figures: Figures, name: str) -> float | None:
-    """Add up a family, or all of it that has a label as in `name{label="value"}`; None: absent."""
+    """Sum a family, or its entries with a label, as in `name{label="value"}`; None: absent."""
     family, _, label = name.partition("{")
     wanted = label.rstrip("}")
     values = [
@@ -43,10 +43,10 @@ def total(figures: Figures, name: str) -> float | None:
 
 
 def lost(before: Figures, after: Figures, names: Iterable[str]) -> list[str]:
-    """Return the families that were there and are not any more."""
+    """Return the families that have disappeared."""
     return [n for n in names if total(before, n) is not None and total(after, n) is None]
 
 
 def grown(before: Figures, after: Figures, name: str) -> float:
-    """Return by how much a family grew that is not lost; 0 for one that never was there."""
+    """Return the growth of a present family; 0 for one that never was there."""
     return (total(after, name) or 0.0) - (total(before, name) or 0.0)

@@ -1,4 +1,4 @@
-"""`/metrics` before and after: its counters beside the answers, and what is left behind."""
+"""`/metrics` before and after: counters against the answers, and gauges of an idle server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, tot
 from kvproof.suites.probe.server_connection import Sent
 
 _SETTLE = 5.0
-"""Seconds in which what has ended must be gone, and counters must have grown."""
+"""Seconds until finished requests leave the gauges and appear in the counters."""
 _PAUSE = 0.05
 _SHOWN = 6
 """Requests in the history of a failure."""
 
 
 def figures_of(asker: Asker) -> Figures:
-    """Read `/metrics`; empty if there is none, or it is unreadable. Raises ServerUnreachable."""
+    """Read `/metrics`; empty if missing or unreadable. Raises ServerUnreachable."""
     try:
         return read_figures(asker.line) if asker.facts.metrics else {}
     except NoAnswer:
@@ -30,7 +30,7 @@ def figures_of(asker: Asker) -> Figures:
 
 
 def _unread(about: About, asker: Asker, before: Figures, what: str) -> Verdict:
-    """Say that there is nothing to begin with."""
+    """Verdict for missing or unreadable metrics."""
     if asker.facts.metrics and not before:
         return Verdict(about, "inconclusive", "/metrics could not be read before the first request")
     why = f"/metrics has no {what} that are known of {asker.facts.engine!r}"
@@ -44,7 +44,7 @@ def _read_until(
     done: Callable[[Figures], bool],
     sleep: Callable[[float], None],
 ) -> Figures:
-    """Return the figures once all are there and done, or as they are when that takes too long."""
+    """Return the figures once all are present and done, or the last ones after a timeout."""
     deadline = time.monotonic() + _SETTLE
     while True:
         after = figures_of(asker)
@@ -58,7 +58,7 @@ def _read_until(
 def judge_counters(
     asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the counters with the answers from place `begun` of the log on.
+    """Compare the counters with the answers from index `begun` of the log.
 
     Raises ServerUnreachable.
     """
@@ -86,7 +86,7 @@ def judge_counters(
 def _compared(
     asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent], verdict: Verdict
 ) -> Verdict:
-    """Judge counters that hold nothing but `sent`."""
+    """Check counters that include only `sent`."""
     law, answers = asker.facts.law, [each.answer for each in sent if each.answer]
     cached, prompts = sum(a.cached or 0 for a in answers), sum(a.prompt for a in answers)
     hits = grown(before, after, law.hits) + grown(before, after, law.more_hits)
@@ -104,7 +104,7 @@ def _compared(
 def _open(
     asker: Asker, before: Figures, after: Figures, names: Sequence[str], sent: Sequence[Sent]
 ) -> str:
-    """Say why the counters may hold something else than the answers; empty if they cannot."""
+    """Return why the counters may include other requests; empty if they cannot."""
     if gone := lost(before, after, names):
         return _no_more(gone)
     if _tokens(sent) is None:
@@ -123,7 +123,7 @@ def _no_more(names: Sequence[str]) -> str:
 
 
 def _tokens(sent: Sequence[Sent]) -> int | None:
-    """Prompt tokens of some requests; None if only the server can know them."""
+    """Prompt tokens of some requests; None if only the server can count them."""
     told = [_asked(each) for each in sent]
     return None if None in told else sum(each or 0 for each in told)
 
@@ -140,7 +140,7 @@ def _asked(sent: Sent) -> int | None:
 def judge_rest(
     asker: Asker, before: Figures, begun: int, *, sleep: Callable[[float], None] = time.sleep
 ) -> Verdict:
-    """Compare the gauges with those before place `begun` of the log.
+    """Compare the gauges with those before index `begun` of the log.
 
     Raises ServerUnreachable, BudgetExhausted.
     """
@@ -157,7 +157,7 @@ def judge_rest(
 
 
 def finish_with_one(asker: Asker) -> None:
-    """Ask something small: some engines refresh their gauges only when they compute."""
+    """Send a small request: some engines refresh their gauges only when they compute."""
     try:
         asker.ask(Question((Turn(fresh(HEAD)),), unshared=HEAD, most=1))
     except NoAnswer:
@@ -186,10 +186,10 @@ def _at_rest(
 
 
 def _others(asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent]) -> str:
-    """Say why what is left may be somebody else's; empty if it cannot.
+    """Return why other clients may hold the remaining blocks; empty if they cannot.
 
-    A request that runs has not ended, but its prompt was looked up: nobody else's runs if exactly
-    the tokens were looked up that the probe has asked for.
+    A running request was looked up but has not ended. No other client's request runs if the lookups
+    count exactly the probe's tokens.
     """
     law = asker.facts.law
     if grown(before, after, law.ended) > len(sent):

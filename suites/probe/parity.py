@@ -1,4 +1,4 @@
-"""Run trials, and tell a changed answer from an engine's own noise."""
+"""Runs trials, and separates changed answers from an engine's own noise."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kvproof.suites.probe.server_connection import Sent
 from kvproof.suites.probe.trials import Run, Trial, TrialInvalid, World, controls
 
 CONTROLS = 16
-"""Prompts that are computed twice, to begin with."""
+"""Prompts that are computed twice at the start."""
 _MOST_CONTROLS = 96
 _NEUTRAL = 4
-"""Prompts that are asked under two salts."""
+"""Prompts that are sent under two salts."""
 _CONFIRMED = 8
-"""Fresh trials after one in which an answer changed."""
+"""New trials after a changed answer."""
 
 
 class Check(NamedTuple):
@@ -32,25 +32,23 @@ class Check(NamedTuple):
     run: Run
     cases: tuple[int, ...]
     required: tuple[str, ...]
-    """Situations without which nothing is judged."""
+    """Required situations."""
 
 
 @dataclass
 class _Done:
-    """All trials of a check so far."""
-
     pairs: list[Pair] = field(default_factory=list)
     situations: Counter[str] = field(default_factory=Counter)
     made: int = 0
     void: list[str] = field(default_factory=list)
     history: Sequence[Sent] = ()
-    """Of the last trial."""
+    """Requests of the last trial."""
 
 
 class Judge:
-    """Judges checks one after the other; the noise is measured first, and again where it matters.
+    """Runs checks one after the other; measures the noise first, and again where it matters.
 
-    `tolerance`: difference in log-probability that reuse may make.
+    `tolerance`: allowed difference in log-probability.
     """
 
     def __init__(self, world: World, *, tolerance: float, told: Callable[[str], None]) -> None:
@@ -60,7 +58,7 @@ class Judge:
 
     @property
     def allowed(self) -> float:
-        """Difference in log-probability that is no change: three times the measured one."""
+        """Allowed difference in log-probability: three times the measured noise."""
         return max(self._tolerance, min(1.0, 3 * spread(self._controls.pairs)))
 
     @property
@@ -81,7 +79,7 @@ class Judge:
         return Verdict(STEADY, outcome, why, checks=len(done.pairs), situations=done.situations)
 
     def _unsteady(self, done: _Done) -> str:
-        """Say why the noise is not known to be none."""
+        """Return why the noise may not be zero."""
         if not done.pairs:
             return done.void[-1] if done.void else "nothing was computed twice"
         if _empty(done.pairs):
@@ -96,7 +94,7 @@ class Judge:
 
     @property
     def _shown(self) -> bool:
-        """Tell whether it is known what was found."""
+        """Return whether the hit of an answer is known."""
         return self.world.asker.tells or self.world.asker.metered
 
     def _more_controls(self, count: int) -> None:
@@ -110,7 +108,7 @@ class Judge:
         return max(1, sizes.smallest - 1)
 
     def neutral(self, run: Run, length: int) -> bool:
-        """Tell whether answers under two salts are the same.
+        """Return whether answers under two salts are equal.
 
         Raises BudgetExhausted, ServerUnreachable.
         """
@@ -138,7 +136,7 @@ class Judge:
         return self._unchanged(check, done)
 
     def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
-        """Run a trial; None if it shows nothing. Raises BudgetExhausted, ServerUnreachable."""
+        """Run a trial; None if it is invalid. Raises BudgetExhausted, ServerUnreachable."""
         log = self.world.asker.line.log
         begun = len(log)
         try:
@@ -169,7 +167,7 @@ class Judge:
         return self._verdict(check, done, "pass", reason)
 
     def _confirmed(self, check: Check, case: int, first: Pair, done: _Done) -> Verdict:
-        """Run a trial again with fresh prompts: the first was chosen for its difference."""
+        """Repeat a trial with new prompts: the first one was selected for its difference."""
         history, before = done.history, len(done.pairs)
         for _ in range(_CONFIRMED):
             self._one(check.run, case, done)
@@ -189,7 +187,7 @@ class Judge:
         return f"and {self._controls_bad} of {len(self._controls.pairs)} without the cache"
 
     def _beyond_noise(self, changed: int, count: int, first: Pair) -> bool:
-        """Tell whether answers change more often than without the cache; may ask for more."""
+        """Return whether answers flip more often than without the cache; may send more prompts."""
         if not changed:
             return False
         if not first.plain.tokens and binomial_tail(changed, count, NEAR_TIES) > ALPHA:

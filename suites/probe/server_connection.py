@@ -1,4 +1,4 @@
-"""One server behind a budget of requests and time; everything that was sent is kept."""
+"""One server, with a budget of requests and time; keeps a log of all requests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kvproof.suites.probe.answers import Answer, NoAnswer, check_event, error_te
 Result = TypeVar("Result")
 
 _BUSY = (408, 425, 429)
-"""Client errors that pass; every other one refuses the request itself."""
+"""Temporary client errors; every other one refuses the request itself."""
 _MOST_LOST = 3
-"""Connections lost one after the other, after which it is asked whether the server is there."""
+"""Lost connections in a row before the server's presence is checked."""
 _MOST_WAIT = 5.0
-"""Seconds for that."""
+"""Seconds of that check."""
 
 
 class BudgetExhausted(Exception):
-    """There is no request or time left; the message says which."""
+    """No request or time is left; the message names which."""
 
 
 class ServerUnreachable(Exception):
@@ -33,20 +33,20 @@ class ServerUnreachable(Exception):
 
 
 class Sent(NamedTuple):
-    """One request and what came of it."""
+    """One request and its answer."""
 
     path: str
     body: dict[str, Any]
     answer: Answer | None
     trouble: NoAnswer | None
     left: bool = False
-    """The client closed the connection under way."""
+    """The client cancelled the request."""
     number: int = 0
-    """Its place in the log."""
+    """Its index in the log."""
 
 
 class Budget:
-    """How much may be asked, from any number of threads."""
+    """Limit of requests and time; thread-safe."""
 
     def __init__(
         self, *, requests: int, seconds: float, clock: Callable[[], float] = time.monotonic
@@ -73,7 +73,7 @@ class Budget:
             self.used += 1
 
     def share(self, timeout: float) -> float:
-        """Return `timeout`, or what is left if that is less, in seconds above 0."""
+        """Return `timeout` or the remaining time, the smaller one; seconds above 0."""
         return max(0.05, min(timeout, self.seconds - self.elapsed))
 
 
@@ -87,23 +87,23 @@ class ServerConnection:
         self._lock = threading.Lock()
 
     def get(self, path: str, *, whole: bool = False) -> bytes:
-        """Return a document; it costs no request. Raises NoAnswer."""
+        """Fetch a document, outside the budget. Raises NoAnswer."""
         timeout = self.budget.share(self._timeout)
         return self._guarded(
             lambda: self._exchange("GET", path, b"", timeout, whole=whole), counts=False
         )
 
     def post(self, path: str, body: dict[str, Any], *, optional: bool = False) -> Answer:
-        """Ask for one whole answer."""
+        """Request one whole answer."""
         return self.send(path, body, optional=optional)[1]
 
     def send(
         self, path: str, body: dict[str, Any], *, optional: bool = False
     ) -> tuple[int, Answer]:
-        """Ask for one whole answer; its place in the log comes with it.
+        """Request one whole answer; also returns its index in the log.
 
-        `optional`: nobody says that this is taken; what comes in the place of an answer under
-        status 200 refuses it.
+        `optional`: the request may be unsupported, so an invalid answer with status 200 counts as a
+        refusal.
         """
         self.budget.take()
         data = msgspec.json.encode(body)
@@ -117,7 +117,7 @@ class ServerConnection:
         return self._keep(Sent(path, body, answer, None)), answer
 
     def leave(self, path: str, body: dict[str, Any], *, after: int) -> bool:
-        """Ask for a stream and close it after so many events; tell whether it was under way."""
+        """Cancel a stream after this many events; returns whether the request was still running."""
         self.budget.take()
         streamed = body | {"stream": True}
         try:
@@ -148,7 +148,7 @@ class ServerConnection:
             return b"".join(raw.pieces())
 
     def _guarded(self, send: Callable[[], Result], *, counts: bool = True) -> Result:
-        """Turn whatever a connection can do into NoAnswer. Raises ServerUnreachable."""
+        """Convert every connection error to NoAnswer. Raises ServerUnreachable."""
         try:
             result = send()
         except TimeoutError:
@@ -173,7 +173,7 @@ class ServerConnection:
             )
 
     def _there(self) -> bool:
-        """Tell whether the server answers anything at all."""
+        """Return whether the server answers at all."""
         timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
         try:
             with self._client.exchange("GET", "/models", b"", timeout=timeout):
@@ -197,7 +197,7 @@ def _cut(error: Exception) -> bool:
 
 
 def _check(raw: Response) -> None:
-    """Raise NoAnswer for every status that is no success."""
+    """Raise NoAnswer for every status except success."""
     status = raw.status
     if status < 300:
         return

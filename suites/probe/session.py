@@ -1,4 +1,4 @@
-"""One probe of one server: what is asked, in which order, and what comes of it."""
+"""One probe of one server: the order of its checks, and their verdicts."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ from kvproof.suites.probe.trials import (
 )
 
 _FIRST = 165
-"""Words of the first prompt that is asked twice."""
+"""Words of the first prompt that is sent twice."""
 _TRIES = 3
-"""Of estimating the sizes, if a request fails on the way."""
+"""Attempts to estimate the sizes, if a request fails on the way."""
 _LOST = 3
-"""Connections lost, here and there, from which on that is no accident."""
+"""Lost connections in the whole probe that are no accident."""
 
 
 @dataclass
 class Session:
-    """A probe under way: `verdicts` does it, and leaves behind what was found."""
+    """A probe; `verdicts` runs it and stores the results in the session."""
 
     line: ServerConnection
     facts: Facts
     tolerance: float
     told: Callable[[str], None]
-    """Hears what is being done."""
+    """Callback for progress messages."""
     reference: Asker | None = None
     """Another server of the same model, without prefix caching."""
     gone: str = ""
     """Why the server does not answer any more."""
 
     unmeasured: str = ""
-    """Why no sizes could be estimated."""
+    """Why the sizes could not be estimated."""
 
     def __post_init__(self) -> None:
         self.asker = Asker(self.line, self.facts)
@@ -75,7 +75,7 @@ class Session:
         self._judged: set[str] = set()
 
     def measure(self) -> None:
-        """Estimate the sizes, as far as the server lets us."""
+        """Estimate the sizes, as far as the server allows."""
         self.told("block size and smallest hit")
         self._before = figures_of(self.asker)
         for _ in range(_TRIES):
@@ -90,7 +90,7 @@ class Session:
                 return
 
     def _counted(self) -> None:
-        """Ask one prompt twice, to see whether and where cached tokens are told."""
+        """Send one prompt twice, to find out whether and where cached tokens are reported."""
         question = Question((Turn(fresh(_FIRST)),), unshared=_FIRST)
         self.asker.ask(question)
         self.asker.ask(question._replace(unshared=None, again=True))
@@ -98,7 +98,7 @@ class Session:
         self.asker.metered = not self.asker.tells and bool(known)
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Run all checks. Every one of them has a verdict in the end."""
+        """Run all checks; returns a verdict for every one."""
         why = self.gone
         try:
             for verdict in self._guided():
@@ -149,7 +149,7 @@ class Session:
         )
 
     def _lengths(self) -> tuple[int, ...]:
-        """Words just below, at and above some block borders, long enough to be nobody else's."""
+        """Words just below, at and above some block borders, long enough to be unique."""
         unit = self.sizes.unit
         first = -(-2 * HEAD // unit) * unit
         found = [first + unit * number + by for number in range(BORDERS) for by in (-1, 0, 1)]
@@ -175,7 +175,7 @@ class Session:
         ]  # fmt: skip
 
     def _lacking(self, of: About, world: World) -> tuple[Outcome, str] | None:
-        """Say why a check cannot be made."""
+        """Return why a check cannot run."""
         if of in (about.PARTLY, about.CONVERSATION) and not world.anew:
             return "unsupported", f"{self._no_way_anew(world)}; --against another server has it"
         if of is about.IMAGES and (why := self._no_images()):
@@ -192,7 +192,7 @@ class Session:
         return f"{why}, so that a prompt with a known beginning is never computed anew"
 
     def _no_images(self) -> str:
-        """Say why images cannot be sent; empty if they can."""
+        """Return why images cannot be sent; empty if they can."""
         words = fresh(HEAD)
         try:
             bare = self.asker.ask(Question((Turn(words),), form="chat"))
@@ -204,7 +204,7 @@ class Session:
         return ""
 
     def _answered(self) -> Verdict:
-        """Judge how requests ended that nothing was wrong with."""
+        """Check that all valid requests have ended well."""
         log = self.line.log
         ended = Counter(sent.trouble.trouble for sent in log if sent.trouble)
         situations = Counter({"request answered": len(log) - ended.total()})

@@ -1,4 +1,4 @@
-"""Estimate the block size and the smallest prefix that is ever found, from cached counts alone."""
+"""Estimates the block size and the smallest reusable prefix from cached counts alone."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from kvproof.suites.probe.asker import Asker, Question, new_salt
 from kvproof.suites.probe.content import Turn, Words, fresh, other
 
 LENGTHS = (50, 165, 525, 1610, 5010)
-"""Words of the prompts that are asked twice, until the second is found; no multiples of blocks."""
+"""Words of the prompts that are sent twice, until a hit; no multiples of block sizes."""
 BORDERS = 3
-"""Blocks on whose borders the ladder stands."""
+"""Number of block borders on the ladder."""
 
 
 class Rung(NamedTuple):
-    """A prompt that shares its first `shared` words with one that was asked before."""
+    """A prompt that shares its first `shared` words with an earlier one."""
 
     shared: int
     cached: int
 
 
 class Fall(NamedTuple):
-    """A prefix that found less than a shorter one of the same prompt, before and after it."""
+    """A prefix with a smaller hit than a shorter one of the same prompt, before and after it."""
 
     low: Rung
     high: Rung
     place: int
-    """Of the longer one, in what was asked."""
+    """Index of the longer one in the log."""
 
 
 class Sizes(NamedTuple):
-    """What was found; words are tokens if prompts are token ids."""
+    """Estimated sizes; words are tokens if prompts are token ids."""
 
     found: bool = False
-    """A prompt that was asked before was ever found."""
+    """Some repeated prompt had a hit."""
     smallest: int = 0
-    """Fewest shared words that were ever found; 0: unknown."""
+    """Fewest shared words with a hit; 0: unknown."""
     step: int = 0
-    """Words between two lengths at which more is found; 0: unknown."""
+    """Words between two lengths at which the hit grows; 0: unknown."""
     block: int = 0
     """Greatest common divisor of all counts, in tokens; 0: unknown."""
     ladder: tuple[Rung, ...] = ()
     fell: Fall | None = None
     limit: int = 0
-    """Words of the longest prompts that were tried."""
+    """Words of the longest prompts that were sent."""
 
     @property
     def falls(self) -> tuple[Rung, Rung] | None:
-        """Two neighbours of the ladder of which the longer one found less."""
+        """Neighbours on the ladder of which the longer one has the smaller hit."""
         pairs = zip(self.ladder, self.ladder[1:], strict=False)
         return next(((low, high) for low, high in pairs if high.cached < low.cached), None)
 
     @property
     def unit(self) -> int:
-        """Words that fill a block, as far as is known."""
+        """Words per block, as far as known."""
         return self.step or self.smallest or 16
 
     @property
@@ -70,7 +70,7 @@ class Sizes(NamedTuple):
 
 
 def estimate(asker: Asker) -> Sizes:
-    """Search. Raises NoAnswer, Spent, Gone; needs counts."""
+    """Search. Raises NoAnswer, BudgetExhausted, ServerUnreachable; needs counts."""
     climber, sizes = _Climber(asker), Sizes()
     for length in LENGTHS:
         if asker.facts.longest and length + 32 > asker.facts.longest:
@@ -84,7 +84,7 @@ def estimate(asker: Asker) -> Sizes:
 
 
 class _Climber:
-    """Asks for prefixes of one prompt."""
+    """Sends prefixes of one prompt."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -94,7 +94,7 @@ class _Climber:
         self.length = 0
 
     def begin(self, length: int) -> bool:
-        """Ask a prompt twice; tell whether the second was found."""
+        """Send a prompt twice; returns whether the second one had a hit."""
         self._base, self._hits, self.length = fresh(length), {}, length
         self._salt = new_salt() if self._asker.facts.salts else ""
         asked = Question((Turn(self._base),), self._salt, unshared=length)
@@ -103,7 +103,7 @@ class _Climber:
         return self._asker.found(again)
 
     def hit(self, shared: int) -> int:
-        """Return the tokens found of a prompt that shares so many words with the first."""
+        """Return the hit in tokens of a prompt that shares this many words with the first."""
         if shared not in self._hits:
             self._hits[shared] = self._found(shared)
         return self._hits[shared]
@@ -115,7 +115,7 @@ class _Climber:
         return self._asker.ask(question).cached or 0
 
     def first_above(self, least: int, low: int) -> int:
-        """Return the fewest shared words above `low` that find more than `least`; 0: none."""
+        """Return the fewest shared words above `low` with a hit above `least`; 0: none."""
         high = self.length - 1
         if self.hit(high) <= least:
             return 0
@@ -147,7 +147,7 @@ class _Climber:
         )
 
     def climbed(self, sizes: Sizes) -> Sizes:
-        """Ask just below, at and just above some borders."""
+        """Send prompts just below, at and just above some borders."""
         for border in range(1, BORDERS + 1):
             for shared in (-1, 0, 1):
                 place = sizes.smallest + (border - 1) * sizes.step + shared
@@ -156,9 +156,9 @@ class _Climber:
         return self._told(sizes.smallest, sizes.step)
 
     def fell(self, low: Rung, high: Rung) -> Fall | None:
-        """Ask for a shorter, the longer and the shorter prefix of another prompt.
+        """Send a shorter, the longer and again the shorter prefix of another prompt.
 
-        Nothing but a lost hit explains that the longer one finds less than both others.
+        Only a lost hit explains a smaller hit of the longer prefix than of both others.
         """
         self.begin(self.length)
         before, above = self.hit(low.shared), self.hit(high.shared)

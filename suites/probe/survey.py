@@ -1,4 +1,4 @@
-"""Find out what a server is: its model, the form of its prompts, and what it tells."""
+"""Finds out a server's model, the form of its prompts, and the content of its answers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kvproof.suites.probe.facts import LAWS, Facts
 from kvproof.suites.probe.server_connection import ServerConnection, ServerUnreachable
 
 _STRANGE = "kvproof_probe"
-"""A field that no server knows: one that refuses it documents what it takes by taking it."""
+"""An unknown field: a server that refuses it documents by acceptance the fields it knows."""
 _ALTERNATIVES = (5, 1)
-"""Log-probabilities to ask for, per token: some servers take few."""
+"""Numbers of log-probabilities per token to try: some servers allow few."""
 _SHOWN = 200
-"""Characters of what a server tells that is none of what it should be."""
+"""Most characters of an unexpected answer in a message."""
 _NO_DOCUMENT = (NoAnswer, ServerUnreachable, AttributeError, KeyError, TypeError, ValueError)
 
 
 def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
-    """Ask for the model and send a few prompts.
+    """Fetch the model and send a few prompts.
 
     Raises UsageError, NoAnswer, BudgetExhausted, ServerUnreachable.
     """
@@ -53,7 +53,7 @@ def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
 
 
 def served(line: ServerConnection, *, url: str, model: str = "") -> str:
-    """Return the name of the model of a server. Raises UsageError."""
+    """Return the name of a server's model. Raises UsageError."""
     return model or str(_models(line, url, "").get("id"))
 
 
@@ -69,7 +69,7 @@ class _Asking:
         return _post(self._line, self.path, self._base | prompt | fields)
 
     def takes(self, fields: dict[str, Any]) -> bool:
-        """Tell whether a request with these fields is not refused."""
+        """Return whether a request with these fields is accepted."""
         try:
             self.ask(fields)
         except NoAnswer as trouble:
@@ -105,7 +105,7 @@ def _logprobs_of(form: Form) -> list[dict[str, Any]]:
 
 
 def _longest(listed: dict[str, Any]) -> tuple[int, dict[str, str]]:
-    """Return the most tokens of a prompt with its answer, and why that is not known."""
+    """Return the most tokens of a prompt with its answer, and why that is unknown."""
     told = listed.get("max_model_len")
     longest = whole(told) or 0
     if told is None or longest > 0:
@@ -127,7 +127,7 @@ def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict
 def _post(
     line: ServerConnection, path: str, body: dict[str, Any], *, optional: bool = False
 ) -> Answer:
-    """Ask, and once more if that fails: what is refused is refused at once."""
+    """Send, and once more after a failure; a refusal is final."""
     try:
         return line.post(path, body, optional=optional)
     except NoAnswer as trouble:
@@ -161,7 +161,7 @@ def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
 
 
 def _usage(trouble: Exception, url: str) -> UsageError:
-    """Say what is wrong with an address."""
+    """Describe the error in an address."""
     status = getattr(trouble, "status", 0)
     if status in (401, 403):
         return UsageError(
@@ -184,9 +184,9 @@ def _usage(trouble: Exception, url: str) -> UsageError:
 
 
 def _form(line: ServerConnection, model: str) -> tuple[Form, dict[str, str]]:
-    """Return the most exact form that is taken, and why not a more exact one.
+    """Return the most exact form that is accepted, and why no more exact one is.
 
-    Ids are taken where they are counted: LMDeploy answers them with errors under status 200.
+    Ids are accepted if they are counted: LMDeploy answers them with errors under status 200.
     """
     why: dict[str, str] = {}
     turn = Turn(fresh(HEAD))
@@ -213,7 +213,7 @@ def _form(line: ServerConnection, model: str) -> tuple[Form, dict[str, str]]:
 
 
 def _documented(line: ServerConnection, asking: _Asking) -> set[str]:
-    """Return the extensions that a server says it takes, by its schema or by being strict."""
+    """Return the extensions that a server documents, by its schema or by being strict."""
     wanted: dict[str, Any] = {"cache_salt": "kvproof", "ignore_eos": True}
     schema = _schema(line, asking.path)
     if schema:
@@ -226,7 +226,7 @@ def _documented(line: ServerConnection, asking: _Asking) -> set[str]:
 def _schema(line: ServerConnection, path: str) -> set[str]:
     """Return the fields of a request by `openapi.json`; empty without one.
 
-    Another kind of completion may take other fields.
+    Chat and text completions may have different fields.
     """
     try:
         document = decoded(line.get("/openapi.json", whole=True))

@@ -1,4 +1,4 @@
-"""Trials: a few requests of which one shows whether reuse changes an answer."""
+"""Trials: a few requests that show whether reuse changes an answer."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from kvproof.suites.probe.server_connection import ServerUnreachable
 from kvproof.suites.probe.sizes import Sizes
 
 TOGETHER = 6
-"""Requests at once."""
+"""Concurrent requests."""
 
 
 class TrialInvalid(Exception):
-    """A trial shows nothing; the message says why."""
+    """A trial shows nothing; the message gives the reason."""
 
 
 @dataclass
 class Trial:
-    """What one has shown."""
+    """Result of one trial."""
 
     pairs: list[Pair] = field(default_factory=list)
     situations: Counter[str] = field(default_factory=Counter)
     wrong: str = ""
-    """A count that no noise can explain."""
+    """A count that noise cannot explain."""
     made: int = 0
-    """Judgements beside those of the pairs."""
+    """Comparisons besides those of the pairs."""
 
     def saw(self, situation: str, *, happened: bool) -> None:
         """Count a situation, also if it has not happened."""
@@ -40,28 +40,28 @@ class Trial:
 
 @dataclass(frozen=True)
 class World:
-    """What trials need."""
+    """Connections and facts of the trials."""
 
     asker: Asker
     sizes: Sizes
     salts: bool = False
-    """Salts are documented, and keep prompts apart."""
+    """Salts are documented, and separate prompts."""
     neutral: bool = False
-    """A salt does not change an answer, so that a new one gives what the cache does not know."""
+    """Salts do not change answers, so a new one computes a prompt without the cache."""
     reference: Asker | None = None
     """Another server of the same model, without prefix caching."""
 
     @property
     def anew(self) -> bool:
-        """Tell whether any prompt can be had computed without the cache."""
+        """Return whether prompts can be computed without the cache."""
         return self.reference is not None or (self.salts and self.neutral)
 
     def salt(self) -> str:
-        """Return a namespace of one's own, or the common one."""
+        """Return a new namespace, or the common one."""
         return new_salt() if self.salts else ""
 
     def plain(self, question: Question) -> Answer:
-        """Have a prompt computed without the cache. Raises TrialInvalid if it was found."""
+        """Compute a prompt without the cache. Raises TrialInvalid after a hit."""
         if self.reference is not None:
             answer, where = _by(self.reference, question), f"by {_REFERENCE}"
         else:
@@ -78,7 +78,7 @@ _REFERENCE = "the server of --against"
 
 
 def _by(reference: Asker, question: Question) -> Answer:
-    """Ask another server, whose troubles are not those of the judged one. Raises TrialInvalid."""
+    """Use another server, whose errors are not the tested server's. Raises TrialInvalid."""
     try:
         return reference.ask(question._replace(again=False))
     except (NoAnswer, ServerUnreachable) as why:
@@ -86,18 +86,18 @@ def _by(reference: Asker, question: Question) -> Answer:
 
 
 def _known(answer: Answer, words: int) -> bool:
-    """Tell whether more was found of a prompt than what is not its words."""
+    """Return whether the hit is longer than the chat template alone."""
     return bool(answer.prompt) and (answer.cached or 0) > answer.prompt - words + CHANCE
 
 
 Run: TypeAlias = Callable[[World, int], Trial]
-"""Does the trial of one case."""
+"""Runs the trial of one case."""
 
 FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
 
 
 def again(world: World, length: int) -> Trial:
-    """Ask one prompt three times."""
+    """Send one prompt three times."""
     trial, asker = Trial(), world.asker
     first = Question((Turn(fresh(length)),), world.salt(), unshared=length)
     computed = asker.ask(first)
@@ -110,7 +110,7 @@ def again(world: World, length: int) -> Trial:
 
 
 def partly(world: World, length: int) -> Trial:
-    """Ask a prompt that shares its first `length` words with one asked before."""
+    """Send a prompt that shares its first `length` words with an earlier one."""
     trial, asker, salt = Trial(), world.asker, world.salt()
     base = fresh(length + world.sizes.unit + 1)
     asker.ask(Question((Turn(base),), salt, unshared=len(base)))
@@ -122,7 +122,7 @@ def partly(world: World, length: int) -> Trial:
 
 
 def salted(world: World, length: int) -> Trial:
-    """Ask one prompt under one salt, another and none, and under the first one again."""
+    """Send one prompt under one salt, another and none, and under the first one again."""
     trial, asker = Trial(), world.asker
     question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
     asker.ask(question)
@@ -141,7 +141,7 @@ def salted(world: World, length: int) -> Trial:
 
 
 def under_salts(world: World, length: int) -> Trial:
-    """Ask one prompt under two salts, to see whether a salt changes an answer."""
+    """Send one prompt under two salts, to see whether a salt changes an answer."""
     question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
     first = world.asker.ask(question)
     second = world.asker.ask(question._replace(salt=new_salt()))
@@ -149,7 +149,7 @@ def under_salts(world: World, length: int) -> Trial:
 
 
 def conversation(world: World, length: int) -> Trial:
-    """Ask three turns, each with the answers before it."""
+    """Send three turns, each with the answers before it."""
     trial, asker, salt = Trial(), world.asker, world.salt()
     turns: tuple[Turn, ...] = ()
     known = 0
@@ -167,9 +167,9 @@ def conversation(world: World, length: int) -> Trial:
 
 
 def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
-    """Return the words that nobody asked after the turns before.
+    """Return the words without an earlier request for the same turns.
 
-    Where ids are not told, they stand in the place of the last answer, and may be equal to it.
+    Without ids, words take the place of the last answer, and may be equal to it.
     """
     said = turns[-2].answer if len(turns) > 1 else None
     unlike = said is None or asker.facts.form != "ids" or said.ids
@@ -182,7 +182,7 @@ def _most(world: World) -> int:
 
 
 def cancelled(world: World, length: int) -> Trial:
-    """Leave two requests under way, then ask the same and something longer."""
+    """Cancel two running requests, then send the same prompt and a longer one."""
     trial, asker, salt = Trial(), world.asker, world.salt()
     words = fresh(length)
     question = Question((Turn(words),), salt)
@@ -207,7 +207,7 @@ def _long(asker: Asker) -> int:
 
 
 def duplicates(world: World, length: int) -> Trial:
-    """Ask one prompt several times at once."""
+    """Send one prompt several times concurrently."""
     trial, asker = Trial(), world.asker
     question = Question((Turn(fresh(length)),), world.salt())
     answers = asker.together([question] * TOGETHER)
@@ -224,7 +224,7 @@ def duplicates(world: World, length: int) -> Trial:
 
 
 def neighbours(world: World, length: int) -> Trial:
-    """Ask prompts with a common beginning at once, and one by one."""
+    """Send prompts with a common prefix concurrently, and one by one."""
     trial, asker, salt = Trial(), world.asker, world.salt()
     questions = [Question((turn,), salt) for turn in _with_common_head(length)]
     if world.anew:
@@ -269,7 +269,7 @@ def images(world: World, length: int) -> Trial:
 def _before_images(world: World, first: Question, words: Words, picture: bytes) -> int:
     """Return how many tokens may come before the image.
 
-    Some templates move words in front of it. They do not if the image is found with other words.
+    Some templates move words before it. A hit on the image with other words shows that they do not.
     """
     ask = world.asker.ask
     bare = ask(Question((Turn(words[:1]),), world.salt(), form="chat")).prompt
@@ -280,7 +280,7 @@ def _before_images(world: World, first: Question, words: Words, picture: bytes) 
 
 
 def controls(world: World, length: int) -> Trial:
-    """Have one prompt computed twice."""
+    """Compute one prompt twice."""
     question = Question((Turn(fresh(length)),), world.salt(), unshared=length)
     one = world.asker.ask(question)
     two = world.plain(question) if world.anew else world.asker.ask(question)
