@@ -18,7 +18,7 @@ def play(
     *,
     target: str = "",
 ) -> History:
-    """Run a history of the suite called `name` on a target, by default the reference.
+    """Run a history of the suite `name` on a target, by default the reference.
 
     Raises Violation, TargetDied, UsageError.
     """

@@ -12,10 +12,10 @@ from kvproof.harness.contract.target import Group, Profile, TargetConfig
 from kvproof.harness.oracle.group_layout import Layout
 
 MAX_BLOCKS = 9
-"""Blocks of the largest pool of one group, beside the null block."""
+"""Blocks of the largest pool of one group, without the null block."""
 MOST_GROUPS = 4
 LARGEST_UNIT = 8
-"""Tokens; so that a few units still make a short prompt."""
+"""Tokens; a few units still make a short prompt."""
 MOST_BLOCKS = 48
 
 
@@ -23,21 +23,17 @@ class LayoutConstraint(NamedTuple):
     """Demands of a workload profile on a configuration; by default none."""
 
     kind: str = ""
-    """At least one group is of this kind."""
     draft: bool = False
-    """At least one group belongs to a draft model."""
     pool: str = ""
-    """Where states live, if there are any; empty: it is drawn."""
+    """Where states live; empty: it is drawn."""
     strict_often: bool = False
     """Expert rows are required more often than not."""
     most_units: int = 6
-    """Units of the largest pool."""
     least_size: int = 1
     """Tokens of the smallest block, if the target takes larger ones."""
     across: bool = False
-    """Half of the time chunks of local attention begin inside blocks, beside full attention."""
+    """Half of the time: local attention whose chunks begin inside blocks, with full attention."""
     host: bool = False
-    """There is a host tier."""
     inside: bool = False
     """Partial blocks are kept, also with states, and blocks have several tokens."""
 
@@ -60,10 +56,7 @@ def one_group(
     partial_blocks: bool = False,
     host: bool = False,
 ) -> TargetConfig:
-    """Draw a pool of 2 to `most_units` blocks, of `least_size` tokens if the target takes it.
-
-    Below it there may be a `host` tier, larger or smaller than the pool.
-    """
+    """Draw 2 to `most_units` blocks of at least `least_size` tokens, perhaps with a `host` tier."""
     sizes = sorted(profile.block_sizes)
     sizes = [size for size in sizes if size >= least_size] or sizes
     size = draw(st.sampled_from(sizes[:4] if draw(st.integers(0, 7)) < 7 else sizes))
@@ -84,7 +77,7 @@ def one_group(
 def any_layout(
     draw: st.DrawFn, profile: Profile, *, constraint: LayoutConstraint = ANYTHING
 ) -> TargetConfig:
-    """Draw one group, half of the time and where no others are known, or several."""
+    """Draw one group half of the time, and where the target has no other kinds; else several."""
     if len(profile.groups) > 1 and draw(st.booleans()):
         return draw(several(profile, constraint=constraint))
     config = draw(one_group(profile, most_units=min(MAX_BLOCKS, constraint.most_units)))
@@ -93,7 +86,7 @@ def any_layout(
 
 @st.composite
 def hosted(draw: st.DrawFn, profile: Profile) -> TargetConfig:
-    """Draw a pool with a host tier below it, and groups with tables that may be there."""
+    """Draw a pool with a host tier below it, and groups whose tables may be there."""
     kinds = tuple(kind for kind in profile.host_groups if kind != "state")
     layouts = tuple(kept for kept in profile.layouts if {*kept} <= {*kinds})
     if "window" in kinds and draw(st.booleans()):
@@ -138,7 +131,7 @@ def several(
 
 
 def _rows(draw: st.DrawFn, profile: Profile) -> int:
-    """A few rows; or what one to three requests must have, and the row that is never used."""
+    """Draw a few rows, or the need of one to three requests and the row that is never used."""
     rows = profile.request_rows
     return draw(st.integers(2, 6) if rows == 1 else st.integers(rows + 1, 3 * rows + 1))
 
@@ -156,7 +149,6 @@ def _may_be_partial(profile: Profile, groups: tuple[Group, ...]) -> bool:
 
 
 def _groups(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> tuple[Group, ...]:
-    """Full attention more often than the others, and the constraint at any place."""
     anything = not profile.layouts
     if constraint.across and draw(st.booleans()) and _beside_full(profile):
         return _across(draw, profile)
@@ -191,7 +183,6 @@ def _beside_full(profile: Profile) -> bool:
 
 
 def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
-    """Draw local attention whose chunks begin inside blocks, beside full attention."""
     small = [size for size in sorted(profile.block_sizes) if 1 < size <= LARGEST_UNIT]
     size = draw(st.sampled_from(small[:2] or [min(profile.block_sizes)]))
     lengths = range(profile.least_window, 3 * size)
@@ -200,7 +191,6 @@ def _across(draw: st.DrawFn, profile: Profile) -> tuple[Group, ...]:
 
 
 def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> list[str]:
-    """Draw the kinds of one to four groups."""
     count = draw(st.integers(2 if constraint.draft else 1, MOST_GROUPS))
     first = constraint.kind or draw(st.sampled_from(("full", *profile.groups)))
     usual = (*profile.groups, *(("full",) if "full" in profile.groups else ()))
@@ -209,7 +199,6 @@ def _kinds(draw: st.DrawFn, profile: Profile, constraint: LayoutConstraint) -> l
 
 
 def _make_draft(draw: st.DrawFn, profile: Profile, groups: list[Group]) -> None:
-    """Let one group that has a table over positions belong to a draft model."""
     able = [index for index, group in enumerate(groups) if group.kind in profile.draft_kinds]
     if able:
         index = draw(st.sampled_from(able))

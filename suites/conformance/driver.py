@@ -37,7 +37,7 @@ class Driver:
         self._weights = weights
 
     def admit(self, request: Request, compute: int | None = None) -> bool:
-        """Admit a request and complete steps that it may not overtake; tell whether it got in."""
+        """Admit a request, complete the steps that it may not overtake; returns if it got in."""
         self.make_room_in_flight()
         self.apply(ops.Admit(request, compute))
         if request.id in self.session.live:
@@ -50,7 +50,7 @@ class Driver:
             self.complete()
 
     def complete(self, *, accepted: int | None = None, routed: bool | None = None) -> None:
-        """Finish the oldest step; it is drawn how many drafts stay and whether rows are missing."""
+        """Finish the oldest step; draws the accepted drafts and whether expert rows are missing."""
         drafts = next(iter(self.session.steps.values())).drafts
         if drafts and accepted is None:
             accepted = self.draw(st.integers(0, drafts))
@@ -58,7 +58,7 @@ class Driver:
         self.apply(ops.Complete(kept, self._routed() if routed is None else routed))
 
     def _routed(self) -> bool:
-        """Draw whether a step completes with expert rows; where they do not matter, it does."""
+        """Draw whether a step completes with expert rows; it does where they do not matter."""
         if not (self._weights.unrouted and self.profile.experts):
             return True
         often: bool = self.draw(st.integers(0, EIGHTHS - 1)) >= self._weights.unrouted
@@ -70,7 +70,7 @@ class Driver:
             self.complete(routed=routed)
 
     def compute_rest(self, name: str, *, routed: bool | None = None) -> bool:
-        """Go on where a step was cut short, at a checkpoint or before a span; tell if it got on."""
+        """Compute the rest after a step cut short (checkpoint, span); returns whether it did."""
         self.drain(routed=routed)
         while pending := self.pending(name):
             self.apply(ops.Extend(name))
@@ -87,7 +87,7 @@ class Driver:
     def run(
         self, request: Request, compute: int | None = None, *, routed: bool | None = None
     ) -> bool:
-        """Admit a request and compute all of its tokens; tell whether that came to an end."""
+        """Admit a request and compute all of its tokens; returns whether that came to an end."""
         return self.admit(request, compute) and self.compute_rest(request.id, routed=routed)
 
     def run_again(self, request: Request, *, routed: bool | None = None) -> str:
@@ -97,7 +97,7 @@ class Driver:
         return name
 
     def finish(self, name: str) -> None:
-        """Let a request go that is still there."""
+        """Release a request if it is still there."""
         if name in self.session.live:
             if self.config.partial_blocks:  # whose end others may hit
                 self.prompts.seen.append(self.session.live[name].request)
@@ -119,14 +119,14 @@ class Driver:
         compute: int | None = None,
         drafts: tuple[int, ...] = (),
     ) -> None:
-        """Extend a request; what its drafts would become is a prompt like any other."""
+        """Extend a request; the continuation of its drafts becomes a prompt like any other."""
         self.make_room_in_flight()
         self.apply(ops.Extend(name, tokens, compute, drafts))
         if drafts and self.session.live[name].drafts:
             self.prompts.seen.append(self.session.live[name].request)
 
     def decode(self, name: str) -> None:
-        """Now and then generate some tokens, with drafts or without, and ask for expert rows."""
+        """Generate tokens now and then, with or without drafts, and ask for expert rows."""
         for _ in range(self.draw(st.sampled_from((0, 0, 1, 3)))):
             if name not in self.session.live:
                 return

@@ -1,4 +1,4 @@
-"""What the level `full` demands beside the core: groups, media, states, drafts, experts."""
+"""Properties that the level `full` adds to the core: groups, media, states, drafts, experts."""
 
 from __future__ import annotations
 
@@ -215,4 +215,3 @@ FULL = (
         oracle=BRUTE_FORCE,
     ),
 )
-"""In the order of the rules."""

@@ -1,4 +1,4 @@
-"""The machine of the suite `cache`: any target beside a `Session`, and how it is reported."""
+"""The machine of the suite `cache`: a target and a `Session`, and its reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL_POOL = 32
 
 
 class SessionMachine:
-    """A new target of `handle`, driven through its contract; a session judges every answer."""
+    """Drives a new target of `handle` through its contract; a session judges every answer."""
 
     def __init__(self, handle: Handle, config: Config, coverage: Coverage) -> None:
         native = msgspec.convert(config, TargetConfig)
@@ -36,10 +36,10 @@ class SessionMachine:
         coverage.hits = self.session.situations.hits
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
-        """Run one operation of the contract and judge its answer; returns it in words.
+        """Run one operation and judge its answer; returns the answer in words.
 
-        An operation that earlier answers made impossible is ignored. A step that may not be
-        overtaken is completed first.
+        Ignores an operation that earlier answers made impossible. Completes first a step that may
+        not be overtaken.
         """
         session, before = self.session, len(self.session.history)
         done = play(session, making_room(session, [operation(verb, arguments)]))
@@ -60,7 +60,7 @@ class SessionReporting:
     """Histories in the words of the contract."""
 
     def operations(self, machine: SessionMachine, _: list[Operation]) -> list[Operation]:
-        """Return the operations that the session recorded: with each step's end."""
+        """Return the operations that the session recorded, with the end of each step."""
         return [
             Operation(ops.name(each), json.dumps(ops.compact(each)), wording.answer(answer))
             for each, answer in machine.session.history
@@ -82,7 +82,7 @@ class SessionReporting:
 
 
 def blocks(session: Session, suspects: tuple[int, ...]) -> list[BlockView]:
-    """Show every block of a small pool as it stands, of a large one only the suspects."""
+    """Return every block of a small pool, or only the suspects of a large one."""
     holders: dict[int, list[str]] = {}
     owners = [(live.request.id, live.blocks) for live in session.live.values()]
     owners += [(fenced.request.id, fenced.blocks) for fenced in session.state.fenced]

@@ -1,7 +1,7 @@
-"""Workload profiles: each history is drawn for one kind of layout and the traffic it needs.
+"""Workload profiles: one kind of layout each, with the traffic that it needs.
 
-A budget is dealt out evenly, so that no situation depends on how often its kind happens to be
-drawn. Within a profile everything else stays possible, only less often.
+A budget is dealt out evenly, so that no situation depends on luck. Within a profile everything else
+stays possible, only less often.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Configs: TypeAlias = Callable[[Profile], st.SearchStrategy[TargetConfig]]
 
 
 class WorkloadProfile(NamedTuple):
-    """Configurations and traffic that the histories of one profile are drawn from."""
+    """Configurations and traffic of one profile's histories."""
 
     name: str
     configs: Configs
     scenarios: tuple[Scenario, ...] = ()
-    """Sequences of operations that bring about its rare situations."""
+    """Operation sequences that bring about its rare situations."""
     needs: Callable[[Profile], bool] = lambda _: True
-    """Whether a target's profile has the layout or the feature in question."""
+    """Whether a target's profile has the layout or the feature."""
     weights: Weights = Weights()
 
 
@@ -49,7 +49,7 @@ _CORE_SCENARIOS = (
     scenarios.read_batch,
 )
 CORE = WorkloadProfile("core", configurations, _CORE_SCENARIOS)
-"""One group of full attention, no drafts, no more than two spans but where they are shown."""
+"""One group of full attention, without drafts; more than two spans only in their scenarios."""
 
 _EVERYWHERE = (
     *_CORE_SCENARIOS,
@@ -92,7 +92,7 @@ def _states(pool: str) -> WorkloadProfile:
 
 
 def _keeps_a_grid(profile: Profile) -> bool:
-    """Tell whether states are cached at whole blocks only, and steps may end inside of them."""
+    """Whether states are cached at whole blocks only, and steps may end inside blocks."""
     sizes = profile.state_block_sizes or profile.block_sizes
     return "state" in profile.groups and profile.stores == "checkpointed" and max(sizes) > 1
 
@@ -204,11 +204,11 @@ FULL = (
         unrouted=1,
     ),
 )
-"""The level `full`; a budget goes round them."""
+"""The profiles of the level `full`."""
 
 
 def profiles(profile: Profile, level: Level) -> tuple[WorkloadProfile, ...]:
-    """Return the workload profiles that a target is driven by."""
+    """Return the workload profiles for a target."""
     if level == "core":
         return (CORE,)
     return tuple(each for each in FULL if each.needs(profile))

@@ -14,9 +14,9 @@ from kvproof.suites.framework.component_suite import Draw
 TINY_ALPHABET = 2
 LARGE_ALPHABET = 50_000
 CONTENTS = ("7f3c00000000a91e", "7f3c10000000a91e")
-"""Of spans: equal for an engine that keeps only the beginning or the end of a hash."""
+"""Of spans; equal to an engine that keeps only the beginning or the end of a hash."""
 SHORT_CONTENTS = ("7f3c000000000000", "7f3c100000000000")
-"""Of spans of one token, also where the content says how long a span is."""
+"""Of spans of one token, also where the content determines the length of a span."""
 
 
 class Prompts:
@@ -31,16 +31,14 @@ class Prompts:
         self._draw = draw
         self._unit = layout.unit
         self._room = config.num_blocks
-        """Most units of a prompt, and one more."""
         if not layout.single:
             self._room = config.num_blocks // max(1, layout.unit_blocks) + 1
         self._alphabet = st.integers(0, alphabet - 1)
         self._count = 0
         self.seen: list[Request] = []
-        """Admitted so far."""
 
     def _tokens_of(self) -> tuple[int, ...]:
-        """Draw a fresh prompt, or one that begins like an earlier one; now and then a huge one."""
+        """Draw a fresh prompt or one that begins like an earlier one; now and then a huge one."""
         size = self._unit
         most = (self._room + 1) * size
         head: tuple[int, ...] = ()
@@ -68,11 +66,11 @@ class Prompts:
 
     @property
     def spaces(self) -> list[Namespace]:
-        """Namespaces that a target tells apart, the empty one first."""
+        """Namespaces that a target separates, the empty one first."""
         spaces = [Namespace()]
         if self._profile.adapters:
             spaces += [Namespace(adapter="x", adapter_version="1")]
-            spaces += [Namespace(adapter="x")]  # called like the salt
+            spaces += [Namespace(adapter="x")]  # equal to the salt
         if self._profile.salts:
             spaces += [Namespace(salt="x")]
         return spaces
@@ -103,7 +101,7 @@ class Prompts:
         return tuple(spans)
 
     def _run_of_spans(self, count: int) -> tuple[Span, ...]:
-        """Draw up to five spans, many without a gap between them, of all lengths in blocks."""
+        """Draw up to five spans of all lengths in blocks, many without a gap between them."""
         unit, identity = self._unit, self._profile.span_identity
         position, spans = self._draw(st.integers(0, unit)), []
         for _ in range(self._draw(st.integers(1, 5))):
@@ -132,16 +130,16 @@ class Prompts:
         return Request(self.name(), self.tokens(length), spans=spans)
 
     def _often(self, eighths: int) -> bool:
-        """Draw true so many times out of eight; never draws where the answer is clear."""
+        """Draw true so many times out of eight; 0 draws nothing."""
         return eighths > 0 and bool(self._draw(st.integers(0, EIGHTHS - 1)) >= EIGHTHS - eighths)
 
     def plain(self, most: int, *, beyond: int = 1) -> Request:
-        """Draw a prompt of at most so many units and `beyond` tokens, without anything else."""
+        """Draw a prompt of at most so many units and `beyond` tokens, without spans."""
         length = self._draw(st.integers(1, most)) * self._unit + beyond
         return Request(self.name(), self.tokens(length))
 
     def unique(self, units: int) -> Request:
-        """Return a prompt of so many units that begins like no other one."""
+        """Return a prompt of so many units with a beginning of its own."""
         name = self.name()
         return Request(name, (LARGE_ALPHABET + self._count,) * (units * self._unit))
 
@@ -223,7 +221,7 @@ class Prompts:
         return old
 
     def name(self) -> str:
-        """Return an id that was not used before."""
+        """Return an unused id."""
         self._count += 1
         return f"r{self._count - 1}"
 

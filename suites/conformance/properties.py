@@ -1,4 +1,4 @@
-"""What the suite `cache` demands of a cache manager: one row per property."""
+"""Properties of a cache manager, judged by the suite `cache`: one row each."""
 
 from __future__ import annotations
 
@@ -294,7 +294,6 @@ CORE = (
         needs="events",
     ),
 )
-"""The core level, in the order of the rules."""
 
 PROPERTIES = (*CORE, *FULL)
 
@@ -332,7 +331,7 @@ _DECLARED: dict[str, Callable[[Profile], bool]] = {
 
 
 def supported(prop: Property, profile: Profile) -> bool:
-    """Tell whether a target's profile claims what the property is about."""
+    """Whether a target's profile claims the capability of a property."""
     if not prop.needs or not profile.blocks:
         return profile.blocks
     declared = _DECLARED.get(prop.needs)
@@ -350,7 +349,7 @@ _POSSIBLE: dict[str, Callable[[Profile], bool]] = {
     "a state is backed up to the host": lambda profile: "state" in profile.host_groups,
     "a hit goes on from a state of the host": lambda profile: "state" in profile.host_groups,
 }
-"""Situations that cannot occur on a target without what its profile says."""
+"""Situation -> the claim without which it cannot occur on a target."""
 
 
 def on(prop: Property, profile: Profile) -> Property:
@@ -362,7 +361,7 @@ def on(prop: Property, profile: Profile) -> Property:
 
 
 def why_unsupported(prop: Property, profile: Profile) -> str:
-    """Give the profile's reason for not supporting a property."""
+    """Return the profile's reason for not supporting a property."""
     if not profile.blocks:
         return profile.unsupported.get("blocks", "the target manages no blocks")
     return profile.unsupported.get(prop.needs, f"the profile declares no {prop.needs!r}")

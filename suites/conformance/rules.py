@@ -1,8 +1,8 @@
-"""The rules that drive any target through histories of domain verbs.
+"""Rules that drive any target through random histories.
 
-Pools are so small that refusal and eviction happen all the time, the alphabet so small that
-prompts share prefixes by accident, and every admission is either fresh or a fork of an earlier
-prompt, drawn inside the rule: that finds more than bundles of prompts do.
+Pools are so small that refusal and eviction happen all the time. The alphabet is so small that
+prompts share prefixes by accident. Admissions are fresh or fork an earlier prompt inside the rule,
+which finds more than bundles of prompts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvproof.suites.framework.state_machine import SuiteStateMachine
 
 
 class CacheRules(SuiteStateMachine):
-    """Subclassed per exploration and workload profile; the session judges every step."""
+    """Rules for the suite `cache`; the session judges every step."""
 
     target: ClassVar[Profile]
     profile: ClassVar[WorkloadProfile] = CORE
@@ -34,7 +34,6 @@ class CacheRules(SuiteStateMachine):
         self._preempted: dict[str, Request] = {}
         self._pins: list[str] = []
         self._following = False
-        """Whether the request being served follows another one into its media."""
 
     def created(self, draw: Draw) -> None:
         """Draw an alphabet."""
@@ -59,8 +58,6 @@ class CacheRules(SuiteStateMachine):
     def operate(self, operation: ops.Operation) -> None:
         """Run and judge one operation."""
         self.apply(ops.name(operation), ops.compact(operation))
-
-    # --- rules: verbs of the domain ---
 
     @rule()
     def admit(self) -> None:
@@ -123,7 +120,7 @@ class CacheRules(SuiteStateMachine):
     @precondition(lambda self: self.session.live)
     @rule(verb=st.sampled_from((ops.Finish, ops.Finish, ops.Cancel, ops.Preempt)))
     def release(self, verb: type[ops.Finish | ops.Cancel | ops.Preempt]) -> None:
-        """Let a request go, also while its step is in flight; a preempted one may come back."""
+        """Release a request, also while its step is in flight; a preempted one may come back."""
         name = self._draw_live()
         if verb is ops.Preempt:
             live = self.session.live[name]
@@ -155,7 +152,7 @@ class CacheRules(SuiteStateMachine):
 
     @rule(count=st.integers(1, 3))
     def disturb(self, count: int) -> None:
-        """Do what happens now and then: evict, reset, pin, unpin, release or offer nonsense."""
+        """Run a rare operation: evict, reset, pin, unpin, release or malformed input."""
         profile = self.target
         choices = {
             "evict": profile.evict,
@@ -183,6 +180,6 @@ class CacheRules(SuiteStateMachine):
     @precondition(lambda self: self.session.steps)
     @rule(chance=st.integers(0, 2))
     def reset_in_flight(self, chance: int) -> None:
-        """Begin a new epoch under a running step, whose results are then stale."""
+        """Reset under a running step, whose results are then stale."""
         if chance == 2:
             self.operate(ops.Reset())

@@ -1,7 +1,7 @@
 """Scenarios: short sequences of operations that single rules rarely draw.
 
-A scenario leaves out operations that the target's profile does not claim. Its operations are
-judged like those of any rule; a refusal on the way ends it early.
+A scenario leaves out operations that the target's profile does not claim. Its operations are judged
+like those of any rule; a refusal ends it early.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def change_tenant(driver: Driver) -> None:
 
 
 def pin_under_eviction(driver: Driver) -> None:
-    """Pin what a prompt left, try to evict it, and give it back."""
+    """Pin the cached blocks of a prompt, try to evict them, and unpin them."""
     if not driver.profile.pins:
         return
     request = driver.prompts.plain(2)
@@ -58,7 +58,7 @@ def pin_under_eviction(driver: Driver) -> None:
 
 
 def reset_and_repeat(driver: Driver) -> None:
-    """Reset, which a target may refuse, and ask again for what was there before."""
+    """Reset, which a target may refuse, and repeat an earlier prompt."""
     request = driver.prompts.plain(2)
     driver.serve(request)
     driver.apply(ops.Reset())
@@ -76,7 +76,7 @@ def read_batch(driver: Driver) -> None:
 
 
 def backfill_experts(driver: Driver) -> None:
-    """Compute a prompt without expert rows, hit it, compute it again with them, ask for all."""
+    """Compute a prompt without expert rows, hit it, recompute it with them, and read all rows."""
     if not driver.profile.experts:
         return
     request = driver.prompts.plain(2)
@@ -90,7 +90,7 @@ def backfill_experts(driver: Driver) -> None:
 
 
 def slide_windows(driver: Driver) -> None:
-    """Let windows move over a prompt, evict what they have left behind, and ask again."""
+    """Let windows move over a prompt, evict the blocks that they left, and repeat the prompt."""
     request = driver.prompts.plain(4)
     driver.serve(request, driver.unit)
     if driver.profile.evict and driver.draw(st.booleans()):
@@ -99,7 +99,7 @@ def slide_windows(driver: Driver) -> None:
 
 
 def cut_back(driver: Driver) -> None:
-    """Serve a prompt, evict what it left behind first, and serve some of its beginnings."""
+    """Serve a prompt, evict the blocks that its windows left, and serve some of its beginnings."""
     request = driver.prompts.plain(4)
     driver.serve(request)
     if driver.profile.evict:
@@ -110,7 +110,7 @@ def cut_back(driver: Driver) -> None:
 
 
 def return_after_eviction(driver: Driver) -> None:
-    """Serve prompts that together need more than the pool, then go on from the first.
+    """Serve prompts that together exceed the pool, then go on from the first.
 
     Once from all of it, where a state was saved, and once from anywhere in it.
     """
@@ -124,9 +124,9 @@ def return_after_eviction(driver: Driver) -> None:
 
 
 def crowded_rows(driver: Driver) -> None:
-    """Fill the rows with states of short prompts, let one run, and ask for all blocks behind one.
+    """Fill the rows with states of short prompts, run one, and admit a hit that needs all blocks.
 
-    That hits, and cannot be served beside what runs.
+    The pool cannot serve that hit while the other one runs.
     """
     driver.drain()
     for name in tuple(driver.session.live):
@@ -155,7 +155,7 @@ def overlap(driver: Driver) -> None:
 
 
 def uneven_chunks(driver: Driver) -> None:
-    """Compute a prompt in steps that end anywhere, and go on from it in another request."""
+    """Compute a prompt in steps that end anywhere, and continue it in another request."""
     request = driver.prompts.plain(4, beyond=driver.draw(st.integers(1, driver.unit)))
     driver.drain()
     driver.admit(request, driver.unit)
@@ -181,7 +181,7 @@ def diverge(driver: Driver) -> None:
 
 
 def generate(driver: Driver) -> None:
-    """Generate tokens over several block borders, and go on from them in another request."""
+    """Generate tokens over several block borders, and continue them in another request."""
     request = driver.prompts.plain(1)
     if not driver.run(request):
         return
@@ -197,7 +197,7 @@ def generate(driver: Driver) -> None:
 
 
 def shared_continuation(driver: Driver) -> None:
-    """Serve what a running request is about to say, then let it say so in its partial block."""
+    """Serve the coming tokens of a running request, then generate them in its partial block."""
     request, rest = driver.prompts.plain(1), driver.prompts.tokens(driver.unit + 1)
     if not driver.run(request):
         return
@@ -208,7 +208,7 @@ def shared_continuation(driver: Driver) -> None:
 
 
 def reject_drafts(driver: Driver) -> None:
-    """Reject drafts across a block border, and serve what they would have become."""
+    """Reject drafts across a block border, and serve the prompt with them accepted."""
     request = driver.prompts.plain(2)
     if not (driver.profile.drafts and driver.run(request)):
         return
@@ -222,7 +222,7 @@ def reject_drafts(driver: Driver) -> None:
 
 
 def media_reuse(driver: Driver) -> None:
-    """Serve a prompt with spans, the same again, and with another one first."""
+    """Serve a prompt with spans, the same again, and with another first span."""
     if not driver.profile.spans:
         return
     request = driver.prompts.with_spans()
@@ -232,7 +232,7 @@ def media_reuse(driver: Driver) -> None:
 
 
 def cut_spans(driver: Driver) -> None:
-    """Leave a prompt inside its spans, also where two rounds of the clamp are needed."""
+    """Leave a prompt inside its spans, also where the clamp needs two rounds."""
     if not driver.profile.spans:
         return
     request = driver.prompts.with_spans()
@@ -242,7 +242,7 @@ def cut_spans(driver: Driver) -> None:
 
 
 def decode_over_media(driver: Driver) -> None:
-    """Generate over the end of a block with spans; serve that again, and with the spans moved."""
+    """Generate past a block border with spans; serve that again, and with the spans moved."""
     if not driver.profile.spans or driver.unit < 3:
         return
     request = driver.prompts.spans_in_last_block()
@@ -259,7 +259,7 @@ def decode_over_media(driver: Driver) -> None:
 
 
 def continue_inside(driver: Driver) -> None:
-    """Leave a partial last block behind, go on inside it, and once more from its copy."""
+    """Leave a partial last block, go on inside it, and once more from its copy."""
     size = driver.config.block_size
     request = driver.prompts.plain(2, beyond=driver.draw(st.integers(1, max(1, size - 1))))
     driver.serve(request)
@@ -286,4 +286,3 @@ ALL: tuple[Scenario, ...] = (
     cut_spans,
     continue_inside,
 )
-"""In the order above."""

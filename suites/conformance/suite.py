@@ -1,4 +1,4 @@
-"""The suite `cache`: any target, driven through its contract and judged by the shadow memory."""
+"""The suite `cache`: drives any target through its contract; the shadow memory judges it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = CACHE
 
 
 def properties(level: Level) -> tuple[Property, ...]:
-    """Return the properties of the suite at a level."""
+    """Return the properties of a level."""
     return tuple(prop for prop in PROPERTIES if level == "full" or prop.level == "core")
 
 

@@ -1,23 +1,23 @@
-"""How often a workload profile draws what is rare elsewhere."""
+"""How often a workload profile draws rare traffic."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 EIGHTHS = 8
-"""The unit of weights: how many draws out of eight."""
+"""The unit of weights: draws out of eight."""
 
 
 class Weights(NamedTuple):
     """Chances, out of eight."""
 
     runs_of_spans: int = 0
-    """Of the prompts: get up to five spans."""
+    """Prompts with up to five spans."""
     overlapping_clamps: int = 0
-    """Of the prompts: their clamp needs two rounds."""
+    """Prompts whose clamp needs two rounds."""
     drafts: int = 0
-    """Of the extensions: have draft tokens."""
+    """Extensions with draft tokens."""
     unrouted: int = 0
-    """Of the steps: complete without expert rows."""
+    """Steps that complete without expert rows."""
     forks: int = 0
-    """Of the prompts: leave an earlier one anywhere, also inside a span."""
+    """Prompts that leave an earlier one anywhere, also inside a span."""

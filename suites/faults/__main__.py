@@ -19,7 +19,7 @@ USAGE = "python -m kvproof.suites.faults NAME SCRIPT.py|COMMAND [ARGUMENTS]"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Plant the fault named first, then run the rest."""
+    """Plant the fault that comes first, then run the rest."""
     if len(arguments) < 2:
         _refuse("a fault and something to run are needed", f"usage: {USAGE}", Exit.USAGE)
     name, first, *rest = arguments

@@ -1,8 +1,7 @@
-"""The shadow memory as the only judge: what it finds without any help of the other oracles.
+"""The shadow memory as the only oracle, to measure it without help of the others.
 
-An invariant usually fails earlier in a history than a read does, and ends it. Here histories go
-on after that, so that what the shadow memory sees can be told from what the others do. That is
-so for the sessions of the suite `cache` and for the worlds of all parts.
+An invariant usually fails earlier in a history than a read does, and ends it. Here histories go on
+after that, both for sessions of the suite `cache` and for machines of component suites.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.state_machine import DrawnOperations
 
 TOLERATED = frozenset({ANSWERS})
-"""What a history ends with where its bookkeeping is lost."""
+"""The end of a history whose bookkeeping is lost."""
 
 
 @contextmanager
 def shadow_alone() -> Iterator[None]:
-    """Let sessions and worlds of this process judge by the shadow memory alone.
+    """Let sessions and machines of this process judge by the shadow memory alone.
 
-    Where the bookkeeping cannot follow a wrong subject any further, a history ends with a death
-    that stands for `every_verb_answers`, which is to be tolerated (`TOLERATED`).
+    Where the bookkeeping can no longer follow a wrong system, a history ends with a death for
+    `every_verb_answers`, which is to be tolerated (`TOLERATED`).
     """
     note, draw_operation = Coverage.check, DrawnOperations.draw_operation
     apply, guarded = Session._apply, History._guarded
@@ -64,7 +63,7 @@ def shadow_alone() -> Iterator[None]:
 
 
 def _followed(call: Callable[[], object]) -> object:
-    """Run an operation; what breaks but the shadow memory's own properties ends the history."""
+    """Run an operation; a failure of any other oracle ends the history."""
     try:
         return call()
     except TargetDied:

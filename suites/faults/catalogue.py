@@ -17,10 +17,10 @@ from kvproof.harness.errors import UsageError
 FOLDER = Path(__file__).parent / "planted"
 
 Kind: TypeAlias = Literal["soundness", "hits", "accounting"]
-"""`soundness`: somebody reads what is not theirs. `hits`: reuse is lost. `accounting`: counts,
+"""`soundness`: a request reads content of another. `hits`: reuse is lost. `accounting`: counts,
 owners, order, refusals or costs are wrong."""
 KERNELS = "kernels"
-"""Stands in place of a suite where `kvproof sweep` has to find a fault."""
+"""The `suite` of faults that `kvproof sweep` has to find."""
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,24 +28,23 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     name: str
     mechanism: str = ""
-    """As in the file's head."""
     bugs: tuple[str, ...]
-    """Ids of `suites/known_bugs`: what it is modelled on."""
     story: str
     kind: Kind
     module: str
     old: str
     new: str
     target: str = "reference"
-    """What the suites judge, with the fault in it; as after `--target`."""
+    """The faulty target that the suites judge; as after `--target`."""
     suite: str
-    """The suite that has to find it: `cache`, a part, or `kernels`."""
+    """The suite that has to find it: `cache`, a component suite, or `kernels`."""
     property: str
-    """Finds it alone, whatever other symptoms it has. For `kernels`, the name of a kernel."""
+    """The property that finds it alone, whatever other symptoms it has; for `kernels`, the
+    kernel."""
     unshadowed: str = ""
-    """Soundness: why no shadow memory can see it."""
+    """Why no shadow memory can see a soundness fault."""
     equivalent: str = ""
-    """Why nothing can tell it from the reference: it is not run."""
+    """Why no suite can distinguish it from the reference; it is not run."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -58,20 +57,18 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def shadowed(fault: Fault) -> bool:
-    """Tell whether a shadow memory has to find a fault."""
+    """Whether a shadow memory has to find a fault."""
     return fault.kind == "soundness" and not fault.unshadowed
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The faults of one mechanism."""
-
     mechanism: str
     fault: tuple[Fault, ...]
 
 
 @cache
 def load() -> Mapping[str, Fault]:
-    """Read all files: name -> fault. Raises msgspec.ValidationError, ValueError for a twin."""
+    """Read all files: name -> fault. Raises msgspec.ValidationError, ValueError for a duplicate."""
     found: dict[str, Fault] = {}
     for path in sorted(FOLDER.glob("*.toml")):
         file = msgspec.convert(tomllib.loads(path.read_text()), _File)

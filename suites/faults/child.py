@@ -1,6 +1,6 @@
-"""The process of one fault: plants it, judges it, and writes the verdict to its host.
+"""The process of one fault: plants it, judges it, and sends the verdict to its host.
 
-Everything that imports the reference is imported after planting.
+All imports of the reference come after planting.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from kvproof.suites.faults.messages import Job, Line, Progress, read_job
 from kvproof.suites.faults.planting import plant
 
 _EVERY = 0.5
-"""Seconds between two lines about progress."""
+"""Seconds between two progress messages."""
 
 
 class _Host:
-    """Writes lines to the host."""
-
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
         self._next = 0.0
@@ -33,15 +31,13 @@ class _Host:
         self._sink.flush()
 
     def progress(self, suite: str, done: int) -> None:
-        """Report how far it is, now and then."""
+        """Send progress now and then."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
             self.write(Progress(suite=suite, done=done))
 
 
 class _Files:
-    """Stores op logs and scripts of one fault."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -53,7 +49,7 @@ class _Files:
 
 
 def main() -> None:
-    """Do the job of the first line of input; the end of the host ends this process."""
+    """Judge the job in the first line of input; the end of the host ends this process."""
     source, sink = take_pipes()
     job = read_job(source.readline())
     threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()

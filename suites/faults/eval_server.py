@@ -1,11 +1,11 @@
-"""`kvproof serve` with a cache fault, to see that an evaluation finds it.
+"""`kvproof serve` with a cache fault, to check that an evaluation finds it.
 
-    python -m kvproof.suites.faults.eval_server stale-state serve --model FOLDER ...
+python -m kvproof.suites.faults.eval_server stale-state serve --model FOLDER ...
 
-A fault is a few lines of one module that are others when it is imported.
-`none` changes nothing. `tenant` changes nothing either, but has another tenant ask about the same
-documents first, whose adapter reads every word as another one; only the namespace keeps the two
-apart. `namespace` is that with the namespace ignored.
+A fault replaces a few lines of one module at import. `none` changes nothing. `tenant` changes
+nothing either, but another tenant first requests the same documents with an adapter that reads
+every word as another one; only the namespace separates the two. `namespace` is that with the
+namespace ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvproof.suites.faults.planting import Edit, plant
 
 
 class Fault(NamedTuple):
-    """What is wrong, in words and in code."""
+    """A wrong behaviour, in words and in code."""
 
     what: str
     edits: tuple[Edit, ...] = ()
@@ -36,7 +36,7 @@ _TENANT_FIRST = Edit(
     "    ask_for_tenant(built)\n"
     "    _run(built, config, bound, ",
 )
-"""Another tenant asks before the server is ready."""
+"""Another tenant sends requests before the server is ready."""
 
 FAULTS = {
     "none": Fault("nothing"),
@@ -121,7 +121,7 @@ def ask_for_tenant(built: Any) -> None:
 
 @contextmanager
 def _adapted(language: Any) -> Iterator[None]:
-    """Every word is read as the one before it in the vocabulary. Raises UsageError."""
+    """Read every word as the one before it in the vocabulary. Raises UsageError."""
     network = getattr(language.model, "_model", None)
     if network is None:
         raise UsageError("a tenant needs a model with weights", "give --model FOLDER")

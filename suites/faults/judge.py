@@ -1,4 +1,4 @@
-"""Judge one fault in this process, where it is planted already: who finds it, and how fast."""
+"""Judge the fault that is planted in this process: the property that finds it, and its cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.runner import Files, SuiteRun
 
 Progress: TypeAlias = Callable[[str, int], None]
-"""Hears the name of a suite and how many test cases of it ran."""
+"""Receives the name of a suite and the number of its test cases so far."""
 
 
 class Attempt(NamedTuple):
@@ -31,11 +31,10 @@ class Attempt(NamedTuple):
 
     suite: Suite
     tolerate: frozenset[str] = frozenset()
-    """Properties that do not count."""
 
 
 class Judge:
-    """The suites, against the reference as it is in this process."""
+    """The suites, against the faulty reference of this process."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Judge:
         seed: int | None = None,
         progress: Progress = lambda *_: None,
     ) -> None:
-        """Take `folder`, below the run's directory, as the place where `files` go."""
+        """Store `files` in `folder`, below the run's directory."""
         self._folder = folder
         self._budget = budget
         self._seed = seed
@@ -59,7 +58,7 @@ class Judge:
         self._core, self._suites = core, self._run.suites
 
     def judge(self, fault: Fault) -> FaultJudged:
-        """Let suites run until one finds the fault, then until a shadow memory does, if it has to.
+        """Run suites until one finds the fault, then, if required, until a shadow memory does.
 
         The suite that the catalogue names comes first.
         """
@@ -82,13 +81,11 @@ class Judge:
         )
 
     def _all(self, fault: Fault) -> Iterator[Attempt]:
-        """All suites, those that the catalogue names first; those not installed are left out."""
         suites = [self._core, *self._suites]
         suites.sort(key=lambda suite: (suite.name != fault.suite, not _has(suite, fault.property)))
         return (Attempt(suite) for suite in suites if suite.judged)
 
     def _shadows(self, fault: Fault) -> Iterator[Attempt]:
-        """The suites that keep a shadow memory, with all other judges aside."""
         for suite, _ in self._all(fault):
             known = (*suite.properties, *suite.beyond)
             shadow = any(prop.oracle == SHADOW for prop in known)
@@ -99,7 +96,6 @@ class Judge:
         return next(filter(None, map(self._explore, attempts)), None)
 
     def _explore(self, attempt: Attempt) -> Kill | None:
-        """Spend the budget on one suite."""
         suite, begin, until = attempt.suite, time.monotonic(), {}
         self._progress(suite.name, 0)
 
@@ -152,4 +148,4 @@ def _has(suite: Suite, name: str) -> bool:
 
 
 def _ignore(_: AnyEvent) -> None:
-    """Verdicts about the faulty reference are not those of the run."""
+    """Ignore verdicts about the faulty reference: they are not those of the run."""

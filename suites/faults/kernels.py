@@ -1,4 +1,4 @@
-"""Judge one fault of a kernel: its cells, in Triton's interpreter, until one is wrong."""
+"""Judge one fault of a kernel: run its cells in Triton's interpreter until one is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORACLE = "reference in float64"
 
 
 def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
-    """Check the cells of the kernel that the fault names, as `kvproof sweep` does on a CPU."""
+    """Check the cells of the fault's kernel as `kvproof sweep` does on a CPU."""
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     begin = time.monotonic()
     done, kill, checked = 0, None, _checked(fault.property)
@@ -40,7 +40,7 @@ def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
 
 
 def _checked(name: str) -> Iterator[tuple[Case, str]]:
-    """Check one case after the other; yields it with what is wrong. Imports first."""
+    """Check one case after the other; yields each with its error. Imports first."""
     from kvproof.harness.sweep.correctness import check
     from kvproof.kernels.registry import kernel, provider
 

@@ -1,4 +1,4 @@
-"""Messages between a run over planted faults and the process of one fault: JSON lines."""
+"""Messages between a fault run and the process of one fault: JSON lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class Job(msgspec.Struct, frozen=True):
     budget: str
     seed: int | None
     directory: str
-    """Of the run: op logs go below it."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag_field="event", tag="said"):
-    """How far a suite is."""
+    """Progress of a suite."""
 
     suite: str
     done: int

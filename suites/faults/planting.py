@@ -1,6 +1,6 @@
-"""Plant a fault: from now on its module is imported with the changed lines.
+"""Plant a fault: its module is imported with the changed lines.
 
-To be called before the module is first imported, in a process that does nothing else.
+Call this before the first import of the module, in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Change(Protocol):
-    """`new` in the place of `old`, in one module below `kvproof`."""
+    """A replacement of `old` by `new` in one module below `kvproof`."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
 
     @property
     def module(self) -> str:
@@ -29,15 +29,15 @@ class Change(Protocol):
 
     @property
     def old(self) -> str:
-        """Lines that are there exactly once."""
+        """Lines that occur exactly once."""
 
     @property
     def new(self) -> str:
-        """What stands in their place."""
+        """Their replacement."""
 
 
 class Edit(NamedTuple):
-    """In this module of kvproof, `new` stands for `old`, which must be there once."""
+    """Replaces `old`, which occurs once in this module of kvproof, by `new`."""
 
     module: str
     old: str
@@ -45,12 +45,12 @@ class Edit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.module
 
 
 class Unfit(ValueError):
-    """The catalogue and the code have grown apart."""
+    """The catalogue does not fit the code any more."""
 
 
 def changed(fault: Change, source: str) -> str:
@@ -83,8 +83,6 @@ def plant(fault: Change) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module, with a source of its own."""
-
     def __init__(self, name: str, path: Path, source: str) -> None:
         self._name = name
         self._loader = _Loader(name, path, source)
@@ -102,7 +100,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads the changed source as if it stood in the original's file."""
+    """Loads the changed source under the original's file name."""
 
     def __init__(self, name: str, path: Path, source: str) -> None:
         super().__init__(name, str(path))

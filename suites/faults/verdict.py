@@ -6,7 +6,7 @@ from kvproof.harness.records.fault_events import FaultJudged, FaultOutcome, Kill
 from kvproof.suites.faults.catalogue import Fault
 
 CRASH = "crash"
-"""The oracle of a reference that raises what it must not, or whose process dies."""
+"""The oracle of an unexpected exception or a dead process."""
 
 
 def judged(
@@ -18,7 +18,7 @@ def judged(
     cases: int = 0,
     seconds: float = 0.0,
 ) -> FaultJudged:
-    """Return the event about a fault that `kill` found, or nothing did."""
+    """Return the event about a fault that `kill` found; None: not found."""
     outcome: FaultOutcome = "killed" if kill else "survived"
     return FaultJudged(
         fault=fault.name,

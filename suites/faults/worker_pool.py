@@ -1,4 +1,4 @@
-"""Processes that judge one fault each, a few side by side."""
+"""Processes that judge one fault each, a few at a time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from kvproof.suites.faults.messages import Job, Line, Progress, read_line
 from kvproof.suites.faults.verdict import CRASH, judged
 
 HANG = "hang"
-"""The oracle of a fault that does not come to an end."""
+"""The oracle of a fault that hangs."""
 CORRUPTED = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
-"""Signals by which a process ends whose memory its own code has damaged."""
+"""Signals that end a process with damaged memory."""
 COMMAND = (sys.executable, "-m", "kvproof.suites.faults.child")
-"""Judges the one fault that its first line of input names."""
+"""Judges the one fault in its first line of input."""
 _TAIL = 1000
-"""Characters of a process' log that go into a report."""
 
 
 class FaultProgress(NamedTuple):
-    """How far a fault is."""
+    """Progress of one fault."""
 
     fault: Fault
     suite: str
@@ -39,7 +38,7 @@ class FaultProgress(NamedTuple):
 class WorkerCrashed(NamedTuple):
     """The process of a fault ended without a verdict: a fault of kvproof.
 
-    Unless it was judging already and its memory was damaged: that is the planted fault's doing.
+    Damaged memory during judging is the planted fault's doing instead.
     """
 
     fault: Fault
@@ -59,7 +58,7 @@ def judge_faults(
     workers: int,
     limit: float,
 ) -> Generator[Report]:
-    """Judge faults side by side, each in a process of its own; closing ends them all.
+    """Judge faults in parallel, each in a process of its own; closing ends them all.
 
     After `limit` seconds without a finished test case a fault hangs. Op logs go below `directory`.
     """
@@ -77,7 +76,6 @@ def judge_faults(
 
 
 def _judge(worker: Worker[Line], fault: Fault, job: Job, limit: float) -> Iterator[Report]:
-    """Run one process to its verdict, to its end, or to the limit."""
     last: Progress | None = None
     begun = time.monotonic()
     try:
@@ -117,7 +115,7 @@ def _hung(fault: Fault, limit: float) -> FaultJudged:
 
 
 def _crashed(fault: Fault, lost: WorkerLost, last: Progress, seconds: float) -> FaultJudged:
-    """The reference or a kernel has damaged the memory of its process while it was judged."""
+    """The reference or a kernel has damaged the memory of its process during judging."""
     kill = Kill(
         suite=last.suite,
         property=ANSWERS,

@@ -1,5 +1,4 @@
-"""One framework for all suites: properties, machines, exploring, shrinking, op logs, verdicts.
+"""Framework of all suites: properties, machines, exploring, shrinking, op logs, verdicts.
 
-In: a suite and a budget. Out: verdicts with minimal histories.
-Imports the harness; knows no suite.
+In: a suite and a budget. Out: verdicts with minimal histories. Imports the harness, but no suite.
 """

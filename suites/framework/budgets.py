@@ -1,4 +1,4 @@
-"""How much to explore. Budgets keep their values in CI, where Hypothesis would change its own."""
+"""Budgets of exploration. They keep their values in CI, where Hypothesis would change its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis.database import ExampleDatabase
 
 _SLOW_TARGETS = (
     HealthCheck.too_slow,  # a worker in another process answers in milliseconds
-    HealthCheck.data_too_large,  # long histories are the point
-    HealthCheck.large_base_example,  # Hypothesis ends a history in time that has no more room
+    HealthCheck.data_too_large,  # long histories are intended
+    HealthCheck.large_base_example,  # Hypothesis ends a history in time if it has no more room
     HealthCheck.filter_too_much,  # rules of an empty target are disabled by preconditions
 )
 
@@ -38,5 +38,5 @@ BUDGETS = {
 
 
 def seeded(budget: settings, database: ExampleDatabase | None) -> settings:
-    """Return a budget that draws anew and keeps failing examples in `database`."""
+    """Return a budget with fresh draws that keeps failing examples in `database`."""
     return settings(budget, derandomize=False, database=database)

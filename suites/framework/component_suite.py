@@ -1,9 +1,8 @@
 """Component suites: properties of one system, with a machine and strategies to exercise it.
 
-A machine holds the system under test beside a model of it. A history is a configuration and a
-list of operations, all JSON, so that it can be logged, printed as a script and run again. The
-suite `cache` is one whose system under test is a target and whose model is a `Session`; the
-other suites look inside the reference engine.
+A machine holds the system under test and a model of it. A history is a configuration and a list of
+operations, all JSON: it can be logged, printed as a script and run again. In the suite `cache` the
+system is a target and the model a `Session`; the others test the reference engine.
 """
 
 from __future__ import annotations
@@ -21,50 +20,47 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import Property
 
 Config: TypeAlias = dict[str, Any]
-"""A JSON object: what a machine is built from."""
 Arguments: TypeAlias = dict[str, Any]
-"""A JSON object: the keywords of one operation."""
 Draw: TypeAlias = Callable[[Any], Any]
 """Hypothesis' `data.draw`: takes a strategy, returns a value."""
 DrawConfig: TypeAlias = Callable[[Draw], Config]
-"""A strategy for configurations."""
 
 IGNORED: Final = object()
-"""What a machine may return for an operation that makes no sense now."""
+"""The answer of a machine to an operation that makes no sense now."""
 
 
 class Machine(Protocol):
     """The system under test and its model. Deterministic: equal histories, equal outcomes.
 
-    One with a method `close` has it called at the end of its history.
+    A method `close`, if there is one, is called at the end of a history.
     """
 
     def apply(self, verb: str, /, *_: Any, **arguments: Any) -> object:
-        """Run one operation on system and model, check everything, return what to print.
+        """Run one operation on system and model, check everything, return the text to print.
 
-        A verb that makes no sense now is ignored: shrinking leaves operations out. (Nothing is
-        passed as `_`; a protocol with both takes machines that spell their keywords out.)
+        An operation that makes no sense now is ignored: shrinking leaves operations out. (`_` is
+        never passed; with it the protocol accepts machines that spell their keywords out.)
         """
 
 
 class RemoteCalls(Protocol):
-    """Calls a target's own implementation: verbs with keywords (JSON) in order, like answers."""
+    """Calls a target's own implementation: verbs with JSON keywords, answers in order."""
 
     def __call__(self, *calls: tuple[str, Arguments]) -> list[Any]:
         """Carry the calls out. Raises TargetDied."""
 
 
 class TargetProvided(NamedTuple):
-    """A component suite that runs on the target's own implementation (`Profile.parts`)."""
+    """A component suite on the target's own implementation (`Profile.parts`)."""
 
     suite: ComponentSuite
     without: Mapping[str, str]
-    """Properties that cannot be judged on it, and why. The others have the situations that can
-    occur there."""
+    """Properties that cannot be judged on it, with the reason. The others have the situations that
+    can occur there."""
 
 
 class WorkloadConfigs(NamedTuple):
-    """One kind of configuration of a suite; a budget is dealt out evenly to all kinds."""
+    """One kind of configuration; a budget is dealt out evenly to all kinds."""
 
     name: str
     draw_config: DrawConfig
@@ -73,16 +69,16 @@ class WorkloadConfigs(NamedTuple):
 
 
 class Reporting(Protocol):
-    """How a suite presents its histories, where the framework's way is not enough."""
+    """Presentation of a suite's histories where the framework's is not enough."""
 
     def operations(self, machine: Any, applied: list[Operation]) -> list[Operation]:
-        """Return the operations to log: with those that an operation had as a consequence."""
+        """Return the operations to log, with the consequences of each."""
 
     def arguments(self, operation: Operation) -> str:
         """Return the keywords of an operation in words."""
 
     def script(self, counterexample: Counterexample, target: str) -> str:
-        """Return a script that fails where the system is wrong and passes when it is fixed."""
+        """Return a script that fails on the wrong system and passes when it is fixed."""
 
     def blocks(
         self, counterexample: Counterexample
@@ -91,30 +87,29 @@ class Reporting(Protocol):
 
 
 class ComponentSuite(NamedTuple):
-    """Properties of one system, and what is needed to exercise it."""
+    """Properties of one system, with its machine and strategies."""
 
     name: str
     properties: tuple[Property, ...]
     draw_config: DrawConfig
     machine: Callable[[Config, Coverage], Machine]
     draw_operation: Callable[[Any, Draw], tuple[str, Arguments]] | None = None
-    """Draw the next operation for a machine as it stands: a verb and its keywords."""
+    """Draw the next operation for a machine: a verb and its keywords."""
     profiles: tuple[DrawConfig | WorkloadConfigs, ...] = ()
-    """Kinds of configurations, in place of `draw_config`: a budget is dealt out evenly to them,
-    so that no kind is left to chance."""
+    """Kinds of configurations, in place of `draw_config`: a budget is dealt out evenly to them."""
     under_test: tuple[str, ...] = ("reference",)
-    """Packages below `kvproof` whose errors are failures of the system under test; an error from
-    anywhere else is a fault of the suite."""
+    """Packages below `kvproof` whose errors are failures of the system under test; any other error
+    is a fault of the suite."""
     missing: Callable[[], str] = str
-    """Returns what the suite needs and is not installed; empty: it can run here."""
+    """Returns the missing requirements of the suite; empty: it can run here."""
     target_provided: Callable[[RemoteCalls], TargetProvided] | None = None
-    """The same on another implementation, where targets may provide theirs."""
+    """The suite on a target's implementation, where targets may provide one."""
     rules: type[RuleBasedStateMachine] | None = None
     """A subclass of `state_machine.SuiteStateMachine` that draws operations, in place of
     `draw_operation`."""
     reporting: Reporting | None = None
     portable: bool = False
-    """Whether a log may be replayed on any target; others only where they were recorded."""
+    """Whether a log may be replayed on any target, else only on the one that recorded it."""
 
 
 class Operation(NamedTuple):
@@ -122,12 +117,12 @@ class Operation(NamedTuple):
 
     verb: str
     text: str
-    """The keywords as JSON: nothing that a machine does can change them."""
+    """The keywords as JSON, which no machine can change."""
     answer: str = ""
 
     @property
     def arguments(self) -> Arguments:
-        """A fresh copy of the keywords."""
+        """Return a fresh copy of the keywords."""
         arguments: Arguments = json.loads(self.text)
         return arguments
 
@@ -145,7 +140,7 @@ class History:
         self.config: Config = json.loads(json.dumps(config))
         self.coverage = Coverage(suite.properties)
         self.ignored = False
-        """Whether the machine reported that the last operation made no sense."""
+        """Whether the machine ignored the last operation."""
         self._applied: list[Operation] = []
 
     def open(self) -> None:
@@ -155,7 +150,7 @@ class History:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations so far, as they are logged."""
+        """Return the operations so far, as they are logged."""
         if self.suite.reporting and self.machine is not None:
             return self.suite.reporting.operations(self.machine, self._applied)
         return self._applied
@@ -173,7 +168,7 @@ class History:
         return answer
 
     def close(self) -> None:
-        """Give back what the machine holds. Raises TargetDied."""
+        """Close the machine. Raises TargetDied."""
         close = getattr(self.machine, "close", None)
         if close:
             close()
@@ -228,7 +223,7 @@ def run(
 def counterexample(
     suite: ComponentSuite, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Counterexample | None:
-    """Run a history from its beginning; return its violation, if it has one. Raises TargetDied."""
+    """Run a history; return its violation and itself, if it has one. Raises TargetDied."""
     history = History(suite, config)
     try:
         _run(history, operations)

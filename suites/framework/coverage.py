@@ -1,4 +1,4 @@
-"""Counters of what a machine checked and of the situations that occurred."""
+"""Counters of checks and situations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Coverage:
         self.checks: Counter[str] = Counter()
         self.situations: Counter[str] = Counter()
         self.hits: Counter[str] = Counter()
-        """Length of a cache hit, in units -> how often, where the system under test has any."""
+        """Length of a cache hit, in units -> count, where the system under test has hits."""
         self.operations: Counter[str] = Counter()
         self._oracles = {prop.name: prop.oracle for prop in properties}
 
@@ -35,7 +35,7 @@ class Coverage:
     ) -> None:
         """Count a check. Raises Violation if `ok` is false, KeyError for an unknown property.
 
-        `oracle` replaces the oracle that the property names.
+        `oracle` replaces the property's own oracle.
         """
         judge = self._oracles[prop]
         self.checks[prop] += 1

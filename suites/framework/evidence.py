@@ -1,4 +1,4 @@
-"""Everything that a person can use of a failure: op log, script, history, blocks."""
+"""Evidence of a failure for people: op log, script, history, blocks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def log_of(found: Counterexample, target: str) -> oplog.OpLog:
 
 
 def play_script(found: Counterexample, target: str) -> str:
-    """Return a script that fails where the system is wrong and passes when it is fixed."""
+    """Return a script that fails on the wrong system and passes when it is fixed."""
     history = found.history
     calls = [f"({each.verb!r}, {each.arguments!r})," for each in history.operations]
     return script.source(
@@ -68,7 +68,7 @@ def play_script(found: Counterexample, target: str) -> str:
 
 
 def steps(history: History, note: str) -> list[Step]:
-    """Spell out a history, with the failure on its last step."""
+    """Return a history as steps, with the failure on its last one."""
     reporting, operations = history.suite.reporting, history.operations
     last = len(operations) - 1
     return [
@@ -83,5 +83,5 @@ def steps(history: History, note: str) -> list[Step]:
 
 
 def keywords(operation: Operation) -> str:
-    """Return the keywords of an operation as Python spells them."""
+    """Return the keywords of an operation in Python syntax."""
     return ", ".join(f"{name}={value!r}" for name, value in operation.arguments.items())

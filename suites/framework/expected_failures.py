@@ -1,9 +1,9 @@
 """Known failures of one engine version: strict, with a reason and an upstream link.
 
-One that is confined to a situation excuses only histories in which that has occurred, so that the
-property keeps its power everywhere else; what is that special is not drawn in every run, and a
-run without it says what it would say without the entry. Its history, kept beside the finding,
-has to fail on: the project's tests replay it where the engine is installed.
+An entry for one situation excuses only histories in which that situation has occurred, so the
+property keeps its power everywhere else. Not every run draws such a situation; a run without it
+ignores the entry. The history stored with the finding must go on failing: the project's tests
+replay it where the engine is installed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     property: str
     reason: str
     upstream: str
-    """Link to the issue or pull request."""
     where: str = ""
-    """The situation that it is confined to; empty: it is seen in every run of its level."""
+    """The situation that it needs; empty: every run of its level sees it."""
     level: Level = "core"
     """The least level at which every run sees it."""
     rare: bool = False
-    """No level's runs all see it, and no situation tells where it is."""
+    """Not every run of any level sees it, and no situation marks it."""
 
     def is_seen(self, level: Level) -> bool:
-        """Tell whether every run of a level sees it: one that does not is then a failure."""
+        """Whether every run of a level sees it: a run without it then fails."""
         return not (self.where or self.rare) and LEVELS.index(level) >= LEVELS.index(self.level)
 
 
@@ -50,8 +49,8 @@ def load(
 ) -> dict[str, Expected]:
     """Return property -> entry for `<folder>/<engine>-<version>.toml`; no file, no entries.
 
-    `names` are those of all properties. Raises UsageError for a file that cannot be read, for an
-    entry that names no property, and for a second entry for a property.
+    `names` are those of all properties. Raises UsageError for an unreadable file, an unknown
+    property, or a second entry for a property.
     """
     path = folder / f"{engine}-{version}.toml"
     if not path.exists():
@@ -86,5 +85,5 @@ def everywhere(entries: Mapping[str, Expected]) -> set[str]:
 
 
 def confined(entries: Mapping[str, Expected]) -> dict[str, str]:
-    """Return property -> situation of the entries that are confined to one."""
+    """Return property -> situation of the entries for one situation."""
     return {name: entry.where for name, entry in entries.items() if entry.where}

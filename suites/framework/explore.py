@@ -1,4 +1,4 @@
-"""Drive a state machine within a budget: what the exploration of every suite shares."""
+"""Drive a state machine within a budget: the exploration of every suite."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import Counterexample, History
 
 SHRINK_SECONDS = 10
-"""Hypothesis has no limit of its own below five minutes; what is left out by then is enough."""
+"""Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
 
 TURN = 200
-"""Test cases after which all machines of a subject have had a turn."""
+"""Test cases after which all machines have had a turn."""
 
 NEXT_TURN = 1 << 40
-"""From the seed of a turn to that of the next: units of a campaign have seeds one apart."""
+"""Step from a turn's seed to the next: units of a campaign have seeds one apart."""
 
 REDRAWN = 1 << 80
-"""To the seed of what is drawn anew where Hypothesis gave up."""
+"""Added to the seed for new draws after Hypothesis gave up."""
 
 
 @dataclass
 class Counts:
-    """What one or more explorations did."""
+    """Counts of one or more explorations."""
 
     test_cases: int = 0
     operations: Counter[str] = field(default_factory=Counter)
@@ -42,9 +42,9 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     hits: Counter[str] = field(default_factory=Counter)
     tolerated: Counter[str] = field(default_factory=Counter)
-    """Failures that are known: of tolerated properties, and where a confined one is excused."""
+    """Known failures: of tolerated properties, and of confined ones in their situation."""
     unshrunk: Counter[str] = field(default_factory=Counter)
-    """Failures whose smallest history was not looked for here."""
+    """Failures that were not shrunk here."""
 
     def add(self, other: Counts) -> None:
         """Add the counts of `other`."""
@@ -64,36 +64,33 @@ class Exploration(Counts):
     counterexample: Counterexample | None = None
     died: TargetDied | None = None
     interrupted: bool = False
-    """By Ctrl-C; what was seen until then stands."""
+    """By Ctrl-C; the results until then stand."""
     broken: Exception | None = None
-    """A fault of the harness, also one that shows only now and then."""
+    """A fault of the harness, also an occasional one."""
     first_case: int = 0
     """The first test case that failed, counted from one; 0: none did."""
 
     @property
     def violation(self) -> Violation | None:
-        """The property that failed, with the smallest history known."""
+        """The property that failed, with the smallest known history."""
         return self.counterexample.violation if self.counterexample else None
 
 
 class Stop(KeyboardInterrupt):
-    """Carried past Hypothesis: the one kind of error whose test case it does not run again."""
+    """Passes through Hypothesis: the one kind of error whose test case it does not repeat."""
 
 
 @dataclass
 class Watch:
-    """Stands between Hypothesis and a machine: decides what an outcome means, and when to end."""
+    """Stands between Hypothesis and a machine: classifies each outcome and ends the exploration."""
 
     size: Callable[[Counterexample], tuple[int, int]]
     """Length of a history; ties go to the second number."""
     tolerate: Collection[str] = ()
-    """Properties whose violation ends a history quietly."""
     deadline: float = math.inf
-    """In seconds of `time.monotonic`."""
     progress: Callable[[int], None] = lambda _: None
-    """Hears the number of test cases."""
     claim: Callable[[str], bool] = lambda _: True
-    """Asked before a property is shrunk: False, and its violation only ends a history."""
+    """Called before a property is shrunk; after False its violation only ends a history."""
     seen: Exploration = field(default_factory=Exploration)
     confined: Mapping[str, str] = field(default_factory=dict)
     """Property -> situation after which its violation, too, ends a history quietly."""
@@ -141,7 +138,7 @@ class Watch:
             self.seen.counterexample = found
 
     def _pass_over(self, name: str, *, known: bool = False) -> None:
-        """End a history quietly if what failed is known, or is not to be shrunk now."""
+        """End a history quietly if the failure is known, or is not to be shrunk now."""
         best = self.seen.violation
         if known or name in self.tolerate:
             counts = self.seen.tolerated
@@ -166,7 +163,7 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """Tell whether there was time enough to explore, or to shrink what was found."""
+        """Whether the time to explore, or to shrink, is over."""
         limit = self._first + SHRINK_SECONDS if self.seen.violation else self.deadline
         return time.monotonic() > limit
 
@@ -176,9 +173,9 @@ def drive(
 ) -> Exploration:
     """Run `machine`, which reports to `watch`, until the budget is spent or a property fails.
 
-    Hypothesis gives up where a subject answers equal histories differently, as one does that goes
-    by the clock: what is left of the budget is then drawn anew. Errors of the harness are raised,
-    Ctrl-C is not: what it cut short may hold a violation.
+    Hypothesis gives up on a subject that answers equal histories differently, for example by the
+    clock: the rest of the budget is then drawn anew. Raises errors of the harness; Ctrl-C is not
+    raised, since the histories before it may hold a violation.
     """
     seen = watch.seen
     end, left = seen.test_cases + budget.max_examples, budget.max_examples
@@ -191,7 +188,7 @@ def drive(
 def _run(
     machine: type[RuleBasedStateMachine], watch: Watch, budget: settings, *, seed: int | None
 ) -> bool:
-    """Let Hypothesis run once; tell whether it gave up because of what the subject answers."""
+    """Run Hypothesis once; returns whether it gave up because the subject is not deterministic."""
     seen = watch.seen
     factory = machine if seed is None else with_seed(seed)(machine)
     try:
@@ -225,7 +222,7 @@ def drive_all(
 ) -> Exploration:
     """Deal a budget out evenly to machines that share `watch`; see `drive`.
 
-    They take turns, so that a large budget, too, soon shows what only the last of them draws.
+    They take turns, so that a large budget reaches the last machine early.
     """
     # derandomized and without a seed, each turn would draw the same
     turns = 1 if budget.derandomize and seed is None else max(1, budget.max_examples // TURN)

@@ -1,8 +1,8 @@
-"""One demand on a cache manager: what all suites are made of.
+"""Properties of a cache manager, the rows of all suites.
 
-A property passes on a target only if it was evaluated and every situation it needs occurred;
-otherwise it is inconclusive. `needs` names a capability of the profile: without it the property
-is unsupported, for the reason that the profile gives.
+A property passes on a target only if it was evaluated and every situation that it needs occurred;
+otherwise it is inconclusive. `needs` names a capability of the profile: without it the property is
+unsupported, for the profile's reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Property(NamedTuple):
-    """One demand, in a sentence; `name` is what a check reports."""
+    """One property in a sentence; `name` identifies it in reports."""
 
     name: str
     rules: tuple[str, ...]
@@ -26,9 +26,9 @@ class Property(NamedTuple):
     """Must have occurred at least once; an optional one starts with a capability and a colon."""
     needs: str = ""
     oracle: str = INVARIANT
-    """What judges it."""
+    """The oracle that judges it."""
     level: Level = "core"
-    """Lowest level of the suites that judges it."""
+    """The lowest level that judges it."""
 
     @property
     def section(self) -> str:

@@ -1,4 +1,4 @@
-"""Make a failing history smaller: leave out operations without which it still fails."""
+"""Shrink a failing history: leave out operations without which it still fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.suites.framework.component_suite import (
 from kvproof.suites.framework.explore import Exploration
 
 MINIMISE_SECONDS = 60
-"""Within these a failing history is cut down; a unit that takes much longer counts as hanging."""
+"""Limit for shrinking a failing history; a unit that takes much longer counts as hanging."""
 
 
 def size(found: Counterexample) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def without_needless(
 ) -> Counterexample:
     """Leave out operations without which `again` still breaks the same property.
 
-    Many at once first, in the end one by one; what cannot be tried within `seconds` stays.
+    Many at once first, in the end one by one; operations not tried within `seconds` stay.
     """
     deadline = time.monotonic() + seconds
     count = max(1, len(found.history.operations) // 2)
@@ -70,6 +70,6 @@ def without_needless(
             other = again(now[: max(0, stop - count)] + now[stop:])
             if other and other.violation.property == found.violation.property:
                 found = other
-        if len(found.history.operations) == before:  # an operation left out may have needed others
+        if len(found.history.operations) == before:  # else again: dependents are gone
             count //= 2
     return found

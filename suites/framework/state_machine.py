@@ -1,4 +1,4 @@
-"""The Hypothesis state machine that drives every suite, and the exploration with it."""
+"""The Hypothesis state machine that drives every suite, and its exploration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SuiteStateMachine(RuleBasedStateMachine):
         self.created(data.draw)
 
     def created(self, draw: Draw) -> None:
-        """Draw more, before the first operation."""
+        """Draw more before the first operation."""
 
     def apply(self, verb: str, arguments: Mapping[str, Any]) -> object:
         """Run and judge one operation, unless the time is up."""
@@ -53,10 +53,10 @@ class SuiteStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def checks(self) -> None:
-        """Everything is judged by the machine; one invariant keeps reproducers short."""
+        """The machine judges everything; one invariant keeps reproducers short."""
 
     def teardown(self) -> None:
-        """Count the operations and checks, and give back what the machine holds."""
+        """Count the operations and checks, and close the machine."""
         if hasattr(self, "history") and self.history.machine is not None:
             seen = self.history.coverage
             self.watch.ended(
@@ -73,7 +73,7 @@ class SuiteStateMachine(RuleBasedStateMachine):
 
 
 class DrawnOperations(SuiteStateMachine):
-    """One rule: draw the next operation as the suite does, and apply it."""
+    """One rule: draw the next operation with the suite's strategy, and apply it."""
 
     @rule(data=st.data())
     def step(self, data: Any) -> None:
@@ -99,8 +99,8 @@ def explore(
 ) -> Exploration:
     """Drive `suite` through random histories until the budget is spent or a property fails.
 
-    The budget is dealt out evenly to the profiles of the suite. The keywords are those of
-    `Watch`. Errors of the harness are raised, Ctrl-C is not: the histories before it may hold a
+    The budget is dealt out evenly to the suite's profiles. The keywords are those of `Watch`.
+    Raises errors of the harness; Ctrl-C is not raised, since earlier histories may hold a
     violation.
     """
     watch = Watch(size, tolerate, deadline, progress, claim, confined=confined or {})
@@ -109,7 +109,7 @@ def explore(
 
 
 def _machines(suite: ComponentSuite, watch: Watch) -> list[type[SuiteStateMachine]]:
-    """One for each profile; their names keep examples apart in a database."""
+    """Return one for each profile; their names separate examples in a database."""
     profiles = suite.profiles or (suite.draw_config,)
     return [_machine(suite, watch, index, profile) for index, profile in enumerate(profiles)]
 

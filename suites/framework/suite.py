@@ -1,4 +1,4 @@
-"""A suite as the runner sees it: a component suite bound to the target that it judges."""
+"""A suite in the runner: a component suite bound to its target."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from kvproof.suites.framework.property import Property
 from kvproof.suites.framework.state_machine import explore
 
 SUBJECT = "reference"
-"""The target whose components the suites look at."""
+"""The target with the components under test."""
 ELSEWHERE = "it judges a component of the reference engine"
 CALL_TIMEOUT_S = 120.0
-"""Of the calls of one operation, where a target carries them out."""
+"""Limit for the calls of one operation that a target carries out."""
 
 
 class Suite(NamedTuple):
-    """Properties that a target is judged by, with the component suite that exercises it."""
+    """Properties of a target, with the component suite that exercises them."""
 
     component: ComponentSuite
     target: str
     properties: tuple[Property, ...]
     why_not: Callable[[Property], str]
-    """Why the target is not judged by a property; empty if it is."""
+    """Why a property does not apply to the target; empty if it does."""
     beyond: tuple[Property, ...] = ()
     """Properties of a higher level: they have a verdict only if they fail."""
 
@@ -46,7 +46,7 @@ class Suite(NamedTuple):
 
     @property
     def judged(self) -> list[Property]:
-        """The properties that the target is judged by; none: there is nothing to explore."""
+        """Return the properties that apply; without any there is nothing to explore."""
         return [prop for prop in self.properties if not self.why_not(prop)]
 
     def of(self, name: str) -> Property:
@@ -61,12 +61,12 @@ class Suite(NamedTuple):
         return explore(self.component, budget, **options)
 
     def evidence(self, found: Counterexample) -> Evidence:
-        """Return everything about a failure that a person can use."""
+        """Return the evidence of a failure."""
         return evidence(found, self.target)
 
 
 def bound(suite: ComponentSuite, handle: Handle) -> Suite:
-    """Return a component suite for a target: on what it provides, if it provides that."""
+    """Bind a component suite to a target, or to the implementation that the target provides."""
     provided = None if handle.name == SUBJECT else _provided(suite, handle)
     if provided is None:
 

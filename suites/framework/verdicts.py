@@ -1,4 +1,4 @@
-"""From what was explored to verdicts: never a pass for what was not seen."""
+"""Verdicts from explorations: never a pass without evidence."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from kvproof.suites.framework.suite import Suite
 
 @dataclass
 class Tally(Counts):
-    """What explorations of one suite came to; tallies of workers can be merged."""
+    """Counts of one suite's explorations; tallies of workers can be merged."""
 
     failures: dict[str, Failure] = field(default_factory=dict)
     died: TargetFailed | None = None
     interrupted: bool = False
-    """By Ctrl-C: situations and failures that are missing might have come."""
+    """By Ctrl-C: missing situations and failures might have come."""
     cut: bool = False
-    """So many properties failed that nothing further was looked for."""
+    """So many properties failed that the search ended."""
     seconds: float = 0.0
 
     def failed(self, name: str) -> bool:
-        """Tell whether a property failed where that is not known, shrunk or not."""
+        """Whether a property failed in an unexpected way, shrunk or not."""
         return name in self.failures or self.unshrunk[name] > 0
 
     def merge(self, other: Tally) -> None:
-        """Add what another worker found."""
+        """Add the tally of another worker."""
         self.add(other)
         self.failures = other.failures | self.failures
         self.died = self.died or other.died
@@ -45,7 +45,7 @@ class Tally(Counts):
 
 
 def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
-    """Say what a suite did to a target."""
+    """Return the effort that a suite spent on a target."""
     return Exercised(
         target=target,
         suite=suite.name,
@@ -59,7 +59,7 @@ def exercised(target: str, suite: Suite, tally: Tally) -> Exercised:
 
 
 def missing(suite: Suite, tally: Tally) -> list[str]:
-    """Name the situations that the properties judged here need, and that never occurred."""
+    """Return the situations that the properties judged here need and that never occurred."""
     needed = {situation for prop in suite.judged for situation in prop.situations}
     return sorted(needed - set(tally.situations))
 
@@ -67,7 +67,7 @@ def missing(suite: Suite, tally: Tally) -> list[str]:
 def verdicts(
     target: str, suite: Suite, tally: Tally, expected: Mapping[str, Expected], *, level: Level
 ) -> list[PropertyVerdict]:
-    """Judge every property of a suite; `expected` names those that are known to fail."""
+    """Judge every property of a suite; `expected` holds the known failures."""
     failed = [prop for prop in suite.beyond if tally.failed(prop.name)]
     judged = (*suite.properties, *failed)
     return [_judge(target, suite, prop, tally, expected, level) for prop in judged]
@@ -85,7 +85,7 @@ def _judge(
     if known and known.where and tally.failed(prop.name):
         known = None  # it failed elsewhere
     if known and not known.is_seen(level) and not tally.tolerated[prop.name]:
-        known = None  # what it needs was not drawn
+        known = None  # its situation was not drawn
     verdict, reason = _expected(suite, known, tally) if known else _verdict(suite, prop, tally)
     failure = tally.failures.get(prop.name)
     return PropertyVerdict(

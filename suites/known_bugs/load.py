@@ -1,7 +1,6 @@
 """The files of known bugs: one per engine, strict.
 
-A bug is caught by properties, or it awaits a part of kvproof and the entry says why nothing
-before that part could see it.
+A bug is caught by properties, or it awaits a missing feature of kvproof, with the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ AWAITED: dict[Awaited, str] = {
     "policies": "a policy that the reference does not offer",
     "measurements": "a measurement over hours",
 }
-"""What would have to exist for a property to see a bug -> in words."""
+"""Missing features that properties would need -> in words."""
 
 _REFERENCE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)?(?P<kind>[#@])(?P<name>\w+)")
 
@@ -48,12 +47,12 @@ class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mechanism: str
     rules: tuple[str, ...]
     properties: tuple[str, ...] = ()
-    """Each fails on this bug in an engine that shows what the contract shows."""
+    """Each fails on this bug in an engine that shows all that the contract shows."""
     limit: str = ""
-    """What of the bug all this does not see."""
+    """The symptoms that all this does not see."""
     awaits: Awaited | None = None
     reason: str = ""
-    """Why nothing before that could see it."""
+    """Why nothing could see it yet."""
 
     def __post_init__(self) -> None:
         if bool(self.properties) == bool(self.awaits):
@@ -72,7 +71,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bug: tuple[Bug, ...]
 
     def links(self, bug: Bug) -> list[Link]:
-        """Return where a bug was reported or repaired. Raises ValueError."""
+        """Return the links where a bug was reported or repaired. Raises ValueError."""
         return [_link(reference, self.repository) for reference in bug.upstream]
 
 

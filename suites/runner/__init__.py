@@ -1,5 +1,4 @@
 """Registry, levels, runs, replay.
 
-In: a target and a level. Out: events of a run.
-Imports all suites.
+In: a target and a level. Out: events of a run. Imports all suites.
 """

@@ -1,7 +1,7 @@
-"""Which suites run: `core` for any cache manager, `full` for groups, states and the reference.
+"""Suites by level: `core` for any cache manager, `full` for groups, states and the reference.
 
-A target that manages no blocks is judged by the component suites for which it provides an
-implementation, at either level.
+A target that manages no blocks is judged, at either level, by the component suites that it provides
+an implementation for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvproof.suites.runner import registry
 
 
 def suites(handle: Handle, level: Level) -> tuple[Suite, ...]:
-    """Return the suites of a level for one target, in the order in which they run."""
+    """Return the suites of a level for one target, in run order."""
     others = registry.SUITES if level == "full" else _instead_of_blocks(handle)
     return (cache_suite(handle, level), *(bound(suite, handle) for suite in others))
 

@@ -1,4 +1,4 @@
-"""All properties as Markdown: the docs and `kvproof run --list-properties` share it."""
+"""All properties as Markdown, for the docs and `kvproof run --list-properties`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD = """\
 
 
 def properties_table() -> str:
-    """One table per suite, one row per property, in the order of the rules; ends with a newline."""
+    """Return one table per suite, one row per property, in rule order; ends with a newline."""
     return "\n".join(
         f"## {name}\n\n{_HEAD}{''.join(map(_row, properties))}"
         for name, properties in catalogue("full").items()

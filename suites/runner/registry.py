@@ -1,4 +1,4 @@
-"""The component suites that exist, in the order in which they run and are listed."""
+"""The component suites, in the order in which they run and are listed."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ SUITES: tuple[ComponentSuite, ...] = (
     evaluation.SUITE,
     engine.SUITE,
 )
-"""The suites of components, of the reference and of targets that provide them; level `full` runs
-them after the suite `cache`."""
+"""Suites for components of the reference and of targets that provide them; level `full` runs them
+after the suite `cache`."""
 
 
 def find(name: str) -> None:
@@ -82,6 +82,6 @@ def component(name: str) -> ComponentSuite:
 
 
 def on(name: str, handle: Handle) -> ComponentSuite:
-    """Return a suite as it judges a target. Raises UsageError."""
+    """Return a suite bound to a target. Raises UsageError."""
     find(name)
     return conformance(handle) if name == CACHE else on_target(component(name), handle)

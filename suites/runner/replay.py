@@ -19,16 +19,16 @@ from kvproof.suites.framework.evidence import steps
 from kvproof.suites.runner.registry import on
 
 IMPOSSIBLE = "its last operation is not possible on this target"
-"""Why a log shows nothing there: that operation is the one that failed."""
+"""The reason for no verdict if the failed operation itself is impossible there."""
 
 
 def replay(
     handle: Handle, path: Path, *, died: Callable[[TargetFailed], object] = lambda _: None
 ) -> Replayed:
-    """Run an op log again on a target.
+    """Replay an op log on a target.
 
-    `died` is called with the death of the target, which has its log. Raises UsageError for a file
-    that is no op log, and for a suite that cannot judge the target.
+    `died` receives the death of the target, with its log. Raises UsageError for a file that is no
+    op log, and for a suite that cannot judge the target.
     """
     log = oplog.load(path)
     suite = on(log.suite, handle)
@@ -53,7 +53,7 @@ def replay(
 
 
 def _rerun(suite: ComponentSuite, log: oplog.OpLog) -> str:
-    """Run a log; return why it shows nothing, if so. Raises Violation, TargetDied."""
+    """Run a log; return why it proves nothing, if so. Raises Violation, TargetDied."""
     history = run(suite, log.config, oplog.calls(log))
     if history.ignored:
         return IMPOSSIBLE
@@ -61,17 +61,17 @@ def _rerun(suite: ComponentSuite, log: oplog.OpLog) -> str:
 
 
 def unseen(prop: str) -> str:
-    """Say that a log shows nothing about its property."""
+    """Return why a log proves nothing about its property."""
     return f"{prop} was never evaluated on this target"
 
 
 def property_of(event: Replayed) -> str:
-    """Return the property that a replay broke, which begins its message."""
+    """Return the property that a replay broke; it begins the message."""
     return event.message.partition(":")[0]
 
 
 def target_failed(target: str, died: TargetDied) -> TargetFailed:
-    """Return the verdict about a target that died, with the history that killed it if known."""
+    """Return the verdict about a target that died, with the fatal history if known."""
     return TargetFailed(
         target=target, kind=died.kind, message=str(died), log=died.log, history=_history(died)
     )
@@ -84,7 +84,6 @@ def _history(died: TargetDied) -> list[Step]:
 
 
 def _judged_steps(session: Session, note: str) -> list[Step]:
-    """Spell out the history of a session that no suite has driven."""
     last = len(session.history) - 1
     return [
         Step(

@@ -39,15 +39,15 @@ from kvproof.suites.runner import levels
 from kvproof.suites.runner.replay import IMPOSSIBLE, property_of, replay, target_failed, unseen
 
 CORPUS = Path(__file__).parents[1] / "corpus"
-"""Op logs of bugs that were found once; replayed before anything is generated."""
+"""Op logs of earlier bugs, replayed before anything is generated."""
 
 
 MOST_FAILURES = 3
-"""Different properties that one suite reports; after each the rest is explored anew."""
+"""Most failing properties that one suite reports; after each the rest is explored anew."""
 
 
 class Files(Protocol):
-    """Where op logs and scripts of failures go."""
+    """Storage of the op logs and scripts of failures."""
 
     def write_file(self, name: str, data: bytes) -> Path:
         """Store a file below the run's directory; returns its path."""
@@ -79,9 +79,9 @@ class SuiteRun:
         progress: Callable[[str, int], None] = lambda *_: None,
         only: str = "",
     ) -> None:
-        """Run everything. Never raises for the target; Ctrl-C after what was found is written.
+        """Run everything. Never raises for the target; after Ctrl-C the results so far are written.
 
-        `progress` hears the name of a suite and how many test cases of it ran; `only` names the
+        `progress` receives the name of a suite and the number of its test cases; `only` names the
         one suite to run. The corpus is replayed before the suite `cache`.
         """
         with self.guarded():
@@ -106,7 +106,7 @@ class SuiteRun:
             self.explore(suite, budget, tally, seed=seed, progress=partial(progress, suite.name))
             if tally.interrupted:
                 raise KeyboardInterrupt
-        except BaseException:  # beside it stands what was found
+        except BaseException:  # stored next to the other results
             tally.interrupted = True
             self._record(suite, tally)
             raise
@@ -125,7 +125,7 @@ class SuiteRun:
             self._fault(error)
 
     def start(self) -> None:
-        """Start the target, say so, and read what is expected to fail."""
+        """Start the target, report it, and read the expected failures."""
         handle, profile = self._handle, self._handle.profile
         names = levels.property_names()
         self._expected = expected_failures.load(profile.engine, profile.version, names=names)
@@ -151,13 +151,13 @@ class SuiteRun:
             self._write(death)
 
     def _concerns(self, path: Path) -> bool:
-        """A log concerns a target judged by its suite, where it was recorded or portable."""
+        """A log applies to a target judged by its suite if it is portable or was recorded there."""
         log = oplog.load(path)
         judging = [suite for suite in self.suites if suite.name == log.suite and suite.judged]
         return any(suite.component.portable or suite.target == log.target for suite in judging)
 
     def _excused(self, event: Replayed) -> Skipped | None:
-        """A log shows nothing about its bug where that cannot be seen, or something else fails."""
+        """A log proves nothing where its bug cannot be seen, or something else fails."""
         known = self._expected.get(property_of(event))
         if event.outcome == "FAILED" and known:
             reason = f"{known.property} is expected to fail: {known.reason}"
@@ -193,9 +193,9 @@ class SuiteRun:
     ) -> None:
         """Explore until nothing new fails, or until `most` properties have.
 
-        `tally` is filled on the way: whatever ends this early, what was found is in it. `claim`
-        is asked before a property is shrunk; False: somebody else does. A suite that judges the
-        target by nothing is not explored.
+        Fills `tally` on the way, so that an early end loses nothing. Calls `claim` before it
+        shrinks a property; False: another worker does. Skips a suite without properties for the
+        target.
         """
         start = time.monotonic()
         explore = partial(
@@ -217,7 +217,7 @@ class SuiteRun:
             tally.seconds = time.monotonic() - start
 
     def _add(self, suite: Suite, tally: Tally, seen: Exploration, seed: int | None) -> bool:
-        """Add an exploration to the tally; whether another one may find more."""
+        """Add an exploration to the tally; returns whether another one may find more."""
         tally.add(seen)
         tally.interrupted = seen.interrupted
         if seen.died and not seen.violation:
@@ -228,7 +228,7 @@ class SuiteRun:
         return bool(seen.counterexample) and not tally.interrupted
 
     def conclude(self, tallies: Mapping[str, Tally]) -> None:
-        """Write what was exercised, the failures, and a verdict for every property, by suite."""
+        """Write effort, failures, and a verdict for every property, by suite."""
         for suite in self.suites:
             if suite.name in tallies:
                 self._record(suite, tallies[suite.name])

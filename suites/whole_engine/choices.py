@@ -1,4 +1,4 @@
-"""Where the choices of a history come from: Hypothesis, which shrinks, or a seed, which is fast."""
+"""Sources of a history's choices: Hypothesis, which shrinks, or a seed, which is fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Choices(Protocol):
-    """What `strategies` needs of a source."""
+    """The source of choices for `strategies`."""
 
     def pick(self, options: Sequence[T]) -> T:
         """Return one of the options."""

@@ -1,6 +1,6 @@
-"""What histories are made of: kinds of engines, and requests, aborts, steps and resets on them.
+"""Histories: kinds of engines, and requests, aborts, steps and resets on them.
 
-Each theme is one kind of engine, so that a small budget meets them all. Prompts share a family's
+Each profile is one kind of engine, so that a small budget meets them all. Prompts share a family's
 text up to lengths around block borders; pools are so small that some requests are preempted.
 """
 
@@ -15,12 +15,10 @@ from kvproof.suites.whole_engine.machine import EngineMachine
 BLOCK = 16
 """Tokens."""
 MOST_REQUESTS = 40
-"""Of a history."""
 _VERBS = ("submit",) * 6 + ("step",) * 9 + ("abort",) + ("drain",)
 
 
 def _engine(choices: Choices, **fixed: Any) -> Arguments:
-    """Choose what all themes have in common; `fixed` stands."""
     return {
         "blocks": choices.pick((14, 14, 18, 30)),
         "block_size": BLOCK,
@@ -52,14 +50,14 @@ def eagle(choices: Choices) -> Config:
 
 
 def ngram(choices: Choices) -> Config:
-    """Choose drafts that the host hands back, as many as there are."""
+    """Choose drafts that the host returns, a fixed number each time."""
     engine = _engine(choices, asynchronous=False)
     engine["drafts"] = {"method": "ngram", "count": choices.number(1, 4)}
     return {"engine": engine, "features": ["drafts", "turns"]}
 
 
 def windows(choices: Choices) -> Config:
-    """Choose windows or chunks beside full attention, with smaller kernel blocks and drafts."""
+    """Choose windows or chunks and full attention, with smaller kernel blocks and drafts."""
     engine = _engine(choices)
     engine["blocks"] = engine["blocks"] * 2
     engine["kernel_block_size"] = choices.pick((0, 4, 8))
@@ -82,7 +80,7 @@ _LOCAL: tuple[Arguments, ...] = (
 
 
 def states(choices: Choices) -> Config:
-    """Choose recurrent layers beside one of full attention."""
+    """Choose recurrent layers and one of full attention."""
     engine = _engine(choices)
     engine["blocks"] = engine["blocks"] * 2 + 6
     engine["groups"] = [{"layers": 1}, {"kind": "state", "layers": 3}]
@@ -90,7 +88,7 @@ def states(choices: Choices) -> Config:
 
 
 THEMES = {each.__name__: each for each in (plain, eagle, ngram, windows, states, media)}
-"""Name -> what chooses a configuration."""
+"""Name -> its choice of a configuration."""
 
 
 def operation(machine: EngineMachine, choices: Choices) -> tuple[str, Arguments]:

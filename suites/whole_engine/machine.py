@@ -1,4 +1,4 @@
-"""The host's half of a history: sends operations to the engine, and takes what was judged."""
+"""The host's half of a history: sends operations to the engine and receives the verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvproof.suites.framework.coverage import Coverage
 
 
 class EngineMachine:
-    """One engine in the worker, by the job that the target offers."""
+    """One engine in the worker, through the job that the target provides."""
 
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask = ask
@@ -23,7 +23,7 @@ class EngineMachine:
         coverage.event("the engine refuses a configuration", self.refused)
 
     def apply(self, verb: str, /, *_: Any, **arguments: Any) -> str:
-        """Carry out an operation, count what was checked and seen, raise what was wrong."""
+        """Run an operation, count its checks and situations, raise its violation."""
         if self.refused:
             return f"the engine refuses the configuration: {self.refused}"
         if verb == "submit" and arguments["id"] not in self.submitted:

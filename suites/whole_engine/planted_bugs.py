@@ -1,7 +1,7 @@
-"""One-line bugs in an engine's own files: which property finds each, and how fast.
+"""One-line bugs in an engine's own files: the property that finds each, and its cost.
 
-The catalogue (`planted/*.toml`) names a line of the engine and what stands in its place. A bug is
-put into the running engine, searched for with the histories of a budget, and taken back.
+The catalogue (`planted/*.toml`) names a line of the engine and its replacement. A bug is put into
+the running engine, searched for with the histories of a budget, and taken back.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     module: str = ""
     """Empty: the file's."""
     mechanism: str = ""
-    """As in the file's head."""
     property: str = ""
-    """Found it, when the catalogue was made; another one may come first in other histories."""
     unseen: str = ""
-    """Why no history can tell it from the engine: it is planted, and must not be found."""
+    """Why no history can distinguish it from the engine: it is planted, and must not be found."""
     survives: str = ""
     """Why the histories of the budget do not find it."""
 
     def __post_init__(self) -> None:
-        """Refuse a bug without a fate."""
+        """Raise ValueError for a bug without exactly one expected result."""
         if sum(map(bool, (self.property, self.unseen, self.survives))) != 1:
             raise ValueError(f"{self.name}: say `property`, `unseen` or `survives`, one of them")
 
@@ -57,20 +55,19 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Kill:
-    """What came of one bug."""
+    """Result for one bug."""
 
     bug: Bug
     property: str = ""
-    """Empty: it was not found."""
     sentence: str = ""
     seconds: float = 0.0
     histories: int = 0
     length: int = 0
-    """Operations of the failing history, cut down."""
+    """Operations of the failing history, shrunk."""
 
 
 def catalogue() -> list[Bug]:
-    """Return all bugs. Raises msgspec.ValidationError for a file that is none."""
+    """Return all bugs. Raises msgspec.ValidationError for a malformed file."""
     return [bug for path in sorted(FOLDER.glob("*.toml")) for bug in _read(path)]
 
 
@@ -90,7 +87,7 @@ def hunt(
     histories: int = HISTORIES,
     seconds: float = 60.0,
 ) -> Iterator[Kill]:
-    """Plant each bug, search for it, take it back. Raises TargetDied, of the harness' doing too."""
+    """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
     ask = partial(_ask, handle, handle.profile.parts[SUITE.name])
     suite = on_target(SUITE, handle)
     for bug in bugs:
@@ -117,7 +114,7 @@ def _ask(handle: Handle, job: str, *calls: object) -> object:
 
 
 def table(kills: Sequence[Kill]) -> list[str]:
-    """Render a kill table, lines of Markdown."""
+    """Return a kill table, lines of Markdown."""
     lines = [
         "| bug | mechanism | found by | seconds | histories | operations, cut down |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,4 +1,4 @@
-"""What the suite `engine` demands of an engine's scheduler, manager, worker and events."""
+"""Properties of an engine's scheduler, manager, worker and events: the suite `engine`."""
 
 from __future__ import annotations
 

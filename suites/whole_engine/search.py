@@ -1,6 +1,6 @@
 """Search by seeds: the histories of `histories`, without Hypothesis, many times as fast.
 
-For planted bugs and long searches. A failure is cut down by leaving operations out.
+For planted bugs and long searches. A failure is shrunk by leaving operations out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from kvproof.suites.whole_engine.histories import THEMES, operation
 
 @dataclass
 class Search:
-    """What a search came to."""
+    """Result of a search."""
 
     histories: int = 0
     operations: int = 0
     seconds: float = 0.0
-    """Until the first failure, or to the end."""
     checks: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
     failure: Counterexample | None = None
@@ -46,7 +45,7 @@ def search(
     themes: Sequence[Callable[[Choices], Config]] = tuple(THEMES.values()),
     seconds: float = float("inf"),
 ) -> Search:
-    """Run histories, dealt out to the themes, until one fails."""
+    """Run histories, dealt out to the profiles, until one fails."""
     found, start = Search(), time.monotonic()
     for number in range(histories):
         if time.monotonic() - start > seconds:

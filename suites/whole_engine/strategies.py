@@ -1,4 +1,4 @@
-"""The suite `engine`: histories as Hypothesis draws them, on targets that provide an engine."""
+"""The suite `engine`: histories drawn by Hypothesis, on targets that provide an engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
 
 
 def provided(ask: RemoteCalls) -> TargetProvided:
-    """Return the suite on a target, without what its engine is started without."""
+    """Return the suite on a target, without the features that its engine is started without."""
     (traits,) = ask(("traits", {}))
     suite = SUITE._replace(machine=partial(EngineMachine, ask), missing=str)
     return TargetProvided(suite, traits["without"])

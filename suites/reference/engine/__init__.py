@@ -1,5 +1,5 @@
 """Component suite `system`: the engine with a symbolic model, against one without memory.
 
-In: histories of requests. Out: verdicts.
-Imports `framework`, `reference.engine` and the files of `tiers`.
+In: histories of requests. Out: verdicts. Imports `framework`, `reference.engine` and the files of
+`tiers`.
 """

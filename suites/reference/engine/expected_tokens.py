@@ -96,7 +96,7 @@ def attend(group: GroupConfig, entries: list[int], hidden: int) -> int:
 
 
 def sees(group: GroupConfig, here: int, there: int) -> bool:
-    """Tell whether computing position `here` reads the earlier position `there`."""
+    """Whether computing position `here` reads the earlier position `there`."""
     if group.kind == "window":
         return here - there < group.size
     if group.kind == "chunk":

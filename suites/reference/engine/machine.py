@@ -74,7 +74,7 @@ class EngineMachine:
         return [request.id for request in requests if request.status == "preempted"]
 
     def runs_on_a_hit(self) -> bool:
-        """Tell whether a running request uses what others have computed."""
+        """Whether a running request uses what others have computed."""
         return any(self.asked[name].hit for name in self.engine.scheduler.running)
 
     # --- verbs ---

@@ -90,7 +90,7 @@ class Watch:
     # --- decisions of the scheduler ---
 
     def waits_for_objects(self) -> bool:
-        """Tell whether the last step let somebody wait for what is on its way (C8)."""
+        """Whether the last step let somebody wait for what is on its way (C8)."""
         new = self._engine.decisions()[self._read :]
         return any(d.verb == "wait" and d.detail[0] == "loading" for d in new)
 

@@ -171,5 +171,5 @@ class Depths:
 
 
 def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:
-    """Tell whether a whole unit could be taken for the same."""
+    """Whether a whole unit could be taken for the same."""
     return len(tokens) > unit and tokens[:unit] == old[:unit]

@@ -45,7 +45,7 @@ class Client:
 
     @property
     def done(self) -> bool:
-        """Tell whether the server has nothing to do for this client; raises what it raised."""
+        """Whether the server has nothing to do for this client; raises what it raised."""
         if not self._task.done():
             return False
         if not self._task.cancelled():

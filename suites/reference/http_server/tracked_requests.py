@@ -61,7 +61,7 @@ class Order:
 
     @property
     def inside(self) -> bool:
-        """Tell whether the engine has it, or is about to."""
+        """Whether the engine has it, or is about to."""
         return self.state in ("sent", "begun")
 
 
@@ -89,9 +89,9 @@ class Asked:
 
     @property
     def inside(self) -> bool:
-        """Tell whether the engine has one of its prompts, or is about to."""
+        """Whether the engine has one of its prompts, or is about to."""
         return any(order.inside for order in self.orders)
 
     def has(self, state: State) -> bool:
-        """Tell whether one of its prompts has come to this."""
+        """Whether one of its prompts has come to this."""
         return any(order.state == state for order in self.orders)

@@ -48,7 +48,7 @@ class Turns:
 
     @property
     def inside(self) -> bool:
-        """Tell whether the engine has a request, or is about to."""
+        """Whether the engine has a request, or is about to."""
         return any(order.inside for each in self._active for order in each.orders)
 
     def hear(self) -> None:

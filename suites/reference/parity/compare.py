@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Tell whether the level holds; a difference that is no number never does."""
+        """Whether the level holds; a difference that is no number never does."""
         return self.difference <= self.limit and not self.wrong
 
 
@@ -46,7 +46,7 @@ class Subject(NamedTuple):
 
     @property
     def stateful(self) -> bool:
-        """Tell whether it has recurrent states."""
+        """Whether it has recurrent states."""
         return any(layer.states for layer in self.probe.layers)
 
     @property
@@ -56,7 +56,7 @@ class Subject(NamedTuple):
 
     @property
     def attends(self) -> bool:
-        """Tell whether it caches anything per token."""
+        """Whether it caches anything per token."""
         return bool(self.parts)
 
     def prompt(self, writer: Writer, before: int, after: int, *, seed: int) -> Asked:

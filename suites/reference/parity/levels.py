@@ -187,7 +187,7 @@ class Level(NamedTuple):
     of another shape already chooses other experts."""
 
     def fits(self, dtype: str) -> bool:
-        """Tell whether the level says anything about a type."""
+        """Whether the level says anything about a type."""
         return self.bitwise or dtype in ("float32", "float64")
 
 

@@ -51,7 +51,7 @@ def state_blocks(plan: Plan, group: PlannedGroup) -> int:
 
 
 def fits(plan: Plan, length: int, blocks: int) -> bool:
-    """Tell whether a request of `length` tokens, at its worst moment, fits so many blocks."""
+    """Whether a request of `length` tokens, at its worst moment, fits so many blocks."""
     rows = plan.settings.max_requests + plan.settings.prefix_cache_state_budget
     separate = has_states(plan) and plan.settings.state_pool == "separate"
     if separate and rows < 1 + plan.settings.drafts:
@@ -60,7 +60,7 @@ def fits(plan: Plan, length: int, blocks: int) -> bool:
 
 
 def has_states(plan: Plan) -> bool:
-    """Tell whether the model is recurrent."""
+    """Whether the model is recurrent."""
     return any(group.kind == "state" for group in plan.groups)
 
 

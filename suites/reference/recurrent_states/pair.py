@@ -69,7 +69,7 @@ class Pair:
         return self.pool.take(count)
 
     def settled(self, request: str) -> bool:
-        """Tell whether a request runs and waits neither for a restore nor for a verification."""
+        """Whether a request runs and waits neither for a restore nor for a verification."""
         return (
             request in self.model.running
             and request not in self.model.restoring

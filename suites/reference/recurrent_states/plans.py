@@ -29,7 +29,7 @@ class Chain:
         return [(start, min(start + self.chunk, self.total)) for start in starts]
 
     def free(self, position: int) -> bool:
-        """Tell whether no span lies on both sides of a position."""
+        """Whether no span lies on both sides of a position."""
         return not any(start < position < end for start, end in self.spans)
 
     def borders(self, start: int, stop: int) -> list[int]:

@@ -338,7 +338,7 @@ class RoutedExpertsMachine:
         )
 
     def _has_rows(self, node: Node) -> bool:
-        """Tell whether a unit of a node has rows."""
+        """Whether a unit of a node has rows."""
         above = "".join(unit for each in node.path()[:-1] for unit in each.units)
         _, *ends = accumulate(node.units, initial=above)
         return not self.known.isdisjoint(ends)

@@ -1,5 +1,4 @@
 """Component suite `tiered`: tiers below a small pool, against one large pool (C8).
 
-In: histories. Out: verdicts.
-Imports `framework`, `reference.tiers` and the files of `tiers`.
+In: histories. Out: verdicts. Imports `framework`, `reference.tiers` and the files of `tiers`.
 """

@@ -1,5 +1,5 @@
 """Component suite `transfer`: grouped transfers, against an index oracle (G1 to G6, G9, G10).
 
-In: geometries and chunks. Out: verdicts.
-Imports `framework`, `reference.transfer` and `cache_server`.
+In: geometries and chunks. Out: verdicts. Imports `framework`, `reference.transfer` and
+`cache_server`.
 """

@@ -39,7 +39,7 @@ class Delayed:
         self._waits += event or ()
 
     def done(self, event: Any) -> bool:
-        """Tell whether all work of an event has happened."""
+        """Whether all work of an event has happened."""
         return all(node.done for node in event or ())
 
 

@@ -206,7 +206,7 @@ class TransferMachine:
         return None
 
     def unchanged(self) -> bool:
-        """Tell whether the subject holds what it must."""
+        """Whether the subject holds what it must."""
         self.subject.settle()
         return all(
             np.array_equal(self.subject.pages[name].read(), expected)

@@ -36,4 +36,4 @@ class TransferState(Protocol):
         """Return the block ids of each group."""
 
     def unchanged(self) -> bool:
-        """Tell whether the memory holds what it held before the last call."""
+        """Whether the memory holds what it held before the last call."""

@@ -1,4 +1,4 @@
-"""The command line as Markdown: the text of every `--help`, run through the installed command."""
+"""The command line as Markdown: `--help` of every command, as installed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from io import StringIO
 
 _WIDTH = 100
 _COMMAND = re.compile(r"^│ ([a-z][a-z0-9-]*)", re.MULTILINE)
-"""A row of the panel of commands."""
+"""A row in the list of commands."""
 _USAGE = re.compile(r"^Usage: .* COMMAND", re.MULTILINE)
 
 Main = Callable[[Sequence[str]], None]
 
 
 def command_line() -> str:
-    """Return a section for each command with its help, in alphabetical order."""
+    """Return one section for each command with its help, in alphabetical order."""
     (command,) = entry_points(group="console_scripts", name="kvproof")
     with _plain_output():
         return "\n".join(_sections(command.load(), ()))
@@ -40,7 +40,6 @@ def _help(main: Main, words: tuple[str, ...]) -> str:
 
 @contextmanager
 def _plain_output() -> Iterator[None]:
-    """No colours, and the same width on every machine."""
     kept = {
         name: os.environ.pop(name, None) for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE")
     }

@@ -17,7 +17,7 @@ _HEAD = """
 
 
 def table() -> str:
-    """Counts, then the faults of each mechanism; ends with a newline."""
+    """Return counts, then the faults of each mechanism; ends with a newline."""
     faults = sorted(load().values(), key=lambda fault: fault.mechanism)
     groups = [(name, list(found)) for name, found in groupby(faults, lambda each: each.mechanism)]
     kinds = Counter(fault.kind for fault in faults)

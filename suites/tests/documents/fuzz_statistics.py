@@ -1,4 +1,4 @@
-"""How long engines were searched and what occurred there, from the records of `kvproof fuzz`.
+"""Search effort and situations of engines, from the records of `kvproof fuzz`.
 
 `python -m` this module `RUN...` prints two tables in Markdown, one column a target. It adds up
 the runs of a target and counts units without a result.
@@ -20,22 +20,20 @@ from kvproof.harness.records.run_directory import read_run
 
 @dataclass
 class Search:
-    """What the units of one target add up to."""
+    """Sums over the units of one target."""
 
     units: int = 0
     lost: int = 0
-    """Units without a result."""
     histories: int = 0
     operations: int = 0
     seconds: float = 0.0
-    """By the clock, of all units one after the other."""
     cpu_seconds: float = 0.0
     hits: Counter[str] = field(default_factory=Counter)
     """Length class of a hit -> admissions or look-ups."""
     situations: Counter[str] = field(default_factory=Counter)
 
     def add(self, done: UnitDone) -> None:
-        """Count one unit in."""
+        """Add one unit."""
         self.units += 1
         self.lost += bool(done.gave_up)
         self.histories += done.test_cases
@@ -47,13 +45,13 @@ class Search:
 
     @property
     def reused(self) -> str:
-        """Share of admissions, or look-ups, that hit something."""
+        """Share of admissions, or look-ups, with a hit."""
         total = self.hits.total()
         return f"{1 - self.hits['0'] / total:.1%}" if total else ""
 
 
 def searches(events: Iterable[object]) -> dict[str, Search]:
-    """Return target -> what was searched; events of other kinds are passed over."""
+    """Return target -> its search; skips events of other kinds."""
     found: dict[str, Search] = {}
     for event in events:
         if isinstance(event, UnitDone):
@@ -62,7 +60,7 @@ def searches(events: Iterable[object]) -> dict[str, Search]:
 
 
 def tables(found: dict[str, Search]) -> list[str]:
-    """Render effort and situations, lines of Markdown."""
+    """Return effort and situations as lines of Markdown."""
     effort = {
         "units": [f"{s.units:,}" for s in found.values()],
         "units without a result": [f"{s.lost:,}" for s in found.values()],
@@ -89,7 +87,7 @@ def _table(first: str, found: Iterable[str], rows: dict[str, list[str]]) -> list
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables of some runs; 2 if one is no run."""
+    """Print the tables of some runs; returns 2 if a folder is no run."""
     paths = sys.argv[1:] if arguments is None else arguments
     if not paths:
         sys.stderr.write(
@@ -107,5 +105,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the first lines has seen enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader closed the pipe
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The known bugs as Markdown: the docs and `kvproof run --list-properties` share it."""
+"""The known bugs as Markdown, for the docs and `kvproof run --list-properties`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _PART_OF = {
     for prop in properties
     if suite != CACHE
 }
-"""Property of a part -> the part."""
 
 
 def table() -> str:
-    """Counts per engine, then one row per bug; ends with a newline."""
+    """Return counts per engine, then one row per bug; ends with a newline."""
     engines = load()
     head = _SUMMARY.format(
         awaited=" | ".join(f"awaits {what}" for what in AWAITED),
@@ -47,7 +46,6 @@ def _counts(engine: Engine) -> str:
 
 
 def _where(bug: Bug) -> str:
-    """Tell in which column a bug counts."""
     if bug.awaits:
         return bug.awaits
     if bug.limit:

@@ -1,4 +1,4 @@
-"""The life cycles of the reference as pictures and tables, from the tables that decide them."""
+"""The life cycles of the reference as pictures and tables, from its transition tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIVES = (REQUEST_LIFE, CHECKPOINT_LIFE)
 
 
 def life_cycles() -> str:
-    """One section per life: a Mermaid state diagram and a table; ends with a newline."""
+    """Return one section per life cycle: a Mermaid state diagram and a table."""
     return "\n".join(map(_section, LIVES))
 
 

@@ -1,4 +1,4 @@
-"""Where the reference obeys each rule: read off the docstrings of its public code."""
+"""Public code of the reference by rule, read from its docstrings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ class Place(NamedTuple):
     """A public function, method or property of the reference, and the rules that it cites."""
 
     module: str
-    """Below the reference: `block_pool`, `tiers.plan`."""
     name: str
-    """`BlockPool.take`."""
     rules: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -28,7 +26,7 @@ class Place(NamedTuple):
 
 
 def cited(text: str) -> tuple[str, ...]:
-    """Return the rules that a docstring names, ranges spelled out."""
+    """Return the rules in a docstring, ranges spelled out."""
     return tuple(
         f"{match[1]}{number}"
         for match in _CITATION.finditer(text)
@@ -39,8 +37,8 @@ def cited(text: str) -> tuple[str, ...]:
 def places(folder: Path | None = None) -> list[Place]:
     """Return all public functions and methods of the reference, by module and line.
 
-    One whose own docstring cites nothing has the rules of its class, else those of its module,
-    else those of its package.
+    Without a citation of its own, a place has the rules of its class, else of its module, else of
+    its package.
     """
     folder = folder or Path(kvproof.reference.__path__[0])
     return [

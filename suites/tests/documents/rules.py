@@ -20,7 +20,7 @@ SECTIONS = {
     "O": "options",
     "W": "a whole engine",
 }
-"""Letter -> what its rules are about."""
+"""Letter -> subject of its rules."""
 
 RULES = {
     "B1": "every block is free, cached or held; the null block is none of them",
@@ -124,7 +124,6 @@ RULES = {
     "W8": "events replay to the index in every state",
     "W9": "nothing makes the engine raise or hang",
 }
-"""Rule -> its title."""
 
 _JUDGE = "the symbolic model, which judges the cache and is not part of it"
 _READER = "reads configurations of models; what it returns is planned by rule"
@@ -144,4 +143,4 @@ CITES_NOTHING = {
     "model_runner": "computes models on pages that the control plane hands out by rule",
     "server": "speaks HTTP; the engine behind it obeys the rules",
 }
-"""Module of the reference -> why public code of it may cite no rule."""
+"""Module of the reference -> why its public code may cite no rule."""

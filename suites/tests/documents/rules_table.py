@@ -1,4 +1,4 @@
-"""Rule -> code -> properties -> planted faults, as Markdown: generated, so never out of date."""
+"""Rule -> code -> properties -> planted faults, as generated Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = """\
 
 
 def rules_table() -> str:
-    """One table per section of the rules; ends with a newline."""
+    """Return one table per section of the rules; ends with a newline."""
     code, judged, planted = _by_rule(places()), properties_by_rule(), faults_by_rule()
     return "\n".join(
         f"## {letter}. {title[:1].upper()}{title[1:]}\n\n{_HEAD}"
@@ -29,7 +29,6 @@ def rules_table() -> str:
 
 
 def _by_rule(found: Sequence[Place]) -> dict[str, dict[str, list[str]]]:
-    """Rule -> module -> names in it."""
     modules: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for place in found:
         for rule in dict.fromkeys(place.rules):
@@ -38,7 +37,7 @@ def _by_rule(found: Sequence[Place]) -> dict[str, dict[str, list[str]]]:
 
 
 def properties_by_rule() -> dict[str, list[str]]:
-    """Rule -> properties that cite it, those of component suites as `suite: name`."""
+    """Return rule -> properties that cite it; of component suites as `suite: name`."""
     judged: defaultdict[str, list[str]] = defaultdict(list)
     for suite, properties in catalogue("full").items():
         for prop in properties:
@@ -48,7 +47,7 @@ def properties_by_rule() -> dict[str, list[str]]:
 
 
 def faults_by_rule() -> dict[str, list[str]]:
-    """Rule -> faults that a property which cites it finds; also those planted in engines."""
+    """Return rule -> faults whose property cites it, with those planted in engines."""
     rules = {
         (suite, prop.name): prop.rules
         for suite, properties in catalogue("full").items()

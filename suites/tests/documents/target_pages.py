@@ -44,11 +44,11 @@ _MEANING = {
     "groups": "kinds of groups",
     "maximal": "hits are the longest that the rules allow",
 }
-"""Field of the profile -> what it says, in the order of the page."""
+"""Field of the profile -> its meaning, in the order of the page."""
 
 
 def page(handle: Handle) -> str:
-    """Render the page of one target."""
+    """Return the page of one target."""
     profile = handle.profile
     parts = (
         _head(profile),
@@ -75,7 +75,6 @@ def _head(profile: Profile) -> Iterator[str]:
 
 
 def _docstring(engine: str) -> str:
-    """Return what the adapter says about itself to its users; it is not imported here."""
     folder = Path(next(iter(kvproof.harness.adapters.__path__)))
     module = ast.parse((folder / engine / "target.py").read_text(encoding="utf-8"))
     paragraphs = (ast.get_docstring(module) or "").split("\n\n")
@@ -141,7 +140,7 @@ def _judging(suite: Suite) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the pages of the targets named after the folder."""
+    """Write the pages of the named targets to the folder."""
     folder, *specs = arguments
     Path(folder).mkdir(parents=True, exist_ok=True)
     for spec in specs:

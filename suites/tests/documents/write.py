@@ -22,11 +22,11 @@ GENERATED: dict[str, Callable[[], str]] = {
     "properties.md": properties_table,
     "rules.md": rules_table,
 }
-"""File in `docs/` -> what stands below the mark."""
+"""File in `docs/` -> generator of the text below the mark."""
 
 
 def is_fresh(path: Path) -> bool:
-    """Tell whether a document ends as it would be written now."""
+    """Whether a document has its present generated end."""
     return path.read_text(encoding="utf-8") == _written(path)
 
 

@@ -1,6 +1,6 @@
-"""Plugin of pytest that judges mutants: quick for those that are noticed, and never endless.
+"""pytest plugin that judges mutants: fast for those that are found, and never endless.
 
-The limits are processor time of a test itself, so that no verdict depends on what else runs.
+Limits are processor time of one test, so that no verdict depends on the load.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ EXPLORATION = "test_mutants.py"
 """The file of the explorations, which may take long."""
 LIMITS = {EXPLORATION: 120.0}
 LIMIT = 10.0
-"""Seconds; ten times what the slowest of the other tests takes."""
+"""Seconds; ten times the slowest of the other tests."""
 TIMEOUT = 36
-"""What mutmut takes for a timeout."""
+"""The exit status that means a timeout to mutmut."""
 FIRST = 60
-"""Tests that are run before pytest looks for the others of a mutant, which takes a second."""
+"""Tests to run before pytest looks for the others of a mutant, which takes a second."""
 
 settings.register_profile(
     "mutants",
-    phases=(Phase.explicit, Phase.generate),  # nobody reads how a mutant fails
+    phases=(Phase.explicit, Phase.generate),  # the failure text is never read
     derandomize=True,
     database=None,
     deadline=None,
@@ -36,7 +36,7 @@ settings.load_profile("mutants")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run the first tests alone, which come quickest first; the rest only if they pass."""
+    """Run the first tests alone, the quickest first; the rest only if they pass."""
     tests = [name for name in config.args if "::" in name]
     if len(tests) <= FIRST:
         return None
@@ -47,7 +47,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Let one test run, for so long."""
+    """Run one test within the limit."""
     signal.signal(signal.SIGVTALRM, partial(_end, item))
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMITS.get(item.path.name, LIMIT))
     try:
@@ -57,7 +57,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
 
 def _end(item: pytest.Item, *_: object) -> None:
-    """Say so past what pytest catches, which is lost: no exception would end every test."""
+    """Print past pytest's capture and exit: a test might catch an exception."""
     with item.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"{item.nodeid} takes too long", file=sys.__stderr__, flush=True)
     os._exit(TIMEOUT)

@@ -1,8 +1,8 @@
 """Mutation testing of the control plane: `make mutants FILES=core/block_pool`.
 
-mutmut changes one operator or constant after the other in a copy of the package, and lets the
-tests of the control plane and short explorations of six suites judge each change: those that
-reach the changed function, the quickest first, up to the first that fails.
+mutmut changes one operator or constant at a time in a copy of the package. The tests of the control
+plane and short explorations of six suites judge each change: those that reach the changed function,
+the quickest first, up to the first failure.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MODULES = (
     *("states/state_cache", "cache/routed_experts", "cache/allocator", "cache/eviction"),
     *("cache/cache_manager", "cache/hit_length", "engine/scheduler"),
 )
-"""Blocks, the index, the length of a hit, what hangs beside it (states, windows, tails, experts),
-and who holds what when: judged at night."""
+"""Blocks, the index, hit lengths with their limits (states, windows, partial blocks, experts), and
+ownership: judged at night."""
 GOAL = 0.9
 MEMORY = 2 << 30
-"""Bytes; some mutants never stop to allocate."""
+"""Bytes; some mutants allocate without end."""
 COST = "test_reference_cost.py"
 """Counts calls, of which mutmut makes more."""
 _CONFIG = """\
@@ -98,10 +98,10 @@ for name in mutate_file_contents(str(path), path.read_text()).mutant_names:
 
 
 def prepare(folder: Path, modules: Sequence[str]) -> None:
-    """Write a copy of the package, and what mutmut is to do with it. Raises SystemExit.
+    """Write a copy of the package and mutmut's settings. Raises SystemExit.
 
-    Verdicts of an earlier run stay if the reference is as it was; what survived it is judged
-    again if the tests are others.
+    Earlier verdicts stay if the reference is unchanged; survivors are judged again if the tests
+    changed.
     """
     if find_spec("kvproof.suites.tests") is None:
         sys.exit("mutation testing needs the project's own tests, which only a checkout has")
@@ -141,11 +141,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-# --- what an earlier run found out ---
+# --- earlier results ---
 
 
 def _state(modules: Sequence[str]) -> dict[str, Any]:
-    """Return what verdicts depend on."""
     others = [_origin("harness"), _origin("suites")]
     return {
         "reference": _digest([_origin("reference")]),
@@ -163,7 +162,6 @@ def _digest(folders: Sequence[Path]) -> str:
 
 
 def _kept(folder: Path, modules: Sequence[str]) -> dict[str, str]:
-    """Return file -> text of what still holds."""
     before = folder / "state.json"
     old, new = json.loads(before.read_text()) if before.exists() else {}, _state(modules)
     if old.get("reference") != new["reference"]:
@@ -173,7 +171,7 @@ def _kept(folder: Path, modules: Sequence[str]) -> dict[str, str]:
         str(path.relative_to(folder)): mutant_scores.kept(path.read_text(), survivors=same_tests)
         for path in (folder / "mutants").rglob("*.meta")
     }
-    statistics = folder / "mutants" / "mutmut-stats.json"  # which tests reach what
+    statistics = folder / "mutants" / "mutmut-stats.json"  # the tests that reach each function
     if old == new and statistics.exists():
         found["mutants/mutmut-stats.json"] = statistics.read_text()
     return found
@@ -183,7 +181,7 @@ def _kept(folder: Path, modules: Sequence[str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Mutate the modules named, all of `MODULES` by default; list scores and survivors."""
+    """Mutate the named modules, by default all of `MODULES`; list scores and survivors."""
     asked = _parser().parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     folder, modules = Path("build/mutants"), asked.modules or MODULES
@@ -197,7 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _judge(folder: Path, names: Sequence[str], jobs: int) -> int:
-    """Judge the mutants of these names, or all; returns how mutmut ended."""
     run = [sys.executable, "-m", "mutmut", "run", "--max-children", str(jobs), *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.call(run, cwd=folder, env=environment)
@@ -212,7 +209,7 @@ def left(folder: Path, modules: Sequence[str], size: int) -> list[str]:
 
 
 def sampled(folder: Path, module: str, size: int) -> list[str]:
-    """Draw from a module; a larger sample holds the smaller ones."""
+    """Draw from a module; a larger sample contains the smaller ones."""
     command = [sys.executable, "-c", _NAMES, f"src/kvproof/reference/{module}.py"]
     told = subprocess.check_output(command, cwd=folder, text=True)
     names = told.split()

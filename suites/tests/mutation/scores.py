@@ -1,4 +1,4 @@
-"""What mutmut found out, from the files that it keeps: verdict of each mutant, module by module."""
+"""Results of mutmut from its files: the verdict of each mutant, by module."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SURVIVED: dict[int | None, Verdict] = {
 }
 _TIMEOUTS = {24, 36, 152, 255, -24}
 _Z = 1.96
-"""Of an interval that holds the truth 19 times out of 20."""
+"""Of a 95 % confidence interval."""
 
 
 def verdict(code: int | None) -> Verdict:
-    """Translate how the tests of a mutant ended; whatever is no pass was noticed."""
+    """Translate the end of a mutant's tests; everything but a pass is a find."""
     return _SURVIVED.get(code) or ("timeout" if code in _TIMEOUTS else "killed")
 
 
@@ -31,7 +31,6 @@ class Score(NamedTuple):
 
     module: str
     verdicts: dict[str, Verdict]
-    """By the name that `mutmut show` takes."""
 
     def names(self, *verdicts: Verdict) -> list[str]:
         """Return the mutants with one of the verdicts."""
@@ -39,17 +38,17 @@ class Score(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """Mutants that have a verdict."""
+        """Return the mutants that have a verdict."""
         return len(self.verdicts) - len(self.names("not judged"))
 
     @property
     def share(self) -> float:
-        """Share of the judged ones that were noticed; 0 if there are none."""
+        """Share of the judged mutants that were found; 0 if there are none."""
         return len(self.names("killed", "timeout")) / self.judged if self.judged else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the share of all lies if the judged ones are a random sample (Wilson)."""
+        """Interval of the score if the judged mutants are a random sample (Wilson)."""
         judged, share, z2 = self.judged, self.share, _Z * _Z
         if not judged:
             return 0.0, 1.0
@@ -61,7 +60,7 @@ class Score(NamedTuple):
 
 
 def scores(folder: Path, modules: Sequence[str]) -> list[Score]:
-    """Read the verdicts that lie in `folder`; no file: nothing was judged."""
+    """Read the verdicts in `folder`; without a file nothing was judged."""
     return [Score(name, dict(_verdicts(folder, name))) for name in modules]
 
 
@@ -72,7 +71,7 @@ def _verdicts(folder: Path, module: str) -> Iterator[tuple[str, Verdict]]:
 
 
 def kept(text: str, *, survivors: bool) -> str:
-    """Return a file of verdicts, with or without those that may be others by now."""
+    """Return a file of verdicts, with or without outdated ones."""
     meta: dict[str, Any] = json.loads(text)
     codes = meta["exit_code_by_key"]
     if not survivors:
@@ -81,9 +80,9 @@ def kept(text: str, *, survivors: bool) -> str:
 
 
 def table(found: Sequence[Score], *, sampled: bool) -> Iterator[str]:
-    """Yield a Markdown table of the modules, and the mutants that nobody noticed.
+    """Yield a Markdown table of the modules, and the survivors.
 
-    `sampled`: what was judged of a module was drawn by chance, so its score has an interval.
+    `sampled`: the judged mutants were drawn at random, so a score has an interval.
     """
     yield "| module | mutants | judged | killed | of these by time | score |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
