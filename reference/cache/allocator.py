@@ -50,9 +50,9 @@ class CapacityCheck:
     def plan_admission(
         self, request: RequestState, hit: Match, compute: int | None
     ) -> int | Refusal:
-        """Let a request begin behind `hit`; returns the end of its first step, or the refusal.
+        """Admit a request after `hit`; returns the end of its first step, or the refusal.
 
-        The blocks of its own hit are no room for it (B5).
+        The blocks of its own hit do not count as free room (B5).
         """
         unit, count = self._unit, request.prompt
         units = hit.units
@@ -193,7 +193,7 @@ class RequestAllocator:
             self._experts.start(request)
 
     def with_copies(self, request: RequestState, hit: Match, admission: Admission) -> Admission:
-        """Add what has to be copied before the first step writes behind a hit (T6)."""
+        """Add the copies that run before the first step writes after a hit (T6)."""
         assert self.partial
         assert hit.partial
         return replace(admission, copies=self.partial.copies(request, hit.partial))
@@ -291,7 +291,7 @@ class RequestAllocator:
             self._free_orphaned(request)
 
     def _free_orphaned(self, request: RequestState) -> None:
-        """Free the blocks that nobody sees any more on a path that a reset orphaned (H6)."""
+        """Free the unused blocks on a path that a reset orphaned (H6)."""
         for windows in self._windows:
             self._pool.free(windows.evict_orphaned(request.node))
 
@@ -364,9 +364,9 @@ class PartialBlockSteps:
         return tuple(self._index.copies(match, request.table[first : first + self._width]))
 
     def cache(self, request: RequestState, uncached: Ids, epoch: int) -> Ids:
-        """Keep the tokens behind the last full unit of `request`; returns the blocks to free.
+        """Keep the tokens after the last full unit of `request`; returns the blocks to free.
 
-        `uncached` are its blocks behind that unit; no step of it is in flight.
+        `uncached`: its blocks after that unit. No step of the request is in flight.
         """
         start, stop = request.indexed * self._unit, request.computed
         if stop == start or request.epoch != epoch or not request.access.write:

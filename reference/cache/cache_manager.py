@@ -102,12 +102,11 @@ class CacheManager:
         accepted: Mapping[str, int] = NOTHING,
         experts: Mapping[str, ArrayLike] = NOTHING,
     ) -> None:
-        """Index what the step computed (T2) and lift the fence of what it may have read (B6).
+        """Index the tokens of the step (T2) and release the blocks that it may have read (B6).
 
-        `accepted` says how many drafts of a request stay (all, if it is not named) (X5);
-        `experts` has the rows of the tokens that it computed, [tokens, layers, ranks] (R1). Steps
-        end oldest first; raises RuntimeError otherwise, and ValueError for malformed results,
-        before anything changes.
+        `accepted`: drafts that stay, by request id (default: all) (X5). `experts`: rows of the
+        computed tokens, [tokens, layers, ranks] (R1). Steps end oldest first. Raises RuntimeError
+        otherwise, and ValueError for malformed results, before anything changes.
         """
         if accepted or experts:
             self.allocator.check_results(self._steps.running(step), accepted, experts)

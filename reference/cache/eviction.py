@@ -1,9 +1,9 @@
-"""What is evicted first, over everything that lies in the pool (B1-B3, B5).
+"""Eviction order over everything in the pool (B1-B3, B5).
 
-A block is free and uncached (in the pool), evictable (in the index and seen by nobody), or held.
-Evictable blocks are in one of three orders: leaves of the trie, runs of windows and chunks, and
-checkpoints in the shared pool. Each has a stamp of the same logical clock; the oldest goes first,
-at a tie the leaf, because its windows and checkpoints go with it.
+A block is free and uncached (in the pool), evictable (in the index and unused), or held. Evictable
+blocks are in one of three orders: leaves of the trie, runs of windows and chunks, and checkpoints
+in the shared pool. All are stamped by one logical clock and the oldest goes first; at a tie the
+leaf, because its windows and checkpoints go with it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class EvictionPolicy:
         self._alone = not self.windows and not self.states
         self._layout = layout
         self.listener: EvictionListener | None = None
-        """Notified before the content of evicted blocks is lost; None: nobody is."""
+        """Notified before the content of evicted blocks is lost, unless it is None."""
         self.on_evicted: list[Callable[[int, Ids], None]] = []
         """Called with (group, blocks or slots) that lose their content, except by a reset."""
 
@@ -237,7 +237,7 @@ class EvictionPolicy:
             node = above
 
     def clear(self) -> None:
-        """Forget everything cached (H6); what is held comes back as it is released."""
+        """Forget everything cached (H6); held blocks return when they are released."""
         if self.listener is not None:
             self.listener.clear()
         self.pool.free(self.trie.clear())

@@ -1,4 +1,4 @@
-"""Requests that hold blocks, the steps that compute them (B6), and what the manager answers."""
+"""Requests that hold blocks, the steps that compute them (B6), and the manager's results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AdmitRequest(Struct, frozen=True, gc=False):
     spans: Sequence[Span] = ()
     """Media spans in order (M1)."""
     compute: int | None = None
-    """Tokens to compute behind the hit; None: all that are known."""
+    """Tokens to compute after the hit; None: all known tokens."""
     access: Access = ALLOWED
     """Whether it may read and write the cache (A1)."""
     resumed: bool = False
@@ -55,7 +55,7 @@ class AdmitOptions(TypedDict, total=False):
 
 
 class StateUse(Struct, frozen=True, gc=False):
-    """What a step does to the recurrent state of its request; ids of one whole state (S3, S4)."""
+    """Effect of a step on the recurrent state of its request; ids of whole states (S3, S4)."""
 
     read: Ids
     """Holds the state after exactly `start` tokens, once restored; empty: the zero state."""
@@ -71,7 +71,7 @@ class StateUse(Struct, frozen=True, gc=False):
 class Admission(Struct, frozen=True, gc=False):
     """Positions [0, hit) are cached, [start, stop) are computed by the step in progress.
 
-    `stop` may lie before what was asked for, so that no span is split.
+    `stop` may be less than requested, so that no span is split.
     """
 
     hit: int
@@ -200,12 +200,12 @@ class StepFence:
         self._scheduled: dict[int, list[StepEntry]] = {}
         """Steps in flight, oldest first."""
         self.runs = self._scheduled.__contains__
-        """Tells whether a step is in flight."""
+        """Return whether a step of the request is in flight."""
         self.deferred: dict[int, list[Callable[[], None]]] = {}
         """Step -> actions for its end."""
 
     def begin(self) -> int:
-        """Open a step; what is scheduled from now on runs in it."""
+        """Open a step; later schedules run in it."""
         self.newest = newest = self.newest + 1
         self._scheduled[newest] = []
         self.open = True
@@ -226,10 +226,10 @@ class StepFence:
         return self._scheduled.get(step, [])
 
     def end(self, step: int) -> list[StepEntry]:
-        """Close the oldest step; returns what ran in it.
+        """Close the oldest step; returns its entries.
 
-        Raises RuntimeError for any other step, unless nothing was scheduled in it: what it
-        computed may follow on what an older one has still to compute.
+        Raises RuntimeError for any other step unless it is empty: its results may depend on an
+        older step.
         """
         oldest = next(iter(self._scheduled), None)
         if step != oldest and self._scheduled.get(step) != []:

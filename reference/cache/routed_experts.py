@@ -1,8 +1,8 @@
-"""Which experts each token was routed to: kept per unit of the index, returned exactly (R1-R3).
+"""Routed experts of each token: kept per unit next to the index, returned exactly (R1-R3).
 
-The row of a token is [layers, ranks] expert ids. A *unit* is the grain of the index; its rows
-belong to an owner that the caller names (an index node), at the unit's number within that owner,
-and are no part of identity. Rows that nobody recorded are reported as missing.
+The row of a token is [layers, ranks] expert ids. A *unit* is the grain of the index. Rows belong to
+an owner that the caller names (an index node) and to the number of the unit in it; they are no part
+of identity. Rows that were never recorded are reported as missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place: TypeAlias = tuple[Hashable, int]
 
 
 class ExpertFormat(NamedTuple):
-    """What one row looks like, and how many tokens a unit has."""
+    """Shape of one row, and the tokens of a unit."""
 
     experts: int
     layers: int
@@ -179,7 +179,7 @@ class Recorded(NamedTuple):
 
     rows: ExpertRows
     missing: tuple[tuple[int, int], ...]
-    """Ranges [start, stop) of tokens whose rows nobody recorded."""
+    """Ranges [start, stop) of tokens without recorded rows."""
 
 
 class ExpertHistory:
@@ -276,7 +276,7 @@ class ExpertIndex:
         return min(tokens, self.store.first_missing(_path(node)) * self._unit)
 
     def start(self, request: RequestState) -> None:
-        """Begin with a request behind its hit."""
+        """Begin a request after its hit."""
         self._histories[request] = ExpertHistory(self.store.form, request.computed)
 
     def check(self, scheduled: StepEntry, rows: npt.ArrayLike) -> None:

@@ -62,7 +62,6 @@ def saved_after(
 
 
 def _outside(spans: Sequence[Span], position: int) -> bool:
-    """Tell whether no span lies on both sides of a position. O(log spans)."""
     index = bisect_right(spans, position - 1, key=_START) - 1
     return index < 0 or position >= spans[index].start + spans[index].length
 
@@ -132,9 +131,9 @@ class StateSteps:
         return saved_after(start, stop, prompt, unit, divergence, interval, spans)
 
     def after(self, scheduled: StepEntry, end: Node | None) -> None:
-        """Drop the pin of what the step restored, and publish what it saved on the path of `end`.
+        """Unpin the restored state, and publish the saved one on the path of `end`.
 
-        None: nobody may have it.
+        None: it is not published.
         """
         request, saves = scheduled.request, scheduled.saves
         if request in self._states.restores:

@@ -33,7 +33,7 @@ class Address(NamedTuple):
     path: Path | None
     """Of the socket's file."""
     local: bool
-    """Nobody on another machine reaches it."""
+    """The address is not reachable from another machine."""
 
 
 def default_address() -> str:
@@ -76,7 +76,7 @@ def read_token(path: Path) -> str:
 
 
 def is_ipv6(text: str) -> bool:
-    """Tell whether ZeroMQ has to be told that an address is one of IPv6."""
+    """Return whether an address is one of IPv6, which ZeroMQ must enable."""
     return text.startswith("tcp://[")
 
 

@@ -11,9 +11,9 @@ GRANULE = 64
 class Allocator:
     """Extents of one range of bytes.
 
-    A take or a give costs a bisection over the sizes that free extents have, of which there are
-    less than the square root of twice the granules. A take fails only if no free extent is as
-    large: what does not fit after everything evictable is gone would fit no other allocator.
+    An operation costs a bisection over the distinct sizes of free extents, fewer than the square
+    root of twice the granules. Allocation fails only if no free extent is large enough; a size that
+    does not fit after all evictions would fit no other allocator.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What the cache server does at each verb of a session (G7, G8, H6)."""
+"""Cache server: the handler of each message of a session (G7, G8, H6)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Verbs:
         return self._commit(session, m.Commit(request.batch, [], []))
 
     def _close(self, session: Session, batch: int, written: dict[int, int | None]) -> list[bool]:
-        """Publish what is written and give the rest back; tells which objects are there now."""
+        """Publish written objects and free the rest; returns which objects exist now."""
         closed = session.batches.pop(batch)
         session.held -= closed.held
         there = []

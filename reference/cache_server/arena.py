@@ -1,8 +1,8 @@
-"""Memory that processes share, and that no death leaves behind (G8); Linux.
+"""Memory shared by processes that outlives none of them (G8); Linux.
 
-The arena has no name in any file system: it is a memory file of the server, which clients open
-through the server's entry in /proc. The kernel takes it back when its last user is gone, however
-that ended, and /proc lets nobody but the same user in.
+The arena is a memory file of the server without a name in a file system. Clients of the same user
+open it through the server's entry in /proc. The kernel frees it when its last user has ended,
+however that happened.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Arena:
 def attach(welcome: Welcome, generation: int) -> memoryview:
     """Map the arena of a server on this host. Raises ArenaError, ArenaLost.
 
-    All of it is touched now, so that no copy waits for a page; a child of a fork does not have
-    it, for nobody would see that child die.
+    All pages are touched now, so that no copy waits for one. A forked child does not inherit the
+    mapping, because the server could not see that child die.
     """
     here, place = this_process(), welcome.server
     if not same_host(here, place):

@@ -50,11 +50,11 @@ def connect(
 ) -> CacheClient:
     """Return a client of the server at an address; nothing is sent before its first call.
 
-    `namespace` and `layout`: see `Hello`. `timeout`: seconds without an answer after which the
-    server counts as gone. `verify`: write checksums, and read nothing whose checksum is wrong.
-    `on_map`: called with all memory of a server as soon as it is mapped; what it returns is kept
-    as long as views into it are (`transfer.pinned.Pinned`, for a GPU).
-    Raises ImportError without the extra `server`, ValueError for what is no address.
+    `namespace` and `layout`: see `Hello`. `timeout`: seconds without an answer until the server
+    counts as gone. `verify`: write checksums, and read nothing with a wrong one. `on_map`: called
+    with each newly mapped memory; its result lives as long as views into that memory
+    (`transfer.pinned.Pinned`, for a GPU). Raises ImportError without the extra `server`, and
+    ValueError for a malformed address.
     """
     from kvproof.reference.cache_server.link import ZmqLink
 
@@ -88,7 +88,7 @@ class CacheClient:
         self._verify = verify
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """See ObjectStore; what is beyond `sessions.MOST_HELD` objects finds no room either."""
+        """See ObjectStore; objects beyond `sessions.MOST_HELD` are not stored."""
         data = {key: memoryview(each).cast("B") for key, each in objects.items()}
         rooms: list[Reservation] = []
         try:
@@ -104,10 +104,10 @@ class CacheClient:
                 room.release()
 
     def reserve(self, sizes: Mapping[bytes, int]) -> Reservation:
-        """Return room for objects, to be written and committed; `sizes` are bytes.
+        """Reserve room for objects, to be written and committed; `sizes` are bytes.
 
-        At most `messages.MOST_KEYS` objects. Nothing waits: what has no room, or is being
-        written by another client, has no view.
+        At most `messages.MOST_KEYS` objects. Does not wait: an object has no view if there is no
+        room, or if another client is writing it.
         """
         request = m.Reserve(list(sizes), list(sizes.values()))
         session, arena, reply = self._bound(request, m.Reserved)
@@ -147,7 +147,7 @@ class CacheClient:
         return HeldLease(windows, self._connection, session, reply.lease)
 
     def drop(self, keys: Iterable[bytes]) -> int:
-        """See ObjectStore; what is being written is dropped too."""
+        """See ObjectStore; objects that are being written are dropped too."""
         return sum(self._call(m.Drop(part), m.Count).count for part in _chunks(keys))
 
     def clear(self) -> int:
@@ -209,7 +209,7 @@ class CacheClient:
         return reply
 
     def _bound(self, request: m.Request, kind: type[R]) -> tuple[Session, memoryview, R]:
-        """Call, and tell in which session, and in which memory, the answer has its meaning."""
+        """Call; returns the answer with the session and the memory that it refers to."""
         while True:
             session = self._connection.session()
             with suppress(ArenaLost):  # the next session is with another server, if there is one

@@ -25,7 +25,7 @@ FIRST_WAIT = 0.25
 
 
 class CacheServerGone(StoreUnavailable, ConnectionError):
-    """No server answers; what to do is in the message."""
+    """No server answers; the message names the remedy."""
 
 
 class CacheServerRefused(StoreUnavailable, RuntimeError):
@@ -50,7 +50,7 @@ class Held(Protocol):
 
 @dataclass(eq=False)
 class Session:
-    """What the client knows of one session; nothing of it is used in another one (G8)."""
+    """The client's record of one session; it is not valid in another one (G8)."""
 
     id: bytes
     generation: int
@@ -61,7 +61,7 @@ class Session:
     prepared: object = None
     """What `on_map` made of the arena; it lives as long as something of the session does."""
     late: list[m.Request] = field(default_factory=list)
-    """What is to be given back as soon as the server answers again."""
+    """Releases that are sent as soon as the server answers again."""
 
 
 class Connection:
@@ -76,13 +76,13 @@ class Connection:
         self._number = 0
         self._session: Session | None = None
         self._unfinished: tuple[int, bytes] | None = None
-        """A call whose answer did not come: it is asked for again before the next call."""
+        """A call without an answer yet; it is repeated before the next call."""
 
     def call(self, request: m.Request, *, session: Session | None = None) -> m.Reply | None:
         """Return the answer of the server.
 
-        `session`: the request is about something of that session; None if it is gone, and what
-        it meant with it. Raises CacheServerGone, CacheServerRefused.
+        `session`: the session that the request refers to; the result is None if it is gone. Raises
+        CacheServerGone, CacheServerRefused.
         """
         with self._lock:
             while True:
@@ -108,7 +108,7 @@ class Connection:
             return self._session
 
     def give_back(self, session: Session, request: m.Request) -> None:
-        """Say that a lease or a reservation is over; if nobody answers, before the next call."""
+        """End a lease or a reservation; without an answer it is repeated before the next call."""
         with self._lock:
             if session is self._session:
                 waits = bool(session.late)
@@ -137,9 +137,9 @@ class Connection:
         return arena
 
     def close(self) -> None:
-        """Release all that is open and say goodbye.
+        """Release everything that is open and end the session.
 
-        Raises BufferError, and says nothing, while something else refers to the bytes.
+        Raises BufferError, and sends nothing, while something else refers to the bytes.
         """
         with self._lock:
             session = self._session
@@ -180,7 +180,7 @@ class Connection:
             del session.late[0]
 
     def _undo_unfinished(self, session: Session) -> None:
-        """Nobody knows of what a call got whose answer never came: give it back."""
+        """Give back the result of a call without an answer."""
         while self._unfinished is not None and self._session is session:
             reply = self._exchange(session, *self._unfinished)
             undo: m.Request | None = None

@@ -1,12 +1,12 @@
-"""The cache server without sockets: a message and the clock in, an answer out (G7, G8, H6).
+"""The cache server without sockets: messages and a clock in, answers out (G7, G8, H6).
 
-    answer = server.handle(message)      for every message, whatever is in it
+    answer = server.handle(message)      for every message, valid or not
     server.died(session)                 once the process is certainly gone
     server.tick()                        about once a second
 
-Bytes that a client may write, or read under a lease, are given to nobody else before that client
-has let them go, or is dead. Silence proves nothing: it only opens the key that the silent client
-was writing for others, who get other bytes.
+Bytes that a client may write, or read under a lease, stay reserved until that client
+releases them or is dead. A silent client may be alive: only the key that it was writing is opened
+to others, who get other bytes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_SESSIONS = 1024
 
 
 class Settings(NamedTuple):
-    """What the operator decides."""
+    """Settings of the operator."""
 
     size: int
     """Bytes of the arena."""
     token: str = ""
-    """Empty: none is asked for."""
+    """Empty: no token is required."""
     patience: float = 60.0
     """Seconds of silence after which reservations lapse."""
     pinned_share: float = 0.5
@@ -46,10 +46,10 @@ class Witness(Protocol):
     """Sees processes die."""
 
     def watch(self, session: bytes, process: m.Process, peer: object) -> tuple[int, bool]:
-        """Return the process id, and whether `died` will be called when it is gone for certain.
+        """Return the process id, and whether `died` will be called when it is certainly gone.
 
-        `peer` is what the transport knows of the sender. Raises ValueError if the process does
-        not exist any more, or is another one.
+        `peer`: the sender, as the transport reports it. Raises ValueError if the process no longer
+        exists, or is another one.
         """
 
     def forget(self, session: bytes) -> None:

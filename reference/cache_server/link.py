@@ -15,7 +15,7 @@ except ImportError as error:
 
 
 class Link(Protocol):
-    """What a client needs of a transport; messages may be lost, repeated or late."""
+    """A client's transport; messages may be lost, repeated or late."""
 
     @property
     def address(self) -> str:
@@ -64,7 +64,7 @@ class ZmqLink:
         return socket
 
     def send(self, frame: bytes) -> None:
-        """See Link; what cannot be sent at once is lost."""
+        """See Link; a frame that cannot be sent at once is lost."""
         try:
             self._socket.send(frame, zmq.DONTWAIT)
         except zmq.Again:

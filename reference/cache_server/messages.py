@@ -125,7 +125,7 @@ class Status(_Body, frozen=True, tag="status"):
 
 
 class Heartbeat(_Body, frozen=True, tag="heartbeat"):
-    """Say that the client is there."""
+    """Keep the session of a client alive."""
 
 
 class Goodbye(_Body, frozen=True, tag="goodbye"):
@@ -155,7 +155,7 @@ Outcome: TypeAlias = Literal["granted", "present", "busy", "full"]
 
 
 class Place(_Body, frozen=True):
-    """What became of a reservation: bytes to write, or why there are none."""
+    """Result for one object of a reservation: bytes to write, or the reason for none."""
 
     outcome: Outcome
     offset: int = 0
@@ -203,7 +203,7 @@ class Cleared(_Body, frozen=True, tag="cleared"):
 
 
 class Told(_Body, frozen=True, tag="told"):
-    """What there is."""
+    """Counts and sizes of the server."""
 
     report: Report
 

@@ -2,7 +2,8 @@
 
     registry.register(ServerCollector(lambda: server.snapshot))
 
-The client is the extra `metrics`; without it, importing this module says how to get it.
+The client is the extra `metrics`; without it, importing this module raises ImportError
+with the command.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Objects of all namespaces in one range of bytes: who is where, and who goes first (G7, G8).
+"""Objects of all namespaces in one range of bytes, and their eviction order (G7, G8).
 
-An object is being written, then readable, then gone. Only a readable one without leases and pins
-is idle, and only idle ones are evicted, the one longest unused first. Whatever is dropped is out
-of the index at once, and its bytes are taken back when the last lease or writer lets it go.
+An object is being written, then readable, then gone. A readable object without leases and pins is
+idle. Only idle objects are evicted, least recently used first. A dropped object leaves the index at
+once; its bytes are freed when the last lease or writer releases it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ObjectIndex:
         self.idle: OrderedDict[Entry, None] = OrderedDict()
         """The one longest unused first."""
         self._held: dict[int, int] = {}
-        """Offset -> end, of what cannot be evicted."""
+        """Offset -> end of the extents that cannot be evicted."""
         self._held_bytes = 0
 
     def reserve(self, space: Space, key: bytes, size: int) -> Entry | None:
@@ -139,7 +139,7 @@ class ObjectIndex:
         return len(entries)
 
     def drop(self, entry: Entry) -> bool:
-        """Forget an object; tells whether it could be read."""
+        """Drop an object; returns whether it was readable."""
         self.unlist(entry)
         for name in entry.pins:
             self._unpin(entry, name)
@@ -160,7 +160,7 @@ class ObjectIndex:
             space.payload -= entry.size
 
     def _settle(self, entry: Entry) -> None:
-        """An object that nobody holds is idle if it is listed, and gone if not."""
+        """Without holders an object is idle if it is listed, and freed if not."""
         if entry.leases or entry.pins:
             return
         if not entry.listed:
@@ -176,7 +176,7 @@ class ObjectIndex:
         self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
-        """Take the bytes back; nobody reads or writes them any more."""
+        """Free the bytes; they have no reader or writer."""
         self.doomed -= 1
         self.idle.pop(entry, None)
         self._unhold(entry)
@@ -203,7 +203,6 @@ class ObjectIndex:
             self._held_bytes -= rounded(entry.size)
 
     def _can_fit(self, need: int) -> bool:
-        """Tell whether there would be room if all that is idle were gone."""
         loose = self.allocator.size - self._held_bytes
         if loose < need or loose // (len(self._held) + 1) >= need:
             return loose >= need

@@ -9,7 +9,7 @@ from pathlib import Path
 from kvproof.reference.cache_server.messages import Process
 
 _STARTED = 19
-"""Field of /proc/<pid>/stat behind the command: the start, in clock ticks after boot."""
+"""Field of /proc/<pid>/stat after the command: the start, in clock ticks after boot."""
 
 
 def this_process() -> Process:
@@ -26,7 +26,7 @@ def started(pid: int) -> int:
 
 
 def same_host(one: Process, other: Process) -> bool:
-    """Tell whether two processes see each other under these process ids."""
+    """Return whether two processes share a host and a PID namespace."""
     return (one.boot, one.space) == (other.boot, other.space)
 
 

@@ -1,4 +1,4 @@
-"""What a client holds: room to write objects to, and objects to read (G7, G8)."""
+"""Handles of a client: room to write objects, and objects to read (G7, G8)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Reservation:
         session.open[self._batch] = self
 
     def commit(self, written: Collection[bytes] | None = None) -> frozenset[bytes]:
-        """Publish what was written, all by default, and give the rest back (G7).
+        """Publish the written objects, all by default, and give the rest back (G7).
 
-        All copies into the views are done when this is called. Returns the objects that are
-        there now. Raises BufferError, and commits nothing, while an array over a view is alive;
-        after CacheServerGone nobody knows whether it was committed, and nothing stays reserved.
+        All copies into the views must be complete. Returns the objects that exist now. Raises
+        BufferError, and commits nothing, while an array over a view is alive. After CacheServerGone
+        the outcome is unknown, and nothing stays reserved.
         """
         if self._batch not in self._session.open:
             return self.stored

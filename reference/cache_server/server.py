@@ -66,7 +66,7 @@ class Server:
             self._opened = opened.pop_all()
 
     def serve(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Answer until `until` says so, which is asked after every turn."""
+        """Answer until `until` returns True; it is called after every turn."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self.deaths.descriptor, zmq.POLLIN)

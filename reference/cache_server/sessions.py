@@ -1,4 +1,4 @@
-"""What each client holds, so that all of it can be taken back when the client is dead (G8)."""
+"""Everything that each client holds, to be reclaimed when the client is dead (G8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Batch:
     """One reservation: objects to write, and objects that were there and are held for it."""
 
     entries: list[Entry | None]
-    """For each key that was asked for; None: it has no place."""
+    """One for each requested key; None: no room."""
     writing: set[int]
     """Positions of those to write."""
 
@@ -26,7 +26,7 @@ class Batch:
 
     @property
     def unwritten(self) -> list[Entry]:
-        """Objects that nobody can read yet."""
+        """Objects that are not readable yet."""
         return [entry for at in sorted(self.writing) if (entry := self.entries[at])]
 
 
@@ -41,7 +41,7 @@ class Session:
     heard: float
     """When its last message came."""
     lapsed: bool = False
-    """It was silent for so long that nobody waits for what it was writing."""
+    """The client was silent for so long that its unfinished writes were dropped."""
     batches: dict[int, Batch] = field(default_factory=dict)
     leases: dict[int, list[Entry]] = field(default_factory=dict)
     held: int = 0

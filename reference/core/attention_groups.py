@@ -37,7 +37,7 @@ class GroupConfig:
     size: int = 0
     """Of the window, the own position included, or of the chunk."""
     kernel_block_size: int = 0
-    """What a kernel sees as one page (K1); 0: equal to `block_size`."""
+    """Tokens in one page of the kernel (K1); 0: equal to `block_size`."""
     draft: bool = False
     """Its layers belong to a draft model (X3)."""
     state_blocks: int = 1

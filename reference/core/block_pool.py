@@ -1,7 +1,7 @@
-"""Block ids and the ones that nobody owns (B1-B3).
+"""Free block ids (B1-B3).
 
-A block is free scratch (here), cached (in the prefix index), or scratch held by one request.
-The pool hands out ids in bulk and never looks at what a block contains.
+A block is free scratch (here), cached (in the prefix index), or scratch held by one request. The
+pool hands out ids in bulk and never reads the content of a block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Ids: TypeAlias = "array[int]"
 
 
 class BlockPool:
-    """Ids 1 .. num_blocks - 1; the null block is in nobody's hands."""
+    """Ids 1 .. num_blocks - 1; the null block is never handed out."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks

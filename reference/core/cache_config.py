@@ -36,7 +36,7 @@ class CacheConfig:
     """Blocks in the pool, the null block included."""
     block_size: int = 64
     kernel_block_size: int = 0
-    """What a kernel sees as one page (K1); 0: equal to `block_size`."""
+    """Tokens in one page of the kernel (K1); 0: equal to `block_size`."""
     enable_prefix_caching: bool = True
     hash_algorithm: str = "sha256"
     """For keys that leave the process (events, tiers); lookup in the index hashes nothing."""
@@ -54,7 +54,7 @@ class CacheConfig:
     prefix_cache_decode_state_interval: int = 0
     """Tokens from one checkpoint to the next while decoding; 0: none (S6)."""
     return_routed_experts: bool = False
-    """Keep the experts of each cached token (R1), of models that `experts` describes."""
+    """Keep the experts of each token next to the index (R1), for models with `experts`."""
     experts: tuple[int, int, int] = NO_EXPERTS
     """Experts to choose from, layers with experts, experts per token."""
     require_cached_experts: bool = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HitCounts:
-    """Tokens asked for and tokens found."""
+    """Queried tokens and hit tokens."""
 
     queries: int = 0
     hits: int = 0

@@ -1,10 +1,9 @@
-"""What the content of a block depends on (H1-H5, H8).
+"""Identity of the content of a block (H1-H5, H8).
 
-A request's identity is its token bytes, cut into *segments*: a new segment begins at each block
-in which a span begins, and carries those spans as marks. A path of the prefix index spells out
-namespace, tokens and marks in full, so two requests share a node only if everything before its
-end is equal (H3); no hash takes part in a lookup. Digests are computed only for keys that leave
-the process.
+A request's identity is its token bytes, cut into *segments*: a new segment begins at each block in
+which a span begins, and carries those spans as marks. A path of the prefix index spells out
+namespace, tokens and marks in full, so two requests share a node only if everything before its end
+is equal (H3); lookups use no hash. Digests are computed only for keys that leave the process.
 """
 
 from __future__ import annotations
@@ -215,12 +214,12 @@ def _utf8(text: str) -> bytes:
 
 
 class KeyChain:
-    """The one rule of chained keys: a key stands for all content up to the end of its block (H1).
+    """Chained keys: a key stands for all content up to the end of its block (H1).
 
         root: prefix, namespace
           key: key before it (or root), tokens of the block, spans that begin in it
 
-    `prefix` is what all keys depend on, for example the group (H7) and the epoch (H6).
+    `prefix` holds common inputs, for example the group (H7) and the epoch (H6).
     """
 
     def __init__(self, digest: Digest, *prefix: str | int | bytes) -> None:

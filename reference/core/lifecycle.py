@@ -1,6 +1,6 @@
-"""A life cycle as a frozen table: what may happen to a thing in each of its states.
+"""A life cycle as a frozen table: the events that are possible in each state.
 
-One table decides, refuses and is drawn in the documentation, so they cannot disagree.
+The same table decides, refuses and is drawn in the documentation, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 
 class IllegalMove(RuntimeError):
-    """Asked for an event that its state does not allow; nothing has changed."""
+    """The state does not allow the event; nothing has changed."""
 
 
 class Transitions:
@@ -31,7 +31,7 @@ class Transitions:
         return after
 
     def moves(self, event: str) -> Mapping[str, str]:
-        """Return state -> next state of one event; asked for any other state, it raises as `move`.
+        """Return state -> next state of one event; a missing state raises as `move` does.
 
         For `status = PIN[status]`, where a call would cost more than the move.
         """

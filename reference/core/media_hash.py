@@ -1,9 +1,9 @@
 """Content hash of media (H4): 256 bits over values, never over addresses.
 
-Every value is written as a tag, its size and its bytes, so that different values are different
-byte strings (injective), whatever is nested in whatever. Containers without order are written as
-their sorted parts. What counts is the value: a transposed view, a big-endian copy and a tensor
-of the same numbers, type and shape have one hash, in every process and on every machine.
+Every value is written as a tag, its size and its bytes, so the encoding is injective at any
+nesting. Unordered containers are written as their sorted parts. Only values count: a transposed
+view, a big-endian copy and a tensor of the same numbers, type and shape have one hash, in every
+process and on every machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Feed: TypeAlias = Callable[[bytes], object]
 
 
 def content_hash(data: object, *, metadata: object = None) -> str:
-    """Return 64 hexadecimal digits over an item and what else its encoder is given.
+    """Return 64 hexadecimal digits over an item and the other inputs of its encoder.
 
     Reads bytes, strings, numbers, None, enums, dataclasses, mappings, lists, tuples, sets, numpy
-    arrays, torch tensors and still images, nested at will. Raises IdentityError for the rest,
-    because the hash of an address or of a `repr` would be a wrong answer.
+    arrays, torch tensors and still images, nested at will. Raises IdentityError for other types,
+    because the hash of an address or of a `repr` would be wrong.
     """
     state = hashlib.sha256(b"kvproof media 1\0")
     try:
@@ -151,7 +151,7 @@ def _writer_of_kin(value: object) -> Callable[[Feed, Any], None]:
 
 
 def _is_of(module: str, kind: str, value: object) -> bool:
-    """Tell whether a value belongs to a library; one that was never imported made no value."""
+    """Return whether a value belongs to a library, without importing that library."""
     base = getattr(sys.modules.get(module), kind, None)
     return isinstance(base, type) and isinstance(value, base)
 

@@ -26,7 +26,7 @@ UNHASHED = "unhashed"
 
 
 class Content:
-    """What an encoder reads, hashed once and on demand (H4).
+    """Input of an encoder, hashed once and on demand (H4).
 
     A `digest` from the caller is authoritative: the data are never read.
     """
@@ -50,7 +50,7 @@ class Content:
 
 
 class Item(NamedTuple):
-    """One run of placeholders [start, start + length) and what it stands for."""
+    """One run of placeholders [start, start + length) and its content."""
 
     kind: str
     start: int
@@ -68,9 +68,9 @@ def spans_of(items: Iterable[Item], access: Access) -> tuple[Span, ...]:
 
 
 def in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sort spans by place, for `identity.check_spans`: their order in a request is free (M4).
+    """Sort spans by place for `identity.check_spans`; a request may list them in any order (M4).
 
-    Spans that overlap are refused there, with the same words in whatever order they came.
+    `check_spans` refuses overlaps with the same message for every order.
     """
     return tuple(sorted(spans, key=lambda span: (span.start, span.length, span)))
 
@@ -85,8 +85,8 @@ def frames(
 ) -> tuple[Item, ...]:
     """Expand a video to its frames, one item for each (start, length) of `places` (M4).
 
-    A picture is what the encoder reads at once. With the caller's `digest` of the whole video,
-    each frame is known by it and its number. Raises IdentityError if the counts differ (H8).
+    A picture is one input of the encoder. With the caller's `digest` of the whole video, a frame is
+    identified by the digest and its number. Raises IdentityError if the counts differ (H8).
     """
     if digest is not None:
         numbered = [content_hash(("frame", digest, number)) for number in range(len(places))]

@@ -48,12 +48,12 @@ def check_kernel_block_size(block_size: int, kernel_block_size: int, name: str =
 
 
 def whole(name: str, value: object, *, least: int, example: int) -> None:
-    """Refuse what is no whole number of at least `least`."""
+    """Refuse any value but a whole number of at least `least`."""
     require(is_whole(value, least=least), name, value, f"a whole number, at least {least}", example)
 
 
 def is_whole(value: object, *, least: int) -> bool:
-    """Tell whether a value is a whole number of at least `least`."""
+    """Return whether a value is a whole number of at least `least`."""
     return isinstance(value, SupportsIndex) and value.__index__() >= least
 
 

@@ -28,7 +28,7 @@ from kvproof.reference.tiers.tiers import Tiers
 
 
 class Output(NamedTuple):
-    """What a request has got so far."""
+    """Output of a request so far."""
 
     request_id: str
     tokens: tuple[int, ...]
@@ -158,7 +158,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Tell whether requests or steps are left."""
+        """Return whether requests or steps are left."""
         return bool(self.scheduler.requests or self.scheduler.steps)
 
     def generate(

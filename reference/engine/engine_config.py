@@ -1,4 +1,4 @@
-"""Options of section O that concern an engine, in addition to those of its cache."""
+"""Options of section O for an engine, in addition to those of its cache."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kvproof.reference.tiers.config import DiskTierOption, Size, check_tiers
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What an engine is built from. Raises ConfigError."""
+    """Configuration of an engine. Raises ConfigError."""
 
     cache: CacheConfig
-    """Its `max_requests` also limits how many requests run at once."""
+    """Its `max_requests` also limits the running requests."""
     max_batch_tokens: int = 8192
     """Tokens that a step computes at most, hits not counted; a media span is never split (M3)."""
     steps_in_flight: int = 1

@@ -1,6 +1,6 @@
 """Moving whole requests between engines, or out of one and in again (C5).
 
-What moves is what a worker would send: of each group the content of all visible positions, read
+The payload equals that of a worker: the content of all visible positions of each group, read
 through the expanded tables, and the recurrent state. A request that finds no room changes nothing.
 """
 
@@ -137,7 +137,7 @@ def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal
 
 
 def _at_hand(engine: Parts) -> AbstractContextManager[None]:
-    """Let tiers bring nothing back: what the index lacks is moved in."""
+    """Disable loading from the tiers: missing content of the index is moved in."""
     return engine.tiers.aside() if engine.tiers else nullcontext()
 
 

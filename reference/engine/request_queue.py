@@ -44,7 +44,7 @@ REQUEST_LIFE = Transitions(
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a client asks for."""
+    """Request of a client."""
 
     id: str
     tokens: tuple[int, ...]
@@ -76,17 +76,17 @@ class ScheduledRequest:
         """Prompt and answer so far."""
         self.admissions = 0
         self.experts: Recorded | None = None
-        """Of a finished request, if they were asked for (R2)."""
+        """Rows of a finished request, if it requested them (R2)."""
         self.stop_running()
 
     def stop_running(self) -> None:
         """Forget what only holds while it runs."""
         self.known = self.computed = 0
-        """Tokens that the cache manager knows, and tokens scheduled to be computed."""
+        """Tokens known to the cache manager, and tokens scheduled to be computed."""
         self.in_flight = self.last_step = 0
         """Steps that compute it and have not ended; the newest of them."""
         self.drafting = False
-        """Whether the newest step judges drafts: until it ends nobody knows what follows (X5)."""
+        """Whether the newest step verifies drafts; the next token is unknown until it ends (X5)."""
         self.drafts: tuple[int, ...] = ()
         self.weights = 0
         self.last_row: ExpertRow | None = None
@@ -120,11 +120,11 @@ class ScheduledRequest:
 
     @property
     def done(self) -> bool:
-        """Tell whether the answer is complete."""
+        """Return whether the answer is complete."""
         return len(self.tokens) >= self.prompt.most_tokens
 
     def admit(self, weights: int) -> None:
-        """Run; what is computed from now on is computed with these weights."""
+        """Start to run; later tokens are computed with these weights."""
         self.move("admit")
         self.admissions += 1
         self.weights = weights
@@ -154,7 +154,7 @@ class ScheduledRequest:
         self.drafting, self.drafts = bool(work.drafts), ()
 
     def take(self, work: Work, sample: Sample) -> None:
-        """Append the result of a step: the right drafts, and the token after them (X5)."""
+        """Append the result of a step: the accepted drafts, and the token after them (X5)."""
         self.in_flight -= 1
         kept = work.stop - work.start - work.drafts + sample.accepted
         self.last_row = sample.experts[kept - 1 : kept]
@@ -189,10 +189,9 @@ class WaitingQueue:
 
 
 def routed(cache: CacheManager, request: ScheduledRequest) -> Recorded | None:
-    """Return the rows of the computed tokens of a running request; None if nobody keeps them.
+    """Return the rows of the computed tokens of a running request; None if none are kept.
 
-    The cache manager does not know the token after the last computed one, and so leaves that one
-    out; it was computed last, by this very request.
+    The last token of the request is left out until it is known to the cache manager.
     """
     if cache.experts is None:
         return None

@@ -1,15 +1,15 @@
-"""Which requests a step computes, and how far (C1-C3, C6, C7, X5).
+"""Scheduler: the requests of a step, and their tokens (C1-C3, C6, C7, X5).
 
     schedule   running requests grow, oldest first; then the line is admitted, oldest first
     complete   tokens are appended, drafts judged, answers finished
 
-*Fairness.* Requests are admitted in order of arrival; nobody overtakes. The tokens of a step are
-shared as `shares` says, so neither long nor short prompts wait for the end of the others.
+*Fairness.* Requests are admitted in order of arrival; none overtakes. `shares`
+divides the tokens of a step, so neither long nor short prompts wait for the end of the others.
 
 *Bound.* A request that cannot grow takes the blocks of younger ones, the youngest first, and
 never those of older ones. The oldest computes a token in every step in which it is ready, so with
 d steps in flight a request is done after at most 2 (d + 1) steps for each token of its own and
-of the older requests; what comes after it does not matter.
+of the older requests.
 
 Nothing depends on a clock, on hashes or on addresses (C7): `decisions` is equal for equal input.
 """
@@ -66,7 +66,7 @@ def _waited_longest(request: ScheduledRequest) -> tuple[int, int]:
 
 
 class Decision(NamedTuple):
-    """What the scheduler did after so many steps; `detail` holds the numbers."""
+    """Decision of the scheduler after `step` steps; `detail` holds the numbers."""
 
     step: int
     verb: str
@@ -75,7 +75,7 @@ class Decision(NamedTuple):
 
 
 class ScheduledWork(NamedTuple):
-    """What one step computes for one request, in which of its admissions."""
+    """Tokens that one step computes for one request, in one of its admissions."""
 
     work: Work
     request: ScheduledRequest
@@ -83,7 +83,7 @@ class ScheduledWork(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Tell whether anybody still waits for the result."""
+        """Return whether the result is still needed."""
         return self.request.status == RUNNING and self.request.admissions == self.admission
 
 
@@ -107,7 +107,7 @@ class Scheduler:
         self._starved = False
         """Whether the head of the line found no room when it last asked."""
         self._short = ""
-        """A running request that found no room when it last asked: nobody new may take it."""
+        """A running request that found no room last time; no new request may take that room."""
 
     # --- arrival and departure ---
 
@@ -144,7 +144,7 @@ class Scheduler:
         self._note("move_in", request.id, request.computed)
 
     def cancel(self, request_id: str) -> bool:
-        """Forget a request, whatever its status; idempotent (C6). Tells whether it was there."""
+        """Cancel a request in any status; idempotent (C6). Returns whether it existed."""
         request = self.requests.get(request_id)
         if request is not None:
             self.leave(request, "cancel")
@@ -204,7 +204,7 @@ class Scheduler:
         ]
 
     def _preempt_for_head(self) -> None:
-        """Preempt the youngest if somebody older waits for its room or its place.
+        """Preempt the youngest if an older request waits for its room or its place.
 
         Only requests that were preempted from outside or moved in stand in such an order.
         """
@@ -227,7 +227,7 @@ class Scheduler:
         return left
 
     def _has_room(self) -> bool:
-        """Tell whether somebody waits, and one more may run."""
+        """Return whether a request waits, and one more may run."""
         return len(self.running) < self.cache.config.max_requests and self.line.head() is not None
 
     def _extend(self, request: ScheduledRequest, share: int) -> int:
@@ -292,7 +292,7 @@ class Scheduler:
             left -= answer.stop - answer.start
 
     def _preempt_younger(self, request: ScheduledRequest) -> bool:
-        """Preempt a younger request at once, if no step would go on with what it held."""
+        """Preempt a younger request at once, if no step in flight would use its blocks."""
         victim = self._victim(request) if self.running else None
         if victim is None or victim.in_flight or victim.last_step == self._step:
             return False
@@ -300,7 +300,7 @@ class Scheduler:
         return True
 
     def _try_to_admit(self, request: ScheduledRequest, left: int) -> Admission | Refusal:
-        """Admit; if nobody else holds anything, the shortest step will do (C3)."""
+        """Admit; if no other request holds blocks, the shortest step is enough (C3)."""
         answer = self._ask(request, left)
         alone = not self.running and len(self.steps) == 1
         return self._ask(request, 1) if isinstance(answer, Refusal) and alone else answer
@@ -320,7 +320,7 @@ class Scheduler:
         )
 
     def complete(self, step: int, samples: Mapping[str, Sample]) -> list[ScheduledRequest]:
-        """Take the results of the oldest step; returns the requests that got tokens."""
+        """Apply the result of the oldest step; returns the requests that got tokens."""
         current = [each for each in self.steps.pop(step) if each.current]
         judged = {each.request.id: samples[each.request.id].accepted for each in current}
         rows = self._moved_rows.pop(step, {})

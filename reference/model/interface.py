@@ -1,4 +1,4 @@
-"""What a step asks of a model and what the model answers; any model can stand behind it."""
+"""Interface between a step and a model, which may be any model."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Work(NamedTuple):
 
     @property
     def samples(self) -> bool:
-        """Tell whether the step ends with a new token."""
+        """Return whether the step ends with a new token."""
         return self.stop == len(self.tokens)
 
 
 class Sample(NamedTuple):
-    """What a step says about one request."""
+    """Result of a step for one request."""
 
     token: int | None
     """None: the prompt goes on."""
@@ -80,10 +80,9 @@ class Stored(NamedTuple):
 
 @runtime_checkable
 class Mover(Protocol):
-    """Moves objects between device and host; what it is asked comes in the order of the stream.
+    """Moves objects between device and host, in stream order.
 
-    So a copy out reads what earlier steps have written, and later steps read what a copy in has
-    written (S4).
+    A copy out reads the writes of earlier steps, and later steps read the writes of a copy in (S4).
     """
 
     geometry: str
@@ -115,4 +114,4 @@ class Model(Protocol):
         """Write what `take` returned, but what lies before `place.start`: that is there."""
 
     def forget(self, blocks: Sequence[int]) -> None:
-        """Destroy the content of blocks that nobody may read any more, for debugging."""
+        """Destroy the content of freed blocks, for debugging."""

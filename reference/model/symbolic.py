@@ -1,14 +1,14 @@
-"""A model without mathematics: every mistake with memory changes what it says.
+"""A model without mathematics: every mistake with memory changes its output.
 
-A layer is a group. For position p a layer of attention sums the entries of all visible positions
-*as it reads them through its table*, and writes an entry that depends on this sum and on the
-layers below; a recurrent layer folds its state. The next token is a hash of what the last layer
-saw. So an entry stands for everything before it, and a wrong table, a stale block, a lost copy or
-an old state changes the entry, and with it all that follows.
+A layer is a group. At position p an attention layer sums the entries of all visible positions *as
+it reads them through its table*, and writes an entry that depends on this sum and on the layers
+below; a recurrent layer folds its state. The next token is a hash of the output of the last layer.
+So an entry stands for everything before it, and a wrong table, a stale block, a lost copy or an old
+state changes the entry and everything after it.
 
 A step runs at once, and once more when it ends: it reads its slots again, which must not have
-changed, and writes its entries again. Whatever was handed out too early while the step was in
-flight (B6) is destroyed by that.
+changed, and writes its entries again. This destroys any block that was handed out too early while
+the step was in flight (B6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kvproof.reference.model.symbolic_memory import POISON, SymbolicMemory
 BROKEN = -1
 """The token of a step whose memory changed while it was in flight."""
 SAYS, GUESSES, ROUTES = 1, 2, 3
-"""What a hidden word is hashed with, so that the answers are independent."""
+"""Salts of the hash of a hidden word, so that the outputs are independent."""
 Experts: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -114,7 +114,7 @@ class Pass:
         return said[accepted], accepted
 
     def _follow(self, stop: int) -> int:
-        """Let the draft layers read what the last layer passes on, up to what was accepted."""
+        """Let the draft layers read the output of the last layer, up to the last accepted token."""
         seen = 0
         for position in range(self._work.start, stop):
             seen = self._hidden[position - self._work.start]
@@ -127,7 +127,7 @@ class Pass:
             layer.store()
 
     def end(self) -> bool:
-        """Read and write again; tells whether nothing that was read has changed."""
+        """Read and write again; returns whether all values read are unchanged."""
         layers: list[Attention | Recurrence] = [*self._main, *self._draft]
         sources = [self._memory.block(source) for source, _ in self._work.copies]
         intact = sources == self._copied and not any(layer.changed() for layer in layers)
@@ -149,7 +149,7 @@ def media_words(
 
 
 class Content(NamedTuple):
-    """A whole request: what is visible of each group of attention, and the state."""
+    """A whole request: the visible content of each attention group, and the state."""
 
     entries: list[list[int]]
     state: list[int]
@@ -230,5 +230,5 @@ class SymbolicModel:
             self.memory.put(place.ids, words, row=place.part == "state")
 
     def forget(self, blocks: Sequence[int]) -> None:
-        """Destroy the content of blocks that nobody may read any more."""
+        """Destroy the content of freed blocks."""
         self.memory.poison(blocks)

@@ -1,4 +1,4 @@
-"""Layers of the symbolic model: what one reads through its table, and what it writes."""
+"""Layers of the symbolic model: reads through a table, and writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def total(entries: Sequence[int], first: int) -> int:
 
 
 class Attention:
-    """One group in one pass: what it sees, and the entries it writes."""
+    """One group in one pass: its visible entries, and the entries it writes."""
 
     def __init__(self, memory: SymbolicMemory, index: int, group: GroupConfig, work: Work) -> None:
         self._group, self._low = group, first_visible(group, work.start)
@@ -70,7 +70,7 @@ class Attention:
         self.store()
 
     def changed(self) -> bool:
-        """Tell whether the slots read hold something else by now."""
+        """Return whether the slots read have changed."""
         return self._memory.read(self._slots[: self._read]) != self._entries[: self._read]
 
 
@@ -90,7 +90,7 @@ class Recurrence:
         self._saved: list[tuple[Ids, list[int]]] = []
 
     def at(self, position: int, hidden: int) -> int:
-        """Fold one position into the state, and keep it where it is asked for."""
+        """Fold one position into the state, and save the state where requested."""
         passed = hidden
         for index, word in enumerate(self._words):
             self._words[index] = word = mix(word + index, hidden)
@@ -114,6 +114,6 @@ class Recurrence:
             self._memory.write_state(ids, words if intact else [POISON] * len(words))
 
     def changed(self) -> bool:
-        """Tell whether the checkpoint that was restored holds something else by now."""
+        """Return whether the restored checkpoint has changed."""
         restore = self._use.restore
         return restore is not None and self._memory.state(restore[0]) != self._restored

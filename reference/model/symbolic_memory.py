@@ -22,7 +22,7 @@ Slots: TypeAlias = npt.NDArray[np.int64]
 Table: TypeAlias = npt.NDArray[np.int32]
 
 POISON = 0xDEAD_BEEF_DEAD_BEEF
-"""Content of what was never written, and of what was freed."""
+"""Content of slots that were never written, or were freed."""
 
 
 class WrongAddress(RuntimeError):
@@ -128,5 +128,5 @@ class SymbolicMemory:
     # --- debugging ---
 
     def poison(self, blocks: Sequence[int]) -> None:
-        """Destroy the content of blocks that nobody may read any more."""
+        """Destroy the content of freed blocks."""
         self._blocks[np.asarray(blocks, np.int64)] = POISON

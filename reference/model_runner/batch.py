@@ -1,8 +1,8 @@
-"""Rows that one forward computes together, and where they read and write.
+"""Rows of one forward pass, and their slots to read and write.
 
-Rows of unequal past are right-aligned: every row ends in the last column, as an ordinary
-left-padded batch does, so the model's own masks hold as they are. Columns before a row begins
-read the null block, which is zero, and never memory that nobody wrote.
+Rows of unequal past are right-aligned: every row ends in the last column, as in a left-padded
+batch, so the model's own masks hold. Columns before a row begins read the null block, which is
+zero, and never uninitialized memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Batch:
 
     @property
     def fresh(self) -> bool:
-        """Tell whether no row has a past."""
+        """Return whether no row has a past."""
         return self.past == 0
 
     def visible(self, group: int) -> int:

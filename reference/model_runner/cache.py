@@ -121,7 +121,7 @@ class PagedHybridLayer(PagedStateLayer, PagedLayer):
         self.is_initialized = True
 
     def lazy_initialization(self, *_: Any, **states: Any) -> None:
-        """Make room for states; entries have theirs."""
+        """Allocate states; entries are allocated already."""
         if states:
             LinearAttentionLayer.lazy_initialization(self, **states)
 
@@ -131,7 +131,7 @@ def _number_of_states(spec: CachedLayer) -> int:
 
 
 class PagedCache(Cache):  # type: ignore[misc]  # transformers has no types here
-    """What a forward is given; `bind` before it, `collect` after it."""
+    """Cache of a forward pass; call `bind` before it and `collect` after it."""
 
     def __init__(self, memory: PagedMemory, layers: tuple[CachedLayer, ...]) -> None:
         self._current, self._states = _Current(), memory.map.states

@@ -1,4 +1,4 @@
-"""What a whole request has in memory, for another engine (C5)."""
+"""Content of a whole request in memory, for another engine (C5)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def put(memory: PagedMemory, content: Content, place: Place) -> None:
 
 
 def _visible(memory: PagedMemory, place: Place, start: int) -> Iterator[_Seen]:
-    """Yield each tensor with the slots of what a later step can see, from `start` on."""
+    """Yield each tensor with the slots that later steps can see, from `start` on."""
     for group, config in enumerate(memory.map.configs):
         if config.kind == "state":
             continue

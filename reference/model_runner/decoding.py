@@ -18,7 +18,7 @@ WARM_UP = 2
 
 
 class Decoding:
-    """What the model and the kernel read in steps of up to `rows` requests.
+    """Inputs of the model and the kernel in steps of up to `rows` requests.
 
     Kernel blocks are expanded on the device; capacity is counted in them (K4).
     """

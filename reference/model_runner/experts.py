@@ -1,7 +1,7 @@
-"""Which experts a forward chose (R1), and forwards that are told which to choose (R4).
+"""Experts chosen by a forward pass (R1), and passes with prescribed experts (R4).
 
-Every block of experts of transformers is called with the ids that its router chose, so a hook
-before it sees them, whatever the router's formula and the implementation of the experts.
+Every expert block of transformers is called with the ids that its router chose. A hook before it
+reads them, for any router formula and any implementation of the experts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 ARGUMENTS = ("top_k_index", "router_indices")
-"""What blocks of experts call the ids that they are given."""
+"""Parameter names for these ids in expert blocks."""
 
 
 class MissingRouter(RuntimeError):

@@ -49,7 +49,7 @@ REFUSED = {
 
 
 def check_family(config: Any) -> None:
-    """Raise UnsupportedModel for a family that cannot run, with the reason and what can.
+    """Raise UnsupportedModel for a family that cannot run, with the reason and an alternative.
 
     A family that is neither tested nor refused is left to the self-check.
     """

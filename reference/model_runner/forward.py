@@ -75,10 +75,10 @@ class Forward:
         """Rows computed through the kernel, and replays of graphs."""
 
     def __call__(self, batch: Batch, *, everywhere: bool, plain: bool = True) -> Forwarded:
-        """Compute the segments of a batch and store what they leave behind.
+        """Compute the segments of a batch and store their results.
 
-        `everywhere` asks for the logits of all tokens; `plain` says that nothing but this class
-        changes how the forward runs.
+        `everywhere`: return the logits of all tokens. `plain`: only this class changes how the
+        forward pass runs.
         """
         if self._paged and batch.tokens == 1 and not batch.fresh and not _shows(batch):
             return self._decode(batch, plain=plain)

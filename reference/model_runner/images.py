@@ -1,8 +1,7 @@
-"""Images of requests: encoded once, placed where the model expects them (M5).
+"""Images of requests: encoded once, placed at their positions in the prompt (M5).
 
-A model with images is called with their features in place of their pixels: the method that would
-run its encoder answers with what was stored. The same features serve every request that shows the
-same content, as long as they are kept.
+The model gets stored features instead of pixels: the method that would run its encoder returns
+them. The same features serve every request with the same content, as long as they are kept.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ IMAGE = "image"
 
 
 class MissingImage(RuntimeError):
-    """A step shows an image that nobody gave, or that it was not told to encode."""
+    """A step needs an image that was not added, or that it must not encode."""
 
 
 class Pixels(NamedTuple):
-    """What an encoder reads; `grid` [1, 3] for families whose images differ in size."""
+    """Input of an encoder; `grid` [1, 3] for families whose images differ in size."""
 
     values: torch.Tensor
     grid: torch.Tensor | None
@@ -65,9 +64,9 @@ class Images:
         self._shown[content] += 1
 
     def drop(self, content: str) -> None:
-        """Take back one `add`, when its request is gone: the pixels go with the last one.
+        """Undo one `add` after its request is gone: the pixels go with the last one.
 
-        Features stay as long as they are among the last ones, and what was computed stays anyway.
+        Features stay while they are among the most recent ones. Computed blocks stay.
         """
         self._shown[content] -= 1
         if self._shown[content] <= 0:
@@ -141,7 +140,7 @@ class Images:
     def _find_places(
         self, tokens: tuple[int, ...], spans: tuple[Span, ...]
     ) -> tuple[torch.Tensor, int]:
-        """Return the positions [3, tokens] up to the last image, and the shift of what follows."""
+        """Return the positions [3, tokens] up to the last image, and the shift of later tokens."""
         types = torch.zeros((1, len(tokens)), dtype=torch.int64, device=self._device)
         for span in spans:
             types[0, span.start : span.start + span.length] = 1

@@ -24,7 +24,7 @@ class Loaded(NamedTuple):
     processor: Any | None
     """Turns images into what the model reads; None for models without."""
     check: SelfCheck | None
-    """None if it was not asked for."""
+    """None if it was not requested."""
 
     @property
     def family(self) -> str:
@@ -33,12 +33,12 @@ class Loaded(NamedTuple):
 
     @property
     def tested(self) -> bool:
-        """Tell whether the parity suite has a model of this family."""
+        """Return whether the parity suite has a model of this family."""
         return self.family in TESTED
 
     @property
     def chats(self) -> bool:
-        """Tell whether the folder says how a conversation becomes a prompt."""
+        """Return whether the folder has a chat template."""
         return bool(getattr(self.processor or self.tokenizer, "chat_template", None))
 
     def chat(self, messages: list[dict[str, Any]]) -> list[int]:
@@ -99,7 +99,7 @@ def _model(path: Path, dtype: torch.dtype | str) -> Any:
 
 
 def _optional(make: Any, path: Path, *names: str) -> Any | None:
-    """Load what a folder may have beside its weights."""
+    """Load an optional file of a model folder."""
     if not any((path / name).is_file() for name in names):
         return None
     return make.from_pretrained(path, local_files_only=True)

@@ -17,7 +17,7 @@ from kvproof.reference.model_runner.page_map import Field, PageMap
 from kvproof.reference.states.batch_copies import Run
 
 POISON = 0xFF
-"""Byte of what was freed or never written: NaN in every floating-point type."""
+"""Byte of memory that was freed or never written: NaN in every floating-point type."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,7 +30,7 @@ class Slots(NamedTuple):
 
 
 class PagedMemory:
-    """One array [blocks, block bytes] for all groups; rows of states beside it if asked for.
+    """One array [blocks, block bytes] for all groups; rows of states are allocated on request.
 
     Two owners of one block destroy each other's content, whichever groups they belong to.
     """
@@ -129,7 +129,7 @@ class PagedMemory:
         _copy_rows(self._block_pool, pairs)
 
     def poison(self, blocks: Sequence[int]) -> None:
-        """Destroy the content of blocks that nobody may read any more."""
+        """Destroy the content of freed blocks."""
         self.blocks[torch.tensor(list(blocks), dtype=torch.int64, device=self.device)] = POISON
 
 

@@ -1,4 +1,4 @@
-"""What transformers computes by itself: a `DynamicCache`, one request at a time."""
+"""Oracle: transformers alone, with a `DynamicCache`, one request at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What the model computes without any paging."""
+    """Output of the model without paging."""
 
     logits: torch.Tensor
     """[tokens, vocabulary]"""

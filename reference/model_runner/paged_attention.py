@@ -1,7 +1,7 @@
 """Attention of a model by the kernel that reads pages, in steps of one token (K2, K4).
 
-The model is told another attention for such a step: its layers hand over the new entries, the
-cache writes them, and the kernel reads everything where it lies. All else is transformers' own.
+Such a step replaces the attention function: the layers pass on the new entries, the cache writes
+them, and the kernel reads all entries in place. Everything else is transformers' own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPES = (torch.bfloat16, torch.float16)
 
 
 class Entries(NamedTuple):
-    """What one layer has handed over, and where all of its entries lie."""
+    """New entries of one layer, and the place of all its entries."""
 
     group: int
     window: int
@@ -53,7 +53,7 @@ _reader: ContextVar[Reader] = ContextVar("reader")
 
 
 def why_not_paged(pages: PageMap) -> str:
-    """Say why the kernel cannot read the caches of a model; empty if it can."""
+    """Return why the kernel cannot read the caches of a model; empty if it can."""
     groups = [group for group in pages.groups if group.kind != "state"]
     parts = [layer.tokens for group in groups for layer in group.layers]
     shapes = {(each[0].shape, each[1].shape) for each in parts}

@@ -58,8 +58,9 @@ def cache_config(
 class HuggingFaceModel:
     """Runs steps at once.
 
-    `exact`: one request per forward, so its logits are those of a `DynamicCache` that is fed the
-    same chunks, bit for bit, whatever else runs. `batched`: segments of equal length together.
+    `exact`: one request per forward pass, so its logits equal those of a `DynamicCache` with the
+    same chunks, bit for bit, independent of other requests. `batched`: segments of equal length
+    together.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class HuggingFaceModel:
 
     @property
     def images(self) -> Images:
-        """What requests show; pixels are added before the request."""
+        """Images of the requests; pixels are added before the request."""
         return self.forward.images
 
     # --- steps ---

@@ -1,8 +1,8 @@
-"""Tell whether a family is right in this version of transformers, and whether it runs right.
+"""Self-check: whether transformers, and then the runner, computes a family correctly.
 
-A difference has two possible causes. If transformers by itself answers otherwise when a prompt is
-cut into chunks, no engine can be right on this family, and the fault is upstream. If it does not,
-and the runner differs from its `DynamicCache` on the same chunks, the fault is here.
+A difference has two possible causes. If transformers alone gives another result when a prompt is
+cut into chunks, no engine can be right on this family, and the fault is upstream. Otherwise, if the
+runner differs from its `DynamicCache` on the same chunks, the fault is here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONE_BY_ONE: Schedule = [(0, 32), *((n, n + 1) for n in range(32, LENGTH))]
 
 
 class Finding(NamedTuple):
-    """What one comparison says."""
+    """Result of one comparison."""
 
     name: str
     difference: float
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Tell whether it holds."""
+        """Return whether it holds."""
         return self.difference <= self.limit
 
 
@@ -53,7 +53,7 @@ class SelfCheck(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Say whose fault the first failure is; empty if there is none."""
+        """Return the cause of the first failure; empty if there is none."""
         for finding in self.findings:
             if not finding.passed:
                 return self._blame(finding)

@@ -1,4 +1,4 @@
-"""What each layer of a model caches, found by running it once instead of by reading its config."""
+"""Cache spec of each layer of a model, found by running it once instead of reading its config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.model_runner.experts import ExpertsRecorder
 
 PROBE = (5, 6)
-"""Tokens of the forward that shows what is cached: two, so that positions are told from heads."""
+"""Tokens of the probing forward pass: two, to distinguish positions from heads."""
 STATES = ("conv_states", "recurrent_states")
 KNOWN = frozenset(
     {
@@ -32,7 +32,7 @@ KNOWN = frozenset(
 
 
 class UnsupportedModel(ValueError):
-    """A model that would not run, or not run right; the message says why and what does."""
+    """The model cannot run correctly; the message gives the reason and an alternative."""
 
 
 class Part(NamedTuple):

@@ -19,9 +19,9 @@ class StillImages:
     """As much of a processor as a chat with images needs."""
 
     def __init__(self, folder: str, tokenizer: Any, placeholder: int | None, reason: str) -> None:
-        """`placeholder` is the token that stands for an image; `reason` says what is missing.
+        """`placeholder`: token of an image; `reason`: why images are not supported.
 
-        Raises UnsupportedModel if images of the family do not tell how many tokens they are.
+        Raises UnsupportedModel if the token count of an image is unknown for the family.
         """
         self.image_processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
         self._merged = getattr(self.image_processor, "merge_size", 0) ** 2

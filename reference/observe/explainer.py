@@ -1,9 +1,9 @@
 """Explains every hit of a cache manager: what limited it, and by how much (V3).
 
-An `Explainer` is attached to a manager and keeps an index of all that was ever computed. Before an
+An `Explainer` is attached to a manager and indexes everything that was ever computed. Before an
 admission it evaluates the hit that the present content gives with no limit, with the first of
-`LIMITS`, the first two, and so on: what one more limit takes is its share. Lifting the last one
-gives its share back, then the one before, and so on. A manager without explainer pays nothing.
+`LIMITS`, the first two, and so on; the loss by one more limit is its share. If limits are lifted,
+the last one gives its share back first. A manager without explainer has no cost.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Explainer:
         )
 
     def _step_ended(self, step: int, accepted: Mapping[str, int]) -> None:
-        """What the step computed can be reused from now on (V3)."""
+        """The tokens of the step can be reused from now on (V3)."""
         for computed in self._running.pop(step):
             request, drafts = computed.request, computed.drafts
             current = request.epoch == self.manager.epoch and not request.released
@@ -144,7 +144,7 @@ class Explainer:
 
 
 class _Computed(NamedTuple):
-    """What a step computes of one request."""
+    """Tokens that a step computes of one request."""
 
     request: RequestState
     stop: int
@@ -154,7 +154,7 @@ class _Computed(NamedTuple):
 
 
 class _View:
-    """What one request finds now: optimum, match and clamps."""
+    """Present hit of one request: optimum, match and clamps."""
 
     def __init__(
         self, manager: CacheManager, known: InfiniteCacheIndex, request: RequestState
@@ -174,7 +174,7 @@ class _View:
             self._with_tail = manager.hits.find(request, most).tokens(self._unit)
 
     def lengths(self) -> list[int]:
-        """Return the optimum, and what is left after each limit that the content decides."""
+        """Return the optimum, and the length after each limit that the content decides."""
         names = list(LIMITS)[:_BEFORE_ADMISSION]
         asked = {"alignment", "eviction", *(name for name, _ in self._clamps(0))}
         lengths = [self._known.tokens]

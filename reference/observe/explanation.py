@@ -21,15 +21,15 @@ LIMITS = {
     "own_pins": "its own hit left no room for it, so it went without",
     "access": "it may not read the cache ({reason})",
 }
-"""What may shorten a hit, in the order in which it is applied -> why, in words."""
+"""Limits of a hit, in the order of application -> reason in words."""
 
 
 class Explanation(NamedTuple):
-    """One admission. What each limit of `LIMITS` took is the difference of two lengths (V3)."""
+    """One admission. The loss by each limit of `LIMITS` is the difference of two lengths (V3)."""
 
     request: str
     prompt: int
-    """Tokens asked for."""
+    """Queried tokens."""
     lengths: tuple[int, ...]
     """The optimum, then what is left of it after each limit; the last is the hit. In tokens."""
     unit: int
@@ -64,7 +64,7 @@ class Explanation(NamedTuple):
         return dict(zip(LIMITS, self.lengths, strict=False))[limit]
 
     def sentence(self) -> str:
-        """Say it in one sentence."""
+        """Return the explanation as one sentence."""
         if not self.optimum:
             barred = "" if self.reason == ALLOWED.reason else f" ({self.reason})"
             return f"hit nothing: no token of it was computed and stored before{barred}"

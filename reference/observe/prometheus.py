@@ -2,8 +2,8 @@
 
     registry.register(CacheCollector(CacheMetrics(manager)))
 
-Everything is read when Prometheus asks. The client is the extra `metrics`; without it, importing
-this module says how to get it.
+Values are read at each scrape. The client is the extra `metrics`; without it, importing this module
+raises ImportError with the command.
 """
 
 from __future__ import annotations

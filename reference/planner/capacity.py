@@ -1,4 +1,4 @@
-"""What a plan holds: requests at once, the longest request, tokens in all (P2)."""
+"""Capacity of a plan: concurrent requests, the longest request, total tokens (P2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Capacity:
     """Of `max_len` tokens, at once."""
     requests_exact: float
     tokens: int
-    """Of those requests, and of the longest one that fits beside them."""
+    """Tokens of those requests, and of the longest one that fits in the rest."""
     longest: int | None
     """Tokens of the longest request that fits the empty pool; None: no length is too long."""
 
@@ -70,7 +70,7 @@ def request_bytes(plan: Plan, length: int) -> int:
 
 
 def need(plan: Plan, length: int) -> Need:
-    """Return what one request needs, and which part of it is lost to what (P2, P4)."""
+    """Return the memory of one request, and its losses by cause (P2, P4)."""
     blocks = plan.blocks(length)
     padding = rounding = 0
     for worker in plan.workers:

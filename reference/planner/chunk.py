@@ -1,8 +1,8 @@
 """The chunk of a planned worker: geometry of its groups, before there is any memory (G1, P7).
 
-In a plan every block id owns a row of the pool. Attention layers are views of kernel rows, so
-their pages have gaps; a state in the shared pool is as many whole rows as its blocks, and nobody
-looks into it (S9).
+In a plan every block id owns a row of the pool. Attention layers are views of kernel rows, so their
+pages have gaps. A state in the shared pool takes as many whole rows as its blocks, and is opaque
+(S9).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _trial(
 def _workers(
     candidate: Candidate, found: Sequence[LayerClass], settings: PlanSettings
 ) -> tuple[Worker, ...]:
-    """Return workers with their rows: what the largest group fills, and a share of a state."""
+    """Return workers with their rows: the rows of the largest group, and a share of a state."""
     stages = range(len(settings.memory))
     states = [sum(rule.state_bytes.get(at, 0) for rule in recurrent(found)) for at in stages]
     shares = [-(-state // candidate.state_blocks) if candidate.state_blocks else 0
@@ -104,7 +104,7 @@ def _workers(
 
 
 def _room(worker: Worker, settings: PlanSettings) -> int:
-    """Return the blocks that fit the memory of a worker; without layers it is in nobody's way."""
+    """Return the blocks that fit the memory of a worker; a worker without layers is no limit."""
     left = worker.memory - settings.state_rows * worker.state_row_bytes
     if left < 0:
         return 0

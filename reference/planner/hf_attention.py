@@ -1,4 +1,4 @@
-"""Families whose layers are all attention: what each caches, from their `config.json`."""
+"""Cache specs of families with attention layers only, from their `config.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PERIODS = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6, "cohere2": 4, "olmo
 """Where `layer_types` is missing: the last of so many layers is full, the others have windows."""
 
 _EVERY_LAYER = ("mistral", "mixtral", "phi3", "starcoder2", "ministral")
-"""A window is one of every layer, whatever else the file says."""
+"""The window applies to every layer, whatever other fields there are."""
 
 
 def plain(fields: Fields) -> list[LayerSpec]:

@@ -63,7 +63,7 @@ _TEXT = {
     "qwen3_5_moe": "qwen3_5_moe_text",
     "mistral3": "mistral",
 }
-"""`model_type` of a model with media -> that of its text model, if that does not say itself."""
+"""`model_type` of a model with media -> that of a text model that has none of its own."""
 
 _DIFFUSION = "its tokens change after they were written, so no cached block stays true"
 _CROSS = "its cross-attention reads encoder states, which are no prefix of the tokens"
@@ -74,10 +74,9 @@ _REFUSED = {
 
 
 def read_model(config: Mapping[str, Any], *, kv_dtype: str = "auto") -> ModelSpec:
-    """Return what the layers of a model cache; `kv_dtype` is for attention, states keep theirs.
+    """Return the cache specs of a model; `kv_dtype` is for attention, states keep theirs.
 
-    Raises PlanError for a family that is unknown or cannot be served, and for a field that is
-    missing or makes no sense.
+    Raises PlanError for an unknown or unsupported family, and for a missing or invalid field.
     """
     family, text = _text_config(config)
     _refuse(family, text)
@@ -124,7 +123,7 @@ _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_
 
 
 def _experts(fields: Fields) -> Experts | None:
-    """Return the routed experts; only the layers that route count, where the config says which."""
+    """Return the routed experts; only layers that route count, if the config lists them."""
     count = next((n for name in _COUNTS if (n := fields.whole(name, 0))), 0)
     per_token = next((n for name in _TOP_K if (n := fields.whole(name, 0))), 0)
     if not (count and per_token):

@@ -29,7 +29,7 @@ class Fields:
         self.kv_dtype = self.dtype if kv_dtype == "auto" else kv_dtype
 
     def _model_dtype(self) -> str:
-        """Return the dtype of the weights, which is that of the cache unless said otherwise."""
+        """Return the dtype of the weights, which is the default of the cache."""
         name = self._config.get("dtype") or self._config.get("torch_dtype") or "bfloat16"
         dtype = _ALIASES.get(str(name), str(name)).removeprefix("torch.")
         return self._known(dtype)
@@ -58,7 +58,7 @@ class Fields:
         return value if isinstance(value, str) else default
 
     def given(self, name: str) -> bool:
-        """Tell whether a field is there and true."""
+        """Return whether a field is present and true."""
         return bool(self._config.get(name))
 
     def names(self, name: str) -> list[str] | None:

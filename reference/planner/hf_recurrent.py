@@ -1,7 +1,7 @@
-"""Families with recurrent state: what each layer caches, from their `config.json`.
+"""Cache specs of families with recurrent state, from their `config.json`.
 
-Convolutions keep as many columns as their kernel is wide, recurrences are float32: that is what
-the models themselves compute with. Key-value dtypes do not change states.
+Convolutions keep as many columns as their kernel is wide, recurrences are float32, as in the models
+themselves. Key-value dtypes do not change states.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def gated_delta(fields: Fields) -> list[LayerSpec]:
 
 
 def _types(fields: Fields, every: int) -> list[bool]:
-    """Tell for each layer whether it is recurrent."""
+    """Return for each layer whether it is recurrent."""
     depth = fields.count("num_hidden_layers")
     named = fields.names("layer_types") or fields.names("layers_block_type")
     if named is None:
@@ -67,7 +67,7 @@ def _state(index: int, parts: tuple[Part, ...]) -> LayerSpec:
 
 
 def kimi_linear(fields: Fields) -> list[LayerSpec]:
-    """Return Kimi Delta Attention beside latent attention."""
+    """Return Kimi Delta Attention and latent attention."""
     inner = fields.inner("linear_attn_config")
     heads = inner.count("num_heads", fields.count("linear_num_heads", 32))
     width = inner.count("head_dim", fields.count("linear_head_dim", 128))

@@ -1,4 +1,4 @@
-"""What each layer of a model caches: the planner's input (P1)."""
+"""Cache specs of the layers of a model: the planner's input (P1)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "uint8": 1}
 
 
 class PlanError(ConfigError):
-    """No plan can be made; `hint` says which setting to change (P3).
+    """No plan is possible; `hint` names the setting to change (P3).
 
-    `needed` and `available` are bytes of one worker, `longest` the tokens that would fit; 0 where
+    `needed` and `available` are bytes of one worker, `longest` the tokens that would fit; 0 if
     memory is not the reason.
     """
 
@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """What one layer caches. A layer with attention and a recurrent state has a spec for each."""
+    """Cache of one layer. A layer with attention and a recurrent state has a spec for each."""
 
     name: str
     index: int
@@ -82,7 +82,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class Experts:
-    """Routed experts: rows kept beside the blocks, not in them (R1)."""
+    """Routed experts: rows kept outside the blocks (R1)."""
 
     layers: int
     per_token: int

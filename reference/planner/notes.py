@@ -1,4 +1,4 @@
-"""What a plan should say beside its numbers."""
+"""Notes of a plan in addition to its numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_notes(model: ModelSpec, plan: Plan) -> tuple[str, ...]:
 
 
 def fallback_note(plan: Plan, hybrid: Plan) -> tuple[str, ...]:
-    """Say what one group of full attention costs beside the hybrid plan (P8)."""
+    """Return the cost of one full-attention group against the hybrid plan (P8)."""
     length = plan.settings.max_len
     more = request_bytes(plan, length) - request_bytes(hybrid, length)
     if not more:

@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """What is planned for. Sizes in tokens, memory in bytes."""
+    """Input of a plan besides the model. Sizes in tokens, memory in bytes."""
 
     memory: tuple[int, ...]
     """Of each worker; one worker for each pipeline stage."""
@@ -149,7 +149,7 @@ class Worker:
 
 
 class Need(NamedTuple):
-    """What one request of a given length needs; bytes on all workers together (P2)."""
+    """Memory of one request of a given length; bytes on all workers together (P2)."""
 
     length: int
     blocks: tuple[int, ...]
@@ -165,7 +165,7 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """The best plan with so many groups: what another group would gain (P4)."""
+    """The best plan with `groups` groups: it shows the gain of another group (P4)."""
 
     groups: int
     block_sizes: tuple[int, ...]

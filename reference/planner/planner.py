@@ -23,7 +23,7 @@ from kvproof.reference.planner.plan import GIB, Choice, Plan, PlanSettings, Work
 
 _MOST_BYTES = 1 << 60
 _CENT = GIB // 100 - 1
-"""Rounds up to hundredths of a GiB: what is named must be enough."""
+"""Rounds up to hundredths of a GiB, so that a reported amount is enough."""
 _GAIN = 1.0005
 """Less is nothing that anybody would pay another group for."""
 
@@ -153,7 +153,7 @@ def _choices(fitting: Sequence[Trial]) -> tuple[Choice, ...]:
 
 
 def _fallback(model: ModelSpec, plan: Plan) -> tuple[str, ...]:
-    """Say what keeping windows whole costs (P8)."""
+    """Return the cost of keeping windows whole (P8)."""
     if plan.settings.hybrid_groups:
         return ()
     hybrid = trials(model, replace(plan.settings, hybrid_groups=True))
@@ -166,7 +166,7 @@ def _score(trial: Trial) -> tuple[Fraction, int, int]:
 
 
 def _too_little(model: ModelSpec, settings: PlanSettings, tried: Sequence[Trial]) -> PlanError:
-    """Say how much is needed, how much there is, how long a request could be (P3)."""
+    """Return the error with needed and available memory and the longest request (P3)."""
     longest = longest_fitting(model, settings)
     fits = f"the longest length that fits is {longest:,}" if longest else "no length fits"
     fixed = settings.num_blocks

@@ -1,4 +1,4 @@
-"""What every plan must be, each rule a sentence that says what breaks it (P4, P6, P7)."""
+"""Rules of every plan; each yields the violations it finds (P4, P6, P7)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def every_place_is_inside_its_row(plan: Plan) -> Iterator[str]:
 
 
 def readers_see_the_bytes_of_their_owner(plan: Plan) -> Iterator[str]:
-    """A layer that owns nothing is a view of what another owns (P1)."""
+    """A layer without an allocation is a view of another layer (P1)."""
     for worker in plan.workers:
         owned = {
             (v.layer, v.part, v.group, v.offset, v.nbytes) for v in worker.views if not v.owner
@@ -76,7 +76,7 @@ def readers_see_the_bytes_of_their_owner(plan: Plan) -> Iterator[str]:
 
 
 def every_byte_used_is_accounted_for(plan: Plan) -> Iterator[str]:
-    """What a group fills is the sum of its layers (P2)."""
+    """The bytes of a group are the sum of its layers (P2)."""
     for number, worker in enumerate(plan.workers):
         if len(worker.used) != len(plan.groups):
             yield f"worker {number} has {len(worker.used)} groups, not {len(plan.groups)}"

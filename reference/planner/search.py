@@ -1,9 +1,9 @@
-"""Which splits of layers into groups are worth a look (P4, P5).
+"""Candidate splits of layers into groups (P4, P5).
 
-A split says for each class of layers: into how many groups, and with how large blocks. For a row
-of R bytes the best split is known at once: each class takes the fewest blocks that fit R. So only
-the values that R can have are tried, times the units up to the bound. For one worker nothing is
-lost by that: every split that is left out needs no fewer blocks of rows no smaller.
+A split gives the number of groups and the block size of each class of layers. For a row of R bytes
+the best split is known at once: each class takes the fewest blocks that fit R. So only the possible
+values of R are tried, times the units up to the bound. For one worker this loses nothing: every
+omitted split needs no fewer blocks of rows no smaller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What was ever computed in an epoch, token by token: a prefix index that nothing leaves (V3).
+"""Everything computed in an epoch, token by token: a prefix index without eviction (V3).
 
-It exists only while hits are explained. Beside the tokens it knows after which of them a state
-was to be saved, and whether there was room for it.
+It exists only while hits are explained. It also records after which tokens a state was to be saved,
+and whether there was room for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Partial last blocks: the tokens behind the last full unit of a request, for others to copy (T6).
+"""Partial last blocks: tokens after the last full unit of a request, for others to copy (T6).
 
 A *tail* is the blocks of one unit that is not full, under the block or namespace that it follows.
-It is only read by copying: a request that hits its first n tokens gets a unit of its own and copies
-into it before it writes (`copies`). So a tail has one content for life, and any shorter
+It is only ever read by copying: a request that hits its first n tokens gets a unit of its own and
+copies into it before it writes (`copies`). So a tail has one content for life, and any shorter
 part of what matched is as good.
 
 Only for models of nothing but full attention: a window or a state that is valid after a whole
@@ -33,9 +33,9 @@ _SYMBOL = 2 * TOKEN_BYTES
 
 
 class Content(NamedTuple):
-    """What a tail holds, in positions of equal width, so that equal beginnings sort together.
+    """Symbols of a tail, in positions of equal width, so that equal beginnings sort together.
 
-    A checksum decides where tails with equal tokens stand, never whether they are equal (H3).
+    A checksum orders tails with equal tokens; it never decides whether they are equal (H3).
     """
 
     symbols: bytes
@@ -71,7 +71,7 @@ class Content(NamedTuple):
         return equal
 
     def begins(self, other: Content) -> bool:
-        """Whether the other one is this one, or goes on behind it."""
+        """Return whether the other content starts with this one."""
         return other.symbols.startswith(self.symbols) and self.common(other) == self.length
 
 
@@ -94,7 +94,7 @@ class PartialBlock:
 
 
 class PartialMatch(NamedTuple):
-    """The first `tokens` of a tail equal those asked for; good until the index changes."""
+    """The first `tokens` of a tail match the prompt; valid until the index changes."""
 
     block: PartialBlock
     tokens: int
@@ -110,12 +110,12 @@ class PartialBlockIndex:
     def __init__(self, starts: Sequence[int]) -> None:
         self._starts = tuple(starts)
         self._tails: dict[Hashable, list[PartialBlock]] = {}
-        """By parent, in the order of symbols: the best match is a neighbour of its place."""
+        """By parent, sorted by symbols: the best match is next to the insertion point."""
         self._idle: OrderedDict[PartialBlock, None] = OrderedDict()
         self.num_evictable = 0
         """Blocks that could be evicted now."""
         self.on_evicted: Callable[[Ids], None] = lambda _: None
-        """Called with the blocks of a tail that leaves, for any reason but `clear`."""
+        """Called with the blocks of a removed tail, for any reason but `clear`."""
 
     def find(
         self, parent: Hashable, tokens: bytes, spans: Sequence[Span] = (), *, start: int
@@ -143,7 +143,7 @@ class PartialBlockIndex:
         return [(source, mine) for first, source, mine in pairs if first < match.tokens]
 
     def lock(self, tail: PartialBlock) -> None:
-        """Keep a tail from leaving: somebody copies from it (B5)."""
+        """Lock a tail while a request copies from it (B5)."""
         if not tail.locks and tail.indexed:
             del self._idle[tail]
             self.num_evictable -= tail.size
@@ -202,7 +202,7 @@ class PartialBlockIndex:
         self.num_evictable += tail.size
 
     def _drop(self, tail: PartialBlock) -> Ids:
-        """Take a tail out of the index; returns its blocks unless somebody copies from it."""
+        """Remove a tail from the index; returns its blocks unless it is locked."""
         tails = self._tails[tail.parent]
         place = bisect_left(tails, tail.content.symbols, key=_key)
         while tails[place] is not tail:
@@ -227,7 +227,7 @@ class PartialBlockIndex:
         return victims
 
     def clear(self) -> Ids:
-        """Forget everything (H6); returns the blocks that nobody copies from."""
+        """Forget everything (H6); returns the blocks that are not locked."""
         freed = array("i")
         for tails in list(self._tails.values()):
             for tail in tails[:]:

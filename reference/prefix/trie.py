@@ -2,8 +2,8 @@
 
 An edge is a run of whole units: its token bytes and its ids of full attention, in two flat
 buffers. Two children of one node differ in their first unit, which is the key between them, so
-matching costs one dictionary lookup and one memory comparison per *node*, whatever the cache
-holds.
+matching costs one dictionary lookup and one memory comparison per *node*, for
+any size of the cache.
 
     forest --namespace--> root --first unit--> node --first unit--> node
 
@@ -40,7 +40,7 @@ class Node:
     )  # fmt: skip
 
     parent: Node
-    """Missing only above the forest, where nobody climbs."""
+    """Missing only above the forest, which no path reaches."""
     start: int
     """Units above this node."""
     runs: tuple[WindowRun, ...]
@@ -105,15 +105,15 @@ class Match(Struct, frozen=True, gc=False):
     units: int
     """Matched units in all."""
     checkpoint: Checkpoint | None = None
-    """What the state is restored from, of models that have one."""
+    """The state to restore, of models that have one."""
     divergence: int = 0
     """Tokens that would be a hit but for the missing state (S8); 0: none."""
     partial: PartialMatch | None = None
-    """What goes on behind the last unit, inside of one (T6)."""
+    """Match inside of the next unit, after the last full one (T6)."""
 
     @property
     def beyond(self) -> int:
-        """Tokens that are hit behind the last unit."""
+        """Tokens of the hit after the last unit."""
         return self.partial.tokens if self.partial else 0
 
     def tokens(self, unit: int) -> int:
@@ -228,7 +228,7 @@ class PrefixTrie:
         self._forest = Node(None, None, bytearray(), array("i"), 0)
         self._idle: OrderedDict[Node, None] = OrderedDict()
         self.num_evictable = 0
-        """Blocks of nodes that nobody holds: evictable."""
+        """Blocks of unlocked nodes."""
 
     # --- questions: nothing here changes the index (T1) ---
 
@@ -246,7 +246,7 @@ class PrefixTrie:
         return Match(node, inside, position // stride)
 
     def evictable_blocks(self, match: Match) -> int:
-        """Count the matched blocks that nobody holds: taking them makes that many unevictable."""
+        """Count the matched blocks without a lock: locking them makes them unevictable."""
         idle, inside, node = 0, match.inside, match.node
         while node is not None and node.units and not node.locks:
             idle += inside
@@ -311,7 +311,7 @@ class PrefixTrie:
 
     @staticmethod
     def unlock_orphaned(node: Node) -> Ids:
-        """Drop one lock of a path that `clear` has orphaned; returns ids that nobody holds."""
+        """Drop one lock of a path that `clear` has orphaned; returns the unlocked ids."""
         released = []
         for step in node.path():
             if step.units:
@@ -360,7 +360,7 @@ class PrefixTrie:
     def _append(
         self, node: Node, key: Hashable, tokens: bytes, blocks: Ids, first: int, end: int
     ) -> Node:
-        """Put new units behind `node`: into it if nobody else can see its end, else as a child."""
+        """Append new units after `node`: in it if its end is private, else in a child."""
         run = memoryview(tokens)[first * self._stride : end * self._stride]
         ids = blocks[first * self._width : end * self._width]
         grows = node.locks == 1 and node.units and not node.children and type(key) is bytes
@@ -390,7 +390,7 @@ class PrefixTrie:
         return child
 
     def is_evictable(self, node: Node) -> bool:
-        """Tell whether a node of the index has no holder."""
+        """Return whether a node of the index has no lock."""
         return node in self._idle
 
     def oldest(self) -> Node | None:
