@@ -3,10 +3,10 @@
 A *tail* is the blocks of one unit that is not full, under the block or namespace that it follows.
 It is only ever read by copying: a request that hits its first n tokens gets a unit of its own and
 copies into it before it writes (`copies`). So a tail has one content for life, and any shorter
-part of what matched is as good.
+part of a match is valid.
 
-Only for models of nothing but full attention: a window or a state that is valid after a whole
-unit says nothing about places inside it.
+Only for models with full attention alone: a window or a state that is valid after a whole unit
+is not valid inside it.
 
 The key of a tail is the id of the last full block before it, which stands for all content up to
 there for as long as that block is cached. So tails leave before any full block does (T3): ask

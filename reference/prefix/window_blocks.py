@@ -1,14 +1,14 @@
 """Blocks of windows and chunks: held at the end of a path, left early at its front (X1, X4).
 
-A request sees only the last positions of a window or chunk class, so what it holds of the class is
+A request sees only the last positions of a window or chunk class, so its blocks of the class are
 a range that ends where its path ends, and whose first unit moves forward as it computes. A node
 ends where a path ends or forks, hence in every node
 
-    [ absent | resident, nobody sees it | held ]
+    [ absent | resident, evictable | held ]
               lo                         held      units
 
-what is resident is a suffix, and what is held is a suffix of that. Two numbers describe it,
-whatever the number of requests. Idle units leave from the front of the run whose last holder left
+the resident units are a suffix, and the held units a suffix of them. Two numbers describe it,
+for any number of requests. Idle units leave from the front of the run whose last holder left
 first; together with the node's other blocks they leave from the end (`PrefixTrie.trim`).
 """
 
@@ -95,7 +95,7 @@ class WindowBlocks:
     # --- requests ---
 
     def lock(self, node: Node) -> WindowTable:
-        """Hold what a request that hit up to the end of `node` still sees (B5)."""
+        """Hold the blocks that a request with a hit up to the end of `node` still sees (B5)."""
         width, units = self.width, node.start + node.units
         first = self.rule.first_unit(units * self.rule.unit)
         ids = _NO_IDS
@@ -127,11 +127,11 @@ class WindowBlocks:
                 known = len(run.ids) // width
                 run.ids += table.ids[first * width : last * width]
                 if known == 0 or table.first == first:
-                    run.starts[known] = 1  # nobody else holds a run that grows
+                    run.starts[known] = 1  # a growing run has one holder
         return duplicates
 
     def _share(self, table: WindowTable, run: WindowRun, first: int, last: int) -> Ids:
-        """Take over what is resident, and fill what is absent."""
+        """Take over resident blocks, and fill absent ones."""
         width, lo = self.width, run.lo
         middle, end = (first + lo) * width, last * width
         run.ids[: lo * width] = table.ids[first * width : middle]
@@ -234,7 +234,7 @@ class WindowBlocks:
         return freed
 
     def clear(self) -> Ids:
-        """Forget what nobody sees (H6); what is still held is freed as it is left."""
+        """Forget the evictable blocks (H6); held ones are freed when they are released."""
         freed = array("i")
         for run in self._idle:
             freed += self._cut(run, run.held)
@@ -265,7 +265,7 @@ class WindowBlocks:
             self._idle.pop(old, None)
 
     def trim(self, node: Node, units: int) -> Ids:
-        """Let go of the last units of a node that nobody holds; ids, ends of chains first."""
+        """Remove the last units of an unlocked node; returns ids, ends of chains first."""
         run, left = node.runs[self._index], node.units - units
         freed = run.ids[max(left, run.lo) * self.width :][::-1]
         del run.ids[left * self.width :]

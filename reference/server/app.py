@@ -25,7 +25,7 @@ from kvproof.reference.server.wire import ChatBody, CompletionBody
 
 LOG = logging.getLogger("kvproof.server")
 GONE = 499
-"""Status in logs of a client that left before its request was read; nobody receives it."""
+"""Status in logs for a client that disconnected before its request was read; it is never sent."""
 
 
 def make_app(service: Service, *, model: str) -> FastAPI:
@@ -81,7 +81,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
 
     @app.get("/health")
     async def health() -> Response:
-        """Answer at once, whatever the engine does; 503 unless it is fit to serve."""
+        """Answer at once, independent of the engine; 503 unless it can serve."""
         loop = service.loop
         running, waiting = loop.counts
         state = "dead" if loop.dead else "failing" if loop.failing else "ok"

@@ -1,4 +1,4 @@
-"""Bytes of a request -> its fields, or the 400 that says which field is wrong and why."""
+"""Bytes of a request -> its fields, or a 400 that names the invalid field and the reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def _wrong(complaint: str) -> ApiError:
-    """Turn msgspec's words into a field and what it takes."""
+    """Translate the message of msgspec into a field and its accepted values."""
     found = _PLACE.fullmatch(complaint)
     assert found is not None
     what, place = str(found[1]), found[2] or None
@@ -81,7 +81,7 @@ _TYPES = {
     "array": "an array",
     "object": "an object",
 }
-"""What JSON calls the types of msgspec's messages."""
+"""JSON names of the types in msgspec's messages."""
 
 
 def _plain(what: str) -> str:

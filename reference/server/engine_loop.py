@@ -1,7 +1,7 @@
-"""The engine in a thread of its own: commands come through a queue, events leave in batches.
+"""The engine in its own thread: commands arrive through a queue, events leave in batches.
 
-Nothing is polled: the thread sleeps in the queue while no request is under way. What happens in
-one step is delivered in one call.
+There is no polling: the thread sleeps in the queue while no request runs. All events of one step
+are delivered in one call.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class EngineLoop:
         self.failures = 0
         """Steps that raised."""
         self.failing = ""
-        """What the last step raised; empty once one has gone well again."""
+        """Error of the last step; empty after a successful one."""
         self.dead = ""
-        """What ended the thread; nothing is answered any more."""
+        """Error that ended the thread; no more requests are answered."""
 
     def start(self) -> None:
         """Run until `stop`."""
@@ -94,7 +94,7 @@ class EngineLoop:
         self._inbox.put(lambda: self._accept_all(orders))
 
     def cancel(self, ids: Sequence[str]) -> None:
-        """Forget orders, whatever their state; no event follows. Idempotent (C6)."""
+        """Cancel orders in any state; no event follows. Idempotent (C6)."""
         self._inbox.put(lambda: self._cancel_all(ids))
 
     def fail_all(self, error: ApiError) -> None:
@@ -115,9 +115,9 @@ class EngineLoop:
     # --- the thread ---
 
     def turn(self) -> None:
-        """Do what was asked for, wait for it if there is nothing else, then take one step.
+        """Run the queued commands, waiting for one if the engine is idle, then take one step.
 
-        The thread does nothing else; without `start`, whoever owns the engine may call it.
+        The thread only repeats this; without `start`, the owner of the engine may call it.
         """
         self._obey()
         if self._engine.busy and not self._stopping:
@@ -132,7 +132,6 @@ class EngineLoop:
             self._die(error)
 
     def _obey(self) -> None:
-        """Do what was asked for; wait for it if there is nothing else to do."""
         waiting = not self._engine.busy
         while waiting or not self._inbox.empty():
             self._inbox.get()()
@@ -164,7 +163,7 @@ class EngineLoop:
         self._flush()
 
     def _try_to_write(self, output: Output) -> None:
-        """Write, or fail this one answer: a detokenizer's fault is nobody else's."""
+        """Write, or fail only this answer if its detokenizer fails."""
         try:
             self._write(output)
         except Exception as error:
@@ -172,9 +171,9 @@ class EngineLoop:
             self._fail([output.request_id], _model_failed(f"{type(error).__name__}: {error}"))
 
     def _step_failed(self, error: Exception) -> None:
-        """Fail who took part; whoever waits may still be served by a later step.
+        """Fail the requests of the step; waiting ones may be served by a later step.
 
-        If nothing was computed, nothing tells whose fault it is, and the next step fails alike.
+        If no request was computed, the cause is unknown and the next step fails alike.
         """
         self.failures += 1
         self.failing = f"{type(error).__name__}: {error}"

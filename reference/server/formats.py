@@ -33,7 +33,7 @@ class Format:
         self._head = {"created": int(time.time()), "model": model}
         self._told = [language.detokenizer() for _ in prepared]
         self._offsets = [0] * len(prepared)
-        """Characters of each choice that logprobs have told of."""
+        """Characters of each choice that logprobs have covered."""
 
     def whole(self, answers: Sequence[Sequence[Piece]]) -> Json:
         """Return the body of an answer that is not streamed."""
@@ -42,7 +42,7 @@ class Format:
         return self._envelope(self._kind, choices) | {"usage": self.usage(pieces)}
 
     def chunks(self, index: int, piece: Piece, *, first: bool) -> list[Json]:
-        """Return what a stream tells next; nothing for a token without certain text."""
+        """Return the next chunks of a stream; none for a token without complete text."""
         told = []
         if first and self._chat:
             role = {"role": "assistant", "content": ""}
@@ -55,7 +55,7 @@ class Format:
         return [self._envelope(kind, [choice]) | usage for choice in told]
 
     def last_chunk(self, pieces: Sequence[Piece]) -> Json:
-        """Return the chunk that tells the usage of the whole stream."""
+        """Return the chunk with the usage of the whole stream."""
         kind = "chat.completion.chunk" if self._chat else self._kind
         return self._envelope(kind, []) | {"usage": self.usage(pieces)}
 

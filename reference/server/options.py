@@ -11,14 +11,14 @@ _MEBI = 1 << 20
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Limits are per request unless said otherwise. Raises ConfigError."""
+    """Limits are per request unless noted otherwise. Raises ConfigError."""
 
     host: str = "127.0.0.1"
     """Address to listen on; the default is reachable from this machine only."""
     port: int = 8000
     """0: any free one."""
     api_key: str = ""
-    """What clients must send as bearer token to `/v1`; empty: nothing."""
+    """Bearer token that clients must send to `/v1`; empty: none."""
     max_waiting: int = 256
     """Requests beyond those that run at once (`max_requests`); more are answered with 429."""
     max_tokens: int = 4096
@@ -32,7 +32,7 @@ class ServerConfig:
     max_image_bytes: int = 8 * _MEBI
     """Of each image file."""
     grace: float = 30.0
-    """Seconds that requests under way get to end when the server is told to stop."""
+    """Seconds that running requests get to end after the server begins to stop."""
 
     def __post_init__(self) -> None:
         require(_is_text(self.host) and bool(self.host), "host", self.host, _HOST, "127.0.0.1")

@@ -1,4 +1,4 @@
-"""What to do when a step raises: give up those who took part, and end it in the books."""
+"""Recovery from a step that raised: abort its requests, and end it in the cache manager."""
 
 from __future__ import annotations
 

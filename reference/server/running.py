@@ -16,7 +16,7 @@ from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
 
 _LAST_RESORT = 5.0
-"""Seconds after the time of grace for answers to be told their end; then connections are cut."""
+"""Seconds after the time of grace to end open answers; then connections are cut."""
 _BACKLOG = 2048
 
 
@@ -48,7 +48,7 @@ def _unusable(config: ServerConfig, error: OSError) -> ConfigError:
 
 
 def is_loopback(bound: socket.socket) -> bool:
-    """Tell whether only this machine reaches the address."""
+    """Return whether only this machine reaches the address."""
     return ipaddress.ip_address(bound.getsockname()[0]).is_loopback
 
 

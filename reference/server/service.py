@@ -51,7 +51,7 @@ class Service:
         self._tokenizer.shutdown()
 
     def drain(self) -> None:
-        """Take nothing new; what is under way may end within the time of grace."""
+        """Refuse new requests; running ones may end within the time of grace."""
         if self.draining:
             return
         self.draining = True

@@ -17,7 +17,7 @@ INFORMS = frozenset({"user", "metadata", "safety_identifier", "prompt_cache_key"
 
 
 class Unsupported(NamedTuple):
-    """`neutral` values are accepted; `instead` says what to do."""
+    """`neutral` values are accepted; `instead` names the alternative."""
 
     neutral: tuple[object, ...]
     instead: str

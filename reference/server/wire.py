@@ -1,4 +1,4 @@
-"""Bodies of requests, as they arrive; whatever is not written here is refused."""
+"""Bodies of requests, as they arrive; other fields are refused."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ TokenIds: TypeAlias = list[int]
 
 
 class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stream tells beside the answer."""
+    """Options of a stream."""
 
     include_usage: bool = False
 
 
 class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What both endpoints take. `cache_salt`, `ignore_eos`, `return_*` are extensions."""
+    """Fields of both endpoints. `cache_salt`, `ignore_eos`, `return_*` are extensions."""
 
     model: str
     temperature: float | None = None

@@ -12,7 +12,7 @@ STOP, LENGTH = "stop", "length"
 
 
 class Piece(NamedTuple):
-    """What a step adds to an answer."""
+    """Part of an answer that one step adds."""
 
     text: str
     """Certain, never taken back; may come later than its tokens."""
@@ -40,7 +40,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
 
 
 class Writer:
-    """Detokenizes, and holds back what may become a stop string, which is never told."""
+    """Detokenizes, and holds back text that may become a stop string, which is never sent."""
 
     def __init__(
         self, detokenizer: Detokenizer, *, stops: Sequence[str], ends: frozenset[int], most: int
@@ -52,7 +52,7 @@ class Writer:
         """Tokens so far, one that ends the answer included."""
 
     def add(self, tokens: Sequence[int]) -> Piece:
-        """Take the next tokens; those behind the end are not part of the answer."""
+        """Take the next tokens; tokens after the end are not part of the answer."""
         text = ""
         for count, token in enumerate(tokens, 1):
             told, finish = self._add(token)

@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 class StepCopies(NamedTuple):
-    """What is copied around one step: `restores` before the forward, `saves` after it (S4)."""
+    """Copies around one step: `restores` before the forward pass, `saves` after it (S4)."""
 
     restores: list[Run]
     saves: list[Run]

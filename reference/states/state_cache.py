@@ -1,4 +1,4 @@
-"""Who has which recurrent state: running requests, and checkpoints to restore from (S1-S9).
+"""Recurrent states of running requests, and checkpoints to restore from (S1-S9).
 
     home --acquire--> running request --release--> home
     home --reserve--> reserved --publish--> pinned --unpin--> ready --evict, drop--> home
@@ -59,13 +59,13 @@ class StateCache:
         """The row of each running request."""
         self._restores: dict[Hashable, Checkpoint] = {}
         self.restores: Mapping[Hashable, Checkpoint] = self._restores
-        """What each request restores from."""
+        """Checkpoint that each request restores from."""
         self._replaceable: dict[Hashable, Checkpoint] = {}
         self._pinned: dict[Checkpoint, None] = {}
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()
         """Least recent first: the order in which they lost their last pin or were touched."""
         self._spared: Checkpoint | None = None
-        """Not to be evicted by the reservation under way."""
+        """Excluded from eviction during the current reservation."""
 
     # --- checkpoints ---
 
@@ -76,7 +76,8 @@ class StateCache:
 
         Makes room by evicting another checkpoint, but never the replaceable one of the request
         itself, which goes only when its successor is certain (S6). Raises IllegalMove if the
-        request does not run; None is nobody, for a state that comes from another tier (C8).
+        request does not run; a request of None stands for a state that comes from another tier
+        (C8).
         """
         if request is not None and request not in self.running:
             raise IllegalMove(f"request {request!r} has no running state to save")
@@ -91,9 +92,9 @@ class StateCache:
         return checkpoint
 
     def begin(self, request: Hashable, saves: Sequence[int]) -> list[Checkpoint] | None:
-        """Give a request that runs from now on its row, and one for each of `saves`, at once.
+        """Give a request that begins to run its row, and one for each of `saves`, at once.
 
-        None if they do not all find room without somebody else's: ask one by one.
+        None if they do not all fit without eviction: reserve them one by one.
         """
         running = self._running
         if len(running.rows) >= running.most or not (

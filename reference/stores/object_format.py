@@ -1,7 +1,7 @@
-"""An object outside of this process: a header that says what it is, then its bytes (H6, G7).
+"""An object outside of this process: a header that identifies it, then its bytes (H6, G7).
 
-Whatever is torn, mixed up or of another version is not opened: a reader gets the object that it
-asked for, or nothing.
+Torn, mixed up and incompatible objects are not opened: a reader gets the requested object or
+nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def header(key: bytes, payload: Bytes) -> bytes:
 
 
 def payload_of(key: bytes, data: Bytes) -> memoryview | None:
-    """Return the payload behind a header, or None if it is not the whole object of this key."""
+    """Return the payload after a header, or None if it is not the whole object of this key."""
     view = memoryview(data).cast("B")
     size = declared_size(key, view)
     if size is None or len(view) != HEADER_BYTES + size:

@@ -1,8 +1,8 @@
-"""Bytes by content: what host memory, a disk, a cache server and a shared store have in common.
+"""Bytes by content: the interface of host memory, a disk, a cache server and a shared store.
 
 An object is the content of one chunk, or of one part of one unit, as flat bytes. Its key is a
-digest of everything that determines it (H6), so objects are never changed, only stored and
-dropped, and it does not matter who stored one.
+digest of everything that determines it (H6), so objects are never changed, only stored and dropped,
+whichever process stored them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ KEY_BYTES = 32
 
 
 class StoreUnavailable(Exception):
-    """A store is elsewhere and could not be asked, or would not answer; the message says why."""
+    """A remote store did not answer, or refused; the message gives the reason."""
 
 
 class StoreStatus(NamedTuple):
-    """What is resident; sizes in bytes of payload."""
+    """Resident objects; sizes in bytes of payload."""
 
     objects: int
     bytes: int
@@ -64,12 +64,12 @@ class ObjectStore(Protocol):
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """Keep copies of objects; returns the keys that are resident now.
 
-        The least recently used go to make room, but none that is under a lease and none of the
-        call itself. What finds no room is left out.
+        The least recently used go to make room, but no leased ones and none of the call itself.
+        Objects without room are left out.
         """
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
-        """Tell which objects are there; changes nothing, also not the order of eviction."""
+        """Return which objects are resident; changes nothing, also not the order of eviction."""
 
     def acquire(self, keys: Sequence[bytes]) -> Lease:
         """Read objects, and keep them until the lease is released."""

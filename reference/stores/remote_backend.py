@@ -1,4 +1,4 @@
-"""What a distributed store asks of an existing engine: five verbs over names and bytes.
+"""Interface of a distributed store to an existing engine: five verbs over names and bytes.
 
 Small on purpose, so that an engine is one file. `remote_redis` is one; S3 has the same verbs
 (conditional put, list with sizes) and so has Mooncake's store.
@@ -18,7 +18,7 @@ class BackendDown(Exception):
     def __init__(self, reason: str, *, advice: str = "") -> None:
         super().__init__(reason)
         self.advice = advice
-        """What the user can do about it; empty: nothing that is known."""
+        """Remedy for the user; empty: none is known."""
 
 
 class Kept(NamedTuple):
@@ -33,9 +33,9 @@ class Kept(NamedTuple):
 class Backend(Protocol):
     """One verb is one round trip; `until` is in seconds of `time.monotonic`.
 
-    Each raises BackendDown, by `until` at the latest. What one call writes or returns is bounded
-    by its caller. Values that are no bytes of a reader's object are returned as they are, or as
-    b"" where the engine cannot say them as bytes: the reader judges.
+    Each raises BackendDown, by `until` at the latest. The caller bounds the bytes that one call
+    writes or returns. Foreign values are returned unchanged, or as b"" if they are not bytes: the
+    reader checks them.
     """
 
     address: str
@@ -48,7 +48,7 @@ class Backend(Protocol):
         """Keep values under names that are free; each is whole or not there (G7)."""
 
     def exists_many(self, names: Sequence[bytes], *, until: float) -> list[bool]:
-        """Tell which names are taken; changes nothing, also not the order of eviction."""
+        """Return which names are taken; changes nothing, also not the order of eviction."""
 
     def delete_many(self, names: Sequence[bytes], *, until: float) -> int:
         """Forget values; returns how many were there."""

@@ -25,11 +25,11 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether calls are held back."""
+        """Return whether calls are held back."""
         return self._in_a_row >= self._failures
 
     def allows(self) -> bool:
-        """Tell whether this call may go; the caller reports what became of it."""
+        """Return whether this call may go; the caller reports its outcome."""
         with self._lock:
             if not self.is_open:
                 return True
@@ -40,7 +40,7 @@ class Breaker:
             return True
 
     def failed(self) -> bool:
-        """Count a failure; tells whether it opened the breaker."""
+        """Count a failure; returns whether it opened the breaker."""
         with self._lock:
             was_open = self.is_open
             self._in_a_row += 1
@@ -48,7 +48,7 @@ class Breaker:
             return self.is_open and not was_open
 
     def succeeded(self) -> bool:
-        """Count a success; tells whether it closed the breaker."""
+        """Count a success; returns whether it closed the breaker."""
         with self._lock:
             was_open = self.is_open
             self._in_a_row = 0

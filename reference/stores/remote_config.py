@@ -24,7 +24,7 @@ class RemoteConfig:
     backoff_s: float = 10.0
     """From one attempt to the next while it is left alone."""
     batch_bytes: int = 8 << 20
-    """Sent or asked for at once; one object may be larger."""
+    """Bytes per round trip; one object may be larger."""
     largest_object: int = (512 << 20) - HEADER_BYTES
     """Bytes of payload; larger ones are not kept. Redis takes no value above 512 MiB."""
 

@@ -1,4 +1,4 @@
-"""What happened to the objects and calls of a distributed store."""
+"""Counts of the objects and calls of a distributed store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kvproof.reference.stores.object_store import Lease
 
 
 class RemoteCounts(NamedTuple):
-    """Since the store was made; objects unless it says calls."""
+    """Counts since the store was made; of objects, except those of calls."""
 
     hits: int
     misses: int
-    """Asked for and not had, for whatever reason."""
+    """Requested but not received, for any reason."""
     dropped: int
     """Torn, altered, foreign or of another version: found by a read, and removed."""
     stored: int

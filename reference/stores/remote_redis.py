@@ -1,7 +1,7 @@
 """A Redis or Valkey server as the engine of a distributed store, through redis-py.
 
-redis-py rather than valkey-py, which began as its copy: both speak to both servers, and this one
-is what users of either have installed. Without the extra `redis` this module is not imported.
+redis-py rather than valkey-py, which is a fork of it: both speak to both servers, and users of
+either have redis-py. Without the extra `redis` this module is not imported.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RedisBackend:
         self._client = Redis(connection_pool=self._pool)
 
     def get_many(self, names: Sequence[bytes], *, until: float) -> list[bytes | None]:
-        """GET; what is no string of bytes is returned as b"", so that its reader removes it."""
+        """GET; a value that is no string is returned as b"", so that its reader removes it."""
         answers = self._ask([("GET", name) for name in names], until)
         return [_value(answer) for answer in answers]
 
@@ -136,11 +136,11 @@ class RedisBackend:
         return [bool(_number(answer)) for answer in answers]
 
     def delete_many(self, names: Sequence[bytes], *, until: float) -> int:
-        """UNLINK, so that the server frees the memory beside its work."""
+        """UNLINK, so that the server frees the memory in the background."""
         return sum(map(_number, self._ask([("UNLINK", *names)] if names else [], until)))
 
     def scan(self, prefix: bytes, *, until: float) -> Iterator[tuple[bytes, int]]:
-        """SCAN and STRLEN page by page; what comes and goes meanwhile may be missed."""
+        """SCAN and STRLEN page by page; names that come and go meanwhile may be missed."""
         pattern = b"".join(b"\\" + bytes([c]) if c in b"*?[]^-\\" else bytes([c]) for c in prefix)
         cursor, seen = b"0", set[bytes]()
         while True:
@@ -176,7 +176,7 @@ class RedisBackend:
 
 
 def _value(answer: object) -> bytes | None:
-    """Something that is no string of bytes is nobody's object."""
+    """A value that is no string is never an object."""
     if isinstance(answer, ResponseError):
         if str(answer).startswith("WRONGTYPE"):
             return b""
@@ -194,7 +194,7 @@ def _number(answer: object) -> int:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Say what the client library and the socket raise as BackendDown."""
+    """Raise errors of the client library and the socket as BackendDown."""
     try:
         yield
     except (RedisError, OSError) as error:

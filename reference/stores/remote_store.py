@@ -1,8 +1,8 @@
 """The objects of one host in an engine that other hosts use too (H6).
 
-Nothing here raises because of the server once a store is made: an object that cannot be had is
-not there, one that cannot be kept is not kept. What happened is counted, and logged where it
-begins and where it ends.
+After construction nothing here raises because of the server: an unreadable object counts as
+missing, and an object that cannot be stored is skipped. Failures are counted, and their beginning
+and end are logged.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ FIRST_GUESS = 1 << 20
 
 
 class RemoteUnusable(ConnectionError):
-    """The first contact with a server failed; the message says where and what to do."""
+    """The first contact with a server failed; the message names the server and the remedy."""
 
 
 class RemoteStore:
     """An ObjectStore over a Backend; for several threads. No call takes longer than `timeout_s`.
 
     A call is one round trip, of a store two (names cost less than bytes), or one for every
-    `batch_bytes` of values. When time is over, what was done by then counts. A lease holds
-    copies, so nothing that happens at the server changes them, a `drop` by this host included.
+    `batch_bytes` of values. At the timeout the finished part counts. A lease holds copies, so
+    changes at the server do not affect it, a `drop` by this host included.
     """
 
     def __init__(self, backend: Backend, config: RemoteConfig | None = None) -> None:
-        """Make contact; RemoteUnusable says why there is none."""
+        """Connect. Raises RemoteUnusable with the reason if that fails."""
         self.config = config or RemoteConfig()
         self.epoch = self.config.epoch
         self._backend = backend
@@ -64,19 +64,19 @@ class RemoteStore:
             raise RemoteUnusable(f"{text} ({error.advice})" if error.advice else text) from None
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """Send the objects that are not there yet; what is under a name is judged when read."""
+        """Send the objects that are not there yet; existing values are checked when read."""
         kept: set[bytes] = set()
         self._try(lambda until: self._send(objects, kept, until))
         return frozenset(kept)
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
-        """Tell which names are taken; a lease may still not get what is under them."""
+        """Return which names are taken; a lease may still find their values invalid."""
         there: list[bool] = []
         self._try(lambda until: there.extend(self._taken(keys, until)))
         return there + [False] * (len(keys) - len(there))
 
     def acquire(self, keys: Sequence[bytes]) -> Lease:
-        """Read whole objects (G7); what else is under their names is removed and counted (H6)."""
+        """Read whole objects (G7); drop and count invalid values under their names (H6)."""
         found: dict[bytes, memoryview] = {}
         self._try(lambda until: self._read([*dict.fromkeys(keys)], found, until))
         had = sum(key in found for key in keys)
@@ -100,8 +100,8 @@ class RemoteStore:
     def clear(self) -> int:
         """Leave this epoch for a new one of this host alone; other hosts keep the objects (H6).
 
-        Returns how many this host left behind, as far as they could be counted in time. Hosts
-        that are to share again are given one `epoch`.
+        Returns the number of objects left, as far as they could be counted in time. Hosts share
+        again once they get one `epoch`.
         """
         left, self.epoch = self.epoch, secrets.token_hex(16)
         count = self._sizes(left)
@@ -119,12 +119,12 @@ class RemoteStore:
 
     @property
     def counts(self) -> RemoteCounts:
-        """What happened until now."""
+        """Counts until now."""
         return self._tally.snapshot()
 
     @property
     def is_left_alone(self) -> bool:
-        """Tell whether calls are answered without the server, because it did not answer."""
+        """Return whether calls skip the server because it did not answer."""
         return self._answers.is_open
 
     def close(self) -> None:
@@ -252,8 +252,8 @@ def connect(
 ) -> RemoteStore:
     """Make a store over a Redis or Valkey server, for example at redis://127.0.0.1:6379/0.
 
-    The password comes from `password_file` or from the environment. ConfigError says what of
-    the arguments is unusable or not installed, RemoteUnusable why the server is not.
+    The password comes from `password_file` or from the environment. Raises ConfigError for unusable
+    arguments or a missing package, and RemoteUnusable for an unusable server.
     """
     address, config = parse(url), config or RemoteConfig()
     try:

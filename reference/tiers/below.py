@@ -1,7 +1,7 @@
-"""The stores below host memory, one after the other: a disk, and what hosts share (G7, H6).
+"""The stores below host memory, one after the other: a disk, and a shared store (G7, H6).
 
-What leaves host memory goes to all of them: other hosts are to find it before a disk is full. It
-is read from the first one that has it.
+Objects evicted from host memory go to all of them, so that other hosts find them before a disk is
+full. An object is read from the first store that has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tier has done: plain integers, read by metrics (V2)."""
+"""Counters of a tier: plain integers, read by metrics (V2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class TierCounts:
-    """Objects, unless it says bytes."""
+    """Counts of objects, unless named bytes."""
 
     hits: int = 0
     misses: int = 0

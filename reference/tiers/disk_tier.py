@@ -2,7 +2,7 @@
 
 An object is one file, called by its key, made of `object_format.header` and its bytes. It is
 written under another name, synchronised and renamed, so a process killed between any two
-operations leaves it whole or not at all; whatever else is found under the name of a key - torn,
+operations leaves it whole or not at all; any other file under the name of a key - torn,
 shortened, changed, of another object or version - is dropped and never served. No failure of the
 disk is a failure of a request: it is counted and logged, and the object is not there.
 """
@@ -23,11 +23,11 @@ LOG = logging.getLogger("kvproof.reference.tiers.tiers")
 TEMPORARY = ".tmp"
 """Ends the name of a file that is being written."""
 SHORT_OF = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""What a read may fail for that says nothing about the file."""
+"""Errors of a read that are no fault of the file."""
 
 
 class _File:
-    """What is known of one file."""
+    """Record of one file."""
 
     __slots__ = ("pins", "resident", "size")
 
@@ -39,7 +39,7 @@ class _File:
 
 
 class DiskLease(Lease):
-    """Keeps the bytes of what it shows."""
+    """Keeps the bytes of its views."""
 
     def __init__(
         self, tier: DiskTier, views: Sequence[memoryview | None], pinned: Sequence[_File]
@@ -85,7 +85,7 @@ class DiskTier:
         self._make_room(0, ())
 
     def _promises(self, key: bytes, name: str, size: int) -> bool:
-        """Tell whether a file is as long as its header says; its bytes are checked when read."""
+        """Return whether a file has the length in its header; its bytes are checked when read."""
         try:
             payload = declared_size(key, self.files.head(name, HEADER_BYTES))
         except OSError as error:
@@ -176,7 +176,7 @@ class DiskTier:
         return [key in self._known for key in keys]
 
     def acquire(self, keys: Sequence[bytes]) -> DiskLease:
-        """See `ObjectStore`. What turns out not to be whole is dropped."""
+        """See `ObjectStore`. Incomplete objects are dropped."""
         views = {key: self._view(key) for key in dict.fromkeys(keys) if key in self._known}
         self.counts.misses += len({*keys}) - len(views)
         read = [key for key, view in views.items() if view is not None]

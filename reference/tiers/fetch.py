@@ -1,4 +1,4 @@
-"""Reading from tiers: what is asked for may arrive later, or in part, or never (C8)."""
+"""Reading from tiers: requested objects may arrive later, in part, or never (C8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fetch(Protocol):
         """
 
     def cancel(self) -> None:
-        """Nobody waits any more; whoever polls no longer need not release."""
+        """Cancel the fetch; a caller that stops polling need not release it."""
 
 
 class Source(Protocol):

@@ -57,7 +57,7 @@ class Folder:
 
     @property
     def closed(self) -> bool:
-        """Tell whether other processes may use the folder."""
+        """Return whether other processes may use the folder."""
         return self._lock < 0
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class HostTier:
         self.counts = TierCounts()
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """See `ObjectStore`. What leaves or finds no room goes to the store below."""
+        """See `ObjectStore`. Objects that are evicted or find no room go to the store below."""
         spilled: dict[bytes, Bytes] = {}
         kept = set()
         for key, data in objects.items():
@@ -156,17 +156,17 @@ class HostTier:
         return [place is not None for place in self.where(keys)]
 
     def where(self, keys: Sequence[bytes]) -> list[str | None]:
-        """Tell in which tier each object is found first, None if in none (V1)."""
+        """Return the first tier of each object, None if it is in none (V1)."""
         missing = [key for key in keys if key not in self._objects]
         below = self.below.where(missing)
         return [HOST if key in self._objects else below.get(key) for key in keys]
 
     def holds(self, key: bytes) -> bool:
-        """Tell whether an object is in host memory itself."""
+        """Return whether an object is in host memory itself."""
         return key in self._objects
 
     def acquire(self, keys: Sequence[bytes]) -> HostLease:
-        """See `ObjectStore`. What was found below only is kept here too, if there is room."""
+        """See `ObjectStore`. Objects found below are kept here too, if there is room."""
         spilled: dict[bytes, Bytes] = {}
         pinned = {key: self._pin(key) for key in dict.fromkeys(keys) if key in self._objects}
         missing = [key for key in dict.fromkeys(keys) if key not in pinned]
@@ -230,7 +230,7 @@ class HostTier:
         return [*self._objects]
 
     def flush(self) -> None:
-        """Let the stores below have everything, too: nobody will evict it any more."""
+        """Copy everything to the stores below too, as no later eviction will."""
         self._spill({key: each.data for key, each in self._objects.items()})
 
     def status(self) -> StoreStatus:

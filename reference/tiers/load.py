@@ -1,7 +1,7 @@
-"""Objects come back: room, blocks, content, index, in this order (B4, B5, C8).
+"""Loading of objects: room, blocks, content, index, in this order (B4, B5, C8).
 
-Whether there is room is asked before anything is fetched; nothing changes if there is not. What
-the request will hit is made the most recent, so room for the rest is never made of it.
+Room is checked before anything is fetched; nothing changes if there is none. The hit of the request
+becomes the most recent, so it is not evicted to make room for the rest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Loader:
     # --- room: nothing changes ---
 
     def fits(self, request: RequestState, plan: Plan, compute: int | None) -> bool:
-        """Tell whether the plan and then the first step of its request find room (B4)."""
+        """Return whether the plan and then the first step of its request find room (B4)."""
         eviction = self._eviction
         if self._separate and not self._rows_fit(plan):
             return False
@@ -56,7 +56,7 @@ class Loader:
         return loaded + self._first_step(request, plan, compute) <= available
 
     def _rows_fit(self, plan: Plan) -> bool:
-        """Tell whether there is a row to run in, beside that of the checkpoint (S5)."""
+        """Return whether there is a running row in addition to that of the checkpoint (S5)."""
         states, checkpoint = self._eviction.states, self._checkpoint(plan, plan.match.node)
         assert states is not None
         pinned = checkpoint is not None and checkpoint.restores > 0
@@ -114,7 +114,7 @@ class Loader:
             self._trie.unlock(node)
 
     def _hold(self, request: RequestState, units: int) -> Node:
-        """Hold the first units of the request; a node ends behind them."""
+        """Hold the first units of the request; a node ends after them."""
         match = self._trie.match(request.namespace, request.tokens, request.segments, units)
         return self._trie.lock(match, request.namespace)
 
@@ -172,7 +172,7 @@ class Loader:
     def _hang(
         self, plan: Plan, node: Node, loaded: _Loaded, views: Mapping[bytes, memoryview]
     ) -> None:
-        """Give the path what belongs to its units beside blocks of full attention."""
+        """Attach the parts of the units of a path that are not full-attention blocks."""
         for each in self._seen(plan):
             each.fill(node, loaded.ids)
         if loaded.state is not None and self._eviction.checkpoints is not None:

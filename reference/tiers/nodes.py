@@ -1,4 +1,4 @@
-"""What leaves the pool and under which keys: from nodes of the index to objects (H1, G10, R1)."""
+"""Objects of evicted nodes of the index, and their keys (H1, G10, R1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Leaving(NamedTuple):
 
 
 class NodeKeys:
-    """Links of the units of nodes, made when first asked for (H5); see `Attached`."""
+    """Links of the units of nodes, computed on first use (H5); see `Attached`."""
 
     def __init__(self, unit: int) -> None:
         self._stride = unit * TOKEN_BYTES

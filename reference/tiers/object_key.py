@@ -38,7 +38,7 @@ class ObjectKeys:
     """Makes keys for one cache. Equal in every process with equal weights, layout and geometry."""
 
     def __init__(self, config: CacheConfig, weights: str = "", geometry: str = "") -> None:
-        """`geometry` says how the data plane lays a block out: dtype, heads, order."""
+        """`geometry` describes a block in the data plane: dtype, heads, order."""
         self._digest = hash_algorithm(config.hash_algorithm)
         self._unit = config.layout.unit
         self._fixed = encode("kvproof object 1", weights, _layout(config), geometry)
@@ -47,8 +47,8 @@ class ObjectKeys:
     def begin_epoch(self, epoch: int, nonce: bytes) -> None:
         """Make other keys from now on (H6).
 
-        Nobody has named the weights of a later epoch, so `nonce`, which no other process has,
-        keeps what is computed with them from being found by any.
+        The weights of a later epoch have no name. Its keys include `nonce`, which no other process
+        has, so no other process finds the objects.
         """
         self._chain = KeyChain(self._hash, self._fixed, epoch, nonce)
 
@@ -79,7 +79,7 @@ class ObjectKeys:
 
 
 def _layout(config: CacheConfig) -> bytes:
-    """Say what a block holds, group by group."""
+    """Describe the content of a block, group by group."""
     groups = (
         encode(g.kind, g.block_size, g.size, g.kernel_size, int(g.draft), g.state_blocks)
         for g in config.layout.groups

@@ -1,7 +1,7 @@
-"""How long a hit could be if what the tiers hold came back (X1-X3, S1, M2, R3).
+"""Longest possible hit if the objects in the tiers were loaded (X1-X3, S1, M2, R3).
 
-The longest length that is valid for every group over the union of index and tiers, found as every
-hit is: by clamps (`hit_length`). What that takes from the tiers are its *needs*.
+It is the longest length that is valid for every group over the union of index and tiers, found as
+every hit is: by clamps (`hit_length`). The objects that it takes from the tiers are its *needs*.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Need(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to come back for one request; lengths in units."""
+    """Objects to load for one request; lengths in units."""
 
     match: Match
-    """What the index has of it."""
+    """Match in the index."""
     length: int
-    """What is a hit afterwards."""
+    """Hit length after the load."""
     reach: int
-    """What is in the index afterwards: more than the hit with draft groups (X3)."""
+    """Indexed length after the load: more than the hit with draft groups (X3)."""
     before: int
     """Tokens that are a hit without."""
     needs: tuple[Need, ...]
 
     @property
     def state(self) -> bool:
-        """Tell whether a recurrent state comes back."""
+        """Return whether a recurrent state is loaded."""
         return any(need.part == object_key.STATE for need in self.needs)
 
 
@@ -56,7 +56,7 @@ WINDOW = 64
 
 
 class Found(Protocol):
-    """What the tiers hold."""
+    """Objects in the tiers."""
 
     far: bool
     """Whether each question may go to another machine."""
@@ -65,7 +65,7 @@ class Found(Protocol):
         """Ask for many objects at once."""
 
     def there(self, key: bytes) -> bool:
-        """Tell whether a tier holds an object."""
+        """Return whether a tier holds an object."""
 
 
 class Planner:
@@ -111,7 +111,7 @@ def visible(rule: BlockClass, length: int, reach: int) -> tuple[int, int]:
 
 
 class _Union:
-    """What index and tiers hold of one request."""
+    """Objects of one request in index and tiers."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class _Union:
         return self._found.there(self._key(self._links[unit], part))
 
     def _next(self, part: str, unit: int, first: int) -> bool:
-        """Tell the same of one unit after the other, from `first` on."""
+        """Return the same for one unit after the other, from `first` on."""
         if (unit - first) % WINDOW == 0:
             self._expect(part, range(unit, min(unit + WINDOW, len(self._links))))
         return self._has(part, unit)
@@ -225,7 +225,7 @@ class _Union:
         return count
 
     def _rows(self) -> list[bool]:
-        """Tell of each matched unit whether the index has its rows."""
+        """Return for each matched unit whether the index has its rows."""
         experts, unit = self._eviction.experts, self._planner.unit
         if experts is None or self.match.node is None:
             return []
@@ -264,7 +264,7 @@ class _Union:
 
 
 def _resident(match: Match, index: int) -> bytearray:
-    """Tell of each matched unit whether the index has its blocks of a class."""
+    """Return for each matched unit whether the index has its blocks of a class."""
     there = bytearray(match.units)
     node: Node | None = match.node
     while node is not None and node.units:

@@ -1,7 +1,7 @@
-"""Blocks of windows and chunks that come back: holes of runs are filled from behind (X1).
+"""Loading of window and chunk blocks: holes of runs are filled from the end (X1).
 
-What is resident in a run is a suffix of it (`local_blocks`), and so is what a hit needs of any
-node that does not go beyond the hit. Hence a run needs no more than a lower `lo`.
+The resident units of a run are a suffix of it (`local_blocks`), and so are the units that a hit
+needs of any node up to its end. Hence a run needs no more than a lower `lo`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kvproof.reference.tiers.object_key import local
 
 
 class Seen(NamedTuple):
-    """What a hit needs of one class: units [first, stop) of a path (X1, X3)."""
+    """Units of one class that a hit needs: [first, stop) of a path (X1, X3)."""
 
     number: int
     own: WindowBlocks
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
             node = node.parent
 
     def evictable_blocks(self, node: Node | None) -> int:
-        """Count resident blocks that nobody sees: the hit takes them (B5)."""
+        """Count resident blocks without a holder: the hit takes them (B5)."""
         parts = self.runs(node)
         idle = sum(max(0, min(end, run.held) - max(begin, run.lo)) for run, begin, end in parts)
         return idle * self.own.width

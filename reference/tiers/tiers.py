@@ -1,11 +1,12 @@
-"""The tiers below the pool: what is evicted goes there, and comes back instead of being computed.
+"""The tiers below the pool: evicted content is saved there and loaded instead of recomputed.
 
     eviction    blocks and states --save--> host --spill--> disk, remote
-    admission   plan -> room? -> fetch -> load -> index; then the request hits as ever
+    admission   plan -> room? -> fetch -> load -> index; then the request hits as usual
 
-Parts of a unit come and go on their own, and a hit is what is valid for every group over index
-and tiers together (X2). What has not arrived is never in the index, so nobody can share a block
-that failed (C8): the request waits in its line, at most `patience` steps, or computes the rest.
+Parts of a unit come and go on their own, and a hit must be valid for every group over index
+and tiers together (X2). Objects that have not arrived are never in the index, so no request
+shares a failed block (C8): the request waits in line, at most `patience` steps, or computes the
+rest.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class Tiers:
         return {}
 
     def reach(self, request: RequestState) -> int:
-        """Return the tokens that a request could hit with what tiers hold, 0: they add nothing."""
+        """Return the tokens that a request could hit with the tiers; 0: they add none."""
         if self._aside or not request.prompt:
             return 0
         waiting = self._asking(request)
@@ -172,7 +173,7 @@ class Tiers:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave tiers out of what is looked up and admitted meanwhile (C5)."""
+        """Exclude the tiers from lookups and admissions meanwhile (C5)."""
         self._aside = True
         try:
             yield
@@ -198,10 +199,10 @@ class Tiers:
         return self._mover.object_bytes(part)
 
     def _sources(self, plan: Plan, places: dict[bytes, str | None]) -> Sources:
-        """Say where each token of the hit came from that was none before (V1).
+        """Return the source of each token that only became a hit by loading (V1).
 
-        A unit came from the slowest tier of its parts; one that only lacked a state or blocks of
-        later units, from the slowest of all.
+        The source of a unit is the slowest tier of its parts; if it only lacked a state or blocks
+        of later units, the slowest tier of all.
         """
         slow: dict[int, str] = {}
         for need in plan.needs:
@@ -223,7 +224,7 @@ class Tiers:
     # --- leaving ---
 
     def forget(self, request_id: str) -> None:
-        """Nobody waits for the objects of this request any more; idempotent (C6)."""
+        """Cancel the wait of this request for its objects; idempotent (C6)."""
         waiting = self._waiting.pop(request_id, None)
         if waiting is not None:
             waiting.release()

@@ -1,4 +1,4 @@
-"""A request and its objects: asked for, on their way, here, or failed (C8)."""
+"""A request and its objects: requested, on their way, here, or failed (C8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.reference.tiers.plan import Need
 
 
 class Waiting:
-    """What one request has got from the tiers so far; it holds leases until `release`."""
+    """Objects that one request has from the tiers so far; it holds leases until `release`."""
 
     def __init__(
         self, source: Source, request: RequestState, links: list[bytes], *, far: bool
@@ -20,9 +20,9 @@ class Waiting:
         self._request = request
         self.views: dict[bytes, memoryview] = {}
         self.places: dict[bytes, str | None] = {}
-        """Where each object was found when it was asked for (V1)."""
+        """Tier of each object at the time of its request (V1)."""
         self.failed: set[bytes] = set()
-        """What did not come: it is not waited for twice."""
+        """Failed objects: they are not waited for twice."""
         self.polls = 0
         """Steps in which something was still on its way."""
         self._source = source
@@ -33,11 +33,11 @@ class Waiting:
 
     @property
     def loading(self) -> bool:
-        """Tell whether something is on its way."""
+        """Return whether an object is on its way."""
         return self._fetch is not None
 
     def concerns(self, request: RequestState) -> bool:
-        """Tell whether a request is the one that waits, and not another of its name (H3)."""
+        """Return whether a request is the waiting one, and not another with its id (H3)."""
         asked = self._request
         return (asked.tokens, asked.namespace, asked.segments) == (
             request.tokens, request.namespace, request.segments,
@@ -53,7 +53,7 @@ class Waiting:
         self._expected.clear()
 
     def there(self, key: bytes) -> bool:
-        """Tell whether a plan may count on an object."""
+        """Return whether a plan may count on an object."""
         if key in self.views:
             return True
         if key in self.failed:
@@ -72,10 +72,10 @@ class Waiting:
             self._fetch = self._source.fetch(keys)
 
     def poll(self, size: Callable[[str], int]) -> list[bytes] | None:
-        """Take in what has come; returns the keys of what is useless, None: all may still come.
+        """Take in arrived objects; returns keys of useless ones, None: all may still arrive.
 
-        That is an object of another size than `size` tells of its part. What merely has not come
-        may be good for others (H6).
+        An object is useless if its size differs from the `size` of its part. Late ones may be good
+        for others (H6).
         """
         lease = self._fetch.poll() if self._fetch is not None else None
         if lease is None:

@@ -26,7 +26,7 @@ class TransferError(ValueError):
 
 
 class Part(NamedTuple):
-    """What moves of one group in one chunk."""
+    """Blocks of one group to move in one chunk."""
 
     ids: list[int]
     """Of the blocks that the layout stores; 0: not this one."""
@@ -81,7 +81,7 @@ def needed_blocks(
 
 
 def _check_end(layout: ChunkLayout, length: int) -> None:
-    """Refuse a hit that ends where the chunk holds only a part of what it needs."""
+    """Refuse a hit that ends where the chunk holds only a part of its needs."""
     for index, group in enumerate(layout.groups if length % layout.tokens else ()):
         if group.geometry.kind == "state" or group.blocks < ids_per_chunk(layout, group):
             raise LayoutError(

@@ -1,10 +1,9 @@
 """A chunk as one flat range of bytes, described by a value (G2).
 
-The chunk holds its groups one after the other, each from a multiple of 16 bytes on; what is left
-between them is zero. Inside of a
-group lie the planes (K of all layers, then V of all layers), in a plane the tokens, in a token the
-heads, whatever the order in the engine's pages is. So chunks of engines with other pages are equal,
-and a chunk is the same on a GPU, in host memory, in a file and on the wire.
+The chunk holds its groups one after the other, each aligned to 16 bytes, with zeros in the gaps. A
+group holds planes (K of all layers, then V of all layers), a plane holds tokens, and a token heads,
+for any order in the engine's pages. So chunks of engines with other pages are equal, and a chunk is
+the same on a GPU, in host memory, in a file and on the wire.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """What layers of one group have in common, as far as a chunk is concerned (G1)."""
+    """Common geometry of the layers of one group in a chunk (G1)."""
 
     names: tuple[str, ...]
     """Of the tensors, in order of first appearance."""
@@ -131,7 +130,7 @@ class ChunkLayout:
 
     @cached_property
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """Bytes [start, end) of no group, a few behind each; zeros in every stored chunk."""
+        """Bytes [start, end) between groups; zeros in every stored chunk."""
         ends = [group.offset + group.nbytes for group in self.groups]
         starts = [*(group.offset for group in self.groups[1:]), self.nbytes]
         return tuple(gap for gap in zip(ends, starts, strict=True) if gap[0] < gap[1])
@@ -233,7 +232,7 @@ def stored_blocks(geometry: Geometry, tokens: int) -> int:
 
 
 def _ends(geometry: Geometry, tokens: int) -> range:
-    """Ends of chunks among which every distance to what is needed occurs."""
+    """Ends of chunks that cover every distance to the needed tokens."""
     if geometry.kind == "window":
         far = -(-geometry.size // tokens) * tokens
         return range(far, far + 1)

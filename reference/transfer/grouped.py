@@ -88,13 +88,13 @@ class Transfer:
         Args:
             block_ids: Per group, for all chunks one after the other (`ids_per_chunk`). Only those
                 that the layout stores are read, and never the null block 0.
-            objects: Of the layout of this transfer; what does not move keeps its bytes, and between
+            objects: Of the layout of this transfer; other bytes do not change, and between
                 groups there are zeros.
             valid: Which blocks may move (`needed_blocks`); None: all that are not null.
             skip_first_tokens: So many tokens of the first chunks stay untouched (G6).
 
         Returns:
-            What `Stream.wait` takes: after it the objects hold the bytes. On a CPU they do already.
+            An event for `Stream.wait`, after which the objects hold the bytes (on a CPU: at once).
             Later work on the current stream may overwrite the pages at once.
 
         Raises:

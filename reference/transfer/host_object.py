@@ -73,8 +73,7 @@ class HostObject:
         self.raw = raw
         """All bytes, those between groups too."""
         self.lent = False
-        """Whether somebody else keeps the memory; who moves it waits for the event before giving
-        it back."""
+        """The memory has another owner, who must wait for the event before reusing it."""
         self._origin, self._segment = origin, segment
 
     @classmethod
@@ -84,10 +83,10 @@ class HostObject:
 
     @classmethod
     def over(cls, layout: ChunkLayout, buffer: bytes | bytearray | memoryview) -> HostObject:
-        """Return views of somebody's memory, for example of a shared segment.
+        """Return views of memory with another owner, for example of a shared segment.
 
-        They keep `buffer` from being released. Out of one that is read-only nothing but a
-        retrieve is allowed. A GPU needs it to be `Pinned`.
+        They keep `buffer` from being released. Read-only memory allows only a retrieve. A GPU needs
+        it to be `Pinned`.
         """
         array = np.frombuffer(buffer, np.uint8)
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Layers that share one geometry and one block table: what is transferred in one go (G1).
+"""Layers that share one geometry and one block table: the unit of a transfer (G1).
 
 Two tensors are in one group only if shape, element type, strides, layout, block table, kind and
 block size are all equal, so padded pages or another order of heads and tokens are never merged.
@@ -67,7 +67,7 @@ class LayerGroups:
 
 
 class _Key(NamedTuple):
-    """What must be equal in one group."""
+    """Values that are equal in one group."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -1,7 +1,7 @@
-"""How a tensor of pages is to be read: by its shape, its strides and what the caller says (G1).
+"""Reading of a tensor of pages: by its shape, its strides and the caller's hint (G1).
 
-Shapes alone do not tell heads from tokens, or K and V from two pages. What can be read in several
-ways is refused with the readings and with what would settle it; nothing is guessed.
+Shapes alone do not distinguish heads from tokens, or K and V from two pages. An ambiguous tensor is
+refused with its readings and the hint that would settle it; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kvproof.reference.core.attention_groups import Kind
 from kvproof.reference.transfer.chunk_layout import LayoutError
 
 STATE = "state"
-"""The layout of recurrent states: [rows, ...], bytes that nobody looks into."""
+"""The layout of recurrent states: [rows, ...], opaque bytes."""
 
 _PACKED = "indexer"
 _OUTER = ("kv", "pages")
@@ -26,10 +26,10 @@ _OUTER = ("kv", "pages")
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """What the caller knows of a tensor; it always wins. 0 and "": not known."""
+    """The caller's knowledge of a tensor; it always wins. 0 and "": not known."""
 
     layout: str = ""
-    """A key of `LAYOUTS`, or `state`: what the dimensions of the tensor are."""
+    """A key of `LAYOUTS`, or `state`: the meaning of the dimensions."""
     page: int = 0
     """Tokens of a page of the tensor, a kernel block."""
     heads: int = 0
@@ -63,7 +63,7 @@ class Reading(NamedTuple):
 
 
 class AmbiguousLayout(LayoutError):
-    """A tensor can be read in several ways; the message says how to settle it."""
+    """A tensor has several readings; the message names the hint that decides."""
 
     def __init__(self, message: str, readings: Sequence[Reading]) -> None:
         super().__init__(message)
@@ -73,8 +73,8 @@ class AmbiguousLayout(LayoutError):
 def read(name: str, tensor: torch.Tensor, hint: Hint) -> Reading:
     """Return the only reading of a tensor, with its dimensions as they lie in memory.
 
-    A tensor whose strides are permuted is the layout that its strides say, under the dimensions
-    that the hint says: heads before tokens in memory are never addressed as tokens before heads.
+    A tensor with permuted strides has the layout of its strides, under the dimensions of the hint:
+    heads before tokens in memory are never addressed as tokens before heads.
 
     Raises:
         AmbiguousLayout: There are several.

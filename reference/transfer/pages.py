@@ -1,4 +1,4 @@
-"""Single pages as flat bytes, with their place in an object: what a copy engine moves (G4)."""
+"""Single pages as flat bytes, with their place in an object: the units of a copy engine (G4)."""
 
 from __future__ import annotations
 

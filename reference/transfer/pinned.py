@@ -1,4 +1,4 @@
-"""Memory of somebody else, made such that a GPU copies from and to it without the CPU (G8, G9)."""
+"""Foreign memory, registered so that a GPU copies from and to it without the CPU (G8, G9)."""
 
 from __future__ import annotations
 

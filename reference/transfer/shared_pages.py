@@ -1,10 +1,10 @@
 """Pages of one process in another one, without a copy: CUDA IPC (G8).
 
-    engine                                  somebody else, on the same GPU
+    engine                                  another process, on the same GPU
     share(kv_caches) --bytes, any channel--> open_shared(data) --> layer_groups, Transfer
 
-The engine keeps the memory until the other process has closed it, and says itself when pages are
-written and when they may be: nothing here waits. Memory of `torch.cuda` is shared as the driver
+The engine keeps the memory until the other process has closed it, and synchronises
+writes itself: nothing here waits. Memory of `torch.cuda` is shared as the driver
 allocated it (`PYTORCH_CUDA_ALLOC_CONF` without `expandable_segments`).
 """
 

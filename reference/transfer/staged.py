@@ -1,7 +1,7 @@
-"""One call of a transfer that goes through a staging: what is enqueued, on which stream (G4).
+"""One call of a transfer through a staging buffer: its operations and their streams (G4).
 
-Packing and unpacking run on the caller's stream, copies on their own. Whoever uses a slot, an
-object or a page next waits for the event of the one before, on the device; the host never waits.
+Packing and unpacking run on the caller's stream, copies on their own. The next use of a slot, an
+object or a page waits for the previous event, on the device; the host never waits.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Staged:
                     copy_bytes(self._objects[chunk], start + at, flat, to_object=to_object)
 
     def _end(self, pages: Event) -> Event:
-        """Join the streams, so that both sides may be used as the caller was told."""
+        """Join the streams, so that both sides may be used as documented."""
         if self._direction == "gather":
             self._copies.wait(self._compute.record())
             self._compute.wait(pages)  # the copies read them

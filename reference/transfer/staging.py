@@ -40,7 +40,7 @@ class Staging:
             self.streams.copies.run(self._use)
 
     def _use(self) -> None:
-        """Tell torch that the slots are not free while copies still run."""
+        """Record for torch that the slots are in use while copies still run."""
         self.buffer.record_stream(torch.cuda.current_stream(self.buffer.device))
 
     @property
@@ -85,15 +85,15 @@ class Staging:
         return [self._released[slot] for slot in slots]
 
     def keep(self, objects: Sequence[HostObject], event: Event) -> None:
-        """Keep the memory of objects until an event: torch knows of copies, but not of kernels.
+        """Keep the memory of objects until an event: torch tracks copies, but not kernels.
 
-        Not that which is lent: its owner is told when the event has happened.
+        Lent memory is left out: its owner waits for the event.
         """
         mine = [each for each in objects if not each.lent]
         done = self.streams.copies.done
         self._kept = [each for each in (*self._kept, (event, mine)) if not done(each[0])]
 
     def release(self, slots: Sequence[int], event: Event) -> None:
-        """Say that the slots are in use until an event."""
+        """Mark the slots as used until an event."""
         for slot in slots:
             self._released[slot] = event

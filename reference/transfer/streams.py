@@ -24,7 +24,7 @@ class Stream(Protocol):
         """Let no later work begin before the event."""
 
     def done(self, event: Event) -> bool:
-        """Tell whether an event of any stream has happened, without waiting."""
+        """Return whether an event of any stream has happened, without waiting."""
 
 
 class Inline:

@@ -172,7 +172,7 @@ class HuggingFaceText:
         return chosen.token
 
     def _hear(self, request_id: str, first: int, logits: torch.Tensor) -> None:
-        """Keep the scores of a prompt's tokens; position p says how likely token p + 1 is."""
+        """Keep the scores of the prompt's tokens; position p holds the score of token p + 1."""
         prompt = self._prompts.get(request_id, ())
         sampling = self._wishes[request_id]
         for row, position in zip(logits, range(first + 1, len(prompt)), strict=False):

@@ -12,11 +12,11 @@ from kvproof.reference.server.language.language import SamplingOptions, Score
 
 
 class NoNumbers(RuntimeError):
-    """Logits hold NaN: something was read that nobody has written, or that was freed."""
+    """Logits hold NaN: the step read memory that was never written, or was freed."""
 
 
 class Chosen(NamedTuple):
-    """A token, and what was wished to be known about it."""
+    """A token, and the details that were requested."""
 
     token: int
     score: Score | None

@@ -1,7 +1,7 @@
-"""What the server asks of a model beside its steps: text, chat, images, samples, scores.
+"""Interface of the server to a model besides its steps: text, chat, images, samples, scores.
 
-A `Language` turns text into tokens and back, and stands in front of a `Model` of the engine. Only
-`prepare_*` and `encode` run outside of the engine's thread, one call at a time.
+A `Language` turns text into tokens and back, and wraps a `Model` of the engine. Only `prepare_*`
+and `encode` run outside of the engine's thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kvproof.reference.model.interface import Model
 
 
 class PromptError(ValueError):
-    """A prompt that no request can be made of; the message says why, for the client."""
+    """The prompt cannot become a request; the message gives the reason to the client."""
 
 
 class Abilities(NamedTuple):
-    """What requests may ask for; the rest is refused with these words."""
+    """Supported features of requests; others are refused with these reasons."""
 
     sampling: bool = False
     """Temperatures above 0, with a seed; top_p."""
@@ -81,7 +81,7 @@ class Prepared(NamedTuple):
     tokens: tuple[int, ...]
     spans: tuple[Span, ...] = ()
     media: object = None
-    """What the language needs to encode the spans; the server only hands it back to `begin`."""
+    """Data that the language needs to encode the spans; the server passes it on to `begin`."""
 
 
 class Detokenizer(Protocol):
@@ -109,7 +109,7 @@ class Language(Protocol):
 
     @property
     def model(self) -> Model:
-        """What the engine steps."""
+        """The model that the engine steps."""
 
     def prepare_text(self, text: str) -> Prepared:
         """Tokenize a prompt of `/v1/completions`."""

@@ -1,7 +1,7 @@
-"""The symbolic model as a language: bytes are tokens, and answers are certain.
+"""The symbolic model as a language: bytes are tokens, and answers are deterministic.
 
-It has no distribution: the next token is the only one possible, so its log-probability is 0. What
-it says are letters and spaces in no language, until one of the `END` tokens happens to come.
+It has no distribution: the next token is the only one possible, so its log-probability is 0. Its
+text is random letters and spaces, until one of the `END` tokens occurs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvproof.reference.server.language.language import (
 END = 0
 IMAGE = 257
 IMAGE_TOKENS = 16
-"""Placeholders of each image, whatever its size."""
+"""Placeholders of each image, for any size."""
 _FIRST = b"etaoinshrdlucmfwypvbgkjqxz "
 ORDER = _FIRST + bytes(byte for byte in range(256) if byte not in _FIRST)
 """Token i + 1 is byte ORDER[i]; the letters come first, so that the first tokens are readable."""
@@ -53,7 +53,7 @@ def _bytes_of(token: int) -> bytes:
 
 
 class SymbolicText:
-    """A `Language`; `answers`: how many of the first token ids the model may say."""
+    """A `Language`; `answers`: number of first token ids that the model may output."""
 
     ends = frozenset({END})
     vocabulary = IMAGE + 1
@@ -97,12 +97,12 @@ class SymbolicText:
         """See `Language`; the answer follows from the tokens alone."""
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
-        """See `Language`: what is said is certain."""
+        """See `Language`: every token has log-probability 0."""
         del request_id
         return [Score(token, 0.0, ((token, 0.0),)) for token in tokens]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
-        """Never asked: `abilities` says so, and such a request is refused when it arrives."""
+        """Never called: `abilities` excludes it, so such a request is refused on arrival."""
         raise NotImplementedError(f"the symbolic model scores no prompt, asked by {request_id!r}")
 
     def end(self, request_id: str) -> None:

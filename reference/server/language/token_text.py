@@ -56,7 +56,7 @@ _FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class TokenBytes:
-    """What each token stands for, by the kind of the tokenizer's decoder."""
+    """Bytes of each token, by the kind of the tokenizer's decoder."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
