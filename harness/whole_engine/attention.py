@@ -182,7 +182,8 @@ class Attention:
             right = np.array_equal(found, expected)
             if not right:
                 wrong.append(WrongRead(pool.kind, first, found, pool.draft))
-            self._judge(work, group, layer, positions, found, expected, right=right, launch=launch)
+            at = (positions, epoch, launch)
+            self._judge(work, group, layer, at, found, expected, right=right)
         return wrong
 
     def _judge(
@@ -190,13 +191,13 @@ class Attention:
         work: Work,
         group: int,
         layer: Layer,
-        positions: Slots,
+        where: tuple[Slots, int, int],
         found: Words,
         expected: Words,
         *,
         right: bool,
-        launch: int,
     ) -> None:
+        positions, epoch, launch = where
         self._findings.situations["slots are read"] += len(positions)
         self._findings.checks.update(JUDGED)
         if right:
@@ -205,7 +206,7 @@ class Attention:
         pool = self._memory.pools[group]
         block = int(work.row.groups[group].table[positions[at] // pool.kernel_block_size])
         block = block * pool.kernel_block_size // pool.block_size
-        why = self._causes(work, int(found[at]), block, launch)
+        why = self._causes(work, int(found[at]), block, epoch, launch)
         # only rejected drafts make the device read so far back: the host freed by what it scheduled
         early = positions[at] < first_read(pool.kind, work.row.start)
         self._findings.check(
@@ -231,7 +232,7 @@ class Attention:
                 if right:
                     self._findings.check(STATES, right, str)
                     continue
-                why = self._causes(work, found, block, launch)
+                why = self._causes(work, found, block, epoch, launch)
                 sentence = (
                     f"{work.row.request} goes on from the state of {work.start} tokens in block "
                     f"{block} of group {group}: it is one of {length} tokens, {why.sentence}"
@@ -249,8 +250,10 @@ class Attention:
         )  # fmt: skip
         return wrong
 
-    def _causes(self, work: Work, found: int, block: int, launch: int) -> Cause:
-        return cause(found, work, self._memory, self.requests, block=block, launch=launch)
+    def _causes(self, work: Work, found: int, block: int, epoch: int, launch: int) -> Cause:
+        return cause(
+            found, work, self._memory, self.requests, block=block, launch=launch, epoch=epoch
+        )
 
 
 class WrongRead(NamedTuple):

@@ -37,6 +37,7 @@ def cause(
     *,
     block: int,
     launch: int,
+    epoch: int,
 ) -> Cause:
     """Return why a slot of a row holds a fingerprint that is not its own."""
     if not found:
@@ -45,7 +46,8 @@ def cause(
         return Cause(READS, "it is the null block")
     for writer, position in _writers(found, requests):
         return _by(writer, position, work)
-    if any(_holds(found ^ epoch_key(epoch), requests) for epoch in range(_EPOCHS)):
+    now = epoch_key(epoch)
+    if any(_holds(found ^ now ^ epoch_key(other), requests) for other in range(_EPOCHS)):
         return Cause(EPOCHS, "it was computed with other weights")
     if memory.written[block] > launch:
         return Cause(REUSED, f"launch {memory.written[block]} wrote it before launch {launch} ran")

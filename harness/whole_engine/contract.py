@@ -63,6 +63,8 @@ class EngineConfig:
     """Longest prompt with its answer."""
     drafts: Drafts | None = None
     caching: bool = True
+    events: bool = True
+    """Changes of the prefix index are published."""
     runner: str = "v1"
     """Protocol between scheduler and worker, where an engine has several."""
     connector: str = ""

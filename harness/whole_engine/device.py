@@ -90,11 +90,23 @@ class ShadowDevice:
             self._execute(self.queue.popleft())
 
     def transfer(
-        self, run: Callable[[], None], *, reads: Sequence[int] = (), writes: Sequence[int] = ()
+        self,
+        run: Callable[[], None],
+        *,
+        stream: str,
+        ordered: bool = True,
+        reads: Sequence[int] = (),
+        writes: Sequence[int] = (),
     ) -> Transfer:
-        """Put a copy under way that a stream orders behind all launches until now."""
+        """Put a copy under way; `ordered`: its stream waits for all launches until now."""
         return self.transfers.add(
-            run, tick=self.tick, after=self.submitted, reads=reads, writes=writes
+            run,
+            tick=self.tick,
+            submitted=self.submitted,
+            after=self.submitted if ordered else 0,
+            stream=stream,
+            reads=reads,
+            writes=writes,
         )
 
     def due_transfers(self) -> list[Transfer]:
@@ -104,10 +116,17 @@ class ShadowDevice:
             self.wait(transfer)
         return ready
 
+    def end_transfers(self) -> None:
+        """End every transfer."""
+        for transfer in list(self.transfers.pending):
+            self.wait(transfer)
+
     def wait(self, transfer: Transfer) -> None:
         """End a transfer now: launches that it waits for come first."""
         if transfer.done:
             return
+        for earlier in self.transfers.before(transfer):
+            self.wait(earlier)
         self.complete(transfer.after)
         self._check_undisturbed(transfer)
         self.findings.saw("a transfer ends later than it was submitted", self.tick > transfer.due)
@@ -116,7 +135,7 @@ class ShadowDevice:
 
     def _check_undisturbed(self, transfer: Transfer) -> None:
         touched = [*transfer.reads, *transfer.writes]
-        late = [block for block in touched if self.memory.written[block] > transfer.after]
+        late = [block for block in touched if self.memory.written[block] > transfer.submitted]
         self.findings.check(
             "blocks_in_flight_are_not_reused",
             not late,

@@ -29,6 +29,7 @@ ANSWERS = "answers_equal_the_greedy_chain"
 ENDS = "every_request_ends"
 REST = "an_idle_engine_holds_nothing"
 RUNS = "the_engine_keeps_running"
+RESETS = "two resets beside a connector without a step between them"
 IDLE_STEPS = 80
 """Steps without a token, a launch or an end after which an engine with requests is stuck."""
 MOST_STEPS = 3000
@@ -51,6 +52,7 @@ class Driver:
         """Request that has not ended -> answers so far."""
         self.ended: list[str] = []
         self._aborted: set[str] = set()
+        self._just_reset = False
         self._index = ReplayedIndex(self.findings)
         self._sightings = Sightings(self.findings)
         with self.clock.running():
@@ -122,6 +124,7 @@ class Driver:
 
     def _once(self) -> str:
         self.clock.tick += 1
+        self._just_reset = False
         self.device.tick = self.findings.tick = self.clock.tick
         outputs = self.engine.step()
         self.findings.check(RUNS, True, str)  # noqa: FBT003 - the condition of a check
@@ -172,10 +175,15 @@ class Driver:
             del self.live[name]
 
     def _follow_events(self) -> None:
+        if not self.config.events:
+            return
         self._index.apply(self.engine.events())
         self._index.compare(self.engine.index(), unpublished=self.engine.unpublished())
 
     def _reset(self, *, running: bool = False) -> str:
+        twice, self._just_reset = self._just_reset, True
+        self.findings.saw("a reset beside a connector", self.config.connector)
+        self.findings.saw(RESETS, twice and self.config.connector)
         done = self.engine.reset(running=running)
         if done:
             self.device.epoch += 1

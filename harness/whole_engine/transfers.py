@@ -14,8 +14,12 @@ class Transfer:
     number: int
     due: int
     """Tick from which on it may end by itself."""
+    submitted: int
+    """Launches that were submitted before it."""
     after: int
     """Launches that the machine completes before it, because a stream waits for them."""
+    stream: str
+    """Transfers of one stream end in the order of their submission."""
     run: Callable[[], None]
     reads: Sequence[int]
     """Device blocks that it reads."""
@@ -43,21 +47,34 @@ class Transfers:
         run: Callable[[], None],
         *,
         tick: int,
+        submitted: int,
         after: int,
+        stream: str,
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
     ) -> Transfer:
         """Put a transfer under way."""
         self.count += 1
-        transfer = Transfer(self.count, tick + self.delay, after, run, reads, writes)
+        before = [each.due for each in self.pending if each.stream == stream]
+        due = max([tick + self.delay, *before])
+        transfer = Transfer(self.count, due, submitted, after, stream, run, reads, writes)
         self.pending.append(transfer)
         return transfer
 
     def due(self, tick: int) -> list[Transfer]:
-        """Return what ends by now, in the seed's order."""
+        """Return what ends by now: streams in the seed's order, each in its own."""
         ready = [each for each in self.pending if each.due <= tick]
-        self._order.shuffle(ready)
-        return ready
+        streams = sorted({each.stream for each in ready})
+        self._order.shuffle(streams)
+        return [each for stream in streams for each in ready if each.stream == stream]
+
+    def before(self, transfer: Transfer) -> list[Transfer]:
+        """Return what its stream has to end before it."""
+        return [
+            each
+            for each in self.pending
+            if each.stream == transfer.stream and each.number < transfer.number
+        ]
 
     def end(self, transfer: Transfer) -> None:
         """Move the bytes, unless that was done."""

@@ -28,6 +28,7 @@ SECTIONS = {
     "E": "Evaluation",
     "O": "Options",
     "W": "A whole engine",
+    "D": "Between engines, tiers and stores",
 }
 """Letter of a rule section -> its name, in the order of the matrix."""
 

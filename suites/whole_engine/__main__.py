@@ -66,13 +66,20 @@ def _bugs(options: argparse.Namespace) -> int:
 def _search(options: argparse.Namespace) -> int:
     themes = [THEMES[name] for name in options.themes.split(",")]
     end, seed = time.monotonic() + options.seconds, options.seed
-    histories, operations, failures = 0, 0, Counter[str]()
+    histories, operations = 0, 0
+    failures, passed_over = Counter[str](), Counter[str]()
     with open_handle(options.target) as handle:
-        suite = on_target(SUITE, handle)
+        suite, known = on_target(SUITE, handle), planted_bugs.known_failures(handle)
         while time.monotonic() < end:
             found = search(
-                suite, seed=seed, histories=12 * len(themes), operations=50, themes=themes
+                suite,
+                seed=seed,
+                histories=12 * len(themes),
+                operations=50,
+                themes=themes,
+                known=known,
             )
+            passed_over.update(found.known)
             seed, histories = seed + 1, histories + found.histories
             operations += found.operations
             if found.died:
@@ -81,7 +88,10 @@ def _search(options: argparse.Namespace) -> int:
             if found.failure:
                 failures[found.failure.violation.property] += 1
                 _say(play_script(cut_down(suite, found.failure), options.target))
-    _say(f"{histories} histories, {operations} operations; failures: {dict(failures)}")
+    _say(
+        f"{histories} histories, {operations} operations; failures: {dict(failures)}; "
+        f"known: {dict(passed_over)}"
+    )
     return int(bool(failures))
 
 

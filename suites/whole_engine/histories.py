@@ -15,6 +15,8 @@ from kvproof.suites.whole_engine.machine import EngineMachine
 BLOCK = 16
 """Tokens."""
 MOST_REQUESTS = 40
+"""Of a history."""
+CONNECTORS = ("offload", "offload", "simple", "simple_lazy", "multi")
 _VERBS = ("submit",) * 6 + ("step",) * 9 + ("abort",) + ("drain",)
 
 
@@ -87,7 +89,23 @@ def states(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset"]}
 
 
-THEMES = {each.__name__: each for each in (plain, eagle, ngram, windows, states, media)}
+def tiers(choices: Choices) -> Config:
+    """Choose a tier in host memory behind one of the connectors."""
+    engine = _engine(choices, connector=choices.pick(CONNECTORS))
+    return {"engine": engine, "features": ["turns"]}
+
+
+def tier_resets(choices: Choices) -> Config:
+    """Choose a tier, and changes of weights."""
+    engine = tiers(choices)["engine"]
+    engine["events"] = choices.pick((True, False, False))
+    return {"engine": engine, "features": ["turns", "reset"]}
+
+
+THEMES = {
+    each.__name__: each
+    for each in (plain, eagle, ngram, windows, states, media, tiers, tier_resets)
+}
 """Name -> its choice of a configuration."""
 
 

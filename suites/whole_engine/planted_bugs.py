@@ -15,6 +15,7 @@ import msgspec
 import tomllib
 
 from kvproof.harness.isolation.handles import Handle
+from kvproof.suites.framework import expected_failures
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
@@ -89,11 +90,16 @@ def hunt(
 ) -> Iterator[Kill]:
     """Plant each bug, search for it, take it back. Raises TargetDied, also for harness faults."""
     ask = partial(_ask, handle, handle.profile.parts[SUITE.name])
-    suite = on_target(SUITE, handle)
+    suite, known = on_target(SUITE, handle), known_failures(handle)
     for bug in bugs:
         ask(("plant", {"module": bug.module, "old": bug.old, "new": bug.new}))
         found = search(
-            suite, seed=seed, histories=histories, operations=OPERATIONS, seconds=seconds
+            suite,
+            seed=seed,
+            histories=histories,
+            operations=OPERATIONS,
+            seconds=seconds,
+            known=known,
         )
         failure = found.failure and cut_down(suite, found.failure, seconds=8.0)
         if found.died:
@@ -107,6 +113,13 @@ def hunt(
             histories=found.histories,
             length=len(failure.history.operations) if failure else 0,
         )
+
+
+def known_failures(handle: Handle) -> dict[str, str]:
+    """Return property -> situation in which the engine is known to break it."""
+    profile, names = handle.profile, [prop.name for prop in SUITE.properties]
+    entries = expected_failures.load(profile.engine, profile.version, names=names)
+    return expected_failures.confined(entries)
 
 
 def _ask(handle: Handle, job: str, *calls: object) -> object:

@@ -20,6 +20,8 @@ ABORTED = "a request is aborted while running"
 QUEUED = "a request is aborted while waiting"
 RESET = "a reset is done"
 AFTER_RESET = "a request comes after a change of weights"
+STORED = "blocks are stored in another tier"
+LOADED = "blocks are loaded from another tier"
 SPACES = "equal beginnings in two namespaces"
 PICTURES = "equal placeholders with unlike media"
 REMOVED = "blocks are removed in the index"
@@ -50,6 +52,14 @@ PROPERTIES = (
         oracle=SHADOW,
     ),
     Property(
+        "blocks_in_flight_are_not_reused",
+        ("W3", "D3"),
+        "no launch writes a block while a copy that was submitted before it still reads or writes "
+        "it",
+        (STORED, LOADED),
+        oracle=SHADOW,
+    ),
+    Property(
         "namespaces_share_no_slot",
         ("W1",),
         "no request reads what another salt, adapter or version of an adapter has computed",
@@ -65,8 +75,8 @@ PROPERTIES = (
     ),
     Property(
         "nothing_is_read_across_a_change_of_weights",
-        ("W1",),
-        "after a reset that was reported as done, nothing from before it is read",
+        ("W1", "D6"),
+        "after a reset that was reported as done, nothing from before it is read, from any tier",
         (RESET, AFTER_RESET),
         oracle=SHADOW,
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.harness.errors import TargetDied
@@ -22,6 +22,8 @@ from kvproof.suites.framework.shrink import minimise
 from kvproof.suites.whole_engine.choices import Choices, Seeded
 from kvproof.suites.whole_engine.histories import THEMES, operation
 
+_NOTHING: Mapping[str, str] = {}
+
 
 @dataclass
 class Search:
@@ -32,6 +34,8 @@ class Search:
     seconds: float = 0.0
     checks: Counter[str] = field(default_factory=Counter)
     situations: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
+    """Histories that ended by a failure that is known, by property."""
     failure: Counterexample | None = None
     died: TargetDied | None = None
 
@@ -44,14 +48,18 @@ def search(
     operations: int,
     themes: Sequence[Callable[[Choices], Config]] = tuple(THEMES.values()),
     seconds: float = float("inf"),
+    known: Mapping[str, str] = _NOTHING,
 ) -> Search:
-    """Run histories, dealt out to the profiles, until one fails."""
+    """Run histories, dealt out to the profiles, until one fails.
+
+    `known`: property -> the situation in which it is known to fail: such a history only ends.
+    """
     found, start = Search(), time.monotonic()
     for number in range(histories):
         if time.monotonic() - start > seconds:
             break
         choices = Seeded(seed * 1_000_003 + number)
-        _one(suite, found, choices, themes[number % len(themes)], operations)
+        _one(suite, found, choices, themes[number % len(themes)], operations, known)
         found.seconds = time.monotonic() - start
         if found.failure or found.died:
             break
@@ -64,6 +72,7 @@ def _one(
     choices: Choices,
     theme: Callable[[Choices], Config],
     operations: int,
+    known: Mapping[str, str],
 ) -> None:
     history = History(suite, theme(choices))
     try:
@@ -72,7 +81,11 @@ def _one(
             history.apply(*operation(history.machine, choices))
         history.apply("drain", {})
     except Violation as violation:
-        found.failure = Counterexample(violation, history)
+        where = known.get(violation.property)
+        if where and history.coverage.situations[where]:
+            found.known[violation.property] += 1
+        else:
+            found.failure = Counterexample(violation, history)
     except TargetDied as died:
         found.died = died
     found.histories += 1

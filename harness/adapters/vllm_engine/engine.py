@@ -102,6 +102,7 @@ class VllmEngine:
 
     def step(self) -> list[Output]:
         """Run the engine's own step function and what follows it."""
+        self.worker.connector.use()
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
         return [
@@ -115,8 +116,14 @@ class VllmEngine:
         ]
 
     def idle(self) -> bool:
-        """Tell whether neither scheduler nor batch queue has anything left."""
-        return not (self.scheduler.has_requests() or self.core.batch_queue)
+        """Tell whether neither scheduler nor batch queue has anything left.
+
+        Copies that nobody waits for then end by themselves, as they would beside an idle loop.
+        """
+        if self.scheduler.has_requests() or self.core.batch_queue:
+            return False
+        self.device.end_transfers()
+        return True
 
     def statuses(self) -> dict[str, str]:
         """Return request -> status, in the engine's words."""
@@ -125,8 +132,16 @@ class VllmEngine:
         }
 
     def reset(self, *, running: bool) -> bool:
-        """Reset the prefix cache, and connectors with it."""
-        return bool(self.core.reset_prefix_cache(running, bool(self.scheduler.connector)))
+        """Reset the prefix cache, and connectors with it.
+
+        Raises Refused where vLLM says that this is not supported yet: while loads are under way.
+        """
+        try:
+            return bool(self.core.reset_prefix_cache(running, bool(self.scheduler.connector)))
+        except RuntimeError as error:
+            if "not supported yet" not in str(error):
+                raise
+            raise Refused("requests wait for another tier") from error
 
     def events(self) -> list[CacheEvent]:
         """Return what was published since the last call."""
@@ -159,6 +174,7 @@ class VllmEngine:
             "requests of the scheduler": len(scheduler.requests),
             "running": len(scheduler.running),
             "waiting": len(scheduler.waiting),
+            "transfers": len(self.device.transfers.pending),
             "requests of the worker": len(self.worker.batch.requests),
             "tables of the manager": sum(
                 len(each.req_to_blocks) for each in self.manager.coordinator.single_type_managers
@@ -208,6 +224,8 @@ def _settings(config: EngineConfig) -> Any:
         more |= {"mamba_cache_mode": "align", "mamba_block_size": config.block_size}
     if config.drafts:
         more["speculative_config"] = _drafts(config)
+    if config.connector:
+        more["kv_transfer_config"] = _connector(config.connector)
     architecture = "ShadowHybridForCausalLM" if states else "ShadowForCausalLM"
     arguments = EngineArgs(
         model=_model_folder(architecture, 2),
@@ -223,11 +241,48 @@ def _settings(config: EngineConfig) -> Any:
         enable_prefix_caching=config.caching,
         async_scheduling=config.asynchronous,
         scheduling_policy=config.policy,
-        kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+        kv_events_config=KVEventsConfig(enable_kv_cache_events=config.events, publisher="null"),
         disable_hybrid_kv_cache_manager=False,
         **more,
     )
     return arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+
+
+_TIER = "kvproof.harness.adapters.vllm_engine.offload"
+_CONNECTORS: dict[str, dict[str, Any]] = {
+    "offload": {
+        "kv_connector": "OffloadingConnector",
+        "kv_connector_extra_config": {
+            "cpu_bytes_to_use": 1 << 15,
+            "spec_name": "ShadowOffloadingSpec",
+            "spec_module_path": _TIER,
+        },
+    },
+    "simple": {
+        "kv_connector": "SimpleCPUOffloadConnector",
+        "kv_connector_extra_config": {"cpu_bytes_to_use": 1 << 14},
+    },
+    "simple_lazy": {
+        "kv_connector": "SimpleCPUOffloadConnector",
+        "kv_connector_extra_config": {"cpu_bytes_to_use": 1 << 14, "lazy_offload": True},
+    },
+}
+"""Name in a configuration -> the engine's settings; sizes are so small that tiers evict."""
+
+
+def _connector(name: str) -> Any:
+    from vllm.config import KVTransferConfig
+
+    from kvproof.harness.adapters.vllm_engine.offload import stand_in_for_simple_offload
+
+    stand_in_for_simple_offload()
+    if name == "multi":
+        parts = [{**_CONNECTORS[each], "kv_role": "kv_both"} for each in ("offload", "simple")]
+        extra = {"connectors": parts}
+        return KVTransferConfig(
+            kv_connector="MultiConnector", kv_role="kv_both", kv_connector_extra_config=extra
+        )
+    return KVTransferConfig(kv_role="kv_both", **_CONNECTORS[name])
 
 
 def _drafts(config: EngineConfig) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
 from kvproof.harness.adapters.vllm_engine.backend import ShadowBackend
 from kvproof.harness.adapters.vllm_engine.batch import Batch
+from kvproof.harness.adapters.vllm_engine.connectors import Connector
 from kvproof.harness.adapters.vllm_engine.running import RUNNING
 from kvproof.harness.adapters.vllm_engine.specs import layers
 from kvproof.harness.whole_engine.content import FIRST_TOKEN
@@ -99,6 +100,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         self.cache_config.hash_block_size = kv_cache_config.hash_block_size
         self.cache_config.cache_hit_alignment_tokens = kv_cache_config.cache_hit_alignment_tokens
         self.kv_cache_config = kv_cache_config
+        self.connector = Connector(self.vllm_config, kv_cache_config)
         specs = [_one(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups]
         names = [list(group.layer_names) for group in kv_cache_config.kv_cache_groups]
         groups = [
@@ -116,6 +118,7 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
             seed=RUNNING.config.seed,
             most_drafts=self.vllm_config.num_speculative_tokens,
         )
+        self.connector.register(self.caches)
         self._pending: tuple[Launch, Any, Any] | None = None
         self._last: Launch | None = None
         self.batch.counts = self._counts
@@ -145,17 +148,23 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """Update the batch by the engine's code, and launch it."""
+        self.connector.use()
+        self.connector.before(scheduler_output)
         correction = self.batch.update(scheduler_output)
         before = self._before(scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             if before:
                 self.device_of.launch((), before)
+            if self.connector:
+                return self.connector.without_forward(scheduler_output)
             return EMPTY_MODEL_RUNNER_OUTPUT
         rows = self.batch.rows(scheduler_output, RUNNING.owned, self._expand)
-        launch = self.device_of.launch(rows, before)
+        launch, told = self.connector.around(
+            scheduler_output, lambda: self.device_of.launch(rows, before)
+        )
         if correction is not None:
             correction()
-        self._pending = (launch, scheduler_output, None)
+        self._pending = (launch, scheduler_output, told)
         self._last = launch
         return None
 
@@ -188,12 +197,12 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         """Return the answers of the launch, or a promise of them."""
         del grammar_output
         assert self._pending is not None
-        (launch, output, _), self._pending = self._pending, None
+        (launch, output, told), self._pending = self._pending, None
         names = list(self.batch.input_batch.req_ids)
         if self.batch.use_async_scheduling:
             self.batch.keep(output, None)
-            return _Later(lambda: _output(names, self._sampled(launch)))
-        return _output(names, self.batch.keep(output, self._sampled(launch)))
+            return _Later(lambda: _output(names, self._sampled(launch), told))
+        return _output(names, self.batch.keep(output, self._sampled(launch)), told)
 
     def _sampled(self, launch: Launch) -> list[list[int]]:
         return [list(each) for each in self.device_of.answers(launch)]
@@ -211,6 +220,27 @@ class ShadowWorker(WorkerBase):  # type: ignore[misc] # the engine's class, unty
         if not row.samples and RUNNING.config.drafts.method == "eagle":
             return [FIRST_TOKEN] * RUNNING.config.drafts.count
         return self.device_of.drafts(row.request)
+
+    def get_simple_cpu_offload_num_cpu_blocks(self) -> int | None:
+        """Return how many blocks the host tier of SimpleCPUOffloadConnector has."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+        from vllm.distributed.kv_transfer.kv_connector.v1 import simple_cpu_offload_connector
+
+        if not has_kv_transfer_group():
+            return None
+        found = simple_cpu_offload_connector._find_simple_cpu_offload_connector(
+            get_kv_transfer_group()
+        )
+        return None if found is None else int(found.get_aligned_num_cpu_blocks())
+
+    def get_kv_connector_handshake_metadata(self) -> Any:
+        """Return what other engines need to reach this one's caches."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+
+        if not has_kv_transfer_group():
+            return None
+        metadata = get_kv_transfer_group().get_handshake_metadata()
+        return None if metadata is None else {(0, 0): metadata}
 
     def execute_dummy_batch(self) -> None:
         """Nothing to do."""
@@ -274,9 +304,10 @@ def _words(cache: Any, kind: GroupKind) -> Any:
     return tensor.view(torch.int64).numpy().view(np.uint64)[:, 0]
 
 
-def _output(names: list[str], sampled: list[list[int]]) -> Any:
+def _output(names: list[str], sampled: list[list[int]], told: Any) -> Any:
     return ModelRunnerOutput(
         req_ids=names,
         req_id_to_index={name: index for index, name in enumerate(names)},
         sampled_token_ids=sampled,
+        kv_connector_output=told,
     )

@@ -19,6 +19,7 @@ SECTIONS = {
     "E": "evaluation",
     "O": "options",
     "W": "a whole engine",
+    "D": "between engines, tiers and stores",
 }
 """Letter -> subject of its rules."""
 
@@ -123,6 +124,8 @@ RULES = {
     "W7": "every request ends, and an idle engine holds nothing",
     "W8": "events replay to the index in every state",
     "W9": "nothing makes the engine raise or hang",
+    "D3": "who sends holds what is read until the copy has ended",
+    "D6": "after a change of weights nothing earlier is served from any tier",
 }
 
 _JUDGE = "the symbolic model, which judges the cache and is not part of it"

@@ -34,6 +34,8 @@ FINDINGS = {
     "sglang_selective_counts_no_full_hit": EngineVersion("sglang", "0.5.23"),
     "vllm_chunk_across_blocks": EngineVersion("vllm", "0.33.0"),
     "vllm_windows_count_as_drafts": EngineVersion("vllm", "0.33.0"),
+    "vllm_cleared_event_names_no_tier": EngineVersion("vllm-engine", "0.33.0"),
+    "vllm_second_reset_asserts": EngineVersion("vllm-engine", "0.33.0"),
     "lmcache_partly_null_chunk_is_served": EngineVersion("lmcache", "0.5.6"),
     "lmcache_left_window_in_a_shared_object": EngineVersion("lmcache", "0.5.6"),
     "lmcache_retrieve_writes_the_null_block": EngineVersion("lmcache", "0.5.6"),

@@ -1,0 +1,207 @@
+"""CPU tiers of vLLM's offload connectors: their copies become transfers of the shadow device.
+
+Scheduler sides, job protocols and metadata stay vLLM's. `ShadowOffloadingSpec` is named to the
+OffloadingConnector by its own settings `spec_name` and `spec_module_path`; for
+SimpleCPUOffloadConnector the streams, events and the copy backend of its worker are stood in for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
+
+from kvproof.harness.adapters.vllm_engine.running import RUNNING
+from kvproof.harness.whole_engine.transfers import Transfer
+
+
+class ShadowOffloadingWorker(OffloadingWorker):  # type: ignore[misc] # the engine's, untyped here
+    """Moves whole pages between the pool's tensors and host memory, as transfers."""
+
+    def __init__(self, caches: Any, pages_per_chunk: int, chunks: int) -> None:
+        self._caches, self._pages = caches, pages_per_chunk
+        self._device = RUNNING.worker.device_of
+        self._host = [
+            torch.zeros((chunks, each.page_size_bytes * pages_per_chunk), dtype=torch.int8)
+            for each in caches.tensors
+        ]
+        self._jobs: dict[int, Transfer] = {}
+
+    def _pages_of(self, device: Any, host: Any) -> list[tuple[int, int, int, int, int]]:
+        """Return (tensor, block, chunk, place in the chunk, bytes) of every page of a job."""
+        pages, first_block, first_chunk = [], 0, 0
+        for refs, count, first in zip(
+            self._caches.group_data_refs, device.group_sizes, device.block_indices, strict=False
+        ):
+            if not count:
+                continue
+            skipped = first % self._pages
+            for index in range(count):
+                place = skipped + index
+                chunk = int(host.block_ids[first_chunk + place // self._pages])
+                block = int(device.block_ids[first_block + index])
+                pages += [
+                    (ref.tensor_idx, block, chunk, place % self._pages, ref.page_size_bytes)
+                    for ref in refs
+                ]
+            first_block += count
+            first_chunk += -(-(skipped + count) // self._pages)
+        return pages
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        """Put a copy to the host under way."""
+        pages = self._pages_of(src_spec, dst_spec)
+        blocks = sorted({block for _, block, *_ in pages})
+        run = self._mover(pages, to_host=True)
+        self._jobs[job_id] = self._device.transfer(run, stream="offload store", reads=blocks)
+        self._device.findings.saw("blocks are stored in another tier")
+        return True
+
+    def submit_load(
+        self,
+        job_id: int,
+        src_spec: Any,
+        dst_spec: Any,
+        expedited: bool = False,  # noqa: FBT001, FBT002 - the engine's signature
+    ) -> bool:
+        """Put a copy from the host under way."""
+        del expedited
+        pages = self._pages_of(dst_spec, src_spec)
+        blocks = sorted({block for _, block, *_ in pages})
+        run = self._mover(pages, to_host=False)
+        self._jobs[job_id] = self._device.transfer(run, stream="offload load", writes=blocks)
+        self._device.findings.saw("blocks are loaded from another tier")
+        return True
+
+    def _mover(self, pages: Sequence[Any], *, to_host: bool) -> Callable[[], None]:
+        def run() -> None:
+            for index, block, chunk, place, size in pages:
+                tensor = self._caches.tensors[index]
+                device = tensor.tensor[block][:size]
+                begin = place * tensor.page_size_bytes
+                host = self._host[index][chunk, begin : begin + size]
+                if to_host:
+                    host.copy_(device)
+                else:
+                    device.copy_(host)
+
+        return run
+
+    def get_finished(self) -> list[Any]:
+        """Return the jobs whose time has come."""
+        self._device.due_transfers()
+        return self._taken([job for job, each in self._jobs.items() if each.done])
+
+    def _taken(self, jobs: Sequence[int]) -> list[Any]:
+        for job in jobs:
+            del self._jobs[job]
+        return [TransferResult(job, True) for job in jobs]  # noqa: FBT003 - the engine's signature
+
+    def wait(self, job_ids: Any) -> None:
+        """End jobs now."""
+        for job in job_ids:
+            if job in self._jobs:
+                self._device.wait(self._jobs[job])
+
+
+class ShadowOffloadingSpec(CPUOffloadingSpec):  # type: ignore[misc] # the engine's, untyped here
+    """The engine's CPU tier with our worker."""
+
+    def get_worker(self, kv_caches: Any) -> Any:
+        """Return the worker, made once."""
+        if not self._worker:
+            self._worker = ShadowOffloadingWorker(kv_caches, self.blocks_per_chunk, self.num_chunks)
+        return self._worker
+
+
+class _Event:
+    """An event of a copy: recorded when the transfer is put under way."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.transfer: Transfer | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """The compute stream's events: launches are ordered by their numbers."""
+
+    def query(self) -> bool:
+        """Tell whether the copy has ended, ending it if its time has come."""
+        RUNNING.worker.device_of.due_transfers()
+        return self.transfer is None or self.transfer.done
+
+    def synchronize(self) -> None:
+        """End the copy now."""
+        if self.transfer is not None:
+            RUNNING.worker.device_of.wait(self.transfer)
+
+
+class _Stream:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """There is nothing to make."""
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, 0
+
+
+class _Cuda:
+    Stream = _Stream
+
+    @staticmethod
+    def current_stream() -> None:
+        """The compute stream has no object."""
+
+
+class _Torch:
+    """`torch` as the connector's worker sees it."""
+
+    cuda, Event = _Cuda, _Event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class _CopyBackend:
+    """The copy backend of SimpleCPUOffloadConnector."""
+
+    def init(self, gpu: Any, cpu: Any, *_: Any) -> None:
+        self._gpu, self._cpu = gpu, cpu
+
+    def launch_copy(
+        self,
+        src: Any,
+        dst: Any,
+        is_store: bool,  # noqa: FBT001 - the engine's signature
+        event_idx: int,
+        events_list: Any,
+        wait_event: Any = None,
+    ) -> None:
+        source, target = list(map(int, src)), list(map(int, dst))
+        device = RUNNING.worker.device_of
+
+        def run() -> None:
+            for name in self._gpu:
+                pair = (self._gpu[name], self._cpu[name])
+                taken, given = pair if is_store else pair[::-1]
+                given[target] = taken[source]
+
+        event = _Event()
+        blocks = {"reads": source} if is_store else {"writes": target}
+        kind = "stored in" if is_store else "loaded from"
+        event.transfer = device.transfer(
+            run, stream=f"simple {kind}", ordered=wait_event is not None, **blocks
+        )
+        device.findings.saw(f"blocks are {kind} another tier")
+        events_list.append((event_idx, event))
+
+    def shutdown(self) -> None:
+        """Nothing is open."""
+
+
+def stand_in_for_simple_offload() -> None:
+    """Replace what SimpleCPUOffloadConnector's worker takes from a GPU."""
+    from vllm.v1.simple_kv_offload import worker
+
+    worker.torch, worker.DmaCopyBackend, worker.PIN_MEMORY = _Torch(), _CopyBackend, False
