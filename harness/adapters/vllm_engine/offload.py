@@ -112,9 +112,12 @@ class ShadowOffloadingSpec(CPUOffloadingSpec):  # type: ignore[misc] # the engin
 
     def get_worker(self, kv_caches: Any) -> Any:
         """Return the worker, made once."""
-        if not self._worker:
-            self._worker = ShadowOffloadingWorker(kv_caches, self.blocks_per_chunk, self.num_chunks)
-        return self._worker
+        worker: Any = getattr(self, "_worker", None)
+        if not worker:
+            worker = self._worker = ShadowOffloadingWorker(
+                kv_caches, self.blocks_per_chunk, self.num_chunks
+            )
+        return worker
 
 
 class _Event:
