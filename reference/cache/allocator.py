@@ -77,10 +77,7 @@ class CapacityCheck:
         return Refusal("no_space", needed, available) if needed > available else stop
 
     def step_end(self, request: RequestState, compute: int | None) -> int:
-        """Return where the next step of a request ends: all known tokens, or about `compute` (M3).
-
-        Media spans are never split.
-        """
+        """Return the end of the next step: all known tokens or `compute` (M3); spans stay whole."""
         start, count = request.computed, len(request.tokens) // TOKEN_BYTES
         stop = count if compute is None else min(count, start + compute)
         if stop <= start or request.drafts or not request.spans:
@@ -116,10 +113,7 @@ class CapacityCheck:
         return Refusal("no_space", needed, available) if needed > available else None
 
     def fits(self, count: int, spans: Sequence[Span] = ()) -> Refusal | None:
-        """Refuse a request of `count` tokens that not even the empty pool could hold (B8).
-
-        It may be computed token by token, but for its spans.
-        """
+        """Refuse `count` tokens that not even the empty pool could hold, token by token (B8)."""
         if count <= self._always_fits:
             return None
         last = (count - 1) // self._unit * self._unit
@@ -311,7 +305,6 @@ class RequestAllocator:
         self._drop(request, self._uncached(request))
 
     def _uncached(self, request: RequestState) -> Ids:
-        """Return its own blocks of full attention that are not in the index."""
         if request.units == request.indexed:
             return _NO_IDS
         return request.table[request.indexed * self._width :]

@@ -189,7 +189,6 @@ class CacheManager:
         )
 
     def _schedule(self, request: RequestState, hit: int, start: int, stop: int) -> Admission:
-        """Take room up to `stop` and let the newest step compute it."""
         units = -(-stop // self._unit)
         if units > request.units:
             self.allocator.allocate(request, units)

@@ -51,13 +51,11 @@ class EvictionPolicy:
         self.unit = layout.unit
         self.pool = BlockPool(config.num_blocks)
         self.full_width = width = layout.full.width
-        """Blocks of a unit of full attention."""
         self.trie = PrefixTrie(self.unit, width, events.on_change if events else None)
         self.windows = tuple(
             WindowBlocks(rule, index, self.trie) for index, rule in enumerate(layout.local)
         )
         self.row_width = width + sum(rule.width for rule in layout.local)
-        """Blocks of a unit over all classes."""
         self.state_blocks = layout.state_blocks if config.state_pool == "shared" else 0
         """Blocks of the pool that a state fills."""
         self.states = self._make_states(config) if layout.states else None
@@ -95,7 +93,6 @@ class EvictionPolicy:
         )
 
     def _room(self) -> int:
-        """Blocks that a state could get without a checkpoint leaving."""
         ready = self.states.num_ready if self.states else 0
         return self.pool.num_free + self.num_evictable - ready * self.state_blocks
 

@@ -198,7 +198,6 @@ class StepFence:
         self.open = False
         """Whether the newest step is in flight: something can be scheduled."""
         self._scheduled: dict[int, list[StepEntry]] = {}
-        """Steps in flight, oldest first."""
         self.runs = self._scheduled.__contains__
         """Return whether a step of the request is in flight."""
         self.deferred: dict[int, list[Callable[[], None]]] = {}

@@ -218,10 +218,7 @@ class ExpertHistory:
             self._known = np.concatenate([self._known, np.zeros(extra, np.bool_)])
 
     def truncate(self, length: int) -> None:
-        """Roll back to `length` tokens: rejected drafts leave no rows (X5).
-
-        Raises ValueError for a length that was not computed here.
-        """
+        """Roll back to `length` tokens (X5); raises ValueError for a length not computed here."""
         if not self.hit <= length <= self.length:
             raise ValueError(f"length {length} is not in {self.hit} .. {self.length}")
         self.length = length
@@ -258,7 +255,6 @@ class ExpertHistory:
 
 
 def _ranges(marks: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the runs [start, stop) of true marks."""
     edges = np.flatnonzero(np.diff(marks, prepend=False, append=False)).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 
@@ -324,6 +320,5 @@ class ExpertIndex:
 
 
 def _path(node: Node) -> list[Place]:
-    """Owners from the root of the index down to a node."""
     places: list[Place] = [(step, step.units) for step in node.path()]
     return places[::-1]

@@ -131,10 +131,7 @@ class StateSteps:
         return saved_after(start, stop, prompt, unit, divergence, interval, spans)
 
     def after(self, scheduled: StepEntry, end: Node | None) -> None:
-        """Unpin the restored state, and publish the saved one on the path of `end`.
-
-        None: it is not published.
-        """
+        """Unpin the restored state; publish the saved one on the path of `end`, if there is one."""
         request, saves = scheduled.request, scheduled.saves
         if request in self._states.restores:
             self._states.unpin_restore(request)

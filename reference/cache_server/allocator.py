@@ -18,14 +18,12 @@ class Allocator:
 
     def __init__(self, size: int) -> None:
         self.size = size - size % GRANULE
-        """Bytes in all."""
         self.taken: dict[int, int] = {}
         """Offset -> bytes, whole granules."""
         self.used = 0
         """Bytes of extents that are taken."""
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        """Of free extents: end -> start."""
         self._by_size: dict[int, dict[int, None]] = {}
         self._sizes: list[int] = []
         """That some free extent has, in order."""

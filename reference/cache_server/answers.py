@@ -99,7 +99,6 @@ class Verbs:
         return self._commit(session, m.Commit(request.batch, [], []))
 
     def _close(self, session: Session, batch: int, written: dict[int, int | None]) -> list[bool]:
-        """Publish written objects and free the rest; returns which objects exist now."""
         closed = session.batches.pop(batch)
         session.held -= closed.held
         there = []

@@ -186,10 +186,7 @@ class CacheClient:
         self._call(m.Heartbeat(), m.Count)
 
     def close(self) -> None:
-        """Release everything and end the session.
-
-        Raises BufferError while an array over a view is alive.
-        """
+        """End the session. Raises BufferError while an array over a view is alive."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -209,7 +206,6 @@ class CacheClient:
         return reply
 
     def _bound(self, request: m.Request, kind: type[R]) -> tuple[Session, memoryview, R]:
-        """Call; returns the answer with the session and the memory that it refers to."""
         while True:
             session = self._connection.session()
             with suppress(ArenaLost):  # the next session is with another server, if there is one
@@ -238,7 +234,6 @@ def _up_to_the_limit() -> Iterator[None]:
 
 
 def _chunks(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Keys of one message each."""
     source = iter(keys)
     while part := list(islice(source, m.MOST_KEYS)):
         yield part

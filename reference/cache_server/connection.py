@@ -137,10 +137,7 @@ class Connection:
         return arena
 
     def close(self) -> None:
-        """Release everything that is open and end the session.
-
-        Raises BufferError, and sends nothing, while something else refers to the bytes.
-        """
+        """End the session. Raises BufferError, and sends nothing, while its bytes are in use."""
         with self._lock:
             session = self._session
             for held in list(session.open.values()) if session else ():
@@ -153,7 +150,6 @@ class Connection:
             self._link.close()
 
     def _ask(self, session: Session, request: m.Request) -> m.Reply | None:
-        """Return the answer, None if the session is not there any more."""
         self._undo_unfinished(session)
         self._send_late(session)
         if self._session is not session:
@@ -180,7 +176,6 @@ class Connection:
             del session.late[0]
 
     def _undo_unfinished(self, session: Session) -> None:
-        """Give back the result of a call without an answer."""
         while self._unfinished is not None and self._session is session:
             reply = self._exchange(session, *self._unfinished)
             undo: m.Request | None = None

@@ -56,7 +56,6 @@ class ObjectIndex:
     def __init__(self, size: int) -> None:
         self.allocator = Allocator(size)
         self.counts: Counter[str] = Counter()
-        """stored, evicted."""
         self.reserved = 0
         """Objects being written, unlisted ones included."""
         self.doomed = 0
@@ -64,7 +63,6 @@ class ObjectIndex:
         self.pinned = 0
         self.pinned_bytes = 0
         self.idle: OrderedDict[Entry, None] = OrderedDict()
-        """The one longest unused first."""
         self._held: dict[int, int] = {}
         """Offset -> end of the extents that cannot be evicted."""
         self._held_bytes = 0
@@ -176,7 +174,6 @@ class ObjectIndex:
         self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
-        """Free the bytes; they have no reader or writer."""
         self.doomed -= 1
         self.idle.pop(entry, None)
         self._unhold(entry)

@@ -23,7 +23,6 @@ class BlockPool:
         self._stack: Ids = array("i", range(num_blocks - 1, NULL_BLOCK, -1))
         """The free ids, then places for those taken: of one size for good, so never moved."""
         self.num_free = num_blocks - 1
-        """Blocks without identity and without holder."""
 
     def allocate(self, count: int) -> Ids:
         """Hand out `count` ids, last freed first, in one call. The caller asked `num_free`."""

@@ -21,10 +21,7 @@ BatchTable = npt.NDArray[np.int32]
 
 
 def pad(tables: Sequence[Ids | Table], width: int = 0) -> BatchTable:
-    """Stack tables into [len(tables), width or longest], padding with the null block.
-
-    Raises ValueError if a table is longer than `width`.
-    """
+    """Stack to [len(tables), width or longest], padded with 0. Raises ValueError if too long."""
     longest = max(map(len, tables), default=0)
     if width and longest > width:
         raise ValueError(f"a table has {longest} blocks, the batch has room for {width}")

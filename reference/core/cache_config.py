@@ -27,10 +27,7 @@ __all__ = ["MOST_IDS", "CacheConfig", "ConfigError"]
 
 @dataclass(frozen=True)
 class CacheConfig:
-    """Options of section O that concern the control plane.
-
-    Sizes are tokens. Raises ConfigError for anything that no cache could be built from.
-    """
+    """Options of section O of the control plane, in tokens. Raises ConfigError."""
 
     num_blocks: int
     """Blocks in the pool, the null block included."""

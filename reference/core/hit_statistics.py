@@ -31,10 +31,7 @@ class HitStatistics:
         self._recent.clear()
 
     def count(self, queries: int, hits: int, *, resumed: bool = False) -> None:
-        """Count a request once, at its admission (V1).
-
-        A preempted one that comes back asks for what it already had, and counts apart.
-        """
+        """Count an admission (V1); resumed requests repeat their queries, and count apart."""
         if resumed:
             self._resumed_queries += queries
             self._resumed_hits += hits

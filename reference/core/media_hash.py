@@ -94,7 +94,6 @@ def _unordered(feed: Feed, tag: bytes, digests: list[bytes]) -> None:
 
 
 def _fields(feed: Feed, tag: bytes, value: object, names: Iterable[str]) -> None:
-    """Write an object as its type and its named parts."""
     parts = [(name, getattr(value, name)) for name in names]
     _count(feed, tag, len(parts))
     _text(feed, _name(value))

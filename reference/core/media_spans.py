@@ -26,10 +26,7 @@ UNHASHED = "unhashed"
 
 
 class Content:
-    """Input of an encoder, hashed once and on demand (H4).
-
-    A `digest` from the caller is authoritative: the data are never read.
-    """
+    """Input of an encoder, hashed on demand (H4); with a `digest` the data are never read."""
 
     __slots__ = ("_data", "_digest", "_metadata")
 

@@ -83,10 +83,7 @@ def take_out(engine: Parts, request_id: str) -> Moved | None:
 
 
 def bring_in(engine: Parts, moved: Moved) -> Refusal | None:
-    """Let a moved request go on in this engine; a refusal has changed nothing (C5).
-
-    Raises IdentityError for an id that is being served here (H8).
-    """
+    """Admit a moved request; a refusal changes nothing (C5). IdentityError for a used id (H8)."""
     prompt, access = moved.prompt, _access(engine, moved)
     if prompt.id in engine.scheduler.requests:
         raise IdentityError(f"request {prompt.id!r} cannot move in: its id is being served here")

@@ -90,7 +90,6 @@ class ScheduledRequest:
         self.drafts: tuple[int, ...] = ()
         self.weights = 0
         self.last_row: ExpertRow | None = None
-        """Experts of the last computed token."""
 
     def move(self, event: str) -> None:
         """Change the status. Raises IllegalMove, naming both states."""

@@ -98,7 +98,6 @@ class Scheduler:
         self.running: dict[str, ScheduledRequest] = {}
         self.line = WaitingQueue()
         self.steps: dict[int, list[ScheduledWork]] = {}
-        """Steps in flight, oldest first."""
         self.decisions: list[Decision] = []
         self._moved_rows: dict[int, dict[str, ArrayLike]] = {}
         self._step = self._arrived = 0
@@ -215,7 +214,6 @@ class Scheduler:
             self.preempt(victim, reason="older")
 
     def _grow(self) -> int:
-        """Let running requests compute on, oldest first; returns the tokens left."""
         ready = [r for r in sorted(self.running.values(), key=arrival_order) if r.wanted]
         left = self.config.max_batch_tokens
         waits = self._starved or self._short in self.running or not self._has_room()
@@ -227,7 +225,6 @@ class Scheduler:
         return left
 
     def _has_room(self) -> bool:
-        """Return whether a request waits, and one more may run."""
         return len(self.running) < self.cache.config.max_requests and self.line.head() is not None
 
     def _extend(self, request: ScheduledRequest, share: int) -> int:
@@ -249,7 +246,6 @@ class Scheduler:
         return 0 if isinstance(answer, Refusal) else answer.stop - answer.start
 
     def _victim(self, request: ScheduledRequest) -> ScheduledRequest | None:
-        """Return the youngest running request, if it is younger."""
         youngest = max(self.running.values(), key=arrival_order)
         return youngest if youngest.rank > request.rank else None
 

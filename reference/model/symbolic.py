@@ -44,10 +44,7 @@ def next_token(hidden: int, vocabulary: int) -> int:
 
 
 def expert_rows(hidden: Sequence[int], form: tuple[int, int, int]) -> Experts:
-    """Route positions by their hidden words; [positions, layers, ranks] (R1).
-
-    `form`: experts to choose from, layers, ranks.
-    """
+    """Route positions by their hidden words; [positions, layers, ranks], as in `form` (R1)."""
     experts, *shape = form
     places = range(shape[0] * shape[1])
     rows = [mix(word + place, ROUTES) % experts for word in hidden for place in places]
@@ -164,7 +161,6 @@ class SymbolicModel:
         self._experts = config.experts if config.return_routed_experts else (1, 0, 0)
         self._running: dict[int, list[tuple[Pass, Sample]]] = {}
         self.computed = 0
-        """Positions computed so far."""
 
     def launch(self, step: int, works: Sequence[Work]) -> None:
         """Run a step at once; see `Model`."""

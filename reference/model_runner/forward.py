@@ -132,7 +132,6 @@ class Forward:
             decoding.graphs[decoding.count] = forward
 
     def _room(self, rows: int, tokens: int) -> Decoding:
-        """Return buffers that are large enough; larger ones have no graphs yet."""
         old = self._decoding
         assert old is not None
         if rows > old.rows or tokens > old.tokens:

@@ -42,7 +42,6 @@ class Images:
         self._keep = keep
         self._pixels: dict[str, Pixels] = {}
         self._shown: Counter[str] = Counter()
-        """By content: requests that show it."""
         self._features: OrderedDict[str, Any] = OrderedDict()
         self._typed = "token_type_ids" in inspect.signature(model.forward).parameters
         self._device = next(model.parameters()).device
@@ -154,10 +153,7 @@ class Images:
 
 
 def spans_inside(row: Row) -> list[Span]:
-    """Return the images of the next segment.
-
-    Raises MissingImage for one that is not to be encoded, and for anything but images.
-    """
+    """Return the images of the next segment. Raises MissingImage, also for other media."""
     start, stop = row.done, row.cuts[0]
     found = []
     for index, span in enumerate(row.work.spans):

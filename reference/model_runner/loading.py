@@ -99,7 +99,6 @@ def _model(path: Path, dtype: torch.dtype | str) -> Any:
 
 
 def _optional(make: Any, path: Path, *names: str) -> Any | None:
-    """Load an optional file of a model folder."""
     if not any((path / name).is_file() for name in names):
         return None
     return make.from_pretrained(path, local_files_only=True)

@@ -131,12 +131,10 @@ class ObjectTransfer:
 
 
 def _ids(part: _Part, places: Sequence[Stored]) -> list[list[int]]:
-    """The ids of each group, of one object after the other."""
     tables = [part.tables(place.ids) for place in places]
     return [[*chain(*group)] for group in zip(*tables, strict=True)]
 
 
 def _wait(event: Event) -> None:
-    """Wait on the host for the copies of a call; on a CPU they are done."""
     if event is not None:
         event.synchronize()

@@ -144,7 +144,6 @@ class HuggingFaceModel:
         return alike.values()
 
     def _run(self, rows: Sequence[Row], answers: Mapping[str, _Answer]) -> None:
-        """Compute the next segment of each row."""
         batch = Batch(self.memory, rows)
         plain = rows[0].work.request_id not in self.replays
         with self._routing(rows[0]):

@@ -29,7 +29,6 @@ class CacheMetrics:
         self.evicted: Counter[int] = Counter()
         """Group -> blocks that lost their content; of state groups, slots or blocks."""
         self.saved = 0
-        """States saved as checkpoints."""
         self.restored = 0
         """Copies of a checkpoint into a state."""
         self.steps_in_flight = 0

@@ -110,7 +110,6 @@ class Explainer:
         self._watch(asked.id, answer)
 
     def _watch(self, request_id: str, answer: Admission | Refusal) -> None:
-        """Remember what the newest step computes."""
         if isinstance(answer, Refusal):
             return
         request, states = self.manager.live[request_id], self.manager.states

@@ -57,10 +57,7 @@ class Explanation(NamedTuple):
         return {limit: before - after for limit, before, after in steps if before != after}
 
     def hit_without(self, limit: str) -> int:
-        """Return the hit if `limit` and every later one were lifted (V3).
-
-        Raises KeyError for what is none of `LIMITS`.
-        """
+        """Return the hit without `limit` and all later ones (V3). Raises KeyError."""
         return dict(zip(LIMITS, self.lengths, strict=False))[limit]
 
     def sentence(self) -> str:

@@ -29,7 +29,6 @@ def gated_delta(fields: Fields) -> list[LayerSpec]:
 
 
 def _types(fields: Fields, every: int) -> list[bool]:
-    """Return for each layer whether it is recurrent."""
     depth = fields.count("num_hidden_layers")
     named = fields.names("layer_types") or fields.names("layers_block_type")
     if named is None:

@@ -29,10 +29,7 @@ _GAIN = 1.0005
 
 
 def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int = 1) -> Plan:
-    """Return the plan for one rank of every pipeline stage.
-
-    Raises PlanError for what cannot be served, and for too little memory (P3).
-    """
+    """Return the plan for one rank of every pipeline stage. Raises PlanError (P3)."""
     _check(settings)
     _require("tensor_parallel", tensor_parallel, least=1)
     model = model.on_rank(tensor_parallel)
@@ -127,7 +124,6 @@ def _require(name: str, value: int, *, least: int) -> None:
 
 
 def _with_views(model: ModelSpec, settings: PlanSettings, trial: Trial) -> tuple[Worker, ...]:
-    """Return the workers with the place of every layer."""
     found = classes(model, settings)
     stage_of = {
         layer.name: stage
@@ -207,7 +203,6 @@ def _proven(model: ModelSpec, settings: PlanSettings, lack: int) -> int:
 
 
 def _shortage(trial: Trial) -> tuple[int, int]:
-    """Return needed and available bytes of the worker that lacks most."""
     settings = trial.plan.settings
     blocks = max(trial.blocks + 1, settings.num_blocks)
     worst = max(trial.plan.workers, key=lambda w: _bytes(w, blocks, settings.state_rows) - w.memory)

@@ -121,13 +121,11 @@ def _places(worker: Worker, group: int) -> list[View]:
 
 
 def _length(plan: Plan, view: View) -> int:
-    """Return the bytes that a view takes in a kernel row, or in a state."""
     group = plan.groups[view.group]
     return view.nbytes * (1 if group.kind == "state" else group.config.kernel_size)
 
 
 def _room(plan: Plan, worker: Worker, group: int) -> int:
-    """Return the bytes of a kernel row, or of the blocks of a state."""
     planned = plan.groups[group]
     if planned.kind != "state":
         return worker.block_bytes // planned.config.kernel_ratio

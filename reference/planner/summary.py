@@ -65,7 +65,6 @@ def _shape(plan: Plan, index: int) -> tuple[object, ...]:
 
 
 def _alike(plan: Plan, request: Need, indices: list[int]) -> Alike:
-    """Add up what groups of one shape take."""
     group, blocks = plan.groups[indices[0]], request.blocks[indices[0]]
     count = group.state_blocks if group.kind == "state" else 1
     rows = sum(worker.block_bytes for worker in plan.workers)

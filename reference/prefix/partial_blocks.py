@@ -113,7 +113,6 @@ class PartialBlockIndex:
         """By parent, sorted by symbols: the best match is next to the insertion point."""
         self._idle: OrderedDict[PartialBlock, None] = OrderedDict()
         self.num_evictable = 0
-        """Blocks that could be evicted now."""
         self.on_evicted: Callable[[Ids], None] = lambda _: None
         """Called with the blocks of a removed tail, for any reason but `clear`."""
 

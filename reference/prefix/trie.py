@@ -92,7 +92,6 @@ class WindowRun:
         self.ids = ids
         self.lo = self.held = self.stamp = 0
         self.starts: dict[int, int] = {}
-        """First unit held -> number of holders."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -398,10 +397,7 @@ class PrefixTrie:
         return next(iter(self._idle), None)
 
     def trim(self, node: Node, units: int) -> Ids:
-        """Forget the last `units` of the oldest leaf (B3, T3); returns ids, ends of chains first.
-
-        A node without units leaves with them.
-        """
+        """Forget the last `units` of the oldest leaf (B3, T3); returns ids, chain ends first."""
         victims = array("i")
         if units:
             if self._on_change:

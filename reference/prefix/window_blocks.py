@@ -131,7 +131,6 @@ class WindowBlocks:
         return duplicates
 
     def _share(self, table: WindowTable, run: WindowRun, first: int, last: int) -> Ids:
-        """Take over resident blocks, and fill absent ones."""
         width, lo = self.width, run.lo
         middle, end = (first + lo) * width, last * width
         run.ids[: lo * width] = table.ids[first * width : middle]
@@ -142,10 +141,7 @@ class WindowBlocks:
         return own
 
     def unlock(self, table: WindowTable, node: Node, indexed: int, first: int) -> Ids:
-        """Let go of the units before `first`; returns ids for the pool (B2, X4).
-
-        Units below `indexed` hang on the path of `node`.
-        """
+        """Release the units before `first`, `indexed` of them on the path; returns ids (B2, X4)."""
         before, end = table.first, indexed
         table.first = first
         while end > before:
@@ -225,7 +221,6 @@ class WindowBlocks:
         return freed
 
     def _cut(self, run: WindowRun, lo: int) -> Ids:
-        """Make units below `lo` absent; returns their ids."""
         width = self.width
         span = slice(run.lo * width, lo * width)
         freed = run.ids[span]

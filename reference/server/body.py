@@ -49,7 +49,6 @@ _PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
 def _wrong(complaint: str) -> ApiError:
-    """Translate the message of msgspec into a field and its accepted values."""
     found = _PLACE.fullmatch(complaint)
     assert found is not None
     what, place = str(found[1]), found[2] or None

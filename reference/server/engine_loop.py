@@ -54,7 +54,6 @@ class Answer:
     def __init__(self, order: ServedRequest, writer: Writer) -> None:
         self.order, self.writer = order, writer
         self.seen = 0
-        """Tokens of the engine's that were looked at."""
         self.cached: int | None = None
         """Prompt tokens that the first admission found in the cache."""
 
@@ -74,7 +73,6 @@ class EngineLoop:
         self.tokens = Counter(prompt=0, cached=0, generated=0)
         """Of orders that were admitted."""
         self.failures = 0
-        """Steps that raised."""
         self.failing = ""
         """Error of the last step; empty after a successful one."""
         self.dead = ""

@@ -175,10 +175,7 @@ class Service:
 def _pieces(
     events: Sequence[tuple[str, Event]], left: dict[str, int]
 ) -> Iterator[list[tuple[int, Piece]]]:
-    """Yield pieces in one list, and take those that have ended out of `left`.
-
-    Raises the first error, after what came before it.
-    """
+    """Yield pieces in one list; ended choices leave `left`. Raises the first error at its place."""
     pieces: list[tuple[int, Piece]] = []
     for name, event in events:
         index = left[name]

@@ -75,7 +75,6 @@ class Writer:
         return self._certain(), ""
 
     def _last(self, finish: str) -> tuple[str, str]:
-        """Return all that is held back."""
         self._held += self._detokenizer.end()
         cut = self._first_stop()
         return (self._held, finish) if cut is None else (self._held[:cut], STOP)
@@ -85,7 +84,6 @@ class Writer:
         return min(found, default=None)
 
     def _certain(self) -> str:
-        """Return the text that cannot be the beginning of a stop string."""
         kept = max((_overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - kept
         certain, self._held = self._held[:cut], self._held[cut:]

@@ -56,7 +56,6 @@ class StateCache:
         """Makes the state after `accepted` drafts the running one; the other rows go back (X5)."""
         self._reserved: dict[Hashable, list[Checkpoint]] = {}
         self.running: Mapping[Hashable, Ids] = self._running.rows
-        """The row of each running request."""
         self._restores: dict[Hashable, Checkpoint] = {}
         self.restores: Mapping[Hashable, Checkpoint] = self._restores
         """Checkpoint that each request restores from."""

@@ -74,9 +74,7 @@ class SharedBlocks:
     ) -> None:
         self.width = width
         self.allocate = partial(allocate, width)
-        """Returns the blocks of one state."""
         self.free = free
-        """Takes the blocks of one state back."""
         self._allocate = allocate
         self._room = room
 

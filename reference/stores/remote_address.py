@@ -65,10 +65,7 @@ def parse(url: str) -> Address:
 
 
 def without_secrets(url: str) -> str:
-    """Return the part of a URL that messages may repeat.
-
-    A mistyped URL may have its password anywhere before the last @ or in the query.
-    """
+    """Return the part of a URL, up to the first possible password, that messages may repeat."""
     before, at, place = url.rpartition("@")
     place, mark, query = place.partition("?")
     if not re.fullmatch(r"(db|timeout)=[^&]*", query):
@@ -92,10 +89,7 @@ def _database(url: str, text: str) -> int:
 
 
 def password(file: str | Path = "") -> str:
-    """Read the password from a file, else from the environment; empty: none.
-
-    ConfigError if the file cannot be read or is empty.
-    """
+    """Read the password from a file, else the environment; empty: none. Raises ConfigError."""
     if not file:
         return os.environ.get(PASSWORD_VARIABLE, "")
     try:

@@ -176,7 +176,6 @@ class RedisBackend:
 
 
 def _value(answer: object) -> bytes | None:
-    """A value that is no string is never an object."""
     if isinstance(answer, ResponseError):
         if str(answer).startswith("WRONGTYPE"):
             return b""
@@ -194,7 +193,6 @@ def _number(answer: object) -> int:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Raise errors of the client library and the socket as BackendDown."""
     try:
         yield
     except (RedisError, OSError) as error:

@@ -64,10 +64,7 @@ def read_disk(value: object) -> DiskPlace | None:
 
 
 def check_remote(host: object, *, weights: str) -> None:
-    """Refuse a store that others share without host memory or a name for the weights (H6).
-
-    Raises ConfigError.
-    """
+    """Raise ConfigError for a remote store without host memory or weights' name (H6)."""
     rule = "above 0 if there is a remote store: its objects come through host memory"
     require(read_size(host) > 0, "host_tier", host, rule, "4GiB")
     rule = "the name of the weights if there is a remote store: others find objects by it"

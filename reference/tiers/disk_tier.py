@@ -62,7 +62,6 @@ class DiskTier:
         self.files = files
         self.capacity = capacity
         self._known: OrderedDict[bytes, _File] = OrderedDict()
-        """Least recently used first."""
         self.used = 0
         """Bytes of all files that may be there, those included that could not be removed."""
         self._left: dict[str, int] = {}
@@ -85,7 +84,6 @@ class DiskTier:
         self._make_room(0, ())
 
     def _promises(self, key: bytes, name: str, size: int) -> bool:
-        """Return whether a file has the length in its header; its bytes are checked when read."""
         try:
             payload = declared_size(key, self.files.head(name, HEADER_BYTES))
         except OSError as error:

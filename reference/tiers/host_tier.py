@@ -71,7 +71,6 @@ class HostTier:
         self.below = Below(below)
         self._allocate = allocate
         self._objects: OrderedDict[bytes, _Object] = OrderedDict()
-        """Least recently used first."""
         self._used = 0
         """Bytes of all objects, those included that are forgotten and still read."""
         self.counts = TierCounts()

@@ -29,7 +29,6 @@ class Lenient:
         self._store = store
         self._breaker = Breaker(failures=1, backoff_s=backoff_s)
         self.failures = 0
-        """Calls that ended without the store."""
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """See `ObjectStore`."""

@@ -82,14 +82,12 @@ class Loader:
         return kept + (self._eviction.state_blocks if ready else 0)
 
     def _seen(self, plan: Plan) -> list[Seen]:
-        """Return what the hit needs of each class."""
         return [
             Seen(index, own, *visible(own.rule, plan.length, plan.reach))
             for index, own in enumerate(self._windows)
         ]
 
     def _checkpoint(self, plan: Plan, node: Node | None) -> Checkpoint | None:
-        """Return the checkpoint that the hit restores, if it is in the index."""
         marks = self._eviction.checkpoints
         if marks is None or plan.state or node is None:
             return None
@@ -114,12 +112,10 @@ class Loader:
             self._trie.unlock(node)
 
     def _hold(self, request: RequestState, units: int) -> Node:
-        """Hold the first units of the request; a node ends after them."""
         match = self._trie.match(request.namespace, request.tokens, request.segments, units)
         return self._trie.lock(match, request.namespace)
 
     def _make_recent(self, plan: Plan, node: Node) -> None:
-        """Make what the hit needs newer than anything else that is idle."""
         self._trie.clock += 1
         for each in self._seen(plan):
             each.make_recent(node)

@@ -79,7 +79,6 @@ class ObjectKeys:
 
 
 def _layout(config: CacheConfig) -> bytes:
-    """Describe the content of a block, group by group."""
     groups = (
         encode(g.kind, g.block_size, g.size, g.kernel_size, int(g.draft), g.state_blocks)
         for g in config.layout.groups

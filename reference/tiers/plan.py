@@ -200,7 +200,6 @@ class _Union:
         return unit < self.match.units and bool(self._resident[index][unit])
 
     def _checkpoint(self, length: int) -> int:
-        """Return the last length up to `length` with a checkpoint in the index, in tokens."""
         node, marks = self.match.node, self._eviction.checkpoints
         most = min(length, self.match.units * self._planner.unit)
         return marks.clamp(node, most) if node is not None and marks is not None else 0
@@ -215,7 +214,6 @@ class _Union:
         return resident
 
     def _recorded(self) -> int:
-        """Return how many leading units have expert rows."""
         known = self._rows()
         count = 0
         while count < self._units and (
@@ -225,7 +223,6 @@ class _Union:
         return count
 
     def _rows(self) -> list[bool]:
-        """Return for each matched unit whether the index has its rows."""
         experts, unit = self._eviction.experts, self._planner.unit
         if experts is None or self.match.node is None:
             return []
@@ -264,7 +261,6 @@ class _Union:
 
 
 def _resident(match: Match, index: int) -> bytearray:
-    """Return for each matched unit whether the index has its blocks of a class."""
     there = bytearray(match.units)
     node: Node | None = match.node
     while node is not None and node.units:

@@ -87,7 +87,6 @@ class Tiers:
         self.loaded_again: Counter[str] = Counter()
         """The same of preempted requests that came back, apart (V1)."""
         self.abandoned = 0
-        """Waits that ended without their objects."""
         self._eviction, self._mover = cache.eviction, mover
         self._planner = Planner(cache.config, cache.eviction, cache.hits)
         self._loader = Loader(cache.config, cache.eviction)
@@ -119,7 +118,6 @@ class Tiers:
         self._keep(self._inventory.state(checkpoint))
 
     def _keep(self, leaving: Iterable[Leaving]) -> None:
-        """Store what is not in host memory already; the bytes are read before this returns."""
         new = [each for each in leaving if not self.host.holds(each.key)]
         moved = [each for each in new if each.part != EXPERTS]
         content = self._mover.save([Stored(each.part, each.ids) for each in moved])
@@ -235,10 +233,7 @@ class Tiers:
         return sum(waiting.loading for waiting in self._waiting.values())
 
     def close(self) -> None:
-        """Give what host memory has to the tiers below, and let others use the folder.
-
-        Idempotent; a remote store stays open, it is its owner's.
-        """
+        """Flush host memory to the tiers below, and release the folder. Idempotent."""
         if not self._closed:
             self._closed = True
             self.host.flush()

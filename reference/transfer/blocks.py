@@ -91,7 +91,6 @@ def _check_end(layout: ChunkLayout, length: int) -> None:
 
 
 def _needed(layout: ChunkLayout, group: ChunkGroup, chunk: int, length: int) -> range:
-    """The needed ones of the blocks of one chunk."""
     geometry, start = group.geometry, chunk * layout.tokens
     if geometry.kind == "state":
         return range(geometry.rows if start + layout.tokens == length else 0)
@@ -108,10 +107,7 @@ def parts_of(
     valid: Valid | None = None,
     skip_first_tokens: int = 0,
 ) -> list[list[Part]]:
-    """Return what moves, per group and chunk.
-
-    Raises TransferError if the number of groups, ids or ranges, or what is skipped, is wrong.
-    """
+    """Return the parts to move, per group and chunk. Raises TransferError for wrong numbers."""
     groups = layout.groups
     if len(ids) != len(groups) or (valid is not None and len(valid) != len(groups)):
         given = len(ids) if valid is None else (len(ids), len(valid))

@@ -98,10 +98,7 @@ class ChunkLayout:
 
     @classmethod
     def of(cls, geometries: Sequence[Geometry], *, tokens: int = DEFAULT_TOKENS) -> ChunkLayout:
-        """Lay groups one after the other.
-
-        Raises LayoutError with both numbers if blocks do not fill the chunk.
-        """
+        """Lay groups one after the other. Raises LayoutError if blocks do not fill the chunk."""
         offset, groups = 0, []
         for index, geometry in enumerate(geometries):
             _check(index, geometry, tokens)

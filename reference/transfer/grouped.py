@@ -182,7 +182,6 @@ class Transfer:
 def _copy(
     direction: Direction, group: LayerGroup, index: int, part: Part, each: HostObject
 ) -> None:
-    """Move one group of one chunk."""
     ids, rows = pages(part.ids, group.ratio), [each.rows(index)]
     copy_in_host_memory(direction, group.paged, [ids], rows, skip_tokens=part.skip)
 

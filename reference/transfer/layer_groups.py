@@ -137,7 +137,6 @@ def _named(layers: Mapping[str, Layer] | Sequence[Layer]) -> dict[str, Layer]:
 def _tensors(
     layers: Mapping[str, Layer], excluded: Mapping[str, str]
 ) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """Layer, name and tensor of everything that is not excluded."""
     for layer, given in layers.items():
         if layer not in excluded:
             for name, tensor in _caches(layer, given).items():

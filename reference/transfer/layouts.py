@@ -179,7 +179,6 @@ def _impossible(name: str, tensor: torch.Tensor, hint: Hint, tried: Sequence[str
 
 
 def _ambiguous(name: str, tensor: torch.Tensor, found: Sequence[Reading]) -> str:
-    """Name the readings, and one hint for each that leaves only this one."""
     hints = "; ".join(_settled_by(reading, found) for reading in found)
     return (
         f"{name}: {_shape(tensor)} can be read as {' or '.join(map(str, found))}; "

@@ -23,7 +23,6 @@ class Pinned:
     def __init__(self, memory: memoryview | bytearray) -> None:
         array = np.frombuffer(memory, np.uint8)
         self.memory = memory
-        """Stays mapped as long as it is pinned."""
         answer = int(torch.cuda.cudart().cudaHostRegister(array.ctypes.data, array.nbytes, 0))
         if answer:
             raise PinError(

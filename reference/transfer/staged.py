@@ -61,7 +61,6 @@ class Staged:
         return event
 
     def _batch(self, chunks: Sequence[int], first: int) -> None:
-        """Move whole chunks through as many slots."""
         slots = range(first, first + len(chunks))
         stream = self._compute if self._direction == "gather" else self._copies
         for event in self._staging.released(slots):
@@ -117,7 +116,6 @@ class Staged:
         function(self._groups[index].paged, table, rows, skip_tokens=skip)
 
     def _table(self, index: int, chunks: Sequence[int]) -> torch.Tensor:
-        """The pages of each chunk, on the device."""
         group = self._groups[index]
         ids = [pages(self._parts[index][chunk].ids, group.ratio) for chunk in chunks]
         table = torch.tensor(ids, dtype=torch.int32)

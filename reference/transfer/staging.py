@@ -40,7 +40,6 @@ class Staging:
             self.streams.copies.run(self._use)
 
     def _use(self) -> None:
-        """Record for torch that the slots are in use while copies still run."""
         self.buffer.record_stream(torch.cuda.current_stream(self.buffer.device))
 
     @property
@@ -85,10 +84,7 @@ class Staging:
         return [self._released[slot] for slot in slots]
 
     def keep(self, objects: Sequence[HostObject], event: Event) -> None:
-        """Keep the memory of objects until an event: torch tracks copies, but not kernels.
-
-        Lent memory is left out: its owner waits for the event.
-        """
+        """Keep the memory of objects until an event, which torch does not track for kernels."""
         mine = [each for each in objects if not each.lent]
         done = self.streams.copies.done
         self._kept = [each for each in (*self._kept, (event, mine)) if not done(each[0])]
