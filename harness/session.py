@@ -1,10 +1,9 @@
-"""The driver of one history: it applies operations to a target and has every answer checked.
+"""The driver of one history: it applies operations to a target and checks every answer.
 
-    answer of the target -> shadow memory (content) -> cache model (reuse) -> inspection (counts)
+answer of the target -> shadow memory (content) -> cache model (reuse) -> inspection (counts)
 
-A session raises Violation at the first property that fails, counts how often each property was
-evaluated and which situations occurred, and reads the engine's hashes and counters only to
-compare them with its own.
+A session raises Violation at the first property that fails, counts the evaluations of each property
+and the situations, and uses the engine's hashes and counters only for comparison.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ def _offered(profile: Profile, config: TargetConfig) -> Profile:
 
 
 class Session:
-    """Applies operations to one target and judges them.
+    """Applies operations to one target and checks its answers.
 
-    `audited=False`: `inspect` is never called. `covered=False`: no situations are counted, for
+    `audited=False`: `inspect` is never called. `covered=False`: situations are not counted, for
     histories of any length.
     """
 
@@ -82,9 +81,9 @@ class Session:
         return self.state.profile
 
     def apply(self, operation: ops.Operation) -> object:
-        """Run one operation and judge its answer; returns the answer.
+        """Run one operation and check its answer; returns the answer.
 
-        Raises Violation, with the state as it stood then, and TargetDied.
+        Raises TargetDied, and Violation with the state at that moment.
         """
         try:
             return self._apply(operation)
@@ -275,7 +274,6 @@ class Session:
             self._indexing.publish(live, step, answer.stop - live.drafts)
 
     def _complete(self, operation: ops.Complete) -> Completed:
-        """Run the oldest step to its end."""
         state, profile = self.state, self.state.profile
         number, step = self.steps.popitem(last=False)
         live, drafts = step.live, step.drafts
@@ -312,7 +310,7 @@ class Session:
         return self.target.complete(number, accepted)
 
     def _write_late(self, step: Step) -> None:
-        """A step of a request that left wrote until now, whoever owns its blocks by now (B6)."""
+        """Write the step of a departed request now, even to reallocated blocks (B6)."""
         step.live.drafts = step.drafts  # a later step may have had others
         self.content.compute(step.live, step.answer)
         if self.layout.states:

@@ -1,4 +1,4 @@
-"""`kvproof.toml`: what a run and the gate do by default, every key of it checked.
+"""`kvproof.toml`: checked defaults of runs and of the gate.
 
 Defaults < file < command line; the command line replaces fields of the frozen settings.
 """
@@ -60,7 +60,7 @@ class Limit(_Table, frozen=True, kw_only=True):
 
 
 class GateSettings(_Table, frozen=True, kw_only=True):
-    """`[gate]`: what the gate adds to a run, and what it tolerates."""
+    """`[gate]`: additions of the gate to a run, and its tolerances."""
 
     level: LevelName = "core"
     """Suites that judge the reference; other targets are judged at level core."""
@@ -99,7 +99,7 @@ class CompareSettings(_Table, frozen=True, kw_only=True):
 
 
 class CampaignSettings(_Table, frozen=True, kw_only=True):
-    """`[campaign]`: what the workers of `fuzz` share."""
+    """`[campaign]`: settings shared by the workers of `fuzz`."""
 
     database: str = ".kvproof/examples"
     """Failing examples: a directory, or redis://host:6379/0 for several machines."""
@@ -121,7 +121,7 @@ class Settings(_Table, frozen=True, kw_only=True):
 def load_settings(path: Path | None = None) -> Settings:
     """Read `path`; None: `kvproof.toml` of the working directory, or defaults without one.
 
-    Raises UsageError with the file, the key and its value for anything that is not as documented.
+    Raises UsageError with the file, the key and its value for any undocumented content.
     """
     if path is None:
         path = Path(DEFAULT_FILE)
@@ -185,7 +185,7 @@ _CHOICES = {
 
 
 def _wrong_value(path: Path, data: dict[str, Any], message: str) -> UsageError:
-    """Turn msgspec's `... - at `$.run.budget`` into the key, its value and what it takes."""
+    """Convert msgspec's `... - at `$.run.budget`` to the key, its value and the allowed values."""
     problem, _, place = message.partition(" - at `$.")
     steps = re.findall(r"\w+|\[\d+\]", place.rstrip("`"))
     value: Any = data

@@ -1,7 +1,7 @@
 """Every statistic of kvproof: bootstrap intervals, rank tests, exact tests of counts.
 
 Pure functions over numbers. Resampling uses a fixed seed, so equal samples give equal intervals.
-Tests are exact where that is affordable; the tests of this module hold them against scipy.
+Tests are exact where that is affordable; the tests of this module compare them with scipy.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ def _bounds(values: Samples, sure: float = 95.0) -> Interval:
 
 
 def _centres(rows: Samples) -> Samples:
-    """Median of all pairwise means of each row."""
     left, right = np.triu_indices(rows.shape[1])
     found: Samples = np.median((rows[:, left] + rows[:, right]) / 2, axis=1)
     return found

@@ -141,7 +141,6 @@ def _key(row: BaselineRow | BenchSummary | BenchSample) -> _Key:
 
 
 def _costs(samples: Sequence[BenchSample]) -> dict[_Key, list[float]]:
-    """CPU time per token in ns of every repetition."""
     found: dict[_Key, list[float]] = {}
     for each in samples:
         found.setdefault(_key(each), []).append(each.cpu_seconds / each.tokens * 1e9)

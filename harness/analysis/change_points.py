@@ -82,7 +82,7 @@ def _rare(ranks: npt.NDArray[np.float64], most: float) -> bool:
 
 
 def _contrast(ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Per row and split, how far the mean ranks of both sides are apart, in standard deviations."""
+    """Per row and split: the distance of both sides' mean ranks, in standard deviations."""
     count = ranks.shape[1]
     left = np.arange(LEAST, count - LEAST + 1)
     sums = ranks.cumsum(axis=1)[:, left - 1]

@@ -174,8 +174,6 @@ def _names(runs: Sequence[Run]) -> str:
 
 
 class _Forbidden(NamedTuple):
-    """Which figures the environment forbids to compare."""
-
     times: bool
     kernels: bool
 

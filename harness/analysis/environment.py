@@ -77,7 +77,6 @@ def _cards(run: Run) -> Mapping[str, str]:
 
 
 def _engines(run: Run) -> Mapping[str, str]:
-    """Engines of targets and of kernel providers, by name."""
     begun = started(run.events)
     providers = {p.name: p.version for p in begun.providers if p.version} if begun else {}
     targets = {e.engine: e.version for e in run.events if isinstance(e, TargetStarted)}

@@ -140,7 +140,7 @@ def _only_lacked(same: Sequence[PropertyVerdict]) -> bool:
 
 
 def _killed(runs: Sequence[Run]) -> Iterator[AnyEvent]:
-    """A job that did not end has not judged everything: that is no pass."""
+    """A job that did not end has not tested everything: that is no pass."""
     for run in runs:
         ended = run.ended
         if ended is None or ended.verdict in ("interrupted", "usage"):

@@ -1,23 +1,23 @@
-"""What any cache could reach on a workload: hit rates of an infinite cache, LRU and Belady's MIN.
+"""Upper bounds of the hit rate of a workload: an infinite cache, LRU and Belady's MIN.
 
-Two rules say what a block is and when it counts:
+There are two definitions of blocks and hits:
 
-- `hash_blocks`: the blocks of a trace as they stand in it. Every id is one reference, the last,
-  partial block too; a hit is worth the tokens of its row. This is how traces are published.
-- `engine_blocks`: what an engine with blocks of that size can do. Only full blocks are cached,
-  and the last token is always computed, so of a prompt of n tokens at most (n - 1) // size blocks
-  can hit. Token rates compare with the hit rate of a target directly.
+- `hash_blocks`: the blocks of a trace as published. Every id is one reference, the partial last
+  block too; a hit counts the tokens of its row.
+- `engine_blocks`: the blocks of an engine with that size. Only full blocks are cached, and the last
+  token is always computed, so at most (n - 1) // size blocks of a prompt of n tokens can hit. Token
+  rates compare directly with the hit rate of a target.
 
-All caches start empty and see the requests in order, one at a time; a request is matched against
-the state before it and then puts all its blocks in. LRU touches the blocks of a request from the
-last to the first (leaf first), as engines do when they free it, so that a cached block never
-lacks its predecessor. MIN sees the references in prompt order and may keep a block out (bypass).
+All caches start empty and serve one request at a time, in order; a request is matched against the
+state before it and then inserts all its blocks. LRU touches the blocks of a request from last to
+first (leaf first), as engines free them, so a cached block never lacks its predecessor. MIN reads
+the references in prompt order and may bypass a block.
 
-Blocks that always travel together are one *atom* with a weight: the blocks of one segment of the
-workload. This changes no number. LRU keeps the blocks of an atom next to each other, so the depth
-of the first gives the depth of all. MIN evicts by next use; the blocks of an atom are next used
-in one run, later ones later, so it takes atoms from their ends and never has a reason to choose
-between two atoms in any other way. Where a segment is used in part, it is split into atoms.
+The blocks of one segment of the workload always move together: they form one *atom* with a weight.
+The results are the same. LRU keeps the blocks of an atom adjacent, so the depth of the first gives
+the depth of all. MIN evicts by next use; the blocks of an atom are next used in one run, later ones
+later, so it takes atoms from their ends and no other choice between two atoms is better. A segment
+that is used in part is split into atoms.
 
 Needs the standard library and numpy.
 """
@@ -73,7 +73,7 @@ class References:
 
     @property
     def stops(self) -> Ints:
-        """Per reference: index behind the last reference of its request."""
+        """Per reference: the end index of its request."""
         return np.repeat(self.bounds[1:], np.diff(self.bounds))
 
     def distinct(self) -> Ints:
@@ -165,7 +165,6 @@ class Depths:
 
 
 def _unbroken(hit: NDArray[np.bool_], starts: Ints) -> NDArray[np.bool_]:
-    """True up to the first False of each request."""
     missed = np.concatenate(([0], np.cumsum(~hit)))
     unbroken: NDArray[np.bool_] = missed[1:] == missed[starts]
     return unbroken
@@ -190,7 +189,6 @@ def _depths(references: References, *, leaf_first: bool) -> Ints:
 
 
 def _previous(atoms: Ints) -> Ints:
-    """Position of the previous occurrence, -1 if there is none."""
     order = np.argsort(atoms, kind="stable")
     same = atoms[order[1:]] == atoms[order[:-1]]
     previous = np.full(len(atoms), -1, np.int64)
@@ -220,9 +218,9 @@ def _weight_below(values: Ints, weights: Ints, stops: Ints, limits: Ints) -> Int
 
 
 def belady(references: References, capacity: int) -> Rate:
-    """Hit rate of MIN with bypass: no cache of `capacity` blocks does better.
+    """Hit rate of MIN with bypass: an upper bound for any cache of `capacity` blocks.
 
-    Only uses that can count are uses. What is never used again is dropped at once.
+    Only uses that can count are uses. Blocks without a next use are dropped at once.
     """
     following = _next_counted(references)
     resident: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""What a benchmark compares: options, pools for a workload, statistics, rows of the optimum.
+"""The comparison of a benchmark: options, pools for a workload, statistics, optimum.
 
-Pure functions; `bench` runs the jobs between them.
+Pure functions; `runner` runs the jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvproof.harness.statistics import median_of_ratios
 DEFAULT_CASES = ("no_eviction", "eviction", "python-lists")
 """`python-lists` is `no_eviction` with prompts as plain Python lists, for the reference only."""
 CASES = (*DEFAULT_CASES, "match")
-"""`match` is the lookup alone of one long cached prompt, whatever the workload."""
+"""`match` is the lookup alone of one long cached prompt, for any workload."""
 EVICTION_PROMPTS = 64
 """Prompts of mean length that the pool of the case `eviction` holds."""
 TRACE_CAPACITIES = (1_000, 10_000, 50_000, 100_000)
@@ -50,7 +50,7 @@ class BenchOptions:
     checked_tokens: int = 1 << 20
     """Leading tokens of the workload that run under the shadow memory; 0: none."""
     growth_sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    """Cached blocks beside which a cycle is timed; empty: not measured."""
+    """Numbers of cached blocks at which a cycle is timed; empty: not measured."""
 
 
 SMALL_WORKLOAD = "shared-prefix:requests=400"
@@ -60,7 +60,7 @@ SMALL = BenchOptions(
     checked_tokens=1 << 18,
     growth_sizes=(1_000, 10_000, 100_000),
 )
-"""With SMALL_WORKLOAD for CI: less than a minute with one engine beside the reference."""
+"""With SMALL_WORKLOAD for CI: under a minute for one engine and the reference."""
 
 
 class Case(NamedTuple):
@@ -127,7 +127,7 @@ def _longest(workload: Workload, block_size: int) -> int:
 def _no_eviction(
     workload: Workload, kept: list[int], block_size: int, running: int, max_blocks: int
 ) -> Case | None:
-    """As many leading requests as `max_blocks` hold beside the blocks of a running request.
+    """The largest number of leading requests that `max_blocks` holds with one running request.
 
     `kept` are the blocks that the cache holds after each request.
     """
@@ -209,11 +209,10 @@ def hash_optimum(workload: Workload) -> Iterator[Optimum]:
 def engine_optimum(
     workload: Workload, block_size: int, pools: Sequence[int], groups: str = ""
 ) -> Iterator[Optimum]:
-    """What engines with such blocks could reach: infinite, at these pools, and a curve.
+    """Hit rates possible for engines with such blocks: infinite, at these pools, and a curve.
 
-    Of groups, only those of full attention count: a hit needs one block of each for every unit,
-    while of windows, chunks and states a cache need not keep most. Without full attention no
-    capacity bounds the hits.
+    Only groups of full attention count: a hit needs one block of each per unit, but few blocks of
+    windows, chunks and states. Without full attention no capacity bounds the hits.
     """
     full = widths(groups_of(groups, block_size)).full
     references = engine_blocks(workload, block_size)

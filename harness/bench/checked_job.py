@@ -14,12 +14,12 @@ from kvproof.harness.session import Session
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Serve the first `max_tokens` tokens of `workload` one request after the other.
+    """Serve the first `max_tokens` tokens of `workload`, one request after the other.
 
-    Arguments: factory, workload, block_size, num_blocks, max_tokens; optional `explained`, what
-    makes the same target with explanations (`explain.ExplainedTarget`). Every hit is compared with
-    the shadow memory and with the longest reusable prefix; counters are not inspected, because
-    that costs as much as the pool is large.
+    Arguments: factory, workload, block_size, num_blocks, max_tokens; optional `explained`, a
+    factory of the same target with explanations (`explain.ExplainedTarget`). Every hit is compared
+    with the shadow memory and with the longest reusable prefix; counters are not inspected, because
+    that costs time in proportion to the pool.
     """
     config = TargetConfig(num_blocks=arguments["num_blocks"], block_size=arguments["block_size"])
     workload = load_workload(arguments["workload"])

@@ -1,4 +1,4 @@
-"""Explanations of the reference, behind the contract of targets (V3)."""
+"""Explanations of the reference's hits, through the contract (V3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvproof.reference.observe.explanation import Explanation
 
 
 class ExplainedTarget(NamedTuple):
-    """A reference, and what explains its hits."""
+    """The reference target, with a function that explains its hits."""
 
     target: ReferenceTarget
     explainer: Explainer
@@ -29,7 +29,7 @@ class ExplainedTarget(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What a record says of its requests."""
+    """Explanations of the requests of a record."""
 
     explained: list[Explained]
     stopped: str = ""

@@ -1,7 +1,7 @@
-"""The groups of a benchmark: `full,window:1024,window:1024,state`, and the blocks they fill.
+"""The groups of a benchmark: `full,window:1024,window:1024,state`, and their blocks.
 
-Every group has the block size of the run. Needs nothing but the standard library of Python 3.10,
-because it is also used inside the workers.
+Every group has the block size of the run. The module needs only the standard library of Python
+3.10, because it also runs inside the workers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from kvproof.harness.errors import UsageError
 EXAMPLE = "full,window:1024,window:1024,state"
 
 _NUMBERS = {"full": (0, 0), "window": (1, 1), "chunk": (1, 1), "state": (0, 1)}
-"""Kind -> fewest and most numbers behind it."""
+"""Kind -> least and largest count of numbers after it."""
 
 _STATES = 3
 """Of one request: the running one, and checkpoints at the junction and at the last border."""
 
 
 def groups_of(spec: str, block_size: int) -> tuple[Group, ...]:
-    """Read `kind[:size of a window or chunk][:blocks of a state]`, ...; nothing for "".
+    """Parse `kind[:size of a window or chunk][:blocks of a state]`, ...; nothing for "".
 
-    Raises UsageError for what is no group.
+    Raises UsageError for an invalid group.
     """
     if not spec:
         return ()

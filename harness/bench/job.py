@@ -1,11 +1,11 @@
-"""Benchmarks of one target, run inside its worker so that the pipe is not in the clock.
+"""Benchmarks of one target, run inside its worker to keep the pipe out of the clock.
 
 `run`, `memory` and `growth` take and return plain JSON. Each builds its own cycles by the factory
-`package.module:make_target`, whose module has to offer `make_cycle` (see `target.Cycle`); a module
-without it answers `{"unsupported": why}`.
+`package.module:make_target`, whose module offers `make_cycle` (see `target.Cycle`); without it the
+answer is `{"unsupported": why}`.
 
-Prompts are built and turned into the target's native type in batches, outside the clock. The
-garbage collector is off inside it, and what existed before is frozen.
+Prompts are built and converted to the target's native type in batches, outside the clock. Inside it
+the garbage collector is off, with older objects frozen.
 
 Needs the standard library of Python 3.10 and numpy.
 """
@@ -51,7 +51,7 @@ class _Counts(NamedTuple):
 
 
 class _EmptyCycle:
-    """Does nothing: what remains is the loop of the harness."""
+    """Does nothing: its time is the harness's own loop."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._tables = ((),) * len(config.groups)
@@ -70,11 +70,10 @@ class _EmptyCycle:
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """One repetition of a workload.
 
-    Arguments: factory, workload, block_size, num_blocks; optional requests (only so many),
-    groups, variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us,
-    p99_us, harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its
-    blocks.
-    Of a short workload that was repeated, the result is the pass of median CPU time.
+    Arguments: factory, workload, block_size, num_blocks; optional requests (a limit), groups,
+    variant. Result: requests, tokens, hit_tokens, cpu_seconds, wall_seconds, p50_us, p99_us,
+    harness_share, cached_blocks, and `problem`, not empty if a side did not deliver its blocks. A
+    short workload is repeated; its result is the pass of median CPU time.
     """
     make_cycle = cycle_factory(arguments["factory"])
     if make_cycle is None:
@@ -154,10 +153,10 @@ def _serve_groups(cycle: Cycle, first: int, prompts: list[object], stamps: list[
 
 
 def _problem(workload: Workload, config: TargetConfig, measured: dict[str, Any]) -> str:
-    """Compare with what has to be delivered: tables of every group, all of full attention freed.
+    """Check the delivered ids: tables of every group, all full-attention blocks freed.
 
-    A table of attention has an entry for each block of the prompt, also where a window sees
-    nothing; that of a state has at least the blocks of one.
+    An attention table has an entry for each block of the prompt, also outside a window; a state's
+    table has at least the blocks of one state.
     """
     units = int((-(-workload.lengths // config.block_size)).sum())
     for group, count in zip(config.layout, measured["delivered"], strict=True):
@@ -181,9 +180,9 @@ def _prepared(cycle: Cycle, workload: Workload) -> Iterator[tuple[int, list[obje
 
 
 def _warm_up(make_cycle: MakeCycle, workload: Workload, config: TargetConfig, variant: str) -> str:
-    """Lets the interpreter specialise the code and the engine import what it imports late.
+    """Run a cycle first, for the interpreter's specialisation and the engine's late imports.
 
-    Returns why the target cannot be measured, else nothing.
+    Returns the reason why the target cannot be measured, else nothing.
     """
     longest = -(-int(workload.lengths.max()) // config.block_size)
     blocks = 2 * widths(config.groups).blocks(longest, 1) + 2
@@ -198,9 +197,9 @@ def _warm_up(make_cycle: MakeCycle, workload: Workload, config: TargetConfig, va
 def memory(arguments: dict[str, Any]) -> dict[str, Any]:
     """Bytes that the target keeps per cached block after a workload, by tracemalloc.
 
-    Arguments as for `run`. The prompts are dropped before the count, so that what is left is the
-    manager with its index and whatever it kept of the prompts. Allocations outside Python's and
-    numpy's allocators are not seen. Result: bytes, cached_blocks, bytes_per_block.
+    Arguments as for `run`. The prompts are dropped before the count; the rest is the manager with
+    its index and the prompt data that it keeps. Allocations outside Python's and numpy's allocators
+    are not counted. Result: bytes, cached_blocks, bytes_per_block.
     """
     make_cycle = cycle_factory(arguments["factory"])
     if make_cycle is None:
@@ -221,7 +220,6 @@ def memory(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _after(cycle: Cycle, workload: Workload) -> Cycle:
-    """The cycle after it served the workload, with the prompts gone."""
     for first, prompts in _prepared(cycle, workload):
         _serve(cycle, first, prompts, [])
     del prompts
@@ -230,15 +228,14 @@ def _after(cycle: Cycle, workload: Workload) -> Cycle:
 
 
 def growth(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Cost of a cycle beside 10^3, 10^4, ... cached blocks.
+    """Cost of a cycle with 10^3, 10^4, ... cached blocks.
 
-    Arguments: factory, block_size, sizes (cached blocks); optional samples per size (64), groups.
-    A pool that never evicts is filled with two heads and with unrelated prompts of 4,096 tokens;
-    then each sample is the wall time of one request of 4,096 tokens of which 3,072 hit. The pool
-    is filled anew before the samples have made it much larger: by a tenth, or 8 requests; half of
-    that is left out of the filling.
-    Result: points, a list of {cached_blocks, nanoseconds_per_token, low, high}, where low and
-    high are the 10th and 90th percentile of the samples.
+    Arguments: factory, block_size, sizes (cached blocks); optional samples per size (64), groups. A
+    pool that never evicts is filled with two heads and with unrelated prompts of 4,096 tokens; each
+    sample is the wall time of one request of 4,096 tokens of which 3,072 hit. The pool is filled
+    anew before the samples enlarge it by a tenth or 8 requests; half of that is left out of the
+    filling. Result: points, a list of {cached_blocks, nanoseconds_per_token, low, high}, where low
+    and high are the 10th and 90th percentile of the samples.
     """
     make_cycle = cycle_factory(arguments["factory"])
     if make_cycle is None:
@@ -287,7 +284,7 @@ def _samples(
 def _fill_and_probe(
     make_cycle: MakeCycle, config: TargetConfig, fill: int, probes: list[NDArray[np.int32]]
 ) -> list[float]:
-    """Fill a new pool, then time the probes behind the first ones, without the first of them."""
+    """Fill a new pool, then time all probes but the first."""
     per_prompt = widths(config.groups).blocks(-(-_LENGTH // config.block_size), 1)
     num_blocks = fill + (len(probes) + 2) * per_prompt + 1
     cycle = make_cycle(replace(config, num_blocks=num_blocks), "")
@@ -331,7 +328,7 @@ def unsupported(factory: str) -> dict[str, Any]:
 
 
 def made(make_cycle: MakeCycle, config: TargetConfig, variant: str) -> tuple[Cycle | None, str]:
-    """Make a cycle, or say why there is none for these groups."""
+    """Make a cycle, or return the reason why these groups have none."""
     try:
         cycle = make_cycle(config, variant)
     except UnsupportedVerb as error:
@@ -342,7 +339,6 @@ def made(make_cycle: MakeCycle, config: TargetConfig, variant: str) -> tuple[Cyc
 
 
 def _config(arguments: dict[str, Any]) -> TargetConfig:
-    """`growth` chooses its pools itself."""
     block_size = arguments["block_size"]
     groups = groups_of(arguments.get("groups", ""), block_size)
     return TargetConfig(arguments.get("num_blocks", 2), block_size, groups=groups)

@@ -18,16 +18,16 @@ from kvproof.harness.contract.target import TargetConfig
 
 MATCH_TOKENS = 131_072
 MATCHED = f"one prompt of {MATCH_TOKENS:,} tokens"
-"""What stands for the workload in records."""
+"""Name of the workload in records."""
 LOOKUPS = 400
 """Timed ones; as many run before the clock starts."""
 
 
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Serve one prompt of MATCH_TOKENS tokens, then look it up with one token more.
+    """Serve one prompt of MATCH_TOKENS tokens, then look it up with one more token.
 
-    Arguments: factory, block_size, num_blocks; optional groups, variant. Result as of
-    `job.run`. The cycle has to offer `lookup` (see `target.Cycle`).
+    Arguments: factory, block_size, num_blocks; optional groups, variant. Result as of `job.run`.
+    The cycle must offer `lookup` (see `target.Cycle`).
     """
     make_cycle = bench_job.cycle_factory(arguments["factory"])
     if make_cycle is None:

@@ -41,7 +41,7 @@ class Trace(NamedTuple):
     lengths: array[int]
     """Prompt tokens per row."""
     notes: tuple[str, ...]
-    """What was skipped."""
+    """The skipped lines."""
 
 
 class _Row(NamedTuple):
@@ -57,9 +57,9 @@ class _Bad(Exception):
 def read_trace(path: Path, *, block: int = 0, skip_bad_lines: bool = False) -> Trace:
     """Read and check a trace.
 
-    `block`: tokens per id; 0 takes 512 if it fits the lines, else the power of two that does.
-    Raises UsageError with file, line, value and a way on; `skip_bad_lines` leaves such lines out
-    and says so in the notes. An unreadable, truncated or empty file is always an error.
+    `block`: tokens per id; 0 takes 512 if it fits the lines, else the power of two that fits.
+    Raises UsageError with file, line, value and a way on; `skip_bad_lines` skips such lines and
+    lists them in the notes. An unreadable, truncated or empty file is always an error.
     """
     reader = _Reader(path, block or _infer_block(path))
     for number, line in _lines(path):
@@ -220,7 +220,6 @@ def _infer_block(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank; the content decides whether they are compressed."""
     number = 0
     try:
         with path.open("rb") as raw:

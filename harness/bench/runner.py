@@ -103,9 +103,9 @@ def run_bench(
 ) -> None:
     """Measure all targets on a workload and write the events.
 
-    `earlier` are samples of the same bench, interrupted: they are not measured again.
-    A target that dies or answers nonsense is written as failed and left out from then on.
-    Raises UsageError for a workload, case or peer that does not exist.
+    `earlier` are the samples of an interrupted run of the same bench: they are not measured again.
+    A target that dies or gives invalid answers is recorded as failed and left out from then on.
+    Raises UsageError for an unknown workload, case or peer.
     """
     _check(options, [runner.name for runner in runners])
     progress(f"bench: loading {workload_spec}")
@@ -126,9 +126,9 @@ def run_bench(
 
 @contextmanager
 def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
-    """Puts kvproof's own in-process targets into workers too: all sides are measured alike.
+    """Run kvproof's own in-process targets in workers too: all sides are measured alike.
 
-    A user's factory stays here, because only this process knows its import path.
+    A user's factory stays in this process, which alone knows its import path.
     """
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvproof-bench-")))
@@ -167,8 +167,6 @@ def _known(what: str, name: str, known: Sequence[str]) -> None:
 
 @dataclass
 class _Bench:
-    """One benchmark in progress."""
-
     workload: Workload
     options: BenchOptions
     write: Callable[[AnyEvent], None]
@@ -218,7 +216,7 @@ class _Bench:
         self._checked(block_size)
 
     def growth(self, block_size: int) -> None:
-        """Cost per token beside more and more cached blocks."""
+        """Cost per token with growing numbers of cached blocks."""
         sizes = list(self.options.growth_sizes)
         for runner in list(self.runners) if sizes else []:
             self.progress(f"bench: block {block_size}, growth to {max(sizes):,}: {runner.name}")
@@ -242,7 +240,6 @@ class _Bench:
         self.write(Skipped(part=f"bench case {name} at block size {block_size}", reason=reason))
 
     def _repeat(self, cases: list[Case]) -> list[BenchSample]:
-        """All cases and targets once per repetition."""
         samples = []
         for repetition in range(self.options.repetitions):
             for case in cases:
@@ -285,7 +282,6 @@ class _Bench:
         )
 
     def _memory(self, block_size: int) -> dict[str, float]:
-        """Target -> bytes per cached block, in a pool of just the size that is needed."""
         requests = max(1, int((self.workload.lengths.cumsum() <= self.options.memory_tokens).sum()))
         head = self.workload.head(requests)
         pool = roomy_pool(head, block_size, self.options.groups)
@@ -327,7 +323,7 @@ class _Bench:
             self.write(summary)
 
     def _checked(self, block_size: int) -> None:
-        """The workload once more, under the shadow memory, in the pool that evicts."""
+        """The workload once more, with the shadow memory, in the pool that evicts."""
         if not self.options.checked_tokens:
             return
         if self.options.groups:
@@ -359,7 +355,7 @@ class _Bench:
                 self._explained(checked, result.get("explained", ()))
 
     def _explained(self, checked: Checked, told: Sequence[dict[str, Any]]) -> None:
-        """Why each request of a checked pass hit what it hit, of targets that say so."""
+        """Limits of each hit in a checked pass, of targets that report them."""
         for explanation in told:
             self.write(
                 Explained(

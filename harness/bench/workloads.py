@@ -1,9 +1,9 @@
-"""Workloads: named, seeded sequences of prompts whose sharing is known exactly.
+"""Workloads: named, seeded sequences of prompts with exactly known sharing.
 
-A prompt is a path of *segments*. A segment has an id that stands for its content and everything
-before it, and a number of tokens; equal ids in two prompts mean equal prefixes up to there. The
-paths are small and kept whole; tokens are made from (seed, id, offset) when they are asked for,
-so that a trace of 145 million tokens never lies in memory at once.
+A prompt is a path of *segments*. A segment has a number of tokens and an id for its content and
+everything before it; equal ids in two prompts mean equal prefixes up to there. The paths are small
+and kept whole; tokens are made on demand from (seed, id, offset), so that a trace of 145 million
+tokens is never in memory at once.
 
 Needs the standard library of Python 3.10 and numpy: workloads are built inside the workers.
 """
@@ -49,7 +49,7 @@ class Paths(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A sequence of requests; prompts are built when they are asked for."""
+    """A sequence of requests; prompts are built on demand."""
 
     name: str
     """For people and run records."""
@@ -60,7 +60,7 @@ class Workload:
     block: int | None = None
     """Tokens per hash block of a trace."""
     notes: tuple[str, ...] = ()
-    """What a reader of the numbers has to know, such as skipped lines."""
+    """Remarks for a reader of the figures, such as skipped lines."""
 
     @property
     def requests(self) -> int:
@@ -129,7 +129,6 @@ def _pack(prompts: list[list[tuple[int, int]]]) -> Paths:
 
 
 def _mean(rng: np.random.Generator, tokens: int) -> int:
-    """A geometric number of tokens with mean `tokens`, at least 1."""
     return int(rng.geometric(1 / tokens))
 
 
@@ -234,7 +233,7 @@ GENERATORS: dict[str, Callable[..., Paths]] = {
     "agents": agents,
     "uniform": uniform,
 }
-"""Name in a specification -> generator; its parameters are those of the name, beside `seed`."""
+"""Name in a specification -> generator; its parameters, except `rng`, are those of the name."""
 
 _TRACE = re.compile(r"(?P<path>.*\.jsonl(?:\.gz)?)(?::(?P<parameters>[^/\\]*))?")
 

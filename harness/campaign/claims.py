@@ -76,8 +76,6 @@ def _claim_file(folder: str, name: str, unit: str) -> bool:
 
 
 class _Board:
-    """The state of RayClaims, in a process of its own."""
-
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
 

@@ -65,7 +65,7 @@ class _Worker:
 
 
 def _as_it_is() -> None:
-    """Change nothing."""
+    """Default of `prepare`."""
 
 
 class LocalPool:

@@ -26,8 +26,6 @@ _Told: TypeAlias = tuple[Answer | None, DeviceKind, dict[str, CaseValue], _Loss 
 
 
 class _Remote:
-    """A SweepProcess on another node; errors travel as values."""
-
     def __init__(self, asked: str) -> None:
         folder = Path(tempfile.mkdtemp(prefix="kvproof-sweep-"))
         self._process = SweepProcess(DeviceSlot(asked, 0), folder / "worker.log")  # type: ignore[arg-type]  # as in DeviceSlot

@@ -32,7 +32,7 @@ class _Stdout:
 
 
 def _silence(error: OSError) -> int:
-    """What is still in the buffer must not fail again when the process ends."""
+    """Drop the rest of the buffer: it must not fail again when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

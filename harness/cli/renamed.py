@@ -1,6 +1,6 @@
-"""Names of version 0.13 on the command line: accepted until 0.15, with a notice.
+"""Command-line names of version 0.13: accepted until 0.15, with a notice.
 
-Old and new names never stand side by side in `--help`; a command is rewritten before it is parsed.
+`--help` shows new names only; a command is rewritten before it is parsed.
 """
 
 from __future__ import annotations

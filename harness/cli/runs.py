@@ -46,7 +46,7 @@ from kvproof.reports.render.render import render
 from kvproof.reports.render.terminal import LiveProgress, print_run
 
 RUNS = Path("runs")
-"""Where runs go unless --output says otherwise."""
+"""Default folder of runs."""
 
 _VERDICTS: dict[Exit, RunVerdict] = {
     Exit.PASS: "pass",
@@ -85,10 +85,10 @@ class ActiveRun:
         self.count(event)
 
     def take_over(self, events: Sequence[AnyEvent]) -> None:
-        """Let the events of a run that is resumed count.
+        """Continue with the events of a resumed run.
 
-        A target that was not concluded is judged again; of its events only the verdicts and
-        failures count, by the rule of `records.resume`.
+        A target without a conclusion is tested again; of its events only verdicts and failures
+        count, by the rule of `records.resume`.
         """
         self.judged = {event.target for event in events if isinstance(event, TargetConcluded)}
         self.earlier = events
@@ -139,7 +139,7 @@ class ActiveRun:
 
 
 def _what_is_wrong(event: AnyEvent) -> str:
-    """Return a line about an event that a run cannot pass with, else nothing."""
+    """Return a line about an event that excludes a pass, else nothing."""
     match event:
         case Failure() | PropertyVerdict(verdict="fail"):
             return f"{event.target}: {event.sentence}"
@@ -169,11 +169,11 @@ def run_directory(
 ) -> Iterator[ActiveRun]:
     """Record one run; on leaving, close it, render its reports and set its `exit_code`.
 
-    Ctrl-C ends the block, closes the records and gives 130; an error of kvproof itself ends the
-    block and gives 70: the verb returns `exit_code` after the block in any case. If `output`
-    holds the same run, and it is not complete, it goes on there. A UsageError is raised again
-    when the records are closed; if there are none, nothing is left behind. The summary goes to
-    standard output unless `console` is another one.
+    Ctrl-C ends the block, closes the records and gives 130; an error of kvproof itself gives 70:
+    the verb returns `exit_code` after the block in any case. If `output` holds the same run,
+    incomplete, the run continues there. A UsageError is raised again after the records are closed;
+    without records the folder is removed. The summary goes to standard output unless `console` is
+    given.
     """
     console = console or standard_output()
     directory = output or new_directory(verb)
@@ -237,7 +237,6 @@ def _link(latest: Path, name: str) -> None:
 
 
 def _earlier(directory: Path, manifest: Manifest) -> list[AnyEvent]:
-    """Return the events of the run that is to be resumed. Raises UsageError if it is another."""
     if not (directory / "run.json").exists():
         return []
     run = read_run(directory)
@@ -266,7 +265,7 @@ def _is_complete(events: Sequence[AnyEvent], verb: str) -> bool:
 
 
 def driver(verb: str) -> str:
-    """Where a fault of the process itself is said to be that runs a verb: it ends there."""
+    """Name used in HarnessFault.where for errors of the command itself."""
     return f"kvproof {verb}"
 
 
@@ -287,7 +286,7 @@ def new_directory(verb: str) -> Path:
 def new_manifest(
     verb: str, directory: Path, config: dict[str, Any], seed: int | None = None
 ) -> Manifest:
-    """Say what is run, and where."""
+    """Describe the run and its machine."""
     return Manifest(
         id=directory.name,
         verb=verb,
@@ -332,7 +331,6 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that kvproof runs from, if it is one."""
     try:
         found = subprocess.run(  # noqa: S603 - fixed arguments
             ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],  # noqa: S607 - the user's git

@@ -101,8 +101,7 @@ class TargetConfig:
     """A hit ends before the first block without expert rows (R3)."""
     partial_blocks: bool = False
     """A hit may end inside a block: the partial last block of a request is cached until a longer
-    block
-    with the same start replaces it. A hit copies it before the first write (T6).
+    block with the same start replaces it. A hit copies it before the first write (T6).
 
     With states, a prompt step that ends inside a block saves its state with a frozen copy of that
     block (`Scheduled.saves`); no request of such a configuration wants expert rows, since the copy
@@ -283,9 +282,7 @@ class LayerProfile:
     """Combinations of group kinds that a configuration may have; empty: any mix of `groups`."""
     pools: str = "shared"
     """`shared`: groups with tables share one pool; `divided`: each has an equal part, the first
-    also the
-    remainder.
-    """
+    also the remainder."""
     least_window: int = 1
     """Tokens of the smallest window, the current position included."""
     behind_windows: str = "cached"
@@ -312,9 +309,7 @@ class StateProfile:
     (S1)."""
     checkpoints: str = "copied"
     """`copied`: saved from a running state; `running`: the state at the end of a block is itself
-    the
-    checkpoint, and the next step continues in another block (S2).
-    """
+    the checkpoint, and the next step continues in another block (S2)."""
     prompt_saves: str = "always"
     """Prompt steps that save the state at the prompt's end (S6): `always`: all that compute it;
     `whole`: those of a block or more; `ends`: those that end there."""
@@ -412,9 +407,7 @@ class PolicyProfile:
     """The hit equals the longest valid one; False: it may be shorter."""
     partial_blocks: bool = False
     """`TargetConfig.partial_blocks` may be set, for full attention without draft groups (T6).
-    Partial
-    blocks are evicted before full ones, and have no events.
-    """
+    Partial blocks are evicted before full ones, and have no events."""
 
 
 _T = TypeVar("_T")
@@ -443,8 +436,7 @@ class Profile:
 
     A target with one group of full attention sets the fields up to `unsupported`; the other field
     groups are for targets with that feature. The flat names of 0.13 (`span_clamp`, `state_pools`,
-    ...)
-    are readable, and accepted as keyword arguments until 0.15.
+    ...) are readable, and accepted as keyword arguments until 0.15.
     """
 
     engine: str
@@ -470,9 +462,7 @@ class Profile:
     """It manages engine blocks; False: all verbs are off, and only `parts` are tested."""
     parts: dict[str, str] = field(default_factory=dict)
     """Component suite -> `pkg.module:function`, a job that runs the suite's calls on the target's
-    own
-    implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`.
-    """
+    own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
     unsupported: dict[str, str] = field(default_factory=dict)
     """Missing capability -> the reason, in the engine's own terms."""
     inspection: InspectionProfile = InspectionProfile()
@@ -582,8 +572,7 @@ class Target(Protocol):
         """Append `tokens` and schedule `compute` of the tokens not yet computed (all: None).
 
         `drafts` follow `tokens`; one step computes them all, and its completion accepts or rejects
-        them.
-        Until then no other step of the request is scheduled.
+        them. Until then no other step of the request is scheduled.
         """
 
     def complete(
@@ -636,15 +625,12 @@ class Cycle(Protocol):
     """A cache manager's native life of one request, for benchmarks.
 
     An adapter module offers `make_cycle(TargetConfig, variant) -> Cycle` in addition to
-    `make_target`.
-    `run` is timed, `prepare` is not. `run` covers identity, match, allocate, register and free,
-    with
-    the engine's own calls only.
+    `make_target`. `run` is timed, `prepare` is not. `run` covers identity, match, allocate,
+    register and free, with the engine's own calls only.
 
     A cycle for a configuration with groups has `serves_groups = True`; `make_cycle` raises
     UnsupportedVerb for unsupported groups. The optional `lookup(prompt) -> int` returns only the
-    hit
-    tokens of `prompt`; the case `match` is skipped without it.
+    hit tokens of `prompt`; the case `match` is skipped without it.
     """
 
     def prepare(self, tokens: memoryview) -> object:

@@ -96,7 +96,6 @@ def _logprobs(value: Any) -> tuple[float, ...]:
 
 
 def _logprob(value: object) -> float | None:
-    """None for what is no number, or one that no float holds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     with suppress(OverflowError):

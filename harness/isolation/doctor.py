@@ -99,7 +99,6 @@ def _optional() -> Iterator[Finding]:
 
 
 def _gpu() -> Finding:
-    """Without one, kernels are judged in Triton's interpreter, and nothing is timed."""
     without = "none found: kernels are checked in Triton's interpreter, and not timed"
     query = "--query-gpu=name,memory.total,driver_version"
     try:
@@ -168,7 +167,6 @@ def _clocks() -> Iterator[Finding]:
 
 
 def _step(clock: Callable[[], float]) -> float:
-    """Seconds between two different readings, spinning."""
     first = later = clock()
     while later == first:
         later = clock()

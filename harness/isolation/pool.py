@@ -184,6 +184,4 @@ def _until_done(results: SimpleQueue[Result | _Done], running: int) -> Iterator[
 
 @dataclass(frozen=True)
 class _Done:
-    """A thread has ended; `error` is why, if it should not have."""
-
     error: BaseException | None

@@ -139,7 +139,6 @@ def _worker(wanted: EngineVersion, log_directory: Path | None) -> WorkerHandle:
 
 
 def _scratch() -> Path:
-    """A folder for logs that goes with this process."""
     folder = Path(tempfile.mkdtemp(prefix="kvproof-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

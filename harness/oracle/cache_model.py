@@ -36,7 +36,8 @@ class Entry:
     idle_since: int | None = None
     """When its last holder left; None while it is held."""
     anchor: int = 0
-    """Of a window, chunk or state beside full attention: the full block at the same end."""
+    """For a window, chunk or state in a model with full attention: the full block at the same end.
+    """
     group: int = 0
     ends_unit: bool = True
     tail: bool = False
@@ -55,8 +56,8 @@ class Disorder:
 class Contents:
     """Entries by id and by content.
 
-    Copies of a content and entries without the content that they need are counted as they come
-    and go, so that two of the checks after every operation cost no walk over the cache.
+    Copies of a content and entries without their needed content are counted on each change, so two
+    of the checks after every operation need no walk over the cache.
     """
 
     def __init__(self) -> None:
@@ -175,9 +176,9 @@ class CacheModel:
         self._partial.add(entry.content)
 
     def key(self, prints: Fingerprints, index: int, group: int) -> int:
-        """Return the content of a block of a group, with the unit that it lies in.
+        """Return the content of a block of a group, with the unit that contains it.
 
-        The index has the grain of a unit: blocks inside of it are shared where the unit is.
+        The index has units as its granule: the blocks of a shared unit are shared.
         """
         unit, size = self._layout.unit, self._layout.groups[group].block_size
         last = (index + 1) * size - 1
@@ -211,7 +212,7 @@ class CacheModel:
     ) -> None:
         """Keep a checkpoint after `tokens` tokens: blocks in order, or the slot of its row.
 
-        One inside a unit goes with what is `frozen` of it, known by its content.
+        One inside a unit depends on the `frozen` part of that unit, identified by its content.
         """
         anchor = frozen or self._anchor(prints, tokens - 1)
         for key, content in zip(keys, self.state(prints, tokens, group), strict=True):
@@ -315,9 +316,9 @@ class CacheModel:
         return self._routed.get(end, Routed(complete=False))
 
     def rows_of_hit(self, prints: Fingerprints, hit: int) -> npt.NDArray[np.uint8]:
-        """Return the expectation of the row of each position of a hit.
+        """Return the expected expert row of each position of a hit.
 
-        The rows of complete units must be there.
+        The rows of complete units must be present.
         """
         unit = self._layout.unit
         known = [self.routed(prints, index) for index in range(hit // unit)]
@@ -328,9 +329,9 @@ class CacheModel:
     # --- order ---
 
     def contents(self) -> set[int]:
-        """Return the fingerprints at the ends of units, as the first group of full attention has.
+        """Return the fingerprints at the ends of units, for the first group of full attention.
 
-        That is the grain of an index over several groups, and of its events.
+        Units are the granule of an index over several groups, and of its events.
         """
         if self._layout.single:
             return set(self.pool.by_content) - self._partial
@@ -361,9 +362,9 @@ class CacheModel:
         return not entry.anchor or entry.anchor in self.pool.by_content
 
     def orphan(self) -> int | None:
-        """Return a cached block whose predecessor, or the unit that it belongs to, is not cached.
+        """Return a cached block whose predecessor, or whose unit, is not cached.
 
-        Windows and chunks have holes: only full attention needs the block before.
+        Windows and chunks have holes: only full attention needs the preceding block.
         """
         known, full = self.pool.by_content, self._layout.full
         if not self.pool.orphans:
@@ -383,7 +384,7 @@ class CacheModel:
                 entry.idle_since = now
 
     def disorder(self, victims: dict[int, Entry], taken: Iterable[int]) -> Disorder | None:
-        """Check the victims against the idle blocks that survived: least recent first (B3).
+        """Check that victims were evicted before more recent idle blocks (B3).
 
         `taken` are blocks that the evicting request itself hit: no longer idle (B5).
         """

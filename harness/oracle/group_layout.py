@@ -139,10 +139,10 @@ class Layout:
         return seen + self.state_blocks
 
     def most(self, tokens: int, drafts: int = 0) -> int:
-        """Return the blocks that are enough for a request, however it is served.
+        """Return an upper bound of the blocks of a request, for any schedule.
 
-        Beside its running state a request may hold the state that it restores from and the one
-        that it saves to, and one more for each draft token.
+        A request holds its running state and may hold the states that it restores from and saves
+        to, and one more for each draft token.
         """
         whole = -(-tokens // self.unit) * self.unit
         blocks = sum(self.blocks_for(g, whole) for g in self.attention)

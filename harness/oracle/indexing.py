@@ -64,9 +64,9 @@ class Indexing:
         live.routed = live.routed[:count]
 
     def retire(self, live: RequestState, groups: tuple[Table, ...]) -> None:
-        """Blocks replaced by equal ones stay the request's while a step may read them (B6).
+        """Blocks replaced by equal ones stay allocated while a step may read them (B6).
 
-        Those that are given back because nothing is visible in them any more do not.
+        Blocks outside every window are released at once.
         """
         if not live.steps:
             return
@@ -95,8 +95,8 @@ class Indexing:
     def store(self, live: RequestState, stop: int, before: tuple[Table, ...]) -> None:
         """Full units of a request that may write become reusable (T2).
 
-        `before` are its tables as they were while the step ran: blocks that nothing sees any more
-        are returned when the step is done, and cached all the same.
+        `before` are its tables during the step: blocks that leave the window are released when the
+        step is done, and cached all the same.
         """
         unit = self._layout.unit
         end = stop // unit * unit
@@ -146,7 +146,7 @@ class Indexing:
                 state.replaceable.update(state.model.state(live.prints, tokens, group))
 
     def _freeze(self, live: RequestState, step: Step) -> int:
-        """A checkpoint inside a unit takes the place of the one before that unit (T6)."""
+        """A checkpoint inside a unit replaces the one before that unit (T6)."""
         state, layout = self._state, self._layout
         assert state.partial is not None
         if start := step.stop // layout.unit * layout.unit:

@@ -105,9 +105,9 @@ class HitOracle:
     ) -> int:
         """Return the longest valid length in tokens, at most `limit`.
 
-        `ignoring` names a reason that is left out, to see its cost. `listed`: some group has the
-        last unit cached. Without full attention a length may need no block at all, and nobody can
-        see whether an index still lists it. `whole`: units only.
+        `ignoring` names a reason to ignore, to measure its cost. `listed`: some group has the last
+        unit cached. Without full attention a length may need no block, and an index may or may not
+        still list it. `whole`: units only.
         """
         unit = self._layout.unit if whole or self._partial is None else 1
         listed = listed and not self._layout.full

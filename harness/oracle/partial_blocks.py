@@ -1,7 +1,7 @@
-"""Partial last blocks that are cached: tokens of a request after its last full unit (T6).
+"""Partial last blocks that are cached: the tokens of a request after its last full unit (T6).
 
-Fingerprints stand for everything up to their position, so a partial block is known by its start
-and by one fingerprint for each token.
+A fingerprint covers everything up to its position, so a partial block is identified by its start
+and one fingerprint per token.
 """
 
 from __future__ import annotations

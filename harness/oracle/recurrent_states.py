@@ -1,7 +1,7 @@
-"""Where recurrent states lie, and which of them a step reads, writes and saves.
+"""Places of recurrent states, and the states that a step reads, writes and saves.
 
-States lie in blocks of the shared pool, or each in its slot of a row of a separate pool. A *key*
-identifies one of them: the block, or `row * number of state groups + place of the group`.
+States are in blocks of the shared pool, or in slots of rows of a separate pool. A *key* identifies
+a state: the block, or `row * number of state groups + place of the group`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Shadow memory: the content of every physical slot, derived without asking the engine.
+"""Shadow memory: the content of every physical slot, derived without the engine.
 
-A *fingerprint* stands for everything that determines the content at a position: all tokens up
-to it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random
-64-bit number per (position, token), so the fingerprints of a whole prompt are one cumulative sum
-over an array; two different histories agree with a chance of 2**-64. A slot is addressed by the
-kernel-block table that the engine's worker would read; all groups share the slots of one pool, and
-the number of the group is mixed into what it keeps there (H7). A recurrent state fills its blocks
-with the fingerprint of exactly the tokens that it has read.
+A *fingerprint* stands for everything that determines the content at a position: all tokens up to
+it, the namespace, the spans begun so far, and the epoch. It is a sum of one pseudo-random 64-bit
+number per (position, token), so the fingerprints of a prompt are one cumulative sum over an array;
+two different histories agree with a chance of 2**-64. A slot is addressed by the kernel-block table
+that the engine's worker would read; all groups share the slots of one pool, and the group's number
+is mixed into its content (H7). A recurrent state fills its blocks with the fingerprint of exactly
+the tokens that it has read.
 
 Needs numpy only: whole workloads are checked inside the environment of the engine under test.
 """
@@ -100,7 +100,7 @@ def moved(
 ) -> Fingerprints:
     """Return the fingerprints of the same tokens and spans in another (namespace, epoch).
 
-    The first history enters each fingerprint as one summand, so all of them shift alike.
+    The namespace and epoch add one summand to each fingerprint, so all of them shift alike.
     """
     if old == new:
         return prints
@@ -196,7 +196,7 @@ class ShadowMemory:
         paging: Paging,
         expected: Fingerprints,
     ) -> Mismatch | None:
-        """Compare the slots of positions [start, stop) with what they should hold.
+        """Compare the slots of positions [start, stop) with their expected content.
 
         Returns the first that differs. Raises BadTableError.
         """
@@ -223,7 +223,6 @@ class ShadowMemory:
         self._position[slots] = np.arange(start, start + len(slots), dtype=np.int32)
 
     def _enter(self, writer: Writer) -> int:
-        """Return the number of a writer."""
         if len(self._writers) >= self._most:
             self._forget()
         self._writers.append(writer)

@@ -1,6 +1,6 @@
-"""The state of the world as the harness knows it: the data of one history, and queries on it.
+"""The state of one history in the harness, with queries on it.
 
-Checks read it; the driver (`session.py`) changes it. Nothing here raises a violation.
+Checks read it; the driver (`session.py`) changes it. No function here raises a violation.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class OracleState:
     def shares_early(self) -> bool:
         """Whether a tree puts an equal cached block into a table when a step is scheduled.
 
-        The step then computes the same content into it, which the shadow memory verifies.
+        The step then computes the same content into it; the shadow memory verifies that.
         """
         return self.profile.sharing == "when_scheduled" and self.profile.index == "tree"
 
@@ -376,7 +376,6 @@ class OracleState:
         known: tuple[Table, ...] | None,
         states: set[int],
     ) -> Table:
-        """Return the blocks of the shared pool that a request did not have before."""
         layout, fresh = self.layout, list[int]()
         whole = answer.hit // layout.unit * layout.unit
         for group in layout.attention:
@@ -397,7 +396,6 @@ class OracleState:
         frozen: tuple[tuple[int, int], ...],
         states: set[int],
     ) -> Table:
-        """Return the blocks of the shared pool that a step writes."""
         written: list[int] = []
         for group in self.layout.attention:
             size = self.layout.groups[group].block_size

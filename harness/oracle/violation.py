@@ -50,9 +50,9 @@ def fail(
     assertion: str = "",
     suspects: tuple[int, ...] = (),
 ) -> None:
-    """Raise Violation, unless only other oracles judge (`OracleState.oracles`).
+    """Raise Violation, unless `OracleState.oracles` leaves the property's oracle out.
 
-    `assertion` is for scripts that show one group: others judge the whole history again.
+    `assertion` is for scripts that show one group: the others replay the whole history.
     """
     if state.oracles and oracle not in state.oracles:
         return

@@ -111,7 +111,7 @@ class _Run(NamedTuple):
 
 
 def _launched(inputs: Inputs, limit: Tolerance, launch: Callable[[], None], device: str) -> _Run:
-    """Launch on outputs as they were before any launch, as a replayed graph would find them."""
+    """Launch on outputs in their initial state, as a replayed graph has them."""
     inputs.restore()
     provided(device, launch)
     return in_room(lambda: _seen(inputs, limit))
@@ -165,7 +165,7 @@ def _largest(found: Sequence[Comparison]) -> Comparison:
 
 
 def _most(left: float | None, right: float) -> float | None:
-    """An error that is not finite has no number in the records."""
+    """The larger error; one that is not finite has no number in the records."""
     if left is None or not right < float("inf"):
         return None
     return max(left, right)

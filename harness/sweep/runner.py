@@ -96,8 +96,6 @@ def run_sweep(
 
 
 class _Sweep:
-    """One sweep under way."""
-
     def __init__(
         self,
         plan: Plan,

@@ -146,7 +146,6 @@ def _problem(
 
 
 def _unequal(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Per element, whether any byte differs."""
     size = actual.element_size()
     return (_bytes(actual).view(-1, size) != _bytes(expected).view(-1, size)).any(1)
 

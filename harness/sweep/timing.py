@@ -102,7 +102,7 @@ def measured(
 
 
 def _sets(first: Problem, touched: int) -> int:
-    """As many as no cache holds, as far as there is memory for them."""
+    """More sets than any cache holds, within the free memory."""
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
     room: int = 1 + int(free * _SHARE) // max(1, nbytes(first))

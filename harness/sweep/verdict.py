@@ -48,7 +48,6 @@ def undecided(
 def _against(
     now: Mapping[CellKey, Cell], before: Mapping[CellKey, Cell], tolerated: float
 ) -> tuple[list[Cell], list[Row]]:
-    """Judged cells that were timed in both runs, and how they compare."""
     both = [
         (before[key], cell)
         for key, cell in now.items()

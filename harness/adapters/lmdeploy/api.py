@@ -189,7 +189,6 @@ def _enter() -> None:
 
 
 def _folder() -> Path:
-    """Where the package lies. Raises ImportError."""
     spec = importlib.util.find_spec("lmdeploy")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("lmdeploy is not installed")
@@ -222,7 +221,6 @@ def drift() -> tuple[str, ...]:
 
 
 def _objects() -> SimpleNamespace:
-    """A scheduler and a sequence, to be looked at."""
     scheduler = new_scheduler(TargetConfig(num_blocks=3, block_size=2))
     sequence = scheduler.add_session(0).add_sequence(engine().np.array([0]))
     return SimpleNamespace(scheduler=scheduler, sequence=sequence)

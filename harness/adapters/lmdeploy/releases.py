@@ -124,7 +124,6 @@ class Checkpoints:
         return self.Copies(((row, target),), frozen)
 
     def _frozen(self, native: Any, node: Any) -> tuple[tuple[int, int], ...]:
-        """(block of the sequence, frozen copy) of a checkpoint inside a block."""
         checkpoint = node.state_checkpoint
         if checkpoint.frozen_block_id < 0:
             return ()

@@ -79,7 +79,6 @@ class States:
         return self._checkpoints.save(native, stop)
 
     def _named(self, copies: Checkpoints.Copies) -> tuple[tuple[int, int, int], ...]:
-        """Copies with their groups and with blocks of the pool; blocks go first."""
         place = self._view.physical
         blocks = [(_BLOCKS, place(source), place(target)) for source, target in copies.blocks]
         return (*blocks, *((_STATE, source, target) for source, target in copies.rows))

@@ -10,10 +10,10 @@ More than one token for a request with a partly filled last block is the next tu
 it stops, gets more input and is scheduled like a new one, as in `Engine._add_message`.
 
 Recurrent states (from 0.14): rows are pinned, reserved, published and unpinned in the order of the
-engine's loop. From 0.16 on half of the configurations save a state at the end of every prompt
-step, inside a block with a frozen copy of it; a request with expert rows never hits such a
-checkpoint, so no request wants expert rows there. In the other configurations every request does:
-steps end at block borders where they can, and only those states are saved.
+engine's loop. From 0.16 on half of the configurations save a state at the end of every prompt step,
+inside a block with a frozen copy of it; a request with expert rows never hits such a checkpoint, so
+no request wants expert rows there. In the other configurations every request does: steps end at
+block borders where they can, and only those states are saved.
 
 Tables are the worker's: `get_block_tables`, padded and expanded to kernel blocks by the input
 maker's own functions.

@@ -78,7 +78,6 @@ class View:
         return (tuple(sorted(gone)),)
 
     def _holders(self) -> dict[int, int]:
-        """Physical block -> references of sequences, without the trie's own."""
         np, allocator = engine().np, self._manager.allocator
         rows = [req.logical_blocks.get_real_blocks() for req in self._running.values()]
         cached = [block_of(node) for node in nodes(self._trie)]

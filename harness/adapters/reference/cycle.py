@@ -19,7 +19,7 @@ def native_groups(config: TargetConfig) -> tuple[GroupConfig, ...]:
 
 
 class _OneGroup:
-    """A request is one step: all of its prompt."""
+    """One step computes the whole prompt."""
 
     def __init__(self, config: TargetConfig, variant: str) -> None:
         self._variant = variant

@@ -308,7 +308,6 @@ def drift() -> tuple[str, ...]:
 
 
 def _objects() -> SimpleNamespace:
-    """A cache and a request, to be looked at."""
     groups = (Group("full", 2), Group("window", 2, 4))
     beside = (Group("full", 1), Group("state", 1))
     new = _pools().new_cache
@@ -321,14 +320,13 @@ def _objects() -> SimpleNamespace:
 
 
 def _hosted(new: Callable[[TargetConfig], Any], beside: tuple[Group, ...]) -> dict[str, Any]:
-    """Caches with a host tier, without and with states."""
     plain = TargetConfig(num_blocks=7, block_size=1, host_blocks=3, host_policy="write_through")
     states = replace(plain, groups=beside, state_rows=9, host_rows=3)
     return {"hosted": new(plain), "hosted_states": new(states)}
 
 
 def _pools() -> Any:
-    """`pools`, which itself needs this module."""
+    """`pools`, imported late: it needs this module."""
     return importlib.import_module("kvproof.harness.adapters.sglang.pools")
 
 

@@ -157,7 +157,6 @@ def transfer_kv_mamba_pf_lf(*, src: Any, src_indices: Any, dst_indices: Any, **_
 
 
 def _plain_memory(dims: Any, *, dtype: Any, **_: Any) -> Any:
-    """Memory that is not pinned."""
     return importlib.import_module("torch").zeros(dims, dtype=dtype)
 
 

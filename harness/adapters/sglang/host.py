@@ -54,13 +54,13 @@ def attach(cache: Any, parameters: Any, config: TargetConfig) -> None:
 
 
 def _ratio(config: TargetConfig) -> float:
-    """The size of the host's pools; each has a page more than this share of the device's."""
+    """Host pages as a share of the device's; each pool has one page more."""
     pools = sum(group.kind != "state" for group in config.layout)
     return max(0.0, config.host_blocks - pools + 0.5 / pools) / (config.num_blocks - 1)
 
 
 class _Pool(NamedTuple):
-    """One pool of the host, and the pool above it."""
+    """A host pool and the pool above it."""
 
     name: Any
     group: int
@@ -73,7 +73,7 @@ class _Pool(NamedTuple):
 
 
 def _pools(cache: Any, config: TargetConfig) -> dict[int, _Pool]:
-    """Full attention, then windows or states, as SGLang has them."""
+    """Full attention, then windows or states."""
     places = {group.kind: g for g, group in enumerate(config.layout)}
     entries = cache.cache_controller.mem_pool_host.entries
     windows = config.num_blocks // 2
@@ -137,7 +137,7 @@ class Host:
         return True
 
     def _in_flight(self) -> list[Any]:
-        """Nodes that are locked until their transfer is seen to be over."""
+        """Nodes locked by transfers not yet seen to complete."""
         cache = self._cache
         ongoing = (cache.ongoing_write_through, cache.ongoing_load_back)
         return [each[0] for transfers in ongoing for each in transfers.values()]
@@ -228,7 +228,6 @@ class Host:
         return {group: tuple(sorted(n for g, n in gone if g == group)) for group in groups}
 
     def _awaited(self) -> set[Place]:
-        """Pages and slots that a backup will fill."""
         if not self.there:
             return set()
         waiting = (copy for copy in self._backups.waiting if copy.memory in self._pools)
@@ -247,7 +246,6 @@ class Host:
 
 
 def _below(pool: _Pool, slots: Iterable[int]) -> set[Place]:
-    """The pages of the host in which slots of it lie."""
     return {(pool.group, pool.first_on_host + slot // pool.page) for slot in slots}
 
 

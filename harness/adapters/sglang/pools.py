@@ -47,7 +47,7 @@ def new_cache(config: TargetConfig) -> Any:
 
 
 def _rows(config: TargetConfig) -> Any:
-    """The table from requests to slots, with the slots of states if there are any."""
+    """The request-to-slot table, with state slots if there are states."""
     names, page = engine(), config.block_size
     length = (shares(config)[0] + 1) * page
     if not config.state_rows:
@@ -67,7 +67,6 @@ def _rows(config: TargetConfig) -> Any:
 
 @cache
 def _one_state() -> Any:
-    """The smallest recurrent layer."""
     names = engine()
     shape = names.Mamba2StateShape.create(
         tp_world_size=1,
@@ -82,7 +81,6 @@ def _one_state() -> Any:
 
 
 def _allocator(config: TargetConfig, rows: Any) -> Any:
-    """One pool of slots, or one for full attention and one for windows."""
     names, page = engine(), config.block_size
     full, windows = (share * page for share in shares(config))
     memory = _beside_states(full, page, rows)
@@ -97,7 +95,6 @@ def _allocator(config: TargetConfig, rows: Any) -> Any:
 
 
 def _below_host(full: int, page: int) -> Any:
-    """The memory that is copied to the host and back."""
     names = engine()
     return names.MHATokenToKVPool(
         size=full,
@@ -112,7 +109,7 @@ def _below_host(full: int, page: int) -> Any:
 
 
 def _beside_states(full: int, page: int, rows: Any) -> Any:
-    """The memory of full attention in a model that also has states; else nothing asks for it."""
+    """The memory of full attention in a model with states; else unused."""
     names, states = engine(), getattr(rows, "mamba_pool", None)
     if states is None:
         return None
@@ -152,7 +149,7 @@ def _unified(parameters: Any, *, states: bool) -> Any:
 
 
 def _legacy(parameters: Any, *, states: bool) -> Any:
-    """One class for each kind of model, and others for disabled caches."""
+    """One cache class per kind of model, and one for disabled caches."""
     names, windows = engine(), bool(parameters.sliding_window_size)
     if parameters.disable:
         return (names.SWAChunkCache if windows else names.ChunkCache)(parameters)

@@ -2,8 +2,8 @@
 
 A request has a running slot and two that its forward passes write in turn as they pass a
 checkpoint; the tree gets such a slot, and the request a fresh one for it. A hit copies the node's
-state to a running slot before the step. The checkpoint interval, 64 tokens or a model's own, is
-one page here. Engine environment only.
+state to a running slot before the step. The checkpoint interval, 64 tokens or a model's own, is one
+page here. Engine environment only.
 """
 
 from __future__ import annotations

@@ -60,8 +60,7 @@ def install() -> tuple[str, ...]:
     """Put empty modules in place of missing packages; returns their names.
 
     Torch and transformers look some of them up and keep the result: they are imported first.
-    Without
-    Dynamo, decorated functions stay as they are.
+    Without Dynamo, decorated functions stay as they are.
     """
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     missing = tuple(name for name in NAMES if importlib.util.find_spec(name) is None)
@@ -75,8 +74,7 @@ class _OneOnCpu:
     """Replaces a Triton kernel of the paged allocator, for a batch of one request.
 
     Older releases launch it on every device. It takes the rest of the last page, then pages from
-    the
-    front of the free list.
+    the front of the free list.
     """
 
     def __init__(self, *, decode: bool) -> None:

@@ -112,7 +112,7 @@ class SglangTarget:
         return self._scheduled(native, *found, found[0])
 
     def _look(self, *, admitting: bool) -> None:
-        """As before each step. SGLang ends where backups have locked all states (sglang#36770)."""
+        """As before each step. SGLang exits where backups lock all states (sglang#36770)."""
         self._host.check()
         if self._host.there and self._states.short(admitting=admitting):
             self._host.settle()
@@ -164,7 +164,7 @@ class SglangTarget:
         return native
 
     def _adapter(self, name: str | None, version: str | None) -> str | None:
-        """SGLang gives each adapter that is loaded an id of its own."""
+        """SGLang gives each loaded adapter its own id."""
         if name is None:
             return None
         return self._adapters.setdefault((name, version), f"{len(self._adapters):032x}")
@@ -250,7 +250,7 @@ class SglangTarget:
         return refused
 
     def _start(self, native: Any) -> int:
-        """Where the engine goes on: in a prefill it keeps its own account."""
+        """The engine's start of a step: in a prefill it keeps its own account."""
         computed: int = self._calls.kv(native).kv_committed_len
         prefilling = computed < self._prompts[native.rid]
         return self._calls.next_chunk(native) if prefilling else computed
@@ -338,7 +338,7 @@ def _limited(left: int, compute: int | None) -> int:
 
 
 def _item(span: Span) -> Any:
-    """One image, video or audio whose hash the caller supplies."""
+    """A media item with the caller's hash."""
     names = engine()
     item = names.MultimodalDataItem(
         modality=names.Modality.from_str(span.kind),

@@ -1,7 +1,7 @@
 """SGLang's pools, rows and trees, read without a change.
 
-Ids of window pages start after those of the full pool; a request's row has full slots only, and
-the allocator's map leads from them to window slots. Engine environment only.
+Ids of window pages start after those of the full pool; a request's row has full slots only, and the
+allocator's map leads from them to window slots. Engine environment only.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class View:
         return kv.cache_protected_len, kv.swa_evicted_seqlen
 
     def _floor(self, request: Any) -> int:
-        """Where the part of the tree begins that a request has locked in the window pool."""
+        """Start of the part of the tree that a request locks in the window pool."""
         if not unified():
             return self._legacy_floor(request)
         lock = request.lock
@@ -171,7 +171,6 @@ class View:
         )
 
     def _locked_by_transfers(self, running: Mapping[str, Any]) -> list[set[int]]:
-        """Pages of each pool's tree that are locked, and that no request has."""
         if not self._host.there:
             return []
         found, slots = [], sorted(self._host.locked())
@@ -192,7 +191,7 @@ class View:
         return self._full(request)[: -(-calls().kv(request).cache_protected_len // self._page)]
 
     def _own(self, request: Any) -> list[int]:
-        """Pages of both pools that are a request's own, not the tree's."""
+        """Pages of both pools that a request owns outside the tree."""
         first = -(-calls().kv(request).cache_protected_len // self._page)
         windows = self._windows(request) if self._window else ()
         return [page for table in (self._full(request), windows) for page in table[first:] if page]

@@ -1,8 +1,8 @@
 """transformers' continuous batching: `PagedAttentionCache` of `generate_batch`.
 
 A step follows `Scheduler._process_candidates`: `search_prefix_match` for a new request,
-`can_store_request_tokens`, the forward, then `mark_complete_blocks`. A request that does not fit
-is deferred; all blocks without a holder are then evicted, as at the scheduler's safety margin. The
+`can_store_request_tokens`, the forward, then `mark_complete_blocks`. A request that does not fit is
+deferred; all blocks without a holder are then evicted, as at the scheduler's safety margin. The
 cache has one layer, on the CPU; no model runs.
 
 Its ids count two sectors that are never allocated; they map to the null block.
@@ -243,7 +243,7 @@ class TransformersTarget:
         return Inspection(usage, digest, held, dropped=dropped)
 
     def _digest(self) -> str:
-        """Everything that decides, but which sectors are free, in which order."""
+        """Digest of all state that affects decisions, except the order of free sectors."""
         ledger = self._ledger
         state = (
             sorted(ledger.hash_to_block.items()),

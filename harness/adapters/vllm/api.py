@@ -329,7 +329,7 @@ def engine() -> Any:
 
 
 def _hash_functions() -> Any:
-    """Until 0.11.0 they stand among all utilities."""
+    """Until 0.11.0 they are in the general utilities module."""
     try:
         return importlib.import_module("vllm.utils.hashing")
     except ModuleNotFoundError:
@@ -380,7 +380,6 @@ def _reach(names: object, path: str) -> bool:
 
 
 def _objects() -> SimpleNamespace:
-    """A manager and a request, to be looked at."""
     config = TargetConfig(num_blocks=2, block_size=1)
     request = engine().Request("", [0], engine().SamplingParams(), None, **request_needs())
     return SimpleNamespace(manager=new_manager(config), request=request)
@@ -401,8 +400,7 @@ def new_manager(config: TargetConfig) -> Any:
     """A `KVCacheManager` with dense retention and one block size for all groups.
 
     If a draft model takes part in every attention group, no group is marked: vLLM cannot tell the
-    draft
-    model's layers apart.
+    draft model's layers apart.
     """
     names, size = engine(), config.block_size
     marked = not all(group.draft for group in config.layout if group.kind != "state")
@@ -436,7 +434,7 @@ def _group(index: int, group: Group, *, is_draft: bool) -> Any:
 
 
 def _accepted(name: str, **arguments: Any) -> dict[str, Any]:
-    """Leave out the arguments that the installed release does not know."""
+    """Drop the arguments that the installed release does not know."""
     parameters = (release().signatures.get(name) or _SIGNATURES[name]).split()
     return {key: value for key, value in arguments.items() if key in parameters}
 

@@ -57,7 +57,7 @@ class States:
 
 @cache
 def _scheduler_class() -> Any:
-    """Imported where there are states only: that takes seconds more."""
+    """Imported for configurations with states only: the import takes seconds."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     from vllm.v1.core.sched.scheduler import Scheduler
 

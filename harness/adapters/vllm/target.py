@@ -9,8 +9,8 @@ refused with `no_space`.
 
 Blocks outside a window are freed when a step is done (`remove_skipped_blocks`); the engine frees
 them when the request is scheduled next. Steps of recurrent models end by the engine's own
-`Scheduler._mamba_block_aligned_split` (`mamba_cache_mode="align"`); the worker puts the state
-after a step in the block of its last token.
+`Scheduler._mamba_block_aligned_split` (`mamba_cache_mode="align"`); the worker puts the state after
+a step in the block of its last token.
 
 Engine environment only; the engine is imported when a target is made.
 """
@@ -181,7 +181,6 @@ class VllmTarget:
         return self._no_space(native, start + count)
 
     def _truncate(self, native: Any, length: int) -> None:
-        """Forget tokens after `length`, as the scheduler does when a session is edited."""
         surplus = native.num_tokens - length
         if surplus:
             del native._output_token_ids[-surplus:]
@@ -255,7 +254,7 @@ class VllmTarget:
         return Inspection(usage, state, held, statistics, dropped=self._dropped(blocks))
 
     def _dropped(self, blocks: list[Any]) -> tuple[Table, ...]:
-        """Blocks whose hash is gone or another one since the last inspection."""
+        """Blocks whose hash is gone or has changed since the last inspection."""
         lost: list[list[int]] = [[] for _ in self._config.layout]
         for block, before in zip(blocks, self._hashes, strict=True):
             if before is not None and block.block_hash != before:

@@ -74,10 +74,10 @@ def status(*, address: str, token_file: Path | None, json: bool, timeout: float)
 
 
 def _listen() -> list[int]:
-    """Return a list that the signals to stop are added to.
+    """Return the list to which signal handlers append stop signals.
 
-    They must not raise: ZeroMQ's messages look for signals while they are deallocated, where
-    an exit ends the process at once, its socket and its clients left as they are.
+    They must not raise: ZeroMQ's messages look for signals while they are deallocated, where an
+    exit would end the process at once, without closing its socket and its clients.
     """
     heard: list[int] = []
 

@@ -43,9 +43,9 @@ def longbench_v2(
     url: Sequence[str] | None,
     output: Path | None,
 ) -> int:
-    """Ask every configuration the same questions and compare; returns the exit code.
+    """Run the same questions on every configuration and compare; returns the exit code.
 
-    Raises UsageError if the configuration, the data or a server cannot be used.
+    Raises UsageError for an invalid configuration, data file or server.
     """
     asked = with_urls(read_config(config), _urls(url))
     asked = replace(asked, model=model or asked.model)
@@ -113,7 +113,7 @@ def prompts_of(given: Path | None, *, cot: bool, stock: bool) -> PromptSet | Non
 
 
 def conditions_of(asked: EvalConfig, found: Questions, runner: RunnerName) -> Conditions:
-    """Return the conditions of the run; those of the stock configuration say what it is."""
+    """Return the conditions of the run; the stock configuration reports its own."""
     if runner == "kvproof":
         return conditions(asked, found)
     if runner == "opencompass":

@@ -44,9 +44,9 @@ def faults(
     limit: str,
     output: Path | None,
 ) -> int:
-    """Plant the chosen faults, one after the other, and judge the suites; returns the exit code.
+    """Plant the chosen faults, one after the other, and run the suites; returns the exit code.
 
-    Raises UsageError before anything runs if the options cannot be used.
+    Raises UsageError before anything runs if the options are invalid.
     """
     wanted = chosen(only)
     if workers < 1:
@@ -92,7 +92,7 @@ def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
 
 
 def _missing(fault: Fault) -> str:
-    """Say what the suite of a fault needs and is not installed."""
+    """Return the missing packages that the suite of a fault needs."""
     if fault.suite == KERNELS:
         absent = [name for name in ("torch", "triton") if not find_spec(name)]
         return f"{' and '.join(absent)} not installed" if absent else ""

@@ -35,9 +35,9 @@ REPETITIONS = 6
 def gate(
     target: Sequence[str] | None, *, config: Path | None, save: bool, output: Path | None
 ) -> int:
-    """Judge targets by suites, bench, thresholds and kernels; returns the exit code.
+    """Run suites, bench, thresholds and kernels on targets; returns the exit code.
 
-    Raises UsageError before anything runs if the settings or the baseline cannot be used.
+    Raises UsageError before anything runs if the settings or the baseline are invalid.
     """
     settings = load_settings(config)
     specs = chosen_targets(target, settings.run.targets)
@@ -86,7 +86,7 @@ def _sweep(active: ActiveRun) -> None:
 
 
 def _check_place(baseline: Path) -> None:
-    """What cannot be stored after minutes is refused at once."""
+    """Refuse a baseline that cannot be stored before the work begins."""
     if not os.access(baseline.parent, os.W_OK):
         raise UsageError(
             f"cannot write baseline {str(baseline)!r}: its folder is missing or read-only",

@@ -104,7 +104,6 @@ def _length(given: int | None, model: ModelSpec) -> int:
 
 
 def _memory(given: list[str] | None, stages: int) -> tuple[int, ...]:
-    """Return bytes for each pipeline stage."""
     sizes = [size_of(item) for text in given or () for item in text.split(",")]
     if not sizes:
         raise UsageError("there is no memory to plan", "for example --memory 64GiB")

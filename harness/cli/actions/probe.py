@@ -75,7 +75,7 @@ def _hide(key: str) -> None:
 
 
 class _Asked(NamedTuple):
-    """What is to be probed, and how."""
+    """The options of a probe."""
 
     url: str
     line: ServerConnection
@@ -87,7 +87,7 @@ class _Asked(NamedTuple):
 
     @property
     def target(self) -> str:
-        """What reports call the server."""
+        """Name of the server in reports."""
         return urlsplit(self.url).netloc
 
 

@@ -21,9 +21,9 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def record(
     command: Sequence[str], *, output: Path | None, max_size: str, hash_tokens: bool
 ) -> None:
-    """Become the engine with the recorder in it, or print the environment that starts it.
+    """Start the engine with the recorder in this process, or print the environment for it.
 
-    Raises UsageError if the folder or the command cannot be used.
+    Raises UsageError for an invalid folder or command.
     """
     directory = output or Path("recordings") / time.strftime("%Y%m%d-%H%M%S")
     chosen = _environment(directory, _bytes(max_size), hash_tokens=hash_tokens)
@@ -41,7 +41,6 @@ def _bytes(text: str) -> int:
 
 
 def _environment(directory: Path, limit: int, *, hash_tokens: bool) -> dict[str, str]:
-    """Return what has to be set where the engine runs. Raises UsageError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -20,11 +20,11 @@ from kvproof.reports.values.text import clean, plural
 from kvproof.suites.runner.replay import target_failed
 
 _SHOWN = 5
-"""Requests of which a rerun says what they hit on both sides."""
+"""Most requests of a rerun whose hits are printed for both sides."""
 
 
 def are_recordings(paths: Sequence[Path]) -> bool:
-    """Tell whether recordings are named, and nothing else. Raises UsageError for a mixture."""
+    """Whether all paths are recordings. Raises UsageError for a mixture."""
     kinds = {is_recording(path) for path in paths}
     if len(kinds) > 1:
         raise UsageError(
@@ -56,7 +56,7 @@ def _judge(active: ActiveRun, recording: Recording) -> None:
 
 
 def _doubt(header: Header, found: Judged | Rerun, hit_tokens: int) -> str:
-    """Say why a history without a violation proves little; empty: it does not."""
+    """Return why a history without a violation proves little; empty: it does not."""
     doubts = [f"the recorder gave up: {found.stopped}"] if found.stopped else []
     if not found.requests:
         doubts.append("no request was admitted")
@@ -86,7 +86,7 @@ def _checked(
 
 
 def _summary(recording: Recording, judged: Judged) -> str:
-    """Say what was there to be judged."""
+    """Summarise the checked calls."""
     happened = [plural(count, what) for what, count in judged.happened.items() if count]
     parts = [
         f"{plural(judged.operations, 'operation')}, {plural(judged.requests, 'request')}, "
@@ -116,7 +116,7 @@ def _again(active: ActiveRun, recording: Recording, spec: str) -> None:
 
 
 def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:
-    """Say where the two differ."""
+    """Compare the recorded hits with those of the target."""
     lines = [
         f"{plural(found.requests, 'request')} of {found.tokens:,} tokens: {recorded} hit "
         f"{found.recorded:,}, {spec} hits {found.target:,}; "
@@ -137,7 +137,7 @@ def _say(text: str) -> None:
 
 
 def explained(path: Path) -> Story:
-    """Say of each recorded request why it hit what it hit. Raises UsageError."""
+    """Explain the hit of each recorded request. Raises UsageError."""
     told: list[Explained] = []
     stopped = ""
     for recording in recordings(path):

@@ -52,7 +52,7 @@ def replay_logs(paths: Sequence[Path], *, targets: Sequence[str], output: Path |
 def _subject(path: Path, targets: Sequence[str]) -> str:
     """Return the target that a log was recorded on. Raises UsageError.
 
-    An op log is data: what it names is imported only if the user names it too.
+    An op log is data: a name in it is imported only if the user names it too.
     """
     target = _recorded_on(path)
     if ":" in target and not targets:
@@ -70,7 +70,6 @@ def _recorded_on(path: Path) -> str:
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
-    """Replay a log; return why not, if it cannot be."""
     try:
         if reason := _why_not(handle, path):
             skipped = Skipped(part=f"{path.name} on {handle.name}", reason=reason)
@@ -83,7 +82,6 @@ def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:
 
 
 def _why_not(handle: Handle, path: Path) -> str:
-    """Return why a log cannot be replayed on a target; empty: it can."""
     log = oplog.load(path)
     if log.suite == oplog.CACHE:
         return ""
@@ -94,7 +92,6 @@ def _why_not(handle: Handle, path: Path) -> str:
 
 
 def _op_logs(paths: Sequence[Path]) -> list[Path]:
-    """Return the op logs named, or found in the directories named."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

@@ -37,7 +37,7 @@ from kvproof.kernels.registry import provider_names
 def sweep(arguments: SweepArguments) -> int:
     """Check the chosen cells, and compare them with the baseline; returns the exit code.
 
-    Raises UsageError before the run begins if the arguments cannot be used.
+    Raises UsageError before the run begins if the arguments are invalid.
     """
     options = _options(arguments)
     if arguments.list_:
@@ -66,7 +66,6 @@ def sweep(arguments: SweepArguments) -> int:
 
 
 def _options(arguments: SweepArguments) -> SweepOptions:
-    """Raises UsageError for what can be refused without a worker."""
     chosen = arguments.device
     options = SweepOptions(
         kernels=names(arguments.kernels),
@@ -103,7 +102,7 @@ def _check(options: SweepOptions, max_regression: float) -> None:
 
 
 class Swept(NamedTuple):
-    """What a sweep has left: its events, and the cells as they ended."""
+    """Result of a sweep: its events, and the final cells."""
 
     events: list[AnyEvent]
     cells: dict[CellKey, Cell]
@@ -130,7 +129,7 @@ def run_in(active: ActiveRun, options: SweepOptions, make: MakeProcess = SweepPr
 
 
 def _baseline(directory: Path | None) -> Run | None:
-    """What is to be compared with is read before anything runs."""
+    """The baseline is read before anything runs."""
     if directory is None:
         return None
     run = read_run(directory)
@@ -142,7 +141,7 @@ def _baseline(directory: Path | None) -> Run | None:
 
 
 def compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float) -> None:
-    """Times of another card say nothing about a change of the code."""
+    """Compare times, on the same card only: those of another card measure another thing."""
     now, then = started(swept.events), started(before.events)
     here, there = ([each.name for each in run.devices] if run else [] for run in (now, then))
     if set(here) != set(there):
@@ -169,7 +168,6 @@ def _cells_after(wanted: bool) -> Iterator[list[Path]]:  # noqa: FBT001 - one ca
 
 
 def _print_json(run: Run) -> None:
-    """The cells as they ended, each with its figures."""
     figures = {id(row.cell): row for row in rows(run.events)}
     told = []
     for cell in latest(run.events).values():

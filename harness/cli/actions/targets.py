@@ -31,7 +31,7 @@ def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[
 def open_all(specs: Sequence[str], stack: ExitStack) -> list[Handle]:
     """Open every target before anything runs, so that a typing error costs nothing.
 
-    Logs of workers last as long as the run: what matters of them is in its records.
+    Worker logs last as long as the run; its records keep the needed parts.
     """
     logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
     return [stack.enter_context(open_handle(spec, log_directory=logs)) for spec in specs]

@@ -15,13 +15,13 @@ WORKLOAD = "shared-prefix:requests=2000,length=4096,shared=0.75"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArguments:
-    """Each field is an option, and what stands under it is its help."""
+    """Options of the verb; each attribute docstring is the help text."""
 
     workload: str = WORKLOAD
     """A trace (.jsonl, .jsonl.gz) or shared-prefix, multi-turn, agents, uniform with parameters,
     for example shared-prefix:requests=2000,length=4096,shared=0.75."""
     target: Targets = None
-    """As for run; side by side in one run."""
+    """As for run; several are compared in one run."""
     block_size: Annotated[list[int] | None, Parameter(("--block-size", "--block-sizes"))] = None
     """Tokens per block, repeatable; 16 and 64 by default."""
     groups: str = ""
@@ -33,13 +33,13 @@ class BenchArguments:
     repetitions: int = 5
     """Interleaved repetitions per target and case."""
     baseline_target: str = ""
-    """Target that ratios are against."""
+    """Baseline of the ratios."""
     verify_tokens: int = 1 << 20
-    """Tokens of the workload that run once more under the shadow memory; 0 for none."""
+    """Tokens of the workload that run once more with the shadow memory; 0 for none."""
     max_blocks: int = 1 << 21
     """Largest pool."""
     growth: bool = True
-    """Measure the cost per token beside 10^3 to 10^6 cached blocks too."""
+    """Also measure the cost per token with 10^3 to 10^6 cached blocks."""
     output: Output = None
     """Directory of the run's records and reports."""
     config: Path | None = None

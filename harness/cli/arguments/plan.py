@@ -13,15 +13,15 @@ Memory = Annotated[list[str] | None, Parameter("--memory", consume_multiple=True
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """Each field is an option, and what stands under it is its help."""
+    """Options of the verb; each attribute docstring is the help text."""
 
     model_config: Path | None = None
-    """A Hugging Face config.json, or the directory that holds it."""
+    """A Hugging Face config.json, or its directory."""
     memory: Memory = None
     """For pages and states, on each GPU, for example 64GiB; one value per pipeline stage if
     they differ."""
     max_len: int | None = None
-    """Tokens of the longest request; what the model states by default."""
+    """Tokens of the longest request; the model's own limit by default."""
     block_size: int = 64
     """Tokens; the blocks of all groups are multiples of it."""
     kernel_block_size: int = 0

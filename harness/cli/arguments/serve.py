@@ -13,23 +13,23 @@ DEFAULT_MEMORY = "2GiB"
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Each field is an option, and what stands under it is its help."""
+    """Options of the verb; each attribute docstring is the help text."""
 
     model: str
     """A Hugging Face folder, or symbolic: a model without mathematics that needs no torch."""
     served_model_name: str = ""
-    """What requests call the model; the name of its folder by default."""
+    """Name of the model in requests; its folder's name by default."""
     device: str = "cpu"
     """cpu or cuda."""
     dtype: str = "auto"
     """auto (that of the checkpoint), float32, float64, bfloat16."""
     mode: Literal["exact", "batched"] = "exact"
-    """exact: one request per forward, so that answers do not depend on what else runs."""
+    """exact: one request per forward, so that answers do not depend on other requests."""
     attention: Literal["gather", "paged"] = "gather"
     """gather: the model's own. paged: by the kernel that reads pages, where a step computes one
     token of a request; in 16 bits."""
     max_model_len: int = 0
-    """Tokens of the longest prompt with its answer; what the model states by default."""
+    """Tokens of the longest prompt with its answer; the model's own limit by default."""
     memory: str = DEFAULT_MEMORY
     """For the cache of a Hugging Face model, for example 2GiB."""
     num_blocks: int = 0
@@ -39,9 +39,9 @@ class ServeOptions:
     kernel_block_size: int = 0
     """Tokens that a kernel sees as one page; block_size by default."""
     enable_prefix_caching: bool = True
-    """Reuse what earlier requests have computed."""
+    """Reuse blocks that earlier requests computed."""
     hash_algorithm: str = "sha256"
-    """For keys that leave the process."""
+    """Hash algorithm for keys that leave the process."""
     hit_rate_window: int = 1000
     """Requests in the rolling hit rate."""
     cache_partial_blocks: bool = False
@@ -53,23 +53,23 @@ class ServeOptions:
     prefix_cache_decode_state_interval: int = 0
     """Tokens between checkpoints while decoding; 0: none."""
     return_routed_experts: bool = False
-    """Record the experts of each token, and return them to whoever asks."""
+    """Record the experts of each token, and return them on request."""
     require_cached_experts: bool = False
     """Let hits end before the first block without expert rows."""
     max_batch_tokens: int = 8192
     """Tokens that a step computes at most."""
     max_requests: int = 256
-    """Requests that run at once."""
+    """Most requests that run at once."""
     steps_in_flight: int = 1
-    """Steps that may be launched and not ended."""
+    """Most steps launched and not complete."""
     num_drafts: int = 0
-    """Tokens guessed ahead for each request."""
+    """Draft tokens per request and step."""
     poison_freed: bool = False
-    """Destroy the content of free blocks after each step, to find who still reads them."""
+    """Destroy the content of free blocks after each step, to find late reads."""
     host_tier: str = "0"
-    """Host memory for what is evicted, for example 4GiB."""
+    """Host memory for evicted objects, for example 4GiB."""
     disk_tier: tuple[str, str] | None = None
-    """A folder and its size, for what host memory evicts: --disk-tier /var/cache/kv 100GiB."""
+    """A folder and its size, for objects evicted from the host: --disk-tier /var/cache/kv 100GiB."""
     weights: str = ""
     """Names the weights: the disk tier and a remote store find objects by this name."""
     remote: str = ""
@@ -82,15 +82,15 @@ class ServeOptions:
     port: int = 8000
     """0: any free one."""
     api_key: Annotated[str, Parameter(env_var="KVPROOF_API_KEY", show_env_var=True)] = ""
-    """What clients must send as bearer token."""
+    """Bearer token that clients must send."""
     max_waiting: int = 256
     """Requests beyond max_requests that may wait; more are answered with 429."""
     max_tokens: int = 4096
     """Most tokens of an answer."""
     max_prompt_tokens: int = 0
-    """Longest prompt; as long as the model takes by default."""
+    """Most tokens of a prompt; the model's own limit by default."""
     max_body_bytes: int = 32 << 20
-    """Of a request."""
+    """Most bytes of a request."""
     max_prompts: int = 64
     """Of one request."""
     max_images: int = 16
@@ -98,9 +98,9 @@ class ServeOptions:
     max_image_bytes: int = 8 << 20
     """Of each image."""
     grace: float = 30.0
-    """Seconds that requests under way get to end."""
+    """Seconds for running requests to end at shutdown."""
 
     def pick(self, kind: Any, **more: Any) -> Any:
-        """Build a configuration from the options that are called like its fields."""
+        """Build a configuration from the options with the names of its fields."""
         names = {field.name for field in fields(kind)}
         return kind(**{name: value for name, value in vars(self).items() if name in names} | more)

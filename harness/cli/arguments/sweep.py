@@ -13,39 +13,39 @@ Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepArguments:
-    """Each field is an option, and what stands under it is its help."""
+    """Options of the verb; each attribute docstring is the help text."""
 
     kernels: Names = None
     """Names, separated by commas, or your own package.module:attribute; all by default."""
     providers: Names = None
-    """Whose kernels are judged: kvproof, torch, an engine, or package.module:function."""
+    """Providers under test: kvproof, torch, an engine, or package.module:function."""
     compare_with: Names = None
-    """Providers shown beside them, without a part in the verdict; skipped if not installed."""
+    """Further providers, shown without a verdict; skipped if not installed."""
     cells: Names = None
     """cpu, gpu, published, random:100; gpu on a GPU, else cpu."""
     filter_: Annotated[str, Parameter("--filter")] = ""
     """Only some cells, for example "page=16,32 head_dim=128"."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """cuda needs a GPU; on the cpu Triton interprets, and only correctness is judged."""
+    """cuda needs a GPU; on the cpu Triton interprets, and only correctness is checked."""
     devices: Names = None
     """GPUs over which cells are spread, for example 0,1."""
     workers: int = 0
-    """Processes per device that check side by side; as many as the cores allow by default."""
+    """Parallel checking processes per device; as many as the cores allow by default."""
     seeds: Names = None
-    """Of the random inputs, all of which a cell is checked with; 0,1 on a GPU, else 0."""
+    """Seeds of the random inputs of each cell; 0,1 on a GPU, else 0."""
     timing: bool = True
-    """Measure the time of cells that are right."""
+    """Measure the time of correct cells."""
     timeout: str = "60s"
-    """Of one cell, compilation included."""
+    """Time limit of one cell, compilation included."""
     baseline: Path | None = None
     """Directory of an earlier sweep: a cell that is slower now ends the run with 4."""
     max_regression: float = 0.1
-    """How much longer a cell may take than in the baseline."""
+    """Largest slowdown of a cell against the baseline."""
     output: Path | None = None
     """Directory of the run's records and reports; the same command resumes it."""
     json: bool = False
-    """Print the cells as JSON, and everything else to standard error."""
+    """Print the cells as JSON, and all other output to standard error."""
     ray: str = ""
     """Spread cells over a Ray cluster: auto, or its address; all its GPUs, else its cores."""
     list_: Annotated[bool, Parameter("--list", negative="")] = False
-    """Print kernels, providers and how many cells there are; exit."""
+    """Print kernels, providers and numbers of cells; exit."""

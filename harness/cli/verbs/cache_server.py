@@ -25,19 +25,19 @@ def serve(
     Parameters
     ----------
     memory
-        Of the arena, for example 4GiB; taken at once.
+        Size of the arena, for example 4GiB; allocated at the start.
     address
         ipc:///path/of/a.sock or tcp://127.0.0.1:7070; a socket of this user by default.
     host
         Address of a network interface to listen on instead; needs a token.
     port
-        With host.
+        Port for host.
     token_file
-        File whose first line clients must know; readable for its owner only.
+        File with the token of the clients in its first line; readable for its owner only.
     metrics_port
         Port for Prometheus on 127.0.0.1; none by default.
     patience
-        Seconds of silence after which what a client is writing is open to others.
+        Seconds of silence after which other clients may write a silent client's keys.
 
     """
     from kvproof.harness.cli.actions import cache_server
@@ -57,16 +57,16 @@ def serve(
 def status(
     *, address: str = "", token_file: Path | None = None, json: bool = False, timeout: float = 5.0
 ) -> None:
-    """Show what a server holds, and for whom.
+    """Show the objects of a server, and their clients.
 
     Parameters
     ----------
     address
-        As for serving.
+        As for serve.
     token_file
-        As for serving.
+        As for serve.
     json
-        As JSON, for programs.
+        Print JSON, for programs.
     timeout
         Seconds to wait for an answer.
 

@@ -19,17 +19,17 @@ def compare(
     json: Annotated[bool, Parameter(negative="")] = False,
     config: Path | None = None,
 ) -> int:
-    """Say what got worse between two sides: verdicts, then figures with a stated error rate.
+    """Compare two sides: verdicts, then figures with a stated error rate.
 
-    Ends with 1 for a new failure, 4 for a figure that is slower or worse, 3 if nothing could be
-    decided or a run of the head was cut short, else 0.
+    Ends with 1 for a new failure, 4 for a slower or worse figure, 3 if nothing could be decided
+    or a run of the head was cut short, else 0.
 
     Parameters
     ----------
     base
         A run's directory, a folder of several runs, or the name of a baseline.
     head
-        The same, of the change. Sides that were measured in turns are judged most sharply.
+        The same, of the change. Sides measured in turns give the smallest error bars.
     output
         Directory for comparison.json, comparison.md and comparison.html.
     json
@@ -52,16 +52,16 @@ def save(
     replace: bool = False,
     config: Path | None = None,
 ) -> None:
-    """Keep runs as a baseline: their records are copied, and the name stands for them.
+    """Copy the records of runs as a baseline with a name.
 
     Parameters
     ----------
     runs
         Directories of runs, or folders of several.
     name
-        What to call it; kvproof compare NAME HEAD then finds it.
+        Name of the baseline, for kvproof compare NAME HEAD.
     replace
-        Take the place of a baseline of that name.
+        Replace a baseline of that name.
     config
         Settings file; compare.baselines is the folder.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def doctor() -> int:
-    """Say whether this machine is fit for kvproof, what is missing, and how to get it."""
+    """Check this machine for kvproof: missing parts, and the commands that install them."""
     from kvproof.harness.cli.actions import doctor as action
 
     return action.doctor()

@@ -46,10 +46,10 @@ def longbench_v2(
     cot
         The checkout's chain of thought, in two turns.
     runner
-        What asks: kvproof alone; opencompass, with our data set, prompt and strict rule; or stock,
-        OpenCompass with everything of its own. The latter two need kvproof eval install.
+        kvproof: its own runner; opencompass: with our data set, prompt and strict rule; stock:
+        OpenCompass with its own ones. The latter two need kvproof eval install.
     model
-        Name in requests and launch commands; what the server serves by default.
+        Name in requests and launch commands; the server's own by default.
     url
         A running server instead of a launch command, for example "off=http://127.0.0.1:8000/v1".
     output
@@ -73,7 +73,7 @@ def longbench_v2(
 
 @eval_app.command
 def install() -> None:
-    """Build the environment of OpenCompass, apart from every other one; at once if it is there."""
+    """Build a separate environment for OpenCompass; immediate if it exists."""
     from kvproof.harness.cli.actions import eval as action
 
     action.install()
@@ -88,7 +88,7 @@ def compare(before: Path, after: Path, /, *, output: Path | None = None) -> int:
     before
         Directory of the earlier run, for example of an older version; its control pair counts.
     after
-        Directory of the later one, which must have asked the same.
+        Directory of the later run, which must have the same questions.
     output
         Directory for comparison.json, report.md and report.html.
 
@@ -107,11 +107,11 @@ def generate(
     Parameters
     ----------
     directory
-        Where to.
+        Directory of the two files.
     samples
-        How many; domains, lengths, difficulties and letters get equal shares.
+        Number of samples; domains, lengths, difficulties and letters get equal shares.
     max_tokens
-        Of the longest document.
+        Tokens of the longest document.
     seed
         The same seed gives the same bytes.
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def explain(record: Path, /, *, request: str | None = None) -> None:
-    """Say of each request of a record why it hit what it hit, and not more.
+    """Explain the hit of each request of a record, and the limits that kept it from a longer one.
 
     Parameters
     ----------
     record
         The op log of a failure or of the corpus, replayed on the reference; or the directory of
-        a run of kvproof bench that judged the reference; or a recording of kvproof record.
+        a run of kvproof bench with the reference; or a recording of kvproof record.
     request
         Only the requests of this name.
 

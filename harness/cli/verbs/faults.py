@@ -20,7 +20,7 @@ def faults(
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> int:
-    """Measure what the suites find: plant known bugs in the reference, one after the other.
+    """Measure the suites: plant known bugs in the reference, one after the other.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ def faults(
     only
         Names of faults or mechanisms, with * and ?, separated by commas.
     workers
-        Processes side by side; each judges one fault.
+        Parallel processes; each runs one fault.
     seed
-        Draw other histories than the budget's own.
+        Seed of the histories; the budget's own by default.
     limit
-        Without a finished test case, after which a fault hangs and is found; 20m, at nightly 3h.
+        Time without a finished test case after which a fault counts as found; 20m, at nightly 3h.
     output
         Directory of the run's records and reports; the same command resumes it.
     list_

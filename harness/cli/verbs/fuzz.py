@@ -32,13 +32,13 @@ def fuzz(
     target
         As for run.
     max_time
-        For example 90s, 10m, 2h; a run that is resumed goes on with what is left of it.
+        For example 90s, 10m, 2h; a resumed run has the rest of it.
     workers
-        Processes that explore side by side on one database.
+        Parallel processes on one database.
     level
         As for run.
     seed
-        First seed; random by default, or that of the run in output which is resumed.
+        First seed; random by default, or that of the resumed run.
     keep_going
         Go on after a failure and group failures by fingerprint.
     database
@@ -47,7 +47,7 @@ def fuzz(
     ray
         Spread work units over a Ray cluster: auto, or its address.
     units
-        End after so many work units (a suite, 200 histories from one seed); also without Ray.
+        Number of work units (a suite, 200 histories from one seed); also without Ray.
     output
         Directory of the run's records and reports.
     config

@@ -14,7 +14,7 @@ def gate(
     save_baseline: bool = False,
     output: Output = None,
 ) -> int:
-    """Judge a change in one command: corpus, suites, bench, thresholds and kernels; one report.
+    """Check a change in one command: corpus, suites, bench, thresholds and kernels; one report.
 
     Parameters
     ----------

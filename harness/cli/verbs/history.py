@@ -20,7 +20,7 @@ def history(
     directory
         Folder of runs, searched with all folders below it.
     output
-        The page.
+        File of the page.
     sql
         Ask DuckDB instead (extra duckdb): a query over the tables runs and events.
     config

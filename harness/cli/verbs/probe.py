@@ -23,26 +23,26 @@ def probe(
     tolerance: float = 0.2,
     output: Annotated[Path | None, Parameter("--output")] = None,
 ) -> int:
-    """Check a running server from outside: counts, answers and what is left behind.
+    """Check a running server from outside: counts, answers and leaks.
 
     Parameters
     ----------
     url
-        Where clients find it, for example http://127.0.0.1:8000/v1.
+        Address of the API, for example http://127.0.0.1:8000/v1.
     model
         Name in requests; the first one that the server lists by default.
     against
-        Where another server of the same model runs without prefix caching, to compare answers with.
+        Address of a server of the same model without prefix caching, to compare answers with.
     api_key
-        Sent as bearer token.
+        Bearer token.
     max_requests
-        Most requests to complete or leave.
+        Most requests that it completes or cancels.
     max_time
-        Of the whole probe, for example 90s or 10m.
+        Time limit of the whole probe, for example 90s or 10m.
     timeout
-        Of one request.
+        Time limit of one request.
     tolerance
-        Difference of a log-probability that reuse may make where kernels add up in another order.
+        Largest change of a log-probability by reuse, where kernels add in another order.
     output
         Directory of the run's records and reports.
 

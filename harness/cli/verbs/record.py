@@ -14,21 +14,21 @@ def record(
     max_size: str = "1G",
     hash_tokens: bool = False,
 ) -> None:
-    """Run an engine as always and log what its cache does, to be judged with kvproof replay.
+    """Run an engine and log its cache operations, for kvproof replay.
 
     kvproof record -- vllm serve MODEL
 
     Without a command it prints the environment that does the same in a shell, a container or a
-    service: eval "$(kvproof record --output DIR)". docs/record.md says what is recorded.
+    service: eval "$(kvproof record --output DIR)". docs/record.md lists the recorded data.
 
     Parameters
     ----------
     command
-        What starts the engine, after --.
+        Command that starts the engine, after --.
     output
         Folder of the recordings; recordings/DATE-TIME by default.
     max_size
-        What the files of one cache may take, for example 500M or 4G; the oldest are dropped.
+        Size limit of the files of one cache, for example 500M or 4G; the oldest are dropped.
     hash_tokens
         Write tokens, salts, adapters and images as hashes under a key that is thrown away.
 

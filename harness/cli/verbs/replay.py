@@ -13,11 +13,10 @@ def replay(paths: list[Path], /, *, target: Targets = None, output: Output = Non
     Parameters
     ----------
     paths
-        Op logs, or directories that are searched for them (a run's directory, the corpus); or
-        recordings of kvproof record.
+        Op logs, directories with op logs (a run's directory, the corpus), or recordings of
+        kvproof record.
     target
-        Target to replay on; by default the one that each log was recorded on. Recordings are judged
-        as they are, without a target.
+        Target to replay on; by default the recorded one. Recordings need no target.
     output
         Directory of the run's records and reports.
 

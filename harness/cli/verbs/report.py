@@ -30,7 +30,7 @@ def report(
 
 
 def merge(directories: list[Path], /, *, output: Path) -> int:
-    """Make one record, with its reports and its exit code, of the runs of separate jobs.
+    """Merge the runs of separate jobs into one record, with reports and an exit code.
 
     Parameters
     ----------

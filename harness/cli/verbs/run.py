@@ -32,13 +32,13 @@ def run(
         core: the suite cache on one group. full: groups, states, media, experts, and the
         component suites of the reference.
     seed
-        Draw other histories than the budget's own.
+        Seed of the histories; the budget's own by default.
     output
         Directory of the run's records and reports.
     config
         Settings file; kvproof.toml of the working directory by default.
     list_properties
-        Print all properties, and the known bugs of engines that they catch, as Markdown; exit.
+        Print all properties and the known engine bugs that they find, as Markdown; exit.
 
     """
     from kvproof.harness.cli.actions import conformance

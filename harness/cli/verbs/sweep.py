@@ -10,7 +10,7 @@ from kvproof.harness.cli.arguments.sweep import SweepArguments
 
 
 def sweep(arguments: Annotated[SweepArguments, Parameter(name="*")] = SweepArguments()) -> int:
-    """Judge kernels over all their shapes: right first, then how fast."""
+    """Test kernels over all their shapes: correctness, then speed."""
     from kvproof.harness.cli.actions import sweep as action
 
     return action.sweep(arguments)

@@ -9,7 +9,7 @@ app = App(name="targets", help="Engines under test: list, install, remove, show.
 
 @app.command(name="list")
 def list_() -> None:
-    """List what can stand after --target, and what is installed."""
+    """List the names for --target, and the installed engines."""
     from kvproof.harness.cli.actions import targets
 
     targets.print_targets()
@@ -17,7 +17,7 @@ def list_() -> None:
 
 @app.command
 def install(spec: str, /) -> None:
-    """Build the environment of an engine, for example vllm==0.33.0; seconds if it is there.
+    """Build the environment of an engine, for example vllm==0.33.0; seconds if it exists.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def remove(spec: str, /) -> None:
 
 @app.command
 def show(spec: str, /) -> None:
-    """Show what a target supports, which properties it is judged by, and why not the others.
+    """Show a target's capabilities, its properties, and the reasons for the missing ones.
 
     Parameters
     ----------

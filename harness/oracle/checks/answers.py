@@ -30,9 +30,9 @@ class AnswerChecks:
     def refused(
         self, request: Request, answer: Refused, held: Table, *, drafts: int = 0, problem: str
     ) -> None:
-        """A refusal is for a reason: malformed, too large for the pool, or no room now (B8).
+        """A refusal has a reason: malformed, too large for the pool, or no room now (B8).
 
-        `held`: blocks of the request; `problem`: why its identity input is invalid, else empty.
+        `held`: blocks of the request; `problem`: the defect of its identity input, else empty.
         """
         state, counts = self._state, self._counts
         whole = self._layout.most(len(request.tokens), drafts)
@@ -147,7 +147,7 @@ class AnswerChecks:
                 )
 
     def evicted(self, count: int, ids: Table) -> None:
-        """Eviction on request takes cached blocks that nobody holds, as many as asked (B3)."""
+        """`evict` takes `count` cached blocks without a holder, or all that there are (B3)."""
         state = self._state
         held = state.holders()
         idle = [block for block in state.model.cached if block not in held]

@@ -97,7 +97,7 @@ class ContentChecks:
     def hit(self, live: RequestState, answer: Scheduled, forecast: Forecast) -> None:
         """A hit leaves the last token to compute and is valid in every group (T1, X1).
 
-        It is also one evaluation of each way in which content may differ (H1, H2, H6).
+        It also evaluates each way in which content may differ (H1, H2, H6).
         """
         counts, request, hit = self._counts, live.request, answer.hit
         name, count = request.id, len(request.tokens)
@@ -178,10 +178,10 @@ class ContentChecks:
         assertion: str = "",
         table_of: str = "",
     ) -> None:
-        """Every read returns what that very request would have computed (T1, H1, H3, H6, H7).
+        """Reads return the content that this request would compute (T1, H1, H3, H6, H7).
 
-        A step that computes `position` reads what is visible there in each group, up to `stop`
-        (default: `position`). `table_of`: variable of the script whose table is read.
+        A step that computes `position` reads the slots visible there in each group, up to `stop`
+        (default: `position`). `table_of`: variable of the script with the table.
         """
         state, layout = self._state, self._layout
         stop = position if stop is None else stop
@@ -307,7 +307,7 @@ class ContentChecks:
     def _left_out(self, live: RequestState, hit: int, expected: int) -> bool:
         """Whether a request could only be admitted without its hit (C2).
 
-        The blocks that it restores from leave no room for the state that it restores to.
+        The blocks that it restores from leave no room for its running state.
         """
         state, layout = self._state, self._layout
         if state.partial and not layout.states:

@@ -1,7 +1,7 @@
-"""Checks of the host tier: backups copy cached content, loads read what was kept (C8, G10).
+"""Checks of the host tier: backups copy cached content, loads read the saved copy (C8, G10).
 
-A copy moves the content of the shadow memory with it, so a hit is judged by the content of the
-request's own blocks and rows, whatever tier that came from.
+A copy moves the content in the shadow memory too, so a hit is checked by the content of the
+request's own blocks and rows, from either tier.
 """
 
 from __future__ import annotations

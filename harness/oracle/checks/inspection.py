@@ -73,9 +73,9 @@ class InspectionChecks:
     # --- evictions ---
 
     def evictions(self, before: Inspection, found: Inspection, held: Mapping[int, int]) -> None:
-        """Remove the blocks that were evicted since `before` from the cache model (B2, S7).
+        """Remove the blocks evicted since `before` from the cache model (B2, S7).
 
-        Their evictions are inferred where they are not reported.
+        Evictions are inferred where the target does not report them.
         """
         dropped = found.dropped
         state, changes = self._state, self._state.changes
@@ -113,9 +113,9 @@ class InspectionChecks:
         return self._state.model.drop_all(block for block in ids if block not in allocated)
 
     def _still_allocated(self, held: Collection[int]) -> Collection[int]:
-        """Return the blocks that were handed out and, if windows are freed, are in use.
+        """Return the blocks that were allocated and, if windows are freed, are in use.
 
-        There a block may be handed out, written and freed by one operation.
+        With freed windows, one operation may allocate, write and free a block.
         """
         allocated = self._state.changes.allocated
         freed = self._state.profile.behind_windows == "freed"
@@ -139,7 +139,7 @@ class InspectionChecks:
             fail(self._state, _KEEP, INVARIANT, sentence, suspects=(lost,))
 
     def _was_needed(self, before: Inspection, pool: dict[int, Entry], taken: int) -> None:
-        """A unit is dropped only if there were too few free blocks without it.
+        """A unit is evicted only if too few blocks were free without it.
 
         Where no order is declared, cached blocks may go before uncached ones (B3).
         """
@@ -164,10 +164,10 @@ class InspectionChecks:
             )
 
     def _checkpoint_was_needed(self, rows: list[Entry], lost: Collection[object]) -> None:
-        """A checkpoint of the separate pool goes with its unit, or when no row is free.
+        """A checkpoint of the separate pool is evicted with its unit, or when no row is free.
 
-        Rows of units that went in the same operation may have been free only after it. Evictions
-        that a refusal leaves behind are judged for themselves (B4).
+        Rows of units evicted by the same operation may have become free only after it. Evictions of
+        a refused call are checked separately (B4).
         """
         state = self._state
         kept = [e for e in rows if e.anchor not in lost and state.model.anchored(e)]
@@ -252,7 +252,6 @@ class InspectionChecks:
             )
 
     def _undeclared(self) -> set[int]:
-        """Return the blocks of states, and those that may be free already."""
         state, layout = self._state, self._layout
         found = {b for fenced in state.fenced if not fenced.confirmed for b in fenced.blocks}
         if layout.separate:
@@ -374,7 +373,6 @@ class InspectionChecks:
             )
 
     def _content(self, event: CacheEvent) -> tuple[int, int]:
-        """Return the fingerprint of a stored block from its parent and its identity inputs."""
         salt = self._layout.salts[self._layout.full[0]]  # an event of several groups is of a unit
         base, first = shadow.root(event.namespace, self._state.epoch), 0
         if event.parent:

@@ -1,7 +1,7 @@
 """Checks of recurrent states: the states that a step reads, copies, writes and saves.
 
-All of it is applied when a step is scheduled, in the order in which the device runs it: copies
-in, the forward pass, copies out (S4).
+They run when a step is scheduled, in the device's order: copies in, the forward pass, copies out
+(S4).
 """
 
 from __future__ import annotations

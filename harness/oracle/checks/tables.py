@@ -92,7 +92,7 @@ class TableChecks:
         )
 
     def returned(self, live: RequestState) -> None:
-        """Blocks behind a window or chunk are given back, and not while a step sees them (X4)."""
+        """Blocks outside a window or chunk are released, and not while a step sees them (X4)."""
         layout, name, position = self._layout, live.request.id, live.earliest
         for group in layout.partly_visible:
             table, first = live.groups[group], layout.first_block(group, position)
@@ -155,7 +155,7 @@ class TableChecks:
     # --- owners ---
 
     def allocated(self, step: Step) -> None:
-        """Blocks handed out and written belong to nobody else (B1, B2, B5, B6)."""
+        """Allocated and written blocks have no other owner (B1, B2, B5, B6)."""
         state, counts, live = self._state, self._counts, step.live
         single, name = self._layout.single, live.request.id
         counts[_NULL] += 1
@@ -210,7 +210,6 @@ class TableChecks:
         return tuple(block for block in blocks if block not in equal)
 
     def _present(self, live: RequestState) -> list[Table]:
-        """Return the tables of the attention groups without nulls."""
         return [tuple(b for b in live.groups[g] if b) for g in self._layout.attention]
 
     def _one_group_each(self, live: RequestState, answer: Scheduled) -> None:
@@ -259,9 +258,9 @@ class TableChecks:
     # --- eviction ---
 
     def eviction_order(self, victims: dict[int, Entry], taken: Table = ()) -> None:
-        """Cached blocks leave least recently used first, ends of chains first (B3, T3).
+        """Cached blocks are evicted least recently used first, ends of chains first (B3, T3).
 
-        With several groups no profile declares which group's block is the least recent.
+        With several groups no profile declares an order between groups.
         """
         state = self._state
         declared = state.profile.eviction_order == "lru_tail_first"
@@ -280,9 +279,9 @@ class TableChecks:
             )
 
     def uncached_first(self, victims: dict[int, Entry], fresh: Table) -> None:
-        """No cached block is evicted while blocks without identity are free (B3).
+        """No cached block is evicted while uncached blocks are free (B3).
 
-        With several groups the inspection covers this: there more may go with a block.
+        With several groups the inspection checks this: one block may evict others with it.
         """
         state = self._state
         undeclared = state.profile.eviction_order == "undeclared"

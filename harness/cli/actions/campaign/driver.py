@@ -25,7 +25,7 @@ _QUIET = 10.0
 
 
 class Campaign:
-    """What the driver knows: all of it is in the records, so that another driver can go on."""
+    """State of the driver: all of it is in the records, so another driver can continue."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Campaign:
                 self._active.count(event)  # its unit is not done again
 
     def run(self, pool: Pool, units: Iterator[str], max_seconds: float, longest: float) -> None:
-        """Do what is not done, until all is, the time is up, or the first failure.
+        """Run all units until all are done, the time is up, or the first failure.
 
-        `max_seconds` is for all parts of a campaign that was resumed, `longest` for one unit.
+        `max_seconds` is for all parts of a resumed campaign, `longest` for one unit.
         """
         begun = time.monotonic() - self._spent
         deadline = begun + max_seconds
@@ -126,7 +126,7 @@ class Campaign:
         return bool(result.done.shrunk or result.died or result.events)
 
     def _release(self, done: UnitDone) -> None:
-        """What it did not shrink another may; what kills its target is told once."""
+        """Release the unshrunk claims of a unit; the death of its target is reported once."""
         used = (*done.shrunk, ANSWERS) if done.died else done.shrunk
         self._claims.release(done.unit, used={claim_name(done.target, name) for name in used})
 

@@ -51,7 +51,7 @@ def fuzz(
 ) -> int:
     """Explore until the time is up; `units` 0: as many as the time allows. Returns the exit code.
 
-    Raises UsageError before anything runs if the options cannot be used.
+    Raises UsageError before anything runs if the options are invalid.
     """
     _check(workers, units)
     open_database(shared.database, shared.artifact)
@@ -119,7 +119,6 @@ def _suites(specs: Sequence[str], level: Level) -> list[tuple[str, str]]:
 
 
 def _units(suites: Sequence[tuple[str, str]], first: int) -> Iterator[str]:
-    """All suites with a seed, then all with the next."""
     for seed in count(first):
         yield from (unit_id(target, suite, seed) for target, suite in suites)
 

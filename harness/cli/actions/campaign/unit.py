@@ -34,7 +34,7 @@ _SEPARATOR = " / "
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a worker is told; everything that may change the outcome but the database is in it."""
+    """Input of a worker: everything that may change the outcome, except the database."""
 
     unit: str
     attempt: int
@@ -50,7 +50,7 @@ class Order:
 
 
 class UnitResult(NamedTuple):
-    """What a worker answers."""
+    """Answer of a worker."""
 
     done: UnitDone
     failures: list[Failure]
@@ -65,7 +65,7 @@ class UnitResult(NamedTuple):
 
 
 def unit_id(target: str, suite: str, seed: int) -> str:
-    """What identifies a unit in the records."""
+    """Identity of a unit in the records."""
     return _SEPARATOR.join((target, suite, str(seed)))
 
 
@@ -76,7 +76,7 @@ def parse(unit: str) -> tuple[str, str, int]:
 
 
 def claim_name(target: str, prop: str) -> str:
-    """What a claim on a property of a target is called."""
+    """Name of a claim on a property of a target."""
     return f"{target} {prop}"
 
 
@@ -156,7 +156,7 @@ def _claim(order: Order, target: str, name: str) -> bool:
 
 
 def tally_of(done: UnitDone, failures: Mapping[str, Failure]) -> Tally:
-    """What a recorded unit adds to the counts of its suite."""
+    """The contribution of a recorded unit to the counts of its suite."""
     return Tally(
         test_cases=done.test_cases,
         operations=Counter(done.operations),

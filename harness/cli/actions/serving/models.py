@@ -60,7 +60,6 @@ def symbolic(options: ServeOptions) -> Built:
 
 
 def _built(options: ServeOptions, cache: CacheConfig, language: Language) -> Built:
-    """Build the engine on its store. Raises ConfigError."""
     config = options.pick(EngineConfig, cache=cache)
     if not options.remote:
         return Built(Engine(config, language.model), language)

@@ -1,4 +1,4 @@
-"""`kvproof serve`: the reference engine behind an OpenAI-compatible HTTP interface."""
+"""`kvproof serve`: the reference engine with an OpenAI-compatible HTTP interface."""
 
 from __future__ import annotations
 
