@@ -58,7 +58,7 @@ def save_baseline(
     named = [directory for place in runs for directory in run_directories(place)]
     directories = list(dict.fromkeys(directory.resolve() for directory in named))
     for directory in directories:
-        read_run(directory)  # refuses what is no run, before anything is written
+        read_run(directory)  # refuses other folders before anything is written
     fresh = baselines / f".{name}.new"
     try:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -297,7 +297,7 @@ def _fill_and_probe(
     used = len(probes) + noise
     stamps: list[int] = []
     with collector_off():
-        for turn in range(_WARMING):  # hits what is there, adds nothing, heats the processor
+        for turn in range(_WARMING):  # hits cached blocks, adds none, warms the processor
             _serve(cycle, used + turn * _FIRST, native[:_FIRST], [])
         _serve(cycle, _FIRST, native[_FIRST:], stamps)
     return [elapsed / _LENGTH for elapsed in np.diff(stamps)[1:].tolist()]

@@ -67,7 +67,7 @@ def _claim_file(folder: str, name: str, unit: str) -> bool:
     try:
         path.hardlink_to(aside)
     except FileExistsError:
-        with suppress(FileNotFoundError):  # it was released at this moment: nobody's, for now
+        with suppress(FileNotFoundError):  # it was released at this moment: free, for now
             return path.read_text(encoding="utf-8") == unit
         return False
     finally:

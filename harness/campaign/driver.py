@@ -70,7 +70,7 @@ def work_off(
                     break
                 time.sleep(_TICK)
             came = pool.wait(_TICK)
-            with held():  # what is recorded must be counted, too
+            with held():  # every recorded outcome must be counted, too
                 found = [_outcome(running.pop(unit), result) for unit, result in came]
                 queue.again.extend(Given(o.unit, o.attempt + 1) for o in found if not o.last)
                 enough = [take(outcome) for outcome in found]

@@ -138,7 +138,7 @@ class Journal:
         except OSError as error:
             log.warning("kvproof record: the reason could not be written: %s", error)
 
-    # --- what happened ---
+    # --- events ---
 
     def admit(
         self, request: Any, arrival: Arrival, *, known: int, hit: int, stop: int,

@@ -211,7 +211,7 @@ def _decoded(journal: Journal, batch: Any, slots: Any, each: int) -> None:
     getattr(batch.tree_cache, _LATER).add(slots, decoded)
 
 
-# --- what comes after ---
+# --- after a step ---
 
 
 def _checkpoint(original: Any) -> Callable[..., None]:

@@ -190,7 +190,7 @@ class _Judge:
 
     def _admit(self, line: Line) -> None:
         request, table = line.request, unpack(line.blocks or "i")
-        if line.loaded:  # what is being loaded is found by others only when it has come
+        if line.loaded:  # other requests find loaded blocks only after the load
             self._fenced = True
             self._cap(line)
         self._trust(request, table, line.hit // self._size * self._size, cached=True)
@@ -262,7 +262,7 @@ class _Judge:
     def _stopped(self, line: Line) -> None:
         self.judged.stopped = line.reason
 
-    # --- what was there before the first line ---
+    # --- blocks from before the first line ---
 
     def _carry(self, line: Line) -> None:
         """A request goes on whose admission is gone."""

@@ -110,7 +110,7 @@ def load(path: Path) -> OpLog:
 def _parse(path: Path, text: bytes) -> OpLog:
     kind = msgspec.json.decode(text, type=_Kind)
     if kind.format > FORMAT or kind.contract > CONTRACT_VERSION:
-        # said first: a newer log may look like nothing that is known here
+        # checked first: a newer log may have no known form
         raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
     log = _upgraded(text) if kind.part else msgspec.json.decode(text, type=OpLog)
     log = msgspec.structs.replace(log, property=current(log.property))

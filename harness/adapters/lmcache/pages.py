@@ -104,7 +104,7 @@ class Pages:
                 separate_object_groups=True,
             )
         finally:
-            lmcache.kept_pages.clear()  # as `server` says; the context has its own views
+            lmcache.kept_pages.clear()  # as in `server`; the context has its own views
             for each in shared:
                 lmcache.shm_unlink(each.shm_name)
 

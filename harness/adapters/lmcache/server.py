@@ -210,7 +210,7 @@ class Server:
             return
         self._transfer.unregister_kv_cache(instance)
         # LMCache keeps a tensor of each mapping for good (suites/findings,
-        # lmcache_left_pages_stay_mapped); whoever still looks at the pages keeps them without it
+        # lmcache_left_pages_stay_mapped); remaining views keep the pages without it
         engine().kept_pages.clear()
         for name in self._names.pop(instance):
             engine().shm_unlink(name)

@@ -97,7 +97,7 @@ def _address(url: str) -> str:
     try:
         parts = urlsplit(text)
     except ValueError:
-        return text  # the client says what is wrong with it
+        return text  # the client reports the error in it
     path = parts.path.rstrip("/") or "/v1"
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 

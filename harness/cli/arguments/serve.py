@@ -69,7 +69,7 @@ class ServeOptions:
     host_tier: str = "0"
     """Host memory for evicted objects, for example 4GiB."""
     disk_tier: tuple[str, str] | None = None
-    """A folder and its size, for objects evicted from the host: --disk-tier /var/cache/kv 100GiB."""
+    """A folder and its size, for evictions of the host: --disk-tier /var/cache/kv 100GiB."""
     weights: str = ""
     """Names the weights: the disk tier and a remote store find objects by this name."""
     remote: str = ""
