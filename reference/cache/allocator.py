@@ -126,10 +126,7 @@ class CapacityCheck:
         return Refusal("never_fits", needed, self._capacity) if needed > self._capacity else None
 
     def _largest_steps(self, count: int, spans: Sequence[Span]) -> Iterable[tuple[int, int]]:
-        """Yield steps that may need more than the first token of the last unit.
-
-        Those are first tokens of units at the ends of chunks, and spans.
-        """
+        """Yield steps that may need more than their first token: from unit borders, and spans."""
         for size in self._chunks:
             for end in range(
                 (count - 1) // size * size, max(0, count - 2 * self._chunks[-1]), -size

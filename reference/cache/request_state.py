@@ -69,10 +69,7 @@ class StateUse(Struct, frozen=True, gc=False):
 
 
 class Admission(Struct, frozen=True, gc=False):
-    """Positions [0, hit) are cached, [start, stop) are computed by the step in progress.
-
-    `stop` may be less than requested, so that no span is split.
-    """
+    """Positions [0, hit) are cached, [start, stop) are computed now; `stop` splits no span."""
 
     hit: int
     start: int

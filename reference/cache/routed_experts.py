@@ -123,10 +123,7 @@ class ExpertStore:
         return before
 
     def read(self, path: Iterable[Place], into: ExpertRows) -> npt.NDArray[np.bool_]:
-        """Copy the rows of a path into `into`, which may be shorter, a number of whole units.
-
-        Returns for each token of `into` whether its rows are known.
-        """
+        """Copy the rows of a path into `into` (whole units); returns which tokens are known."""
         unit, at = self.form.unit, 0
         known = np.zeros(len(into), np.bool_)
         for owner, count in path:

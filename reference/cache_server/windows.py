@@ -27,10 +27,7 @@ def window(arena: memoryview, offset: int, size: int) -> Window:
 
 
 def end(windows: Iterable[Window]) -> None:
-    """End views; nothing of this process can reach the bytes through them any more.
-
-    Raises BufferError while a slice of one or an array over one is alive; call it again then.
-    """
+    """Invalidate views. Raises BufferError while a slice of one or an array over one is alive."""
     ended = list(windows)
     for each in ended:
         each.view.release()

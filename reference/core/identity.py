@@ -48,10 +48,7 @@ class Span(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Token bytes [start, stop) of a request; `marks` are the spans that begin in its first block.
-
-    The last segment has no end: appended tokens belong to it.
-    """
+    """Token bytes [start, stop); `marks` are the spans of the first block; the last is open."""
 
     start: int
     stop: int

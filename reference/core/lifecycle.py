@@ -31,10 +31,7 @@ class Transitions:
         return after
 
     def moves(self, event: str) -> Mapping[str, str]:
-        """Return state -> next state of one event; a missing state raises as `move` does.
-
-        For `status = PIN[status]`, where a call would cost more than the move.
-        """
+        """Return state -> next state of one event, for hot paths; others raise as in `move`."""
         return _Moves(self, event)
 
     def illegal(self, state: str, event: str) -> IllegalMove:

@@ -65,10 +65,7 @@ def spans_of(items: Iterable[Item], access: Access) -> tuple[Span, ...]:
 
 
 def in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sort spans by place for `identity.check_spans`; a request may list them in any order (M4).
-
-    `check_spans` refuses overlaps with the same message for every order.
-    """
+    """Sort spans by place for `identity.check_spans`, which refuses overlaps (M4)."""
     return tuple(sorted(spans, key=lambda span: (span.start, span.length, span)))
 
 

@@ -56,10 +56,7 @@ class Moved(NamedTuple):
 
 
 def take_out(engine: Parts, request_id: str) -> Moved | None:
-    """Take a request out of an engine; None if it is unknown or one of its steps is in flight.
-
-    The step that moves a request in is one of its steps: until it ends, nothing is whole.
-    """
+    """Take a request out of an engine; None if unknown or one of its steps is in flight."""
     request, live = engine.scheduler.requests.get(request_id), engine.cache.live.get(request_id)
     if request is None or (live and live.last_step in engine.scheduler.steps):
         return None

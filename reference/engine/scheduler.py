@@ -37,11 +37,7 @@ from kvproof.reference.model.interface import Sample, Work
 def share_budget(
     tokens: int, ready: Sequence[ScheduledRequest], head: ScheduledRequest | None
 ) -> dict[str, int]:
-    """Return how many tokens each of the requests may compute; some may get none.
-
-    `ready` are running, in order of arrival. `head` waits and may be admitted: its share is kept
-    back.
-    """
+    """Return the tokens for each ready request, oldest first; keeps the share of `head`."""
     count = len(ready) + (head is not None)
     if count > tokens:
         order = [*ready[:1], *sorted(ready[1:], key=_waited_longest)]

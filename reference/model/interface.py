@@ -80,10 +80,7 @@ class Stored(NamedTuple):
 
 @runtime_checkable
 class Mover(Protocol):
-    """Moves objects between device and host, in stream order.
-
-    A copy out reads the writes of earlier steps, and later steps read the writes of a copy in (S4).
-    """
+    """Moves objects between device and host, ordered with the reads and writes of steps (S4)."""
 
     geometry: str
     """How a block is laid out: objects of another geometry are other objects (H6)."""

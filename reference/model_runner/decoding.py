@@ -18,10 +18,7 @@ WARM_UP = 2
 
 
 class Decoding:
-    """Inputs of the model and the kernel in steps of up to `rows` requests.
-
-    Kernel blocks are expanded on the device; capacity is counted in them (K4).
-    """
+    """Inputs of the model and kernel, up to `rows` requests; expands kernel blocks (K4)."""
 
     def __init__(self, memory: PagedMemory, *, rows: int, tokens: int) -> None:
         """`tokens`: of the longest request."""
@@ -51,10 +48,7 @@ class Decoding:
     # --- before a forward ---
 
     def put(self, batch: Batch, positions: torch.Tensor, *, rows: int) -> None:
-        """Describe a batch, its first row once more for each row that is missing to `rows`.
-
-        Such rows compute and write what the first does: to the same places, the same values.
-        """
+        """Describe a batch, padded to `rows` with its first row, which repeats equal writes."""
         self.count = rows
         which = [*range(len(batch.rows)), *[0] * (rows - len(batch.rows))]
         chosen = torch.tensor(which, device=self._memory.device)

@@ -49,10 +49,7 @@ REFUSED = {
 
 
 def check_family(config: Any) -> None:
-    """Raise UnsupportedModel for a family that cannot run, with the reason and an alternative.
-
-    A family that is neither tested nor refused is left to the self-check.
-    """
+    """Raise UnsupportedModel for a family that cannot run; untested ones are left to self-check."""
     family = config.model_type
     reason = REFUSED.get(family, "")
     if not reason and config.is_encoder_decoder:

@@ -63,10 +63,7 @@ class Images:
         self._shown[content] += 1
 
     def drop(self, content: str) -> None:
-        """Undo one `add` after its request is gone: the pixels go with the last one.
-
-        Features stay while they are among the most recent ones. Computed blocks stay.
-        """
+        """Undo one `add` after its request is gone; recent features and computed blocks stay."""
         self._shown[content] -= 1
         if self._shown[content] <= 0:
             del self._shown[content]

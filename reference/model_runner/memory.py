@@ -30,10 +30,7 @@ class Slots(NamedTuple):
 
 
 class PagedMemory:
-    """One array [blocks, block bytes] for all groups; rows of states are allocated on request.
-
-    Two owners of one block destroy each other's content, whichever groups they belong to.
-    """
+    """One array [blocks, block bytes] shared by all groups; rows of states on request."""
 
     def __init__(self, pages: PageMap, config: CacheConfig, device: torch.device) -> None:
         self.map, self.device = pages, device

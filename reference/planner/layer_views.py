@@ -16,10 +16,7 @@ def views(
     worker: Worker,
     here: Collection[str],
 ) -> Worker:
-    """Return a worker with its views and the bytes that each group fills.
-
-    `here` are the layers that the worker has; groups without any stay, so that ids agree (P6).
-    """
+    """Return a worker with views and bytes of each group; groups without layers stay (P6)."""
     known = {layer.name: layer for layer in model.layers}
     found: list[View] = []
     used = []

@@ -53,10 +53,7 @@ def make_plan(model: ModelSpec, settings: PlanSettings, *, tensor_parallel: int 
 
 
 def longest_fitting(model: ModelSpec, settings: PlanSettings) -> int:
-    """Return the longest `max_len` for which a plan fits; 0 if none does (P3).
-
-    The one returned fits and one token more does not. `model` is the share of one rank.
-    """
+    """Return the longest `max_len` with a plan for one rank's `model`; 0 if none (P3)."""
     low, high = 0, 1
     while _any_fits(model, replace(settings, max_len=high)) and high < MOST_IDS:
         low, high = high, 2 * high

@@ -130,10 +130,7 @@ def _rows(
     multiple: int,
     settings: PlanSettings,
 ) -> set[int]:
-    """Return the rows that some class fills whole, and those that a state fills whole.
-
-    Without attention a block is a state.
-    """
+    """Return the rows that some class, or a state, fills whole."""
     ratio = settings.block_size // settings.kernel_size
     factors = _divisors(multiple)
     found = {

@@ -33,10 +33,7 @@ _SYMBOL = 2 * TOKEN_BYTES
 
 
 class Content(NamedTuple):
-    """Symbols of a tail, in positions of equal width, so that equal beginnings sort together.
-
-    A checksum orders tails with equal tokens; it never decides whether they are equal (H3).
-    """
+    """Symbols of equal width, so that equal beginnings sort together; equality is exact (H3)."""
 
     symbols: bytes
     marks: tuple[Span, ...]

@@ -54,10 +54,7 @@ class WindowBlocks:
     # --- questions ---
 
     def clamp(self, node: Node, tokens: int) -> int:
-        """Return the longest valid length <= `tokens` on the path of `node` (X1, X2).
-
-        `tokens` is a whole number of units that end in `node` or above.
-        """
+        """Return the longest valid length <= `tokens`, whole units, on the path (X1, X2)."""
         rule, unit = self.rule, self.rule.unit
         units = tokens // unit
         if node.start <= rule.first_unit(tokens) < units and not node.runs[self._index].lo:

@@ -113,10 +113,7 @@ class EngineLoop:
     # --- the thread ---
 
     def turn(self) -> None:
-        """Run the queued commands, waiting for one if the engine is idle, then take one step.
-
-        The thread only repeats this; without `start`, the owner of the engine may call it.
-        """
+        """Run the queued commands, waiting if the engine is idle, then take one step."""
         self._obey()
         if self._engine.busy and not self._stopping:
             self._step()

@@ -12,10 +12,7 @@ from kvproof.reference.states.state_cache import StateCache
 
 
 class CheckpointIndex:
-    """Keeps nodes and `StateCache` agreed: a checkpoint is on a node as long as it is there.
-
-    The owner of a published checkpoint is its node.
-    """
+    """Keeps nodes and `StateCache` agreed; the owner of a published checkpoint is its node."""
 
     def __init__(self, states: StateCache, unit: int) -> None:
         self._states = states

@@ -146,10 +146,7 @@ class StateCache:
         self._settle(checkpoint)
 
     def pin_restore(self, checkpoint: Checkpoint, request: Hashable) -> None:
-        """Keep a restorable checkpoint until `request` has copied from it.
-
-        Raises IllegalMove also if the request has another restore under way.
-        """
+        """Keep a checkpoint until `request` has copied it. Raises IllegalMove for a second one."""
         if request in self._restores:
             raise IllegalMove(f"request {request!r} restores from {self._restores[request]!r}")
         checkpoint.status = life.PIN[checkpoint.status]
@@ -212,10 +209,7 @@ class StateCache:
         return next((each for each in self._ready if each is not self._spared), None)
 
     def clear(self) -> None:
-        """Forget every checkpoint, pinned ones with their last pin (H6).
-
-        Reservations stay with their requests; the caller discards what an old epoch computed.
-        """
+        """Forget every checkpoint, pinned ones with their last pin (H6); reservations stay."""
         for checkpoint in [*self._pinned]:
             self.detach(checkpoint)
         for checkpoint in [*self._ready]:

@@ -124,10 +124,7 @@ class RunningStates:
         return ids
 
     def acquire_drafts(self, request: Hashable, count: int) -> list[Ids] | None:
-        """Return one more row for each draft token, or None if there are not enough (X5).
-
-        Raises IllegalMove if the request does not run or has such rows already.
-        """
+        """Return a row per draft, or None (X5). Raises IllegalMove if not running or repeated."""
         if request not in self.rows or request in self._drafts:
             raise IllegalMove(f"request {request!r}: drafts need one running state and no other")
         if self._room() < count:

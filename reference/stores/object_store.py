@@ -56,10 +56,7 @@ class Lease:
 
 
 class ObjectStore(Protocol):
-    """All-or-nothing per object (G7): an object is whole under its key, or not there.
-
-    Where a store is another process, every call may raise StoreUnavailable.
-    """
+    """Each object is whole under its key, or absent (G7). Remote ones raise StoreUnavailable."""
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
         """Keep copies of objects; returns the keys that are resident now.

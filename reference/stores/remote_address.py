@@ -38,10 +38,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Read an address; ConfigError names it, the rule and a legal example.
-
-    A password inside is refused and not repeated: addresses end up in logs and process lists.
-    """
+    """Read an address. Raises ConfigError, also for a password in it, which is not repeated."""
     try:
         parts = urlsplit(url)
         port, password = parts.port, parts.password

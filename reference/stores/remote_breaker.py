@@ -8,10 +8,7 @@ from collections.abc import Callable
 
 
 class Breaker:
-    """Closed: every call may go. Open: one call per interval may try, the others may not.
-
-    Opens after `failures` in a row, closes with the first success. For several threads.
-    """
+    """Opens after `failures` in a row: one call per interval may try. Closes on a success."""
 
     def __init__(
         self, *, failures: int, backoff_s: float, clock: Callable[[], float] = time.monotonic

@@ -49,10 +49,7 @@ _CALL = threading.local()
 
 
 class _TimedSocket:
-    """A socket whose waits all end by the call's deadline.
-
-    A timeout of the socket alone would hold a caller for as long as bytes dribble in.
-    """
+    """A socket whose waits all end by the call's deadline, even if bytes arrive one by one."""
 
     def __init__(self, inner: socket.socket) -> None:
         self._inner = inner

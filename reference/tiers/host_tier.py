@@ -55,10 +55,7 @@ class HostLease(Lease):
 
 
 class HostTier:
-    """An `ObjectStore` of at most `capacity` bytes, above those of `below`, by their names.
-
-    `allocate` gives the memory of an object: pinned memory is the data plane's to hand out.
-    """
+    """An `ObjectStore` of `capacity` bytes above `below`; `allocate` gives (pinned) memory."""
 
     def __init__(
         self,

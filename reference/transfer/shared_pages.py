@@ -37,10 +37,7 @@ class SharedLayer(msgspec.Struct, frozen=True, array_like=True):
 
 
 def share(layers: Mapping[str, torch.Tensor]) -> bytes:
-    """Describe tensors of a GPU for another process of this host.
-
-    Raises ValueError for one that is not on a GPU, RuntimeError if the driver does not share it.
-    """
+    """Describe GPU tensors for another process. Raises ValueError (CPU), RuntimeError (driver)."""
     return msgspec.msgpack.encode([_shared(name, tensor) for name, tensor in layers.items()])
 
 

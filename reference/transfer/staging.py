@@ -12,11 +12,7 @@ from kvproof.reference.transfer.streams import Event, Streams, streams_of
 
 
 class Staging:
-    """`slots` chunks in one flat buffer, and who still uses each.
-
-    A slot has the byte layout of an object, so one copy moves a whole chunk. Not for several
-    threads at once.
-    """
+    """`slots` chunks in one flat buffer, with their users. Not for several threads at once."""
 
     def __init__(
         self,

@@ -23,10 +23,7 @@ class Chosen(NamedTuple):
 
 
 def choose(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> Chosen:
-    """Choose the token at `position` from logits [vocabulary]. Raises NoNumbers.
-
-    A drawn token depends on seed, position and logits alone, not on what else runs.
-    """
+    """Choose from logits [vocabulary], by them, seed and position alone. Raises NoNumbers."""
     logits = logits.float().cpu()
     if torch.isnan(logits).any():
         raise NoNumbers(f"the logits before position {position} hold NaN")
