@@ -175,7 +175,6 @@ class HitLength:
         return self._cut_at(request, match, fixpoint(most, clamps))
 
     def _cut_at(self, request: RequestState, match: Match, length: int) -> Match:
-        """Return the units of `match` up to `length`, and the best partial block after them."""
         assert self._partial is not None
         hit = match.shortened(min(length // self._unit, match.units))
         start = hit.units * self._unit

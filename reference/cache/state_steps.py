@@ -109,7 +109,6 @@ class StateSteps:
         return StateUse(read, ((stop, row),), restore, tuple(map(_PLACE, saves))), saves
 
     def _reserve(self, request: RequestState, due: list[int]) -> list[Checkpoint]:
-        """Reserve a row for each state that finds room."""
         wanted = (
             self._states.reserve(request, tokens, replaceable=tokens > request.prompt)
             for tokens in due

@@ -84,7 +84,7 @@ def _map(path: Path, welcome: Welcome, generation: int) -> memoryview:
 
 
 def _check(path: Path, server: Process, generation: int) -> None:
-    """The process id may have passed to another process, with another file under the number."""
+    """The process id may have been reused, with another file under the number."""
     name = f"/memfd:{_name(generation)} "
     if started(server.pid) != server.started or not str(path.readlink()).startswith(name):
         raise ArenaLost("the cache server ended while its memory was being mapped")

@@ -216,7 +216,7 @@ class CacheClient:
                     return session, arena, reply
 
     def _is_intact(self, key: bytes, view: memoryview, extent: m.Extent) -> bool:
-        """Drop what is not as it was written."""
+        """Drop an object whose checksum is wrong."""
         if not self._verify or extent.checksum in (None, zlib.crc32(view)):
             return True
         self.drop([key])
@@ -225,7 +225,6 @@ class CacheClient:
 
 @contextmanager
 def _up_to_the_limit() -> Iterator[None]:
-    """End quietly at the number of objects that one client may hold."""
     try:
         yield
     except CacheServerRefused as refused:

@@ -197,7 +197,7 @@ class Connection:
         return Session(answer.body.session, answer.generation, answer.body)
 
     def _answer(self, number: int, frame: bytes) -> m.Answer:
-        """Ask until there is an answer. Raises CacheServerGone."""
+        """Repeat the request until there is an answer. Raises CacheServerGone."""
         end, wait = time.monotonic() + self._timeout, FIRST_WAIT
         self._link.send(frame)
         while (left := end - time.monotonic()) > 0:

@@ -238,6 +238,6 @@ class CacheServer:
         self._tidy(session.space)
 
     def _tidy(self, space: Space) -> None:
-        """Forget a namespace, and its layout, that nothing is in."""
+        """Drop an empty namespace and its layout."""
         if space.unused:
             self.spaces.pop(space.name, None)

@@ -158,7 +158,7 @@ class ObjectIndex:
             space.payload -= entry.size
 
     def _settle(self, entry: Entry) -> None:
-        """Without holders an object is idle if it is listed, and freed if not."""
+        """Mark an object without holders as idle if it is listed, else free it."""
         if entry.leases or entry.pins:
             return
         if not entry.listed:

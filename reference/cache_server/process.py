@@ -85,7 +85,7 @@ class Deaths:
         self._poll.close()
 
     def _is(self, pid: int, process: Process) -> bool:
-        """Asked after the pidfd is open: from then on the id cannot pass to another process."""
+        """Called after the pidfd is open: from then on the process id cannot be reused."""
         try:
             return started(pid) == process.started
         except OSError:

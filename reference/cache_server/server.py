@@ -136,6 +136,6 @@ def _bind(socket: zmq.Socket[bytes], address: Address) -> str:
 
 
 def _peer(frame: zmq.Frame) -> int | None:
-    """Return the process id of the sender as the kernel knows it: `:user:group:process`."""
+    """Return the sender's process id from the kernel: `:user:group:process`."""
     known = re.fullmatch(r":\d+:\d+:(\d+)", str(frame.get("Peer-Address")))
     return int(known[1]) if known else None  # else the address of a host

@@ -103,7 +103,7 @@ def _fields(feed: Feed, tag: bytes, value: object, names: Iterable[str]) -> None
 
 
 def _view(feed: Feed, value: memoryview) -> None:
-    """A view of bytes is bytes; one of numbers is an array."""
+    """A view of bytes is bytes, a view of numbers an array."""
     if value.format == "B" and value.ndim == 1:
         _leaf(feed, b"b", value.tobytes())
     else:
@@ -130,7 +130,7 @@ _WRITERS: dict[type, Callable[[Feed, Any], None]] = {
 
 
 def _writer_of_kin(value: object) -> Callable[[Feed, Any], None]:
-    """Find how to read a value whose exact type is not listed. Raises IdentityError."""
+    """Return the writer of a value by its base types. Raises IdentityError."""
     kinds: tuple[tuple[bool, Callable[[Feed, Any], None]], ...] = (
         (isinstance(value, Enum), _enum),
         (is_dataclass(value) and not isinstance(value, type), _dataclass),
@@ -150,7 +150,6 @@ def _writer_of_kin(value: object) -> Callable[[Feed, Any], None]:
 
 
 def _is_of(module: str, kind: str, value: object) -> bool:
-    """Return whether a value belongs to a library, without importing that library."""
     base = getattr(sys.modules.get(module), kind, None)
     return isinstance(base, type) and isinstance(value, base)
 
@@ -224,7 +223,7 @@ def _tensor(feed: Feed, value: Any) -> None:
 
 
 def _image(feed: Feed, value: Any) -> None:
-    """Write pixels and all that decides what they look like."""
+    """Write pixels and everything else that affects the appearance."""
     count = getattr(value, "n_frames", 1)
     if count > 1:
         raise IdentityError(f"an image file of {count} frames is a video; give its frames")

@@ -45,7 +45,6 @@ class Stuck(RuntimeError):
 def _tiers(
     config: EngineConfig, cache: CacheManager, model: Model, remote: ObjectStore | None
 ) -> Tiers | None:
-    """Put the tiers of a configuration below the cache, if it has any."""
     if remote is not None:
         check_remote(config.host_tier, weights=config.weights)
     if not read_size(config.host_tier):

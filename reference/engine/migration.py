@@ -100,7 +100,7 @@ def bring_in(engine: Parts, moved: Moved) -> Refusal | None:
 
 
 def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal | None:
-    """Admit all that was computed; its content is put there instead of being computed."""
+    """Admit all computed tokens; their content is moved in instead of computed."""
     prompt, step = moved.prompt, engine.cache.begin_step()
     with _at_hand(engine):
         answer = engine.cache.admit(
@@ -136,13 +136,13 @@ def _at_hand(engine: Parts) -> AbstractContextManager[None]:
 
 
 def _rows(moved: Moved, hit: int) -> ArrayLike | None:
-    """Return the expert rows from `hit` on, if all are known: the cache manager takes no half."""
+    """Return the expert rows from `hit` on, if all are known."""
     whole = moved.experts is not None and not moved.experts.missing
     return moved.experts.rows[hit:] if moved.experts and whole else None
 
 
 def _access(engine: Parts, moved: Moved) -> Access:
-    """Share its blocks only if every one of them has content, and the weights are today's."""
+    """Share its blocks only if all have content, and the weights are equal."""
     cache, access = engine.config.cache, moved.prompt.access
     whole = all(group.kind == "full" for group in cache.layout.groups)
     if not whole or moved.weights != engine.scheduler.weights:

@@ -191,7 +191,7 @@ class Scheduler:
         return None
 
     def _with_tables(self, scheduled: Sequence[ScheduledWork]) -> list[ScheduledWork]:
-        """Let the step read the tables as they are now: later ones may already differ."""
+        """Let the step read the tables of now: later ones may differ."""
         batch = self.cache.batch([each.request.id for each in scheduled])
         return [
             each._replace(work=each.work._replace(tables=tuple(table[row] for table in batch)))
@@ -265,7 +265,7 @@ class Scheduler:
         self.steps[self._step].append(ScheduledWork(work, request, request.admissions))
 
     def _admit(self, left: int) -> None:
-        """Let those who wait run, in order of arrival, as far as tokens and room go."""
+        """Admit waiting requests in order of arrival, within tokens and room."""
         while left > 0 and self._has_room():
             request = self.line.head()
             assert request is not None
@@ -284,7 +284,6 @@ class Scheduler:
             left -= answer.stop - answer.start
 
     def _preempt_younger(self, request: ScheduledRequest) -> bool:
-        """Preempt a younger request at once, if no step in flight would use its blocks."""
         victim = self._victim(request) if self.running else None
         if victim is None or victim.in_flight or victim.last_step == self._step:
             return False

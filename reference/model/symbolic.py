@@ -102,7 +102,6 @@ class Pass:
         return Sample(token, accepted, proposed, expert_rows(self._hidden, experts))
 
     def _sample(self, vocabulary: int) -> tuple[int, int]:
-        """Return the next token and how many drafts before it are right."""
         work, accepted = self._work, 0
         said = [next_token(hidden, vocabulary) for hidden in self._hidden[-1 - work.drafts :]]
         drafts = work.tokens[len(work.tokens) - work.drafts :]

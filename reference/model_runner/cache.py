@@ -22,8 +22,6 @@ from kvproof.reference.model_runner.specs import STATES, CachedLayer
 
 
 class _Current:
-    """The batch that the layers of one cache work on."""
-
     batch: Batch
     reader: Decoding | None = None
     """Of a step in which a kernel reads the pages."""

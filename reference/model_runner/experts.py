@@ -55,7 +55,7 @@ def _count(experts: Any) -> int:
 
 
 def _router(parent: Any, experts: Any) -> Any:
-    """Return the sibling that chooses; without one, the parent does it itself."""
+    """Return the sibling that chooses, else the parent."""
     for name, child in parent.named_children():
         if child is not experts and (hasattr(child, "top_k") or name in ("gate", "router")):
             return child

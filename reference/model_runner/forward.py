@@ -121,7 +121,7 @@ class Forward:
             return self._run(batch, arguments).first(count)
 
     def _capture(self, decoding: Decoding, batch: Batch, arguments: dict[str, Any]) -> None:
-        """Capture the forward on the buffers as they are; give graphs up if that fails."""
+        """Capture the forward pass on the present buffers; without graphs if that fails."""
         try:
             with attending(self._model, decoding), torch.cuda.device(self._memory.device):
                 forward = Graph(lambda: self._run(batch, arguments).logits)

@@ -164,7 +164,7 @@ def spans_inside(row: Row) -> list[Span]:
 
 
 def _merge(outputs: Sequence[Any]) -> Any:
-    """Join the features of several images as an encoder that ran on all of them returns them."""
+    """Join the features of several images like one run of the encoder."""
     if len(outputs) == 1:
         return outputs[0]
     names = [name for name in outputs[0] if name in ("pooler_output", "deepstack_features")]

@@ -105,7 +105,7 @@ def _optional(make: Any, path: Path, *names: str) -> Any | None:
 
 
 def _processor(path: Path, tokenizer: Any | None, config: Any) -> Any | None:
-    """Load what turns images into pixels, also where only its videos lack a package."""
+    """Load the image processor, even if its video part lacks a package."""
     try:
         return _optional(AutoProcessor, path, "preprocessor_config.json", "processor_config.json")
     except ImportError as error:

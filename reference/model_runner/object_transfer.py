@@ -33,8 +33,6 @@ Tables: TypeAlias = Callable[[Sequence[int]], list[Sequence[int]]]
 
 
 class _Part(NamedTuple):
-    """How the objects of one part move."""
-
     transfer: Transfer
     tables: Tables
     pinned: list[HostObject]
@@ -54,7 +52,6 @@ class ObjectTransfer:
             self._parts["state"] = self._state(layout.state_blocks)
 
     def _attention(self, rule: BlockClass) -> _Part:
-        """Open the groups of a class; each has a table of its own."""
         pages, layers, hints = self._memory.map, {}, {}
         for table, member in enumerate(rule.members):
             config = pages.configs[member.group]
@@ -121,7 +118,6 @@ class ObjectTransfer:
             _wait(part.transfer.retrieve(ids, part.pinned[: len(numbers)] or objects))
 
     def _batches(self, places: Sequence[Stored]) -> Iterator[tuple[_Part, list[int]]]:
-        """Numbers of places of one part, as many as move at once."""
         by_part: dict[str, list[int]] = {}
         for number, place in enumerate(places):
             by_part.setdefault(place.part, []).append(number)

@@ -51,8 +51,6 @@ def truth(
 
 
 class _Arguments:
-    """Arguments of the forwards of one request."""
-
     def __init__(self, model: Any, tokens: Sequence[int], pictures: Sequence[Picture]) -> None:
         self._takes = inspect.signature(model.forward).parameters
         self._device = next(model.parameters()).device

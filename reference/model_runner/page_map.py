@@ -115,7 +115,7 @@ class PageMap:
 
 
 def _place(parts: Sequence[tuple[int, Part]], count: int) -> tuple[list[Field], int]:
-    """Lay `count` entries of each tensor one tensor after the other; returns the bytes of all."""
+    """Lay `count` entries of each tensor after another; returns all bytes."""
     fields, end = [], 0
     for layer, part in parts:
         fields.append(Field(layer, part, end))

@@ -163,7 +163,7 @@ class HuggingFaceModel:
                 answer.token = self.choose(row.work.request_id, row.done, last)
 
     def _routing(self, row: Row) -> AbstractContextManager[None]:
-        """Route a row that is computed alone by what was recorded, as far as that goes."""
+        """Route a row that is computed alone by its recorded experts."""
         recorded = self.replays.get(row.work.request_id)
         if recorded is None or row.done >= len(recorded):
             return nullcontext()
@@ -220,8 +220,6 @@ def likeliest(_: str, __: int, logits: torch.Tensor) -> int:
 
 
 class _Answer:
-    """Collects the results of the segments of one request."""
-
     def __init__(self, work: Work) -> None:
         self.token: int | None = None
         self.experts: list[torch.Tensor] = []

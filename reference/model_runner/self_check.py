@@ -93,7 +93,7 @@ def require(check: SelfCheck) -> None:
 
 
 def _tokens(model: Any) -> list[int]:
-    """Return a prompt of different tokens, none of them special as a rule."""
+    """Return a prompt of different tokens, usually none of them special."""
     size = model.config.get_text_config(decoder=True).vocab_size
     return [int(size * (3 + n) / (2 * LENGTH)) for n in range(LENGTH)]
 

@@ -143,8 +143,6 @@ class Explainer:
 
 
 class _Computed(NamedTuple):
-    """Tokens that a step computes of one request."""
-
     request: RequestState
     stop: int
     drafts: int
@@ -153,8 +151,6 @@ class _Computed(NamedTuple):
 
 
 class _View:
-    """Present hit of one request: optimum, match and clamps."""
-
     def __init__(
         self, manager: CacheManager, known: InfiniteCacheIndex, request: RequestState
     ) -> None:
@@ -197,7 +193,6 @@ class _View:
         return self._known.tokens if whole else max(length, self._with_tail)
 
     def _clamps(self, limit: int) -> Iterator[tuple[str, Clamp]]:
-        """Name what lowers a length of at most `limit` tokens."""
         unit, spans = self._unit, self._request.spans
         if spans:
             free = outside_spans(spans)

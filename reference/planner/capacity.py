@@ -39,7 +39,6 @@ def capacity(plan: Plan) -> Capacity:
 
 
 def _requests_by_rows(plan: Plan) -> float:
-    """Return the requests that a separate pool has states for."""
     if not plan.separate_states:
         return float("inf")
     return (plan.settings.state_rows - 1) // plan.settings.states
@@ -83,7 +82,6 @@ def need(plan: Plan, length: int) -> Need:
 
 
 def _filled(plan: Plan, worker: Worker, group: int, blocks: int) -> int:
-    """Return the bytes of blocks that layers of a group fill on one worker."""
     if plan.groups[group].kind == "state":
         return worker.used[group] * plan.settings.states if blocks else 0
     return worker.used[group] * blocks

@@ -58,7 +58,6 @@ def trials(model: ModelSpec, settings: PlanSettings) -> list[Trial]:
 def _trial(
     model: ModelSpec, candidate: Candidate, found: Sequence[LayerClass], settings: PlanSettings
 ) -> Trial:
-    """Work a candidate out exactly, on every worker."""
     workers = _workers(candidate, found, settings)
     groups = _groups(model, candidate, found, settings, workers)
     most = MOST_IDS // max(group.config.kernel_ratio for group in groups)
@@ -104,7 +103,6 @@ def _workers(
 
 
 def _room(worker: Worker, settings: PlanSettings) -> int:
-    """Return the blocks that fit the memory of a worker; a worker without layers is no limit."""
     left = worker.memory - settings.state_rows * worker.state_row_bytes
     if left < 0:
         return 0
@@ -141,7 +139,6 @@ def _groups(
 
 
 def _state_blocks(rule: LayerClass, workers: Sequence[Worker]) -> int:
-    """Return the blocks that hold a state on every worker."""
     return max(-(-size // workers[stage].block_bytes) for stage, size in rule.state_bytes.items())
 
 

@@ -123,7 +123,6 @@ _TOP_K = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_
 
 
 def _experts(fields: Fields) -> Experts | None:
-    """Return the routed experts; only layers that route count, if the config lists them."""
     count = next((n for name in _COUNTS if (n := fields.whole(name, 0))), 0)
     per_token = next((n for name in _TOP_K if (n := fields.whole(name, 0))), 0)
     if not (count and per_token):

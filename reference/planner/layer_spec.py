@@ -128,7 +128,7 @@ class ModelSpec:
 
 
 def _check(layer: LayerSpec, known: dict[str, LayerSpec]) -> None:
-    """Refuse a layer that nothing could be planned for."""
+    """Refuse a layer that has no valid plan."""
     wrong = ""
     if layer.kind == "shared":
         owner = known.get(layer.owner)

@@ -71,7 +71,7 @@ def _any_fits(model: ModelSpec, settings: PlanSettings) -> bool:
 
 
 def _check(settings: PlanSettings) -> None:
-    """Refuse settings that no plan could have, each with the rule and a legal example."""
+    """Refuse invalid settings, each with the rule and a legal example."""
     for name in ("max_len", "block_size", "max_batch_tokens", "max_requests"):
         _require(name, getattr(settings, name), least=1)
     for name in ("kernel_block_size", "num_blocks", "drafts", "prefix_cache_state_budget"):
@@ -103,7 +103,6 @@ def _check(settings: PlanSettings) -> None:
 
 
 def _check_rows(model: ModelSpec, settings: PlanSettings) -> None:
-    """Refuse a separate state pool that is too small for one request."""
     rows = settings.state_rows - 1
     stateful = any(layer.kind == "state" for layer in model.layers)
     if stateful and settings.state_pool == "separate" and rows < settings.states:

@@ -198,7 +198,6 @@ class PartialBlockIndex:
         self.num_evictable += tail.size
 
     def _drop(self, tail: PartialBlock) -> Ids:
-        """Remove a tail from the index; returns its blocks unless it is locked."""
         tails = self._tails[tail.parent]
         place = bisect_left(tails, tail.content.symbols, key=_key)
         while tails[place] is not tail:

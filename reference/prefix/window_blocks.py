@@ -152,7 +152,7 @@ class WindowBlocks:
         return table.ids[max(before, indexed) * self.width : first * self.width]
 
     def _move_start(self, run: WindowRun, old: int, new: int, units: int) -> None:
-        """Move the start of one holder forward; a run with more idle units is the last victim."""
+        """Move the start of one holder forward; a run with more idle units is evicted last."""
         starts, before = run.starts, run.held
         left = starts.pop(old) - 1
         if new < units:

@@ -158,7 +158,6 @@ class EngineLoop:
         self._flush()
 
     def _try_to_write(self, output: Output) -> None:
-        """Write, or fail only this answer if its detokenizer fails."""
         try:
             self._write(output)
         except Exception as error:
@@ -252,7 +251,7 @@ class EngineLoop:
         self.tokens["generated"] += self._answers.pop(name).writer.written
 
     def _note_hits(self) -> None:
-        """Read first admissions from the log of decisions, which a server cannot keep."""
+        """Count first admissions in the decision log, which a server does not keep."""
         decisions = self._engine.scheduler.decisions
         for decision in decisions:
             answer = self._answers.get(decision.request_id)

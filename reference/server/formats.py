@@ -146,7 +146,7 @@ class Format:
         return {self._name(token): logprob for token, logprob in score.top}
 
     def _name(self, token: int) -> str:
-        """Write a token that is no text as OpenAI does, and one without bytes by its id."""
+        """Write a token without text as OpenAI does, and one without bytes by its id."""
         data = self._language.token_bytes(token)
         if not data:
             return f"token_id:{token}"

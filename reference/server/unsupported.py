@@ -89,5 +89,5 @@ def supported(
 
 
 def _same(value: object, neutral: object) -> bool:
-    """Compare without taking true for 1."""
+    """Compare without treating true as 1."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)

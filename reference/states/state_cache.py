@@ -245,7 +245,7 @@ class StateCache:
         return self.home.num_free + self.num_ready
 
     def _allocate(self) -> Ids | None:
-        """Take room from home, else that of the least recent checkpoint; it changes hands."""
+        """Take free room, else that of the least recent checkpoint."""
         ids = self.home.allocate()
         victim = self.oldest() if ids is None else None
         return ids if victim is None else self._forget(victim, self._on_evict)
@@ -283,7 +283,7 @@ class StateCache:
             self._reserved[request] = [each for each in mine if each not in checkpoints]
 
     def _settle(self, checkpoint: Checkpoint) -> None:
-        """A pin is gone; with the last it is evictable, or home if it hangs nowhere any more."""
+        """After the last unpin a checkpoint is evictable, or freed if it has no owner."""
         last = not (checkpoint.restores or checkpoint.saving)
         checkpoint.status = (life.UNPIN_LAST if last else life.UNPIN)[checkpoint.status]
         if last and checkpoint.status == READY:

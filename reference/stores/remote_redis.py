@@ -79,8 +79,6 @@ class _TimedSocket:
 
 
 def _timed(kind: type[Any]) -> type[Any]:
-    """Derive a kind of connection whose sockets keep the deadline."""
-
     def connect(self: Any) -> _TimedSocket:
         self.socket_connect_timeout = max(_CALL.until - time.monotonic(), SHORTEST_S)
         return _TimedSocket(kind._connect(self))

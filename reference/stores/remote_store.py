@@ -138,7 +138,7 @@ class RemoteStore:
         self.close()
 
     def _try(self, work: Callable[[float], None]) -> None:
-        """Do the work of one call, which ends by its deadline, unless the server is left alone."""
+        """Run one call until its deadline, unless the breaker is open."""
         if not self._answers.allows():
             self._tally.add(skipped=1)
             return
@@ -229,7 +229,7 @@ class RemoteStore:
         return [taken for step in steps for taken in step]
 
     def _sizes(self, epoch: str) -> list[int]:
-        """Bytes of the values of an epoch; of those that were counted in time."""
+        """Return the counted bytes of the values of an epoch."""
         sizes: list[int] = []
         prefix = f"{self.config.prefix}:{epoch}:".encode()
 

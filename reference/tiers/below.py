@@ -56,8 +56,6 @@ class Below:
 
 
 class _Joined(Lease):
-    """Views of several leases, which own them."""
-
     def __init__(self, views: Sequence[memoryview | None], leases: Iterable[Lease]) -> None:
         super().__init__(views)
         self._leases = [*leases]

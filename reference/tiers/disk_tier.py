@@ -27,8 +27,6 @@ SHORT_OF = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class _File:
-    """Record of one file."""
-
     __slots__ = ("pins", "resident", "size")
 
     def __init__(self, size: int) -> None:
@@ -130,7 +128,7 @@ class DiskTier:
         return True
 
     def _make_room(self, size: int, call: Iterable[bytes]) -> bool:
-        """Evict the least recently used, but none that is read and none of the call."""
+        """Evict the least recently used, except objects in use and those of the call."""
         missing = self.used + size - self.capacity
         victims = []
         for key, file in self._known.items():
@@ -147,7 +145,7 @@ class DiskTier:
         return self.used + size <= self.capacity
 
     def _forget(self, key: bytes) -> None:
-        """Remove a file at once: its name may be another's soon, and no restart may find it."""
+        """Remove a file at once: its name may be reused, and no restart may find it."""
         file = self._known.pop(key)
         file.resident = False
         if not file.pins:
@@ -155,7 +153,7 @@ class DiskTier:
         self._remove(key.hex(), file.size)
 
     def _remove(self, name: str, size: int, *, sure: bool = True) -> None:
-        """Remove a file that is surely there, or that a failed write may have left."""
+        """Remove a file that exists, or that a failed write may have left."""
         before, left = self._left.pop(name, 0), 0
         try:
             self.files.remove(name)
@@ -235,7 +233,7 @@ class DiskTier:
 
 
 def _key(name: str) -> bytes | None:
-    """Return the key that a file is called by, None if it is none of ours."""
+    """Return the key in a file name, or None."""
     try:
         key = bytes.fromhex(name)
     except ValueError:

@@ -92,7 +92,7 @@ class HostTier:
         call: Mapping[bytes, object],
         spilled: dict[bytes, Bytes],
     ) -> _Object | None:
-        """Keep a copy of one object; None if there is no room, and then nothing has changed."""
+        """Copy one object; None if there is no room, and then nothing has changed."""
         known = self._objects.get(key)
         if known is not None:
             self._objects.move_to_end(key)
@@ -120,7 +120,7 @@ class HostTier:
     def _make_room(
         self, size: int, call: Mapping[bytes, object], spilled: dict[bytes, Bytes]
     ) -> bool:
-        """Evict the least recently used, but none that is read and none of the call."""
+        """Evict the least recently used, except objects in use and those of the call."""
         missing = self._used + size - self.capacity
         victims = []
         if missing > 0 and size <= self.capacity:

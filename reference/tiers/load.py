@@ -26,7 +26,7 @@ from kvproof.reference.tiers.runs import Seen, add_empty_runs
 
 
 class _Loaded(NamedTuple):
-    """Blocks that have got their content and no place in the index yet."""
+    """Loaded blocks that are not indexed yet."""
 
     ids: dict[tuple[str, int], Ids]
     """(part, unit) -> blocks."""
@@ -64,7 +64,6 @@ class Loader:
         return rows >= (1 if pinned else 2) and states.num_startable >= 1
 
     def _first_step(self, request: RequestState, plan: Plan, compute: int | None) -> int:
-        """Return the blocks that the request takes after the hit (see `Needs.place`)."""
         start, count = plan.length * self._unit, request.prompt
         stop = count if compute is None else min(count, start + compute)
         if request.spans and stop > start:
@@ -168,7 +167,7 @@ class Loader:
     def _hang(
         self, plan: Plan, node: Node, loaded: _Loaded, views: Mapping[bytes, memoryview]
     ) -> None:
-        """Attach the parts of the units of a path that are not full-attention blocks."""
+        """Attach the loaded state, rows and window blocks to a path."""
         for each in self._seen(plan):
             each.fill(node, loaded.ids)
         if loaded.state is not None and self._eviction.checkpoints is not None:

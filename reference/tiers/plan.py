@@ -111,8 +111,6 @@ def visible(rule: BlockClass, length: int, reach: int) -> tuple[int, int]:
 
 
 class _Union:
-    """Objects of one request in index and tiers."""
-
     def __init__(
         self,
         planner: Planner,
@@ -132,14 +130,14 @@ class _Union:
         self._units = self._known() if planner.full_width else self._proven()
 
     def _known(self) -> int:
-        """Return the leading units whose blocks of full attention are somewhere."""
+        """Return the leading units whose full-attention blocks are in index or tiers."""
         units = self.match.units
         while units < len(self._links) and self._next(object_key.FULL, units, self.match.units):
             units += 1
         return units
 
     def _proven(self) -> int:
-        """Return the same for models without: the object of a unit stands for all before it."""
+        """The same without full attention: the object of a unit proves all before it."""
         classes = range(len(self._eviction.windows))
         parts = (*map(object_key.local, classes), object_key.STATE)
         units = range(len(self._links), self.match.units, -1)
@@ -248,7 +246,7 @@ class _Union:
             yield from self._experts(reach)
 
     def _experts(self, reach: int) -> Iterator[Need]:
-        """Rows travel with their blocks; for those that are here they are not fetched alone."""
+        """Rows travel with their blocks; they are not fetched alone."""
         known = self._rows() if self._planner.strict else [True] * self.match.units
         self._expect(object_key.EXPERTS, range(reach))
         for unit in range(reach):

@@ -81,7 +81,6 @@ def needed_blocks(
 
 
 def _check_end(layout: ChunkLayout, length: int) -> None:
-    """Refuse a hit that ends where the chunk holds only a part of its needs."""
     for index, group in enumerate(layout.groups if length % layout.tokens else ()):
         if group.geometry.kind == "state" or group.blocks < ids_per_chunk(layout, group):
             raise LayoutError(

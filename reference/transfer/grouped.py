@@ -164,7 +164,6 @@ class Transfer:
     def _straight(
         self, direction: Direction, parts: Sequence[Sequence[Part]], objects: Sequence[HostObject]
     ) -> None:
-        """Copy between pages and objects, both in host memory."""
         works = [
             partial(_copy, direction, group, index, part, each)
             for index, group in enumerate(self.groups.groups)

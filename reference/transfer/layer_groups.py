@@ -67,8 +67,6 @@ class LayerGroups:
 
 
 class _Key(NamedTuple):
-    """Values that are equal in one group."""
-
     shape: tuple[int, ...]
     dtype: torch.dtype
     stride: tuple[int, ...]

@@ -98,7 +98,7 @@ def read(name: str, tensor: torch.Tensor, hint: Hint) -> Reading:
 
 
 def _state(name: str, tensor: torch.Tensor, hint: Hint) -> Reading:
-    """Rows of bytes; only their first dimension may have gaps."""
+    """Return rows of bytes; only their first dimension may have gaps."""
     if hint.layout not in ("", STATE) or hint.kind not in ("full", "state"):
         raise LayoutError(f"{name}: layout {hint.layout!r} of kind {hint.kind!r} is no state")
     if tensor.dim() < 2 or not tensor[0].is_contiguous():
@@ -143,7 +143,7 @@ def _as_in_memory(
 
 
 def _lies_as(tensor: torch.Tensor, dims: Sequence[str]) -> bool:
-    """Whether blocks are dense, and the outer dimensions in this order."""
+    """Return whether blocks are dense, and the outer dimensions in this order."""
     expected, outer = 1, math.inf
     for dim, size, step in zip(dims[::-1], tensor.shape[::-1], tensor.stride()[::-1], strict=True):
         if dim not in _OUTER:

@@ -77,7 +77,6 @@ class Staged:
         self._staging.release(slots, self._compute.record())
 
     def _launch(self, chunks: Sequence[int], first: int) -> None:
-        """One launch per group, between pages and slots."""
         for index in self._small:
             table = self._table(index, chunks)
             rows = self._staging.batch(index, len(chunks), first=first)
@@ -86,7 +85,6 @@ class Staged:
             self._staging.clear_gaps(len(chunks), first=first)
 
     def _copy(self, chunks: Sequence[int], first: int) -> None:
-        """One copy per chunk, between slots and objects."""
         to_object = self._direction == "gather"
         for slot, chunk in enumerate(chunks, first):
             for start, end in self._ranges:
@@ -94,7 +92,7 @@ class Staged:
                 copy_bytes(self._objects[chunk], start, flat, to_object=to_object)
 
     def _cut(self, chunks: Sequence[int]) -> None:
-        """Move what is wanted of the other chunks, without a staging."""
+        """Move the wanted tokens of the other chunks, without staging."""
         if not chunks:
             return
         self._compute.wait(self._copies.record())  # an earlier call may still copy these objects
@@ -123,7 +121,7 @@ class Staged:
         return table.pin_memory().to(device, non_blocking=True) if device.type != "cpu" else table
 
     def _pages(self) -> Event:
-        """Let the copy engine move large pages between their places; returns when it has."""
+        """Move large pages by the copy engine; returns an event for the end."""
         if not self._large:
             return None
         self._copies.wait(self._compute.record())
@@ -140,7 +138,6 @@ class Staged:
                     copy_bytes(self._objects[chunk], start + at, flat, to_object=to_object)
 
     def _end(self, pages: Event) -> Event:
-        """Join the streams, so that both sides may be used as documented."""
         if self._direction == "gather":
             self._copies.wait(self._compute.record())
             self._compute.wait(pages)  # the copies read them

@@ -152,7 +152,7 @@ class HuggingFaceText:
                 shown.append(each.content)  # now `end` has to take it back
 
     def _check_placeholders(self, prepared: Prepared) -> None:
-        """Refuse placeholders of nothing, which a text may spell and token ids may hold."""
+        """Refuse placeholders without media, in texts and in token ids."""
         shown = {
             place
             for span in prepared.spans
@@ -172,7 +172,6 @@ class HuggingFaceText:
         return chosen.token
 
     def _hear(self, request_id: str, first: int, logits: torch.Tensor) -> None:
-        """Keep the scores of the prompt's tokens; position p holds the score of token p + 1."""
         prompt = self._prompts.get(request_id, ())
         sampling = self._wishes[request_id]
         for row, position in zip(logits, range(first + 1, len(prompt)), strict=False):
@@ -200,7 +199,7 @@ class HuggingFaceText:
 
 
 class _NoText:
-    """Of a model without a tokenizer: its answers are token ids."""
+    """A model without a tokenizer: its answers are token ids."""
 
     def add(self, token: int) -> str:
         """See `Detokenizer`."""
@@ -222,7 +221,7 @@ def _length(wanted: int, stated: int | None) -> int:
 
 
 def _ends(loaded: Loaded) -> frozenset[int]:
-    """Return what ends an answer, by the model's generation settings and by its tokenizer."""
+    """Return the tokens that end an answer, from generation settings and tokenizer."""
     stated = [
         getattr(loaded.model.generation_config, "eos_token_id", None),
         getattr(loaded.tokenizer, "eos_token_id", None),

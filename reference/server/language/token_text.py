@@ -44,7 +44,6 @@ class GrowingText:
 
 
 def _byte_letters() -> dict[str, int]:
-    """Return the letters that byte-level tokenizers write bytes with."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     letters = {chr(byte): byte for byte in plain}
