@@ -1,10 +1,10 @@
-"""What a campaign costs beside its work, measured here, and how far that carries.
+"""Measures the overhead of a campaign on this machine, and simulates larger ones.
 
-    python -m examples.campaign_cost --record runs/some-campaign
+python -m examples.campaign_cost --record runs/some-campaign
 
 Measures the driver on local processes and on a local Ray cluster of three nodes (if Ray is
-installed) with units that do nothing, takes the length of real units and their database operations
-from a recorded campaign, and simulates 100 to 10,000 cores from these figures.
+installed) with empty units, takes the length of real units and their database operations from a
+recorded campaign, and simulates 100 to 10,000 cores from these figures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CORES = (100, 250, 500, 1_000, 2_500, 5_000, 10_000)
 
 
 class Cost(NamedTuple):
-    """Seconds for one unit that does nothing."""
+    """Seconds for one empty unit."""
 
     wall: float
     driver_cpu: float
@@ -48,7 +48,7 @@ def nothing(argument: object) -> object:
 
 
 def pool_cost(pool: Pool, units: int) -> Cost:
-    """Of giving out and taking `units` units, after the workers have started."""
+    """Seconds to hand out and collect `units` units, after the start of the workers."""
     names = [f"warm {number}" for number in range(32)]
     deadline = time.monotonic() + 600
     for name in names[:8]:
@@ -67,7 +67,7 @@ def pool_cost(pool: Pool, units: int) -> Cost:
 
 
 def crowded_cost(pool: Pool, units: int) -> float:
-    """CPU seconds of the driver for each unit while so many are under way at once."""
+    """CPU seconds of the driver per unit, with this many concurrent units."""
     cpu = time.process_time()
     for number in range(units):
         pool.submit(str(number), number)
@@ -91,7 +91,7 @@ def record_cost(done: UnitDone, units: int) -> float:
 
 @contextmanager
 def three_nodes(cores: int) -> Iterator[str]:
-    """A local cluster; its address."""
+    """Start a local cluster; yields its address."""
     from ray.cluster_utils import Cluster
 
     memory = 100 << 20
@@ -106,7 +106,7 @@ def three_nodes(cores: int) -> Iterator[str]:
 
 
 def efficiency(cores: int, lengths: Sequence[float], driver: float, units: int) -> float:
-    """Share of the cores' time spent in units; one driver serves one result after the other."""
+    """Share of the cores' time in units; one driver handles one result after the other."""
     generator = random.Random(cores)  # noqa: S311 - a simulation
     free = 0.0
     ends: list[float] = []

@@ -1,9 +1,9 @@
-"""What a campaign promises, shown on one machine: processes, a Ray cluster, losses, a fault.
+"""Demonstrates campaigns on one machine: processes, a Ray cluster, losses, a fault.
 
-    python -m examples.campaign_shows --histories 20 --units 16
+python -m examples.campaign_shows --histories 20 --units 16
 
 Needs `kvproof[ray,redis]` and a redis-server or valkey-server on PATH for the parts of their names;
-`--only` chooses parts. Every campaign is an ordinary `kvproof fuzz` in a folder of its own.
+`--only` selects parts. Every campaign is an ordinary `kvproof fuzz` in a folder of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ say = partial(print, file=sys.stdout, flush=True)
 
 
 class Fuzz:
-    """One `kvproof fuzz`, in a folder that has its settings, its database and its records."""
+    """One `kvproof fuzz`, in a folder with its settings, its database and its records."""
 
     def __init__(self, folder: Path, histories: int, *options: str) -> None:
         self.folder, self.record = folder, folder / "run"
@@ -55,13 +55,13 @@ class Fuzz:
             )
 
     def ended(self) -> Fuzz:
-        """Wait for its end; anything but a verdict ends the demonstration."""
+        """Wait for its end; any status except a verdict ends the demonstration."""
         if self._process.wait() not in (0, 1, 3):
             raise SystemExit((self.folder / "out.txt").read_text())
         return self
 
     def until(self, enough: Callable[[list[UnitDone]], bool]) -> None:
-        """Wait until the units that are recorded are enough."""
+        """Wait until enough units are recorded."""
         while not enough(self.units):
             if self._process.poll() is not None:
                 raise SystemExit(f"it ended early: {(self.folder / 'out.txt').read_text()}")
@@ -69,27 +69,27 @@ class Fuzz:
 
     @property
     def events(self) -> list[AnyEvent]:
-        """What is recorded."""
+        """Recorded events."""
         there = (self.record / "run.json").exists()
         return read_run(self.record).events if there else []
 
     @property
     def units(self) -> list[UnitDone]:
-        """Units that are done."""
+        """Completed units."""
         return [event for event in self.events if isinstance(event, UnitDone)]
 
     @property
     def failures(self) -> list[Failure]:
-        """What failed, shrunk."""
+        """Shrunk failures."""
         return [event for event in self.events if isinstance(event, Failure)]
 
     @property
     def lost(self) -> list[UnitLost]:
-        """Workers that were lost."""
+        """Lost workers."""
         return [event for event in self.events if isinstance(event, UnitLost)]
 
     def met(self) -> dict[str, list[str]]:
-        """Unit -> what failed in it."""
+        """Unit -> its failures."""
         return {unit.unit: unit.failed for unit in self.units}
 
     def once(self) -> bool:
@@ -99,7 +99,7 @@ class Fuzz:
 
 @contextmanager
 def cluster(cores: Sequence[int]) -> Iterator[Any]:
-    """A local Ray cluster of one node for each number, its workers as nice as other processes."""
+    """A local Ray cluster with one node per number; its workers have the usual nice level."""
     os.environ.setdefault("RAY_worker_niceness", "0")
     from ray.cluster_utils import Cluster
 
@@ -114,7 +114,7 @@ def cluster(cores: Sequence[int]) -> Iterator[Any]:
 
 
 def alike(folder: Path, histories: int, units: int, _: int) -> None:
-    """The same seeds fail alike on local processes and on every cluster."""
+    """The same seeds find the same failures on local processes and on every cluster."""
     options = ("--target", FAULT, "--units", str(units), "--keep-going")
     here = Fuzz(folder / "local", histories, *options, "--workers", "2").ended()
     found = {failure.property for failure in here.failures}
@@ -130,7 +130,7 @@ def alike(folder: Path, histories: int, units: int, _: int) -> None:
 
 
 def efficiency(folder: Path, histories: int, units: int, turns: int) -> None:
-    """CPU time of the same units on as many local processes, in turns, after start-up."""
+    """CPU time of the same units on as many local processes, alternating, after start-up."""
     for name, cores in SHAPES.items():
         workers = sum(cores)
         costs: dict[str, list[float]] = {"local": [], "ray": []}
@@ -159,7 +159,7 @@ def after_start_up(units: Sequence[UnitDone]) -> float:
 
 
 def node_killed(folder: Path, histories: int, units: int, _: int) -> None:
-    """A node is killed in the middle."""
+    """A node is killed during the campaign."""
     with cluster((1, 1, 1)) as made:
         going = Fuzz(folder / "node", histories, "--units", str(units), "--ray", made.address)
         going.until(lambda done: len({unit.where for unit in done}) == 3)  # all nodes are busy
@@ -171,7 +171,7 @@ def node_killed(folder: Path, histories: int, units: int, _: int) -> None:
 
 
 def redis_killed(folder: Path, histories: int, units: int, _: int) -> None:
-    """Redis goes away and comes back."""
+    """Redis disappears and returns."""
     binary = next(filter(None, map(shutil.which, ("redis-server", "valkey-server"))), "")
     if not binary:
         say("redis: skipped, no redis-server or valkey-server on PATH")
@@ -204,7 +204,7 @@ def redis_killed(folder: Path, histories: int, units: int, _: int) -> None:
 
 
 def one_of_eight(folder: Path, histories: int, units: int, _: int) -> None:
-    """A fault that eight workers meet is shrunk once, and its script shows it elsewhere."""
+    """A fault that eight workers find is shrunk once, and its script reproduces it elsewhere."""
     options = ("--target", FAULT, "--units", str(max(units, 8)), "--keep-going", "--workers", "8")
     done = Fuzz(folder / "eight", histories, *options).ended()
     shrunk = Counter(name for unit in done.units for name in unit.shrunk)
@@ -218,7 +218,7 @@ def one_of_eight(folder: Path, histories: int, units: int, _: int) -> None:
 
 
 def shown_elsewhere(script: Path, failure: Failure) -> bool:
-    """Whether the script alone, in an empty folder, ends with what the failure says."""
+    """Whether the script alone, in an empty folder, reproduces the recorded failure."""
     with tempfile.TemporaryDirectory(prefix="kvproof-elsewhere-") as place:
         copy = Path(shutil.copy(script, place))
         ran = subprocess.run(  # noqa: S603 - the script that is shown to work
@@ -234,7 +234,7 @@ PARTS: dict[str, Callable[[Path, int, int, int], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line for each thing that was shown."""
+    """Print a line for each demonstration."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--histories", type=int, default=20)
     parser.add_argument("--units", type=int, default=16)

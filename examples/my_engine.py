@@ -1,8 +1,8 @@
-"""The smallest engine that kvproof can judge: a paged cache in dictionaries, slow and right.
+"""The smallest engine that kvproof can test: a paged cache in dictionaries, slow and correct.
 
 Replace `MyEngine` by calls into your own cache manager and run
 
-    kvproof run --target examples.my_engine:make_target
+kvproof run --target examples.my_engine:make_target
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROFILE = Profile(
     block_sizes=(1, 2, 4, 16),
     unsupported={"spans": "text only", "pins": "no API for it", "lookup": "no API for it"},
 )
-"""What the engine claims; suites skip the rest and print these reasons."""
+"""Capabilities of the engine; suites skip the rest and print these reasons."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Live:
 
 
 class MyEngine:
-    """Block 0 is the null block; free and idle blocks are those without a holder."""
+    """Block 0 is the null block; blocks without a holder are free or evictable."""
 
     profile = PROFILE
 
@@ -62,7 +62,7 @@ class MyEngine:
         self.epoch = self.step = 0
 
     def admit(self, request: Request, compute: int | None = None) -> Scheduled | Refused:
-        """Reuse the longest cached prefix, leave the last token to compute."""
+        """Reuse the longest cached prefix, except for the last token."""
         hits: list[int] = []
         for index in range((len(request.tokens) - 1) // self.size if self.caching else 0):
             block = self.cached.get(self._key(request, request.tokens, index))
@@ -81,7 +81,7 @@ class MyEngine:
     def extend(
         self, request_id: str, tokens: tuple[int, ...] = (), compute: int | None = None
     ) -> Scheduled | Refused:
-        """Go on computing, after appending `tokens`."""
+        """Append `tokens` and continue."""
         live = self.live[request_id]
         if refused := self._refusal(live.tokens + tokens, live.blocks):
             return refused
@@ -89,7 +89,7 @@ class MyEngine:
         return self._schedule(live, hit=0, compute=compute)
 
     def complete(self, step: int) -> Completed:
-        """Blocks that are full now become reusable; a copy gives way to the block it equals."""
+        """Register full blocks for reuse; a duplicate is replaced by the cached block."""
         live = self.live.get(self.steps.pop(step))
         if live is None:
             return Completed(step)
@@ -106,7 +106,7 @@ class MyEngine:
         return Completed(step, *self._tables(live))
 
     def finish(self, request_id: str) -> Released:
-        """Ends of chains become idle first, so that they are evicted first."""
+        """Ends of chains become evictable first, so that they are evicted first."""
         live = self.live.pop(request_id, None)
         if live is None:
             return Released()
@@ -116,13 +116,13 @@ class MyEngine:
     cancel = preempt = finish
 
     def evict(self, count: int) -> Evicted:
-        """Forget the contents of the least recently used idle blocks."""
+        """Evict the least recently used blocks."""
         blocks = list(self.idle)[:count]
         self.free += map(self._forget, blocks)
         return Evicted((tuple(blocks),))
 
     def reset(self) -> Released:
-        """Forget all contents; running requests keep their blocks."""
+        """Drop all contents; running requests keep their blocks."""
         self.free += self.idle
         self.idle, self.cached, self.content = {}, {}, {}
         self.epoch += 1
@@ -133,7 +133,7 @@ class MyEngine:
         return Inspection(Usage(self.total, len(self.free), len(+self.holders), len(self.idle)))
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _key(self, request: Request, tokens: tuple[int, ...], index: int) -> Hashable:
         return request.namespace, tokens[: (index + 1) * self.size]
@@ -180,5 +180,5 @@ class MyEngine:
 
 
 def make_target(config: TargetConfig) -> MyEngine:
-    """What `--target examples.my_engine:make_target` calls."""
+    """Factory for `--target examples.my_engine:make_target`."""
     return MyEngine(config)

@@ -16,15 +16,9 @@ def planned_groups(
 ) -> LayerGroups:
     """Return the groups of a worker; their tables are the groups of the plan.
 
-    Args:
-        plan: Whose layout `planned_layout` gives.
-        pool: uint8 [blocks, bytes of a block], contiguous.
-        worker: Which pipeline stage.
-        states: uint8 [rows, bytes of a state] of a separate state pool.
-
-    Raises:
-        LayoutError: A pool has another size than the plan says, with both.
-
+    `plan`: its `planned_layout` is the layout. `pool`: uint8 [blocks, bytes of a block],
+    contiguous. `worker`: pipeline stage. `states`: uint8 [rows, bytes of a state] of a separate
+    state pool. Raises LayoutError with both sizes if a pool's size differs from the plan.
     """
     found = plan.workers[worker]
     _check_pool("pool", pool, plan.num_blocks, found.block_bytes)

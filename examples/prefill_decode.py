@@ -1,9 +1,9 @@
-"""One engine computes prompts, another one the answers: requests move with their caches (C5).
+"""Prefill on one engine, decode on another: requests move with their caches (C5).
 
-    python -m examples.prefill_decode
+python -m examples.prefill_decode
 
-Prints for each request in which engine its tokens were computed, and compares its answer with that
-of a single engine.
+Prints for each request which engine computed its tokens, and compares its answer with that of a
+single engine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def engine() -> Engine:
 
 
 def hand_over(prefill: Engine, decode: Engine) -> list[str]:
-    """Move each request that has its first token; returns the names of those that moved.
+    """Move each request that has its first token; returns the names of the moved ones.
 
-    A request that finds no room in the second engine goes on in the first one.
+    A request without room in the second engine continues in the first one.
     """
     moved = []
     for name, request in [*prefill.scheduler.requests.items()]:
@@ -55,7 +55,7 @@ def serve(prefill: Engine, decode: Engine) -> dict[str, tuple[int, ...]]:
 
 
 def main() -> None:
-    """Serve by two engines and by one, and compare."""
+    """Serve with two engines and with one, and compare."""
     prefill, decode = engine(), engine()
     answers = serve(prefill, decode)
     expected = engine().generate(PROMPTS, max_new_tokens=NEW_TOKENS)

@@ -1,4 +1,4 @@
-"""Where a kernel runs: Triton on a GPU or in its interpreter, plain torch elsewhere."""
+"""Backend of a kernel: Triton on a GPU or in its interpreter, plain torch elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @cache
 def interpreted() -> bool:
-    """Whether Triton interprets: `TRITON_INTERPRET` when the first kernel was asked for."""
+    """Whether Triton interprets: `TRITON_INTERPRET` at the first use of a kernel."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "yes", "on", "y"}
 
 
@@ -21,7 +21,7 @@ def _triton_installed() -> bool:
 
 
 def runs_triton(tensor: torch.Tensor) -> bool:
-    """Whether Triton can work on this tensor here."""
+    """Whether Triton supports this tensor here."""
     return _triton_installed() and (tensor.is_cuda or interpreted())
 
 
@@ -36,7 +36,7 @@ def multiprocessors(device: torch.device) -> int:
 
 @cache
 def starts_ahead(device: torch.device) -> bool:
-    """Whether a kernel may be launched before its predecessor ends (Hopper and later, NVIDIA)."""
+    """Whether a kernel may start before its predecessor ends (NVIDIA Hopper and later)."""
     if device.type != "cuda" or torch.version.hip is not None:
         return False
     major, _ = torch.cuda.get_device_capability(device)
@@ -44,15 +44,15 @@ def starts_ahead(device: torch.device) -> bool:
 
 
 def start_options(*, ahead: bool) -> dict[str, bool]:
-    """Options of a launch that may start ahead; only compilers for NVIDIA know the name."""
+    """Options of a launch that may start early; only compilers for NVIDIA know the name."""
     return {"launch_pdl": True} if ahead else {}
 
 
 def power_above(count: int) -> int:
-    """The least power of two that is not below a positive count."""
+    """The least power of two >= a positive count."""
     return 1 << (count - 1).bit_length()
 
 
 def power_below(count: int) -> int:
-    """The greatest power of two that is not above a positive count."""
+    """The greatest power of two <= a positive count."""
     return 1 << (count.bit_length() - 1)

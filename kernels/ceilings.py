@@ -1,4 +1,4 @@
-"""The most that this machine does: read, copy, multiply, move over its link, launch."""
+"""Limits of this machine: read, copy, matrix product, link, launch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvproof.kernels.spec import Launch
 from kvproof.kernels.timing import measure, rotation
 
 LARGE = 4 << 30
-"""Bytes that no cache helps with; less on a card with less memory."""
+"""Bytes beyond every cache; less on a GPU with less memory."""
 
 READS = (16, 32, 128, 256, 1024)
-"""MiB: short reads tell how much of a ceiling a short kernel can reach at all."""
+"""MiB; short reads show the largest share of a ceiling that a short kernel can reach."""
 
 COPIES = (1, 2, 32, 128)
-"""MiB one way."""
+"""MiB in one direction."""
 
 LINK = 256 << 20
 MATRIX = 8192
@@ -70,7 +70,7 @@ def _copy(source, target, block: tl.constexpr):
 
 
 class _Shape(NamedTuple):
-    """Programs a multiprocessor, words and loads of a program, its warps."""
+    """Programs per multiprocessor, words and loads of a program, its warps."""
 
     programs: int
     block: int
@@ -80,7 +80,7 @@ class _Shape(NamedTuple):
 
 _READ_SHAPES = (_Shape(8, 1024, 4, 4), _Shape(4, 2048, 4, 8), _Shape(16, 1024, 8, 8))
 _COPY_SHAPES = (_Shape(0, 1024, 1, 4), _Shape(0, 2048, 1, 4))
-"""No single shape is the best for every size and card; the fastest counts."""
+"""The fastest shape counts; none is the best for every size and GPU."""
 
 
 def _reads(buffers: torch.Tensor) -> dict[str, Ceiling]:
@@ -146,13 +146,12 @@ def _matmul() -> Ceiling:
 
 
 def _best(size: int, rotations: list[list[Launch]]) -> Ceiling:
-    """The fastest of some ways to move `size` bytes a launch."""
     samples = min((measure(launches) for launches in rotations), key=median)
     return Ceiling(size / median(samples), "B/s", list(samples))
 
 
 def _pieces(words: torch.Tensor, size: int, touched: int) -> list[torch.Tensor]:
-    """Different parts of a buffer, of `size` bytes each: enough of them that none stays cached."""
+    """Parts of a buffer, of `size` bytes each; enough of them that none stays cached."""
     l2_bytes = torch.cuda.get_device_properties().L2_cache_size
     count = min(rotation(touched, l2_bytes), words.numel() * 4 // size)
     return list(words[: count * size // 4].view(count, -1))

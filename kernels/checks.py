@@ -1,4 +1,4 @@
-"""Checks of arguments, with the value and what was expected in the message."""
+"""Checks of arguments; messages contain the value and the expected one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class ArgumentError(ValueError):
-    """An argument that a kernel cannot take; the message names it, its value and what would do."""
+    """An invalid argument of a kernel; the message names it, its value and valid ones."""
 
 
 def require(ok: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
@@ -18,7 +18,7 @@ def require(ok: bool, message: str) -> None:  # noqa: FBT001 - reads as an asser
 
 
 def shape_of(name: str, tensor: torch.Tensor, expected: Sequence[int | None]) -> None:
-    """Check a shape; `None` stands for any size."""
+    """Check a shape; `None` allows any size."""
     actual = tuple(tensor.shape)
     if len(actual) == len(expected) and all(
         want in (None, have) for have, want in zip(actual, expected, strict=True)
@@ -36,7 +36,7 @@ def dtype_of(name: str, tensor: torch.Tensor, allowed: Sequence[torch.dtype]) ->
 
 
 def same_device(**tensors: torch.Tensor | None) -> None:
-    """Check that all tensors lie on one device."""
+    """Check that all tensors are on one device."""
     devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
         words = ", ".join(f"{name} on {device}" for name, device in devices.items())
@@ -44,7 +44,7 @@ def same_device(**tensors: torch.Tensor | None) -> None:
 
 
 def last_dim_contiguous(name: str, tensor: torch.Tensor) -> None:
-    """Check that neighbours of the last dimension are neighbours in memory."""
+    """Check that the last dimension is contiguous."""
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ArgumentError(
             f"{name} has strides {tensor.stride()}: its last dimension must be contiguous;"

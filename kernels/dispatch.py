@@ -1,7 +1,7 @@
-"""What a data plane calls: the operations on paged memory, wherever its tensors are.
+"""Public operations on paged memory, on any device.
 
 On a GPU they are Triton kernels, elsewhere plain torch operations on the same arguments, with the
-same results within the tolerance that the sweep of each kernel states.
+same results within the tolerance of each kernel's sweep.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
 
 
 def backend_of(tensor: torch.Tensor) -> Backend:
-    """What an operation on this tensor runs."""
+    """Name of the backend for this tensor."""
     if not runs_triton(tensor):
         return "torch"
     return "interpreter" if interpreted() else "triton"

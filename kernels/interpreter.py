@@ -10,8 +10,8 @@ from typing import Any
 def let_tensors_bound_loops() -> None:
     """Let `tl.range` take values that were computed in a kernel.
 
-    The interpreter of Triton 3.6 holds a scalar as an array of one element and calls `int` on it;
-    NumPy 2.4 no longer converts such arrays. Called by a launch before its first kernel.
+    The interpreter of Triton 3.6 holds a scalar as an array of one element and calls `int` on it,
+    which NumPy 2.4 refuses. A launch calls this function before its first kernel.
     """
     from triton.runtime import interpreter
 

@@ -1,4 +1,4 @@
-"""The kernels and the providers that there are, found by name."""
+"""Registry of kernels and providers, by name."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ GROUP = "kvproof.kernels"
 
 
 def kernel(name: str) -> Kernel:
-    """The kernel of a name in `KERNELS`."""
+    """Return the kernel of a name in `KERNELS`."""
     found: Kernel = import_module(f"kvproof.kernels.{name}.sweep").KERNEL
     return found
 
 
 def provider_names() -> list[str]:
-    """Names under which installed packages offer kernels."""
+    """Names of the providers in installed packages."""
     return sorted(entry.name for entry in entry_points(group=GROUP))
 
 
 def provider(name: str) -> Provider:
     """A provider by its entry point, or by `module:function`.
 
-    Raises:
-        LookupError: No such entry point.
-        ImportError, AttributeError: `module:function` does not exist, or the engine is missing.
-
+    Raises LookupError without such an entry point; ImportError or AttributeError if
+    `module:function` does not exist, or the engine is missing.
     """
     if ":" in name:
         module, _, function = name.partition(":")

@@ -1,4 +1,4 @@
-"""Where the tensors of a sweep come from: seeded, scattered, poisoned and between canaries."""
+"""Tensors of a sweep: seeded, scattered, poisoned and between canaries."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GUARD_BYTES = 4096
 
 CANARY = 0xC5
 POISON = 0xA5
-"""Byte of outputs that have no NaN; as bfloat16 and float16 a small number, so never right."""
+"""Byte of outputs without NaN; as bfloat16 and float16 a small number, so never right."""
 
 
 class _Guarded(NamedTuple):
-    """A buffer of bytes and how much of it lies on each side of the tensor and in it."""
+    """A buffer of bytes, and the bytes before, in and after the tensor."""
 
     buffer: torch.Tensor
     guard: int
@@ -28,8 +28,8 @@ class _Guarded(NamedTuple):
 class Source:
     """Makes the tensors of one problem, all on one device, from one seed.
 
-    With `guarded`, each lies between two canaries, and `broken_canaries` tells whether somebody
-    wrote over the edge. Timed runs go without, so that memory is laid out as in an engine.
+    With `guarded`, each is between two canaries, and `broken_canaries` detects writes over the
+    edge. Timed runs have none, so that memory is laid out as in an engine.
     """
 
     def __init__(self, *, seed: int, device: str, guarded: bool = True) -> None:
@@ -41,7 +41,7 @@ class Source:
     def empty(self, shape: Sequence[int], dtype: torch.dtype, *, reach: int = 0) -> torch.Tensor:
         """An uninitialised tensor, contiguous, starting at a multiple of 4 KiB in its buffer.
 
-        `reach`: bytes on each side that a wrong kernel may well hit; all of them are canaries.
+        `reach`: bytes on each side that a wrong kernel may hit; all of them are canaries.
         """
         size = int(torch.Size(shape).numel()) * dtype.itemsize
         padded = -(-size // 16) * 16
@@ -93,7 +93,7 @@ class Source:
         return out
 
     def broken_canaries(self) -> int:
-        """How many bytes outside of the tensors have been changed."""
+        """Number of changed bytes outside of the tensors."""
         return sum(
             int((side != CANARY).sum())
             for buffer, guard, size in self._guarded
@@ -128,7 +128,7 @@ def tensors(arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def cloned(arguments: Arguments) -> Arguments:
-    """The same arguments with tensors of their own."""
+    """The same arguments with copies of the tensors."""
     return {name: _cloned(value) for name, value in arguments.items()}
 
 

@@ -1,8 +1,7 @@
-"""What a kernel is to a sweep, and what a provider of kernels has to offer.
+"""A kernel and a provider of kernels, as a sweep sees them.
 
-A kernel is described once: which cells there are, how to make the inputs of a cell, what the right
-answer is, how exact an answer must be and how little work could do. A provider is somebody's
-implementation of some kernels: ours, torch's, or another engine's.
+A kernel is described once: its cells, inputs, reference, tolerance and minimum work. A provider is
+an implementation of some kernels: ours, torch's, or another engine's.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ CeilingName: TypeAlias = Literal["read", "copy", "matmul", "link", "launch"]
 
 
 class Cost(NamedTuple):
-    """The least work that gives the answer: bytes that must move, operations that must be done."""
+    """The minimum work for the answer: bytes that must move, operations that must be done."""
 
     read: int = 0
     write: int = 0
@@ -46,10 +45,10 @@ class Cost(NamedTuple):
 
 
 class Tolerance(NamedTuple):
-    """How far an output may be from the reference, and why that far.
+    """Allowed difference of an output from the reference, and the reason.
 
-    `relative` bounds norm(out - ref) / norm(ref) over the whole output, `worst` bounds
-    max(abs(out - ref)) / max(abs(ref)). Both zero: every byte must be equal.
+    `relative` bounds norm(out - ref) / norm(ref) over the whole output, `worst` bounds max(abs(out
+    - ref)) / max(abs(ref)). Both zero: every byte must be equal.
     """
 
     relative: float
@@ -64,7 +63,7 @@ class Problem(NamedTuple):
     """The inputs of one cell.
 
     `outputs` names the arguments, tensors or lists of tensors, that the kernel writes. They hold
-    poison when the kernel starts; every other tensor among the arguments must come back unchanged.
+    poison at its start; every other tensor must stay unchanged.
     """
 
     arguments: Arguments
@@ -73,34 +72,34 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One kernel, independent of who implements it."""
+    """One kernel, independent of its implementations."""
 
     name: str
     sentence: str
-    """What it does, for the head of a report."""
+    """Description of the kernel, for the head of a report."""
     axes: Mapping[str, Sequence[Value]]
     """Axis -> its usual values in order; neighbours in this order are compared with each other."""
     cells: Mapping[str, Callable[[], list[Case]]]
     """Set of cells -> its cells. Every kernel has `cpu` (small, for the interpreter), `gpu`
-    (correctness and time) and `published` (the shapes that published figures are stated for)."""
+    (correctness and time) and `published` (the shapes of published figures)."""
     make: Callable[[Case, Source], Problem]
-    """Random inputs of a cell, made by the source given."""
+    """Random inputs of a cell from the given source."""
     reference: Callable[[Case, Arguments], dict[str, torch.Tensor]]
-    """Name of each output (`pools[2]` for the third tensor of a list `pools`) -> what it must
-    hold, whole, from arguments whose outputs are as they were before the launch. Attention is
-    computed in float64."""
+    """Name of each output (`pools[2]` for the third tensor of a list `pools`) -> its whole expected
+    content, from arguments whose outputs are as before the launch. Attention is computed in
+    float64."""
     cost: Callable[[Case, Arguments], Cost]
     tolerance: Callable[[Case], Tolerance]
     ceiling: CeilingName
-    """The limit of the machine that the kernel is held against."""
+    """The machine's limit for the kernel."""
 
 
 class Entry(NamedTuple):
-    """How a provider runs one kernel.
+    """A provider's implementation of one kernel.
 
-    `unsupported` answers why a cell cannot be run, in a sentence, or nothing if it can. `prepare`
-    does what an engine does once a step (plans, workspaces, layout of arguments) and returns the
-    launch that is judged and timed.
+    `unsupported` returns the reason if a cell cannot run, else None. `prepare` does the engine's
+    work of once a step (plans, workspaces, layout of arguments) and returns the launch that is
+    checked and timed.
     """
 
     prepare: Callable[[Case, Arguments], Launch]
@@ -109,7 +108,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """Somebody's kernels: `kernels` maps the name of a kernel to how it is run."""
+    """Implementations of kernels: `kernels` maps the name of a kernel to its entry."""
 
     name: str
     version: str
@@ -117,5 +116,5 @@ class Provider:
 
 
 def cell_name(case: Case) -> str:
-    """The cell in one line: `page=16 head_dim=128`; the same cell always gives the same line."""
+    """The cell in one line: `page=16 head_dim=128`; unique for a cell."""
     return " ".join(f"{axis}={value}" for axis, value in case.items())

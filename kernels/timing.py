@@ -1,4 +1,4 @@
-"""Time of launches on a GPU, and the state of the machine while it was taken."""
+"""Time of launches on a GPU, and the state of the machine during the measurement."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 from kvproof.kernels.spec import Launch, Value
 
 TIMED_SECONDS = 1e-3
-"""A replay lasts about this long: events and the start of a graph cost a few microseconds."""
+"""Minimum seconds of a replay: events and the start of a graph cost a few microseconds."""
 
 MOST_NODES = 1024
-"""Launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""
+"""Most launches in one graph; the shortest kernels reach `TIMED_SECONDS` with this many."""
 
 COLD = 5
-"""A rotation covers this many times the L2 cache, so that no set is still there on its return."""
+"""A rotation covers this many times the L2 cache, so that no set is still cached on its return."""
 
 
 class Samples(list[float]):
-    """Seconds per launch, one for each replay, as measured.
+    """Seconds per launch, one sample per replay, as measured.
 
-    `why_eager` is empty if the launches were replayed as a CUDA graph. Else it says why they could
-    not be, and the samples hold the host's launch cost too.
+    `why_eager` is empty if the launches were replayed as a CUDA graph. Otherwise it is the reason,
+    and the samples include the host's launch cost.
     """
 
     why_eager: str = ""
@@ -36,12 +36,10 @@ def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
     """Seconds per launch over a rotation of launches, one sample for each replay.
 
     Every launch runs once before, so kernels are compiled; then the rotation is captured as one
-    CUDA graph, repeated until a replay lasts `TIMED_SECONDS`. `rotation` says how many sets of
-    inputs the launches need so that none of them finds its inputs in the cache.
+    CUDA graph, repeated until a replay lasts `TIMED_SECONDS`. `rotation` returns the number of
+    input sets with which no launch finds its inputs in the cache.
 
-    Raises:
-        RuntimeError: There is no GPU, or a launch fails.
-
+    Raises RuntimeError without a GPU, or if a launch fails.
     """
     if not torch.cuda.is_available():
         raise RuntimeError("there is no GPU: no time is taken without one")
@@ -52,7 +50,7 @@ def measure(launches: Sequence[Launch], *, replays: int = 9) -> Samples:
 
 
 def rotation(bytes_per_set: int, l2_bytes: int) -> int:
-    """How many sets of inputs together cover `COLD` times the L2 cache."""
+    """Number of input sets that together cover `COLD` times the L2 cache."""
     return max(1, -(-COLD * l2_bytes // max(1, bytes_per_set)))
 
 
@@ -75,7 +73,7 @@ def clocks() -> dict[str, Value]:
 
 
 def device_facts() -> dict[str, Value]:
-    """What figures depend on: the card with its sizes in bytes, and the versions."""
+    """Conditions of the figures: the GPU with its sizes in bytes, and the versions."""
     versions = {name: _version(name) for name in ("torch", "triton")}
     facts: dict[str, Value] = {"python": platform.python_version(), **versions}
     if not torch.cuda.is_available():
@@ -115,7 +113,7 @@ def _clock_values(cells: Sequence[str]) -> dict[str, Value]:
 
 
 def _is_number(text: str) -> bool:
-    """Virtual cards answer `[N/A]` in some fields."""
+    """Virtual GPUs answer `[N/A]` in some fields."""
     return text.replace(".", "", 1).isdigit()
 
 
@@ -127,7 +125,7 @@ def _version(distribution: str) -> str:
 
 
 def _prepared(launches: Sequence[Launch]) -> tuple[Callable[[], None], int, str]:
-    """What to call for one replay, how many launches it makes, and why it is no graph."""
+    """Function for one replay, its number of launches, and why it is no graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -159,7 +157,6 @@ def _run(launches: Iterable[Launch]) -> None:
 
 
 def _replayed(work: Callable[[], None], times: int) -> list[float]:
-    """Seconds of each call, taken on the device; the first call is not among them."""
     work()
     torch.cuda.synchronize()
     pairs = []

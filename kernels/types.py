@@ -10,7 +10,7 @@ Case: TypeAlias = Mapping[str, Value]
 """One cell of a sweep: the value of every axis. A JSON object."""
 
 Arguments: TypeAlias = dict[str, Any]
-"""The keyword arguments of every provider of a kernel: tensors, numbers, `None`."""
+"""The keyword arguments of all providers of a kernel: tensors, numbers, `None`."""
 
 Launch: TypeAlias = Callable[[], None]
 """Runs the kernel once on its prepared arguments; may be captured in a CUDA graph."""

@@ -1,4 +1,4 @@
-"""Samples of LongBench v2: read one at a time, checked, and never held all at once."""
+"""Samples of LongBench v2: read one at a time, checked, and never all in memory."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choices(self) -> tuple[str, str, str, str]:
-        """In the order of the letters."""
+        """Choices in the order of the letters."""
         return self.choice_a, self.choice_b, self.choice_c, self.choice_d
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a sample while its document stays on disk."""
+    """Facts about a sample whose document stays on disk."""
 
     id: str
     domain: str
@@ -79,13 +79,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record says about the data of a run."""
+    """Facts about the data of a run, for its record."""
 
     name: str
     sha256: str
     samples: int
     notes: tuple[str, ...] = ()
-    """What a reader of the figures must know."""
+    """Notes for the reader of the figures."""
 
 
 _decode = msgspec.json.Decoder(Sample).decode
@@ -98,7 +98,7 @@ class DataSet:
     """
 
     def __init__(self, path: Path, *, sha256: str = "", own: str = "") -> None:
-        """`own`: what to call a file that we have written; else it is compared with the set."""
+        """`own`: name of a generated file; any other file is compared with the published set."""
         self.path = path
         self._file = _opened(path)
         try:
@@ -144,7 +144,7 @@ class DataSet:
         return UsageError(f"{str(self.path)!r}, row {index}: {what}", _SCHEMA)
 
     def sample(self, index: int) -> Sample:
-        """Read one sample again; any thread may."""
+        """Read one sample again; thread-safe."""
         card = self.cards[index]
         return self._sample(index, os.pread(self._file.fileno(), card.size, card.offset))
 
@@ -199,7 +199,6 @@ _OWN = (
 
 
 def _differences(cards: Sequence[Card]) -> Iterator[str]:
-    """How a file that is not the published one differs from it, as far as counts tell."""
     yield "not the published LongBench v2: its SHA-256 is another one"
     if len(cards) != OFFICIAL_SAMPLES:
         yield f"{len(cards)} samples, LongBench v2 has {OFFICIAL_SAMPLES}"
@@ -219,6 +218,6 @@ def _check_pin(path: Path, digest: str, pinned: str) -> None:
 
 
 def write_data(path: Path, samples: Iterable[Sample]) -> Path:
-    """Write samples as a JSON array, a row a line. Raises UsageError."""
+    """Write samples as a JSON array, one row per line. Raises UsageError."""
     rows = b",\n".join(msgspec.json.encode(sample) for sample in samples)
     return store(path, b"[\n" + rows + b"\n]\n")

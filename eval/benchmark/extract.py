@@ -1,4 +1,4 @@
-"""The answer in a text, by the two rules of the official script and no other."""
+"""Extracts the answer from a text by the two rules of the official script, and no other."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _RULES = (
     re.compile(r"The correct answer is \(([A-D])\)"),
     re.compile(r"The correct answer is ([A-D])"),
 )
-"""The first one that is found anywhere decides."""
+"""The first one that matches anywhere decides."""
 
 RULE = "official, strict"
 """Names the rule in records."""
 
 
 def extract(text: str) -> Letter | None:
-    """Return the letter that a text gives as its answer; None if it gives none: invalid."""
+    """Return the letter of a text's answer; None (invalid) if there is none."""
     plain = text.replace("*", "")
     found = next((match for rule in _RULES if (match := rule.search(plain))), None)
     return cast("Letter", found[1]) if found else None

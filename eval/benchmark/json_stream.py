@@ -1,4 +1,4 @@
-"""Objects of a large JSON array or of JSON Lines, one at a time, in the memory of one object."""
+"""Objects of a large JSON array or of JSON Lines, with the memory of one object."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 _CHUNK = 1 << 20
 
 _LARGEST = 1 << 30
-"""Bytes after which an object without an end is a broken file rather than a long document."""
+"""Bytes after which an object without an end counts as a broken file."""
 
 _IN_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-"""Up to the closing quote, or to a backslash whose other half is not read yet."""
+"""Up to the closing quote, or to a backslash whose second half is not read yet."""
 
 _STRUCTURE = re.compile(rb'["{}\[\]]')
 _SPACE = re.compile(rb"[ \t\r\n]*+")
@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 
 class BrokenStream(ValueError):
-    """The file is neither an array of objects nor JSON Lines; `offset` says where."""
+    """The file is neither an array of objects nor JSON Lines; `offset` is the place."""
 
     def __init__(self, message: str, *, index: int, offset: int) -> None:
         super().__init__(message)
@@ -37,13 +37,13 @@ class BrokenStream(ValueError):
 def objects(read: Callable[[int], bytes]) -> Iterator[Piece]:
     """Yield every object of a JSON array or of JSON Lines. Raises BrokenStream.
 
-    `read` returns at most so many bytes, and none at the end. Objects are cut out, not decoded.
+    `read` returns at most the given number of bytes, and none at the end. Objects are not decoded.
     """
     yield from _Cutter(read).pieces()
 
 
 class _Cutter:
-    """What is read and not yet handed out: `buffer` begins at `start` of the file."""
+    """Bytes not yet yielded; `buffer` begins at `start` of the file."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self.read = read
@@ -63,7 +63,7 @@ class _Cutter:
             self.forget()
 
     def more(self, *, array: bool) -> bool:
-        """Whether an object begins here, behind the comma that an array needs."""
+        """Whether an object begins here, after the comma that an array needs."""
         byte = self.next_byte()
         if array and byte == b"]":
             self.position += 1
@@ -82,7 +82,7 @@ class _Cutter:
         return True
 
     def next_byte(self) -> bytes:
-        """The next byte that is no white space; nothing at the end of the file."""
+        """The next byte except white space; empty at the end of the file."""
         while True:
             found = _SPACE.match(self.buffer, self.position)
             assert found is not None  # it matches nothing, too
@@ -91,7 +91,7 @@ class _Cutter:
                 return bytes(self.buffer[self.position : self.position + 1])
 
     def find_end(self) -> None:
-        """Move behind the object that begins here."""
+        """Move to the end of the object that begins here."""
         depth, first = 0, self.position
         while True:
             found = _STRUCTURE.search(self.buffer, self.position)
@@ -131,7 +131,7 @@ class _Cutter:
         return bool(chunk)
 
     def forget(self) -> None:
-        """Give back the memory of what was handed out."""
+        """Free the memory of yielded objects."""
         del self.buffer[: self.position]
         self.start += self.position
         self.position = 0

@@ -19,7 +19,7 @@ _OFFICIAL = {
     "68a162252bc9ff71d5d7abca3d69bb31aac3c35f832d657a2866f2018b8a6950": "LongBench 0-shot",
     "dadfd5e7de5f698436216679c316b4ce9b08cef95be236346d48e215dc98ee0f": "LongBench 0-shot CoT",
 }
-"""Digests of prompts of THUDM/LongBench, commit 2e00731f8d0b -> what they are called."""
+"""Digests of prompts of THUDM/LongBench, commit 2e00731f8d0b -> their names."""
 
 _NAMES = ("DOC", "Q", "C_A", "C_B", "C_C", "C_D")
 _SECOND = ("Q", "C_A", "C_B", "C_C", "C_D", "COT")
@@ -27,21 +27,27 @@ _PLACEHOLDER = re.compile(r"\$(DOC|Q|C_A|C_B|C_C|C_D|COT)\$")
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
-    """One template, or a pair. `strip`: white space around every field goes, as officially."""
+    """One template, or a pair.
+
+    `strip`: remove white space around fields, as the official script.
+    """
 
     name: str
     sha256: str
     template: str
     strip: bool = False
     second: str = ""
-    """Template of a second turn, which has the first answer in the place of the document."""
+    """Template of a second turn, with the first answer in the place of the document."""
 
     def render(self, sample: Sample) -> str:
-        """Fill in a sample. Every field goes in once and unchanged, whatever is in a document."""
+        """Fill in a sample.
+
+        Every field is inserted once and unchanged, whatever the document contains.
+        """
         return self._filled(self.template, self._fields(sample) | {"DOC": sample.context})
 
     def render_second(self, sample: Sample, thought: str) -> str:
-        """Fill in a sample and what was answered in the first turn."""
+        """Fill in a sample and the answer of the first turn."""
         return self._filled(self.second, self._fields(sample) | {"COT": thought})
 
     def _fields(self, sample: Sample) -> dict[str, str]:
@@ -62,8 +68,8 @@ def own_prompts() -> PromptSet:
 def read_prompts(directory: Path, *, cot: bool = False) -> PromptSet:
     """Read the official prompts of a LongBench checkout, or of its prompts folder.
 
-    `cot`: the pair of which the first asks for a chain of thought, and the second for the letter.
-    Raises UsageError if a file is not there or lacks a placeholder.
+    `cot`: the pair of a prompt for a chain of thought and one for the letter. Raises UsageError if
+    a file is missing or lacks a placeholder.
     """
     folder = directory / "prompts" if (directory / "prompts").is_dir() else directory
     if not cot:
@@ -85,7 +91,7 @@ def _official(templates: Sequence[str], name: str) -> PromptSet:
 
 
 def opencompass_prompts(config: Path) -> PromptSet:
-    """Read the prompt out of a dataset configuration of OpenCompass. Raises UsageError."""
+    """Read the prompt from a dataset configuration of OpenCompass. Raises UsageError."""
     try:
         tree = ast.parse(config.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
@@ -128,7 +134,7 @@ def _check(path: str, template: str, names: Sequence[str]) -> None:
 
 
 def _digest(*templates: str) -> str:
-    """Of one file its SHA-256, of a pair that of both digests."""
+    """SHA-256 of one file; for a pair, of both digests."""
     each = [hashlib.sha256(template.encode()).hexdigest() for template in templates]
     return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
@@ -137,7 +143,7 @@ _WHERE = "--prompts takes a checkout of THUDM/LongBench, whose folder prompts is
 
 
 def rotated(sample: Sample, by: int = 1) -> Sample:
-    """The same question with every choice moved on by so many letters (pass C)."""
+    """The same question with every choice moved by this many letters (pass C)."""
     choices = [sample.choices[(n - by) % len(LETTERS)] for n in range(len(LETTERS))]
     return msgspec.structs.replace(
         sample,

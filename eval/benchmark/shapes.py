@@ -1,4 +1,4 @@
-"""The six shapes of LongBench v2's domains: how a world is written down, and asked about."""
+"""The six domains of LongBench v2: templates of documents and questions about a fact base."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.eval.benchmark.words import filler
 from kvproof.eval.benchmark.world import World, parts, scattered
 
 Writer = Callable[[random.Random, World, int], str]
-"""A document with so many lines that answer nothing."""
+"""Writes a document with this many filler lines."""
 
 
 class Shape(NamedTuple):
@@ -21,11 +21,11 @@ class Shape(NamedTuple):
     sub_domain: str
     write: Writer
     kept: str
-    """How a document says who the `{keeper}` of a `{thing}` is."""
+    """Sentence of a document about the `{keeper}` of a `{thing}`."""
     easy: str
-    """A question about `{thing}` that takes one fact."""
+    """A question about `{thing}` that needs one fact."""
     hard: str
-    """The same with two facts that stand apart."""
+    """The same with two facts at different places."""
 
 
 _REPORT_KEPT = "The {thing} is kept by {keeper}."

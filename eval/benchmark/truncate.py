@@ -10,34 +10,34 @@ from typing import NamedTuple, Protocol
 from kvproof.harness.errors import UsageError
 
 BYTES = "bytes"
-"""The tokenizer whose tokens are the bytes of UTF-8; needs no file."""
+"""The tokenizer of UTF-8 bytes; needs no file."""
 
 
 class Tokenizer(Protocol):
-    """Text to ids and back."""
+    """Converts text to ids and back."""
 
     name: str
-    """Says in records which one it is."""
+    """Name in records."""
 
     def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text, without special tokens around it."""
+        """Ids of a text, without special tokens."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; where a character is torn, a replacement character."""
+        """Text of ids; a replacement character for a cut character."""
         ...
 
 
 class Prompt(NamedTuple):
-    """What is sent."""
+    """Text of a request."""
 
     text: str
     cut: bool
-    """Its middle is missing."""
+    """The middle is missing."""
 
 
 class Truncation:
-    """Keeps prompts within `max_tokens`; 0: prompts of any length are sent whole."""
+    """Cuts prompts to `max_tokens`; 0: no limit."""
 
     def __init__(self, tokenizer: str = "", max_tokens: int = 0) -> None:
         if max_tokens < 0 or bool(max_tokens) != bool(tokenizer):
@@ -51,13 +51,13 @@ class Truncation:
 
     @property
     def rule(self) -> str:
-        """In words, for records: prompts of two runs are alike only if this is."""
+        """Description for records; prompts of two runs are comparable only if it is equal."""
         if self._tokenizer is None:
             return "none"
         return f"first and last half of {self.max_tokens} tokens of {self._tokenizer.name}"
 
     def apply(self, text: str) -> Prompt:
-        """Cut out the middle of a prompt that is too long."""
+        """Remove the middle of a prompt that is too long."""
         if self._tokenizer is None:
             return Prompt(text, cut=False)
         ids = self._tokenizer.encode(text)
@@ -83,7 +83,7 @@ class ByteTokenizer:
         return text.encode()
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Torn characters are replaced."""
+        """Cut characters are replaced."""
         return bytes(ids).decode(errors="replace")
 
 
@@ -109,7 +109,7 @@ class FileTokenizer:
         self.name = f"tokenizer.json {hashlib.sha256(data).hexdigest()[:16]}"
 
     def encode(self, text: str) -> Sequence[int]:
-        """Ids without special tokens around them."""
+        """Ids without special tokens."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 

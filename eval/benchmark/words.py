@@ -1,4 +1,4 @@
-"""The closed vocabulary of generated documents: names, values, and sentences that say nothing."""
+"""Vocabulary of generated documents: names, values, and filler sentences."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ _WHEN = ("in the morning", "before noon", "after lunch", "on a Monday", "in earl
 
 
 def names(rng: random.Random, count: int) -> list[str]:
-    """So many different names of two words."""
+    """Draw this many different names of two words."""
     picked = rng.sample(range(len(FIRST) * len(SECOND)), count)
     return [f"{FIRST[n // len(SECOND)]} {SECOND[n % len(SECOND)]}" for n in picked]
 
 
 def places(rng: random.Random, count: int) -> list[str]:
-    """So many different places of two words."""
+    """Draw this many different places of two words."""
     picked = rng.sample(range(len(SIDES) * len(PLACES)), count)
     return [f"{SIDES[n // len(PLACES)]} {PLACES[n % len(PLACES)]}" for n in picked]
 
 
 def people(rng: random.Random, count: int) -> list[str]:
-    """So many different people."""
+    """Draw this many different people."""
     return rng.sample(PEOPLE, count)
 
 
 def filler(rng: random.Random) -> str:
-    """A sentence that answers no question."""
+    """A sentence without a fact."""
     who, did, what, when = (rng.choice(each) for each in (_WHO, _DID, _WHAT, _WHEN))
     return f"{who} {did} {what} {when}."

@@ -1,4 +1,4 @@
-"""What a generated document says: things, where each is, who keeps it, where each keeper is."""
+"""Facts of a generated document: things, their places, their keepers, the keepers' places."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _Line = TypeVar("_Line")
 
 @dataclass(frozen=True)
 class World:
-    """Facts of one document, by the number of the thing. All names differ.
+    """Facts of one document, by number of the thing. All names differ.
 
-    Position, order and frequency are the same for all things, so that nothing but the facts
-    distinguishes the one that is asked for.
+    Position, order and frequency are the same for all things, so that only the facts identify the
+    thing of the question.
     """
 
     title: str
     things: tuple[str, ...]
     sites: tuple[str, ...]
-    """Where each thing is."""
+    """Place of each thing."""
     keepers: tuple[str, ...]
     desks: tuple[str, ...]
-    """Where the keeper of each thing is found."""
+    """Place of each thing's keeper."""
 
     def answers(self, difficulty: Difficulty) -> tuple[str, ...]:
-        """What answers a question, by thing: one step, or two over the keeper."""
+        """Answer for each thing: its place, or with `hard` its keeper's place."""
         return self.sites if difficulty == "easy" else self.desks
 
 
@@ -49,7 +49,7 @@ def make_world(rng: random.Random, size: int) -> World:
 
 
 def scattered(rng: random.Random, facts: list[str], fill: int) -> list[str]:
-    """Facts in random order, with `fill` sentences without meaning at random places between."""
+    """Facts in random order, with `fill` filler sentences at random places."""
     lines = facts + [_sentence(rng) for _ in range(fill)]
     rng.shuffle(lines)
     return lines
@@ -61,7 +61,7 @@ def _sentence(rng: random.Random) -> str:
 
 
 def parts(lines: list[_Line], size: int) -> Iterator[list[_Line]]:
-    """Lines in pieces of `size`, the last one shorter."""
+    """Lines in parts of `size`; the last one is shorter."""
     rest = iter(lines)
     while piece := list(islice(rest, size)):
         yield piece

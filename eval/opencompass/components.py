@@ -1,7 +1,7 @@
-"""Parts that OpenCompass is built of for a run: data set, template, inferencer, model, evaluator.
+"""Components of an OpenCompass run: data set, template, inferencer, model, evaluator.
 
-Imported inside OpenCompass's environment only. Requests, retries, classes and resumption are those
-of `protocol` and `client`; OpenCompass decides what is asked when, keeps predictions and scores.
+Imported in OpenCompass's environment only. Requests, retries, classes and resumption are those of
+`protocol` and `client`; OpenCompass decides the order, keeps predictions and scores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Samples(BaseDataset):  # type: ignore[misc]  # OpenCompass has no types
 
     @staticmethod
     def load(job: str, stage: int) -> DatasetDict:
-        """Return ids and groups; the template reads each document when its turn comes."""
+        """Return ids and groups; the template reads the documents later."""
         at = desk(job)
         rows = [_row(at, request) for each in at.job.stages[stage] for request in each]
         return DatasetDict({"train": Dataset.from_list(rows[:1]), "test": Dataset.from_list(rows)})
@@ -66,7 +66,7 @@ class Template(PromptTemplate):  # type: ignore[misc]  # OpenCompass has no type
 
 
 class Inferencer(BaseInferencer):  # type: ignore[misc]  # OpenCompass has no types
-    """Asks for all rows of a data set and writes predictions without the documents."""
+    """Sends the requests of all rows, and writes predictions without the documents."""
 
     def __init__(self, model: Any, stage: int, **settings: Any) -> None:
         super().__init__(model=model, **settings)
@@ -80,7 +80,7 @@ class Inferencer(BaseInferencer):  # type: ignore[misc]  # OpenCompass has no ty
         output_json_filepath: str = "",
         output_json_filename: str = "",
     ) -> list[str]:
-        """Return the texts of the answers; empty ones for requests that failed."""
+        """Return the texts of the answers; empty ones for failed requests."""
 
         def text(place: int) -> str:
             found: str = retriever.generate_prompt_for_generate_task(
@@ -118,7 +118,7 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
         self._stage = 0
 
     def generate(self, inputs: Sequence[Any], max_out_len: int = 0, **_: object) -> list[str]:
-        """Answer all prompts of a stock data set; they come one whole set after the other."""
+        """Answer all prompts of a stock data set; each call has one whole set."""
         del max_out_len  # the job says it too
         texts = [_text(each) for each in inputs]
         records = self.desk.ask(self._stage, texts.__getitem__)
@@ -127,7 +127,6 @@ class Api(BaseAPIModel):  # type: ignore[misc]  # OpenCompass has no types
 
 
 def _text(prompt: Any) -> str:
-    """Of OpenCompass's list of turns, or of a string."""
     return prompt if isinstance(prompt, str) else "".join(turn["prompt"] for turn in prompt)
 
 

@@ -1,6 +1,6 @@
-"""What the parts of an OpenCompass run share: the job, its data, and the one who asks.
+"""Shared context of our OpenCompass components: job, data sets and request loop.
 
-Imported inside OpenCompass's environment only.
+Imported in OpenCompass's environment only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvproof.harness.http.chat_client import ChatClient
 
 
 class Desk:
-    """What all parts share: the job, its data, and the one who asks."""
+    """Job, data sets and request loop of all components."""
 
     def __init__(self, path: str) -> None:
         self.job = job = read_job(path)
@@ -66,7 +66,7 @@ class Desk:
         )
 
     def ask(self, stage: int, text: Callable[[int], str]) -> list[SampleRecord]:
-        """Ask one data set's requests; `text` gives the prompt of the request at that place."""
+        """Send one data set's requests; `text` returns the prompt of the request at an index."""
         jobs = self.job.stages[stage]
         requests = [request for job in jobs for request in job]
         self._texts |= {each: _bound(text, n) for n, each in enumerate(requests)}
@@ -85,7 +85,7 @@ class Desk:
 
 
 desk = cache(Desk)
-"""By the path of the job."""
+"""Context by the path of the job."""
 
 
 def _bound(text: Callable[[int], str], place: int) -> Callable[[], str]:
@@ -99,7 +99,7 @@ def _read(path: Path) -> list[SampleRecord]:
 
 @dataclass(frozen=True)
 class _QuestionsOfOpenCompass(Questions):
-    """Its prompts are what OpenCompass has rendered."""
+    """Prompts that OpenCompass has rendered."""
 
     given: Callable[[Request], str] = lambda _: ""
 
@@ -109,6 +109,6 @@ class _QuestionsOfOpenCompass(Questions):
 
 
 def guessed(text: str) -> Letter | None:
-    """Return the letter that OpenCompass takes a text to mean."""
+    """Return the letter that OpenCompass extracts from a text."""
     found = first_option_postprocess(text, options="".join(LETTERS))
     return found if found in LETTERS else None

@@ -1,7 +1,7 @@
-"""The environment of OpenCompass, apart from every other one: its pins exclude theirs.
+"""The environment of OpenCompass, separate because its pins exclude all others.
 
-`<home>/eval/opencompass-0.5.4` is built from a lock file of this package by `kvproof eval
-install`; home is `$KVPROOF_HOME` or `~/.cache/kvproof`.
+`kvproof eval install` builds `<home>/eval/opencompass-0.5.4` from a lock file of this package; home
+is `$KVPROOF_HOME` or `~/.cache/kvproof`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ VERSION = "0.5.4"
 _LOCK = Path(__file__).parents[1] / "locks" / f"opencompass-{VERSION}.txt"
 _MARKER = "kvproof.json"
 _PYTHONS = ((3, 11), (3, 12))
-"""What OpenCompass runs on: numpy below 2 has no wheel for later ones."""
+"""Supported by OpenCompass: numpy below 2 has no wheel for later ones."""
 
 _FREE_BYTES = 4 << 30
 
 INSTALL = "kvproof eval install"
-"""The command that builds it."""
+"""Command that builds the environment."""
 
 
 class OpenCompass(NamedTuple):
-    """Its environment; may be missing."""
+    """The environment; it may be missing."""
 
     version: str = VERSION
 
@@ -48,7 +48,7 @@ class OpenCompass(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """Where it is, or will be."""
+        """Its path, also before the installation."""
         return home() / "eval" / f"opencompass-{self.version}"
 
     @property
@@ -58,7 +58,7 @@ class OpenCompass(NamedTuple):
 
     @property
     def prompts(self) -> Path:
-        """The configuration of LongBench v2 that comes with it."""
+        """Path of its configuration of LongBench v2."""
         folder = _packages(self.directory) / "opencompass/configs/datasets/longbenchv2"
         return folder / "longbenchv2_gen_bd9437.py"
 
@@ -68,7 +68,7 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 def state() -> str:
-    """`installed`, `outdated` (its lock has changed since), or `missing`."""
+    """`installed`, `outdated` (the lock has changed since), or `missing`."""
     place = OpenCompass()
     if not place.directory.exists():
         return "missing"
@@ -80,7 +80,7 @@ def state() -> str:
 
 
 def require() -> OpenCompass:
-    """Return the environment. Raises UsageError unless it is there and up to date."""
+    """Return the environment. Raises UsageError unless it is present and up to date."""
     found = state()
     if found != "installed":
         raise UsageError(f"{OpenCompass()} is {found} in {str(OpenCompass().directory)!r}", INSTALL)
@@ -88,10 +88,10 @@ def require() -> OpenCompass:
 
 
 def install(*, progress: Callable[[str], None]) -> Path:
-    """Build the environment unless it is there; returns its directory.
+    """Build the environment unless it exists; returns its directory.
 
-    `progress` gets one line per stage. Raises UsageError with the reason if it cannot be built;
-    nothing half-made is left behind.
+    `progress` gets one line per stage. Raises UsageError with the reason of a failure; no partial
+    environment remains.
     """
     place = OpenCompass()
     with exclusive(place):
@@ -132,7 +132,7 @@ _REPORT = (
 
 
 def _interpreter() -> str:
-    """Return our own Python, or one on the path that OpenCompass runs on. Raises UsageError."""
+    """Return our Python, or a suitable one on PATH. Raises UsageError."""
     if sys.version_info[:2] in _PYTHONS:
         return sys.executable
     names = [f"python{major}.{minor}" for major, minor in _PYTHONS]

@@ -1,4 +1,4 @@
-"""What the process in OpenCompass's environment is told, and what it tells."""
+"""Input and messages of the process in OpenCompass's environment."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stock: bool
     """Data set, prompt, post-processing and evaluator of OpenCompass instead of ours."""
     earlier: str
-    """Records that need not be asked again."""
+    """Records of requests that are done."""
     answers: str
-    """File that new records are appended to."""
+    """File for new records."""
 
     @property
     def stages(self) -> list[list[Requests]]:
-        """One for each data set of OpenCompass, in order."""
+        """Stages, one per data set of OpenCompass, in order."""
         return stages(self.config.protocol, self.samples)
 
     @property
     def names(self) -> list[str]:
-        """How OpenCompass calls its data sets: by the pass, or all passes of a sample in one."""
+        """Names of the data sets: one per pass, or one with all passes of a sample."""
         whole = self.config.protocol.order == "samples"
         return [
             "LongBenchV2" if whole else f"LongBenchV2_{stage[0][0].phase}" for stage in self.stages
@@ -54,12 +54,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def abbr(self) -> str:
-        """How OpenCompass calls the model: its folder and its column."""
+        """Name of the model in OpenCompass: its folder and its column."""
         return self.configuration.replace(" ", "_")
 
 
 class Warmed(msgspec.Struct, frozen=True, tag="warmed", tag_field="record"):
-    """So many prompts were asked again to warm a cache."""
+    """Number of prompts that were repeated to warm a cache."""
 
     count: int
 
@@ -71,14 +71,14 @@ decode = msgspec.json.Decoder(Told).decode
 
 
 def read_job(path: str) -> Job:
-    """Read what `Job` was written to a file."""
+    """Read a `Job` from its file."""
     return msgspec.json.decode(Path(path).read_bytes(), type=Job)
 
 
 def written_config(job: Job, path: Path, passes: list[Path]) -> str:
-    """Return a configuration of OpenCompass that is data alone, but for the stock data set.
+    """Return a configuration of OpenCompass that is only data, except for the stock data set.
 
-    `path` is where the job is; `passes` are the files of each pass, for the stock data set.
+    `path`: file of the job; `passes`: files of each pass, for the stock data set.
     """
     datasets = [_dataset(name, str(path), n) for n, name in enumerate(job.names)]
     lines = ["# Written by kvproof eval.", ""]
@@ -147,7 +147,6 @@ def _model(job: Job, path: str) -> dict[str, Any]:
 
 
 def _stage(task: str, count: int) -> dict[str, Any]:
-    """All data sets in one task, in order and in one process."""
     return {
         "partitioner": {"type": "opencompass.partitioners.NaivePartitioner", "n": count},
         "runner": {

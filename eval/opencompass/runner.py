@@ -1,8 +1,8 @@
-"""Runs OpenCompass against a server that is ready, in OpenCompass's own environment.
+"""Runs OpenCompass against a ready server, in OpenCompass's own environment.
 
-One process for each repeat of a configuration: it builds the data sets, asks, writes predictions,
-scores them and prints its table. What it records is read while it works, so that progress, a dead
-server and a killed run are handled as with the client of our own.
+One process per repeat of a configuration builds the data sets, sends requests, writes predictions,
+scores them and prints its table. Its records are read meanwhile, so that progress, a dead server
+and a killed run are handled as with kvproof's own client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "OpenCompass"
 STOCK = "OpenCompass, its stock configuration"
 
 GUESSED = "OpenCompass, first option"
-"""Its rule for answers: where there is none it takes the first capital letter A to D of a text."""
+"""Its rule for answers: without a match it takes the first capital letter A to D of a text."""
 
 STOCK_NOTE = (
     "stock configuration of OpenCompass: its prompt is neither the official 0-shot prompt nor the "
@@ -61,7 +61,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Runner:
-    """Asks through OpenCompass. `folder` holds what it leaves behind."""
+    """Sends requests through OpenCompass; `folder` keeps its files."""
 
     place: OpenCompass
     folder: Path
@@ -86,7 +86,7 @@ class Runner:
 
 
 class _At(NamedTuple):
-    """Files of one turn."""
+    """Files of one configuration."""
 
     folder: Path
 
@@ -108,7 +108,7 @@ class _At(NamedTuple):
 
     @property
     def work(self) -> Path:
-        """Of OpenCompass; begun anew each time."""
+        """Working folder of OpenCompass; recreated for each run."""
         return self.folder / "work"
 
     @property
@@ -119,7 +119,6 @@ class _At(NamedTuple):
 def _prepared(
     at: _At, turn: ConfigurationRun, earlier: Sequence[SampleRecord], *, stock: bool
 ) -> Job:
-    """Write down what is to be done."""
     at.folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(at.work, ignore_errors=True)
     at.work.mkdir()
@@ -147,9 +146,9 @@ def _prepared(
 
 
 def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
-    """Record what was answered and not yet read when the run was killed.
+    """Record answers of a killed run that were not read yet.
 
-    A dropped connection is asked again, because its server may have been dying.
+    A dropped connection is retried, because its server may have been dying.
     """
     for told in _lines(at.answers, 0)[0]:
         if isinstance(told, SampleRecord) and told.outcome != "dropped":
@@ -162,7 +161,6 @@ def _taken_over(at: _At, turn: ConfigurationRun) -> Iterator[SampleRecord]:
 
 
 def _passes(at: _At, turn: ConfigurationRun, job: Job) -> Iterator[Path]:
-    """Return the file of each pass for the stock data set, which reads whole files by itself."""
     if turn.config.protocol.order == "samples":
         raise UsageError(
             "the stock configuration of OpenCompass asks one whole pass after the other",
@@ -183,7 +181,7 @@ def _rotated(found: Questions) -> Iterator[Sample]:
 
 @contextmanager
 def _started(place: OpenCompass, at: _At) -> Iterator[subprocess.Popen[bytes]]:
-    """OpenCompass at work; it ends with us, however we end."""
+    """Start OpenCompass; it ends with this process."""
     arguments = [str(at.config), "-w", str(at.work), "--debug", "--dump-eval-details", "True"]
     environment = _OFFLINE | {"HF_DATASETS_CACHE": str(at.work / "cache")}
     process = launch(
@@ -196,7 +194,7 @@ def _started(place: OpenCompass, at: _At) -> Iterator[subprocess.Popen[bytes]]:
 
 
 class _Follower:
-    """Reads what OpenCompass records while it does so."""
+    """Reads the records of OpenCompass while it runs."""
 
     def __init__(self, path: Path, turn: ConfigurationRun, earlier: Sequence[SampleRecord]) -> None:
         self._path, self._turn, self._offset, self.warmed = path, turn, 0, 0
@@ -204,7 +202,7 @@ class _Follower:
         """Whether a request's answer is right, by the records."""
 
     def read(self) -> None:
-        """Record what is new. Raises Died if the server is gone; its answers are none then."""
+        """Read new records. Raises Died if the server is gone; later answers are ignored."""
         found, self._offset = _lines(self._path, self._offset)
         for told in found:
             if isinstance(told, Warmed):
@@ -217,7 +215,6 @@ class _Follower:
 
 
 def _lines(path: Path, offset: int) -> tuple[list[Told], int]:
-    """Return what whole lines from `offset` on say, and where they end."""
     data = b""
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(offset)
@@ -237,7 +234,7 @@ def _check(at: _At, code: int) -> None:
 
 
 def _scored(at: _At, job: Job, right: Mapping[Request, bool]) -> Iterator[Scored]:
-    """Return what it made of each data set. Raises UsageError if that is not what we recorded."""
+    """Return the scores of each data set. Raises UsageError if they contradict our records."""
     for name, stage in zip(job.names, job.stages, strict=True):
         found = next(at.work.glob(f"*/results/{job.abbr}/{name}.json"), None)
         if found is None:

@@ -1,9 +1,8 @@
-"""Starts OpenCompass, in its own environment, with kvproof importable beside it.
+"""Starts OpenCompass in its own environment, with kvproof importable.
 
 Run as a plain file, `python -I <root>/eval/opencompass/worker_main.py CONFIG -w DIR --debug`, so
-that of
-kvproof nothing has to be installed there; `--debug` keeps all in this one process, whose end says
-whether a task failed.
+that kvproof need not be installed there; `--debug` keeps all in this process, whose exit status
+shows whether a task failed.
 """
 
 from __future__ import annotations

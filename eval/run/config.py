@@ -1,4 +1,4 @@
-"""Engine configurations in TOML: which servers are compared, how they are asked, how judged."""
+"""Engine configurations in TOML: servers, requests, and limits of the comparison."""
 
 from __future__ import annotations
 
@@ -22,68 +22,68 @@ Setting = str | int | float | bool
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How every configuration is asked."""
+    """Requests of every configuration."""
 
     phases: tuple[Phase, ...] = PHASES
     order: Literal["passes", "samples"] = "passes"
-    """A whole pass before the next one, or all passes of a sample before the next sample: where
-    the documents together are larger than the cache, only the latter ever hits."""
+    """A whole pass before the next one, or all passes of a sample before the next sample. If the
+    documents together exceed the cache, only the latter ever hits."""
     concurrency: Positive = 1
     repeats: Positive = 1
-    """Of all passes, each on a fresh server or an emptied cache."""
+    """Repeats of all passes, each on a fresh server or an emptied cache."""
     temperature: Annotated[float, Meta(ge=0)] = 0.0
     max_tokens: Positive = 128
-    """Of an answer."""
+    """Tokens of an answer."""
     thought_tokens: Positive = 1024
-    """Of the first answer, where the prompts are a pair."""
+    """Tokens of the first answer, if the prompts are a pair."""
     sampling: dict[str, Any] = {}
     """Further fields of every request, for example seed or chat_template_kwargs."""
     max_prompt_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Beyond them the middle of a prompt goes; 0: never."""
+    """Longer prompts lose their middle; 0: no limit."""
     tokenizer: str = ""
     """Path of a tokenizer.json, or bytes."""
     timeout: Seconds = 120.0
-    """Seconds that one try may take in all."""
+    """Seconds of one try at most."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     stream: bool = True
     """Needed for the time to the first token."""
     logprobs: bool = False
-    """Ask for log-probabilities, so that the report tells how far they differ."""
+    """Request log-probabilities, for the report."""
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a comparison fails, and when it says nothing."""
+    """When a comparison fails, and when it is inconclusive."""
 
     rule: Literal["texts", "answers", "accuracy"] = "answers"
     """`texts`, `answers`: also if more of them change than in the control pair; texts are for
-    engines that promise the same ones. `accuracy`: only if accuracy falls; for engines whose
-    arithmetic depends on where a hit ends."""
+    engines that promise equal ones. `accuracy`: only if accuracy falls; for engines whose
+    arithmetic depends on the end of a hit."""
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
-    """Chance of one false alarm in the whole table."""
+    """Probability of one false alarm in the whole table."""
     min_hits: Share = 0.9
     """Share of samples of a warm or shared pass that must hit."""
     min_cached: Share = 0.5
     """Share of a prompt's tokens that makes a hit; a shared header alone is none."""
     max_errors: Share = 0.0
-    """Share of samples without an answer that a verdict may stand beside."""
+    """Largest share of samples without an answer for a verdict."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a server is, or how one is started."""
+    """A running server, or the command of one."""
 
     base_url: str = ""
-    """Of a running one, with /v1."""
+    """URL of a running one, with /v1."""
     launch: tuple[str, ...] = ()
     """Command; `{port}`, `{model}`, `{python}` and `{kvproof}` of this environment, and the names
     of settings are filled in."""
     environment: dict[str, str] = {}
     health: str = "/v1/models"
-    """Answered with 200 when it is ready."""
+    """Path that returns 200 when the server is ready."""
     ready_within: Seconds = 600.0
     reset: str = ""
-    """Path that empties the cache of a running server when posted to, before the first pass."""
+    """Path of a POST that empties the cache of a running server, before the first pass."""
     api_key_env: str = ""
-    """Variable that holds the key."""
+    """Environment variable with the key."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,22 +91,22 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: Annotated[str, Meta(pattern=r"^[\w.+-]+( [\w.+-]+)*$")]
     control: bool = False
-    """The first configuration again; what differs between the two is the engine's own noise."""
+    """The first configuration again; their difference is the engine's own noise."""
     prefix_cache: bool = True
     settings: dict[str, Setting] = {}
     arguments: tuple[str, ...] = ()
-    """Behind the command."""
+    """Appended to the command."""
     server: Server | None = None
-    """Instead of the common one."""
+    """Replaces the common one."""
 
 
 class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole file."""
 
     model: str = ""
-    """Name in requests; what the server serves by default."""
+    """Name in requests; by default the server's model."""
     data_sha256: str = ""
-    """Of the only data that the file is meant for."""
+    """Hash of the only data that the file allows."""
     protocol: Protocol = field(default_factory=Protocol)
     judge: Judge = field(default_factory=Judge)
     server: Server = field(default_factory=Server)
@@ -114,7 +114,7 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def baseline(self) -> Configuration:
-        """What all others are compared with."""
+        """The configuration of every comparison."""
         return self.configuration[0]
 
     @property
@@ -124,7 +124,7 @@ class EvalConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def others(self) -> list[Configuration]:
-        """What is judged."""
+        """The configurations that are compared with the baseline."""
         return [each for each in self.configuration[1:] if not each.control]
 
     def server_of(self, configuration: Configuration) -> Server:
@@ -171,7 +171,7 @@ def check_config(path: str, found: EvalConfig) -> None:
 
 
 def _settled(path: str, found: EvalConfig, one: Configuration) -> Configuration:
-    """A control is the baseline under another name; it may only be at another address."""
+    """A control repeats the baseline's settings; only its address may differ."""
     if not one.control:
         return one
     if one.settings or one.arguments or not one.prefix_cache:
@@ -184,7 +184,7 @@ def _settled(path: str, found: EvalConfig, one: Configuration) -> Configuration:
 
 
 def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
-    """The same with running servers instead of commands, by name. Raises UsageError."""
+    """Replace commands by running servers, by name. Raises UsageError."""
     known = {each.name for each in config.configuration}
     if unknown := next((name for name in urls if name not in known), ""):
         raise UsageError(
@@ -200,7 +200,7 @@ def with_urls(config: EvalConfig, urls: dict[str, str]) -> EvalConfig:
 
 
 def check_servers(config: EvalConfig) -> None:
-    """Refuse what cannot be started before anything is asked. Raises UsageError."""
+    """Refuse invalid commands before any request. Raises UsageError."""
     for each in config.configuration:
         server = config.server_of(each)
         if bool(server.launch) == bool(server.base_url):
@@ -216,7 +216,7 @@ _HOLE = re.compile(r"\{(\w+)\}")
 
 
 def command(config: EvalConfig, one: Configuration, *, port: int) -> list[str]:
-    """Fill in the launch command. Raises UsageError for a name that nothing fills."""
+    """Fill in the launch command. Raises UsageError for an unknown name."""
     here = Path(sys.executable)
     given: dict[str, Setting] = {**one.settings, "port": port}
     given |= {"python": str(here), "kvproof": str(here.with_name("kvproof"))}

@@ -1,8 +1,8 @@
-"""Samples of our own in the shape of LongBench v2, which only their document answers.
+"""Generated samples in the shape of LongBench v2, which only their document answers.
 
-The four choices of a question are what the document says of four of its things, drawn alike; which
-of the four is asked for is drawn last. So nothing in the choices, their order, their length or
-their place in the document tells the answer.
+The four choices are values of four things of the document, drawn alike; the thing of the question
+is drawn last. So neither the choices, their order, their length nor their place in the document
+reveals the answer.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from kvproof.eval.benchmark.world import World, make_world
 from kvproof.harness.errors import UsageError
 
 VERSION = 1
-"""Raised when the same seed gives other samples."""
+"""Incremented when the same seed gives other samples."""
 
 _FLOORS: dict[Length, float] = {"short": 0.1, "medium": 0.3, "long": 0.8}
-"""Share of the longest document that a document of this length has at least."""
+"""Minimum length of each class, as a share of the longest document."""
 
 _CEILINGS: dict[Length, float] = {"short": 0.2, "medium": 0.5, "long": 0.97}
 
 _THINGS: dict[Length, int] = {"short": 12, "medium": 20, "long": 32}
 
 _TOKENS_PER_THING = 60
-"""Room that a thing needs at most, with its three facts, in any shape."""
+"""Most tokens of a thing with its three facts, in any shape."""
 
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class GeneratorOptions:
-    """What is generated; the same options give the same bytes. Raises UsageError."""
+    """Options of the generator; the same options give the same bytes. Raises UsageError."""
 
     samples: int = 48
     max_tokens: int = 8000
-    """Of the longest document; a word or a sign counts as one, as in `count_tokens`."""
+    """Of the longest document, as counted by `count_tokens`."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Generated(NamedTuple):
 
 
 def count_tokens(text: str) -> int:
-    """Words and signs; what a tokenizer trained on these documents comes close to."""
+    """Count words and signs, close to the tokens of a tokenizer trained on these documents."""
     return len(_WORDS.findall(text))
 
 
@@ -93,7 +93,7 @@ def write_generated(directory: Path, options: GeneratorOptions | None = None) ->
 
 
 class _Frame(NamedTuple):
-    """What both questions about a document share."""
+    """Common part of both questions about a document."""
 
     number: int
     shape: Shape
@@ -121,7 +121,7 @@ def _pair(
 
 
 def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> Sample:
-    """Ask for the thing at the letter; the choices are what is said of all four."""
+    """Ask about the thing at the letter; the choices are values of all four things."""
     answers = frame.world.answers(frame.difficulty)
     thing = things[LETTERS.index(letter)]
     return Sample(
@@ -143,7 +143,6 @@ def _asked(frame: _Frame, identity: str, things: list[int], letter: Letter) -> S
 def _document(
     rng: random.Random, shape: Shape, world: World, length: Length, max_tokens: int
 ) -> str:
-    """A document whose length is drawn between the bounds of its class."""
     wanted = int(max_tokens * rng.uniform(_FLOORS[length], _CEILINGS[length]))
     state = rng.getstate()
     few, many = (_length_with(rng, state, shape, world, fill) for fill in (0, 300))
@@ -160,7 +159,6 @@ def _length_with(
 
 
 def _letters(options: GeneratorOptions, turn: str) -> list[Letter]:
-    """Each letter equally often, in random order."""
     rng = random.Random(f"kvproof {VERSION} {options.seed} {turn} letters")  # noqa: S311 - as above
     rounds = -(-options.samples // len(LETTERS))
     letters = [each for _ in range(rounds) for each in rng.sample(LETTERS, len(LETTERS))]

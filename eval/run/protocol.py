@@ -1,8 +1,8 @@
-"""Passes A, B and C against one server: what is asked in which order, and what is recorded.
+"""Passes A, B and C against one server: order and records of the requests.
 
-A job is a sequence of requests that one worker makes one after the other. With order `passes`
-every job is one request and a pass ends before the next begins; with order `samples` a job is all
-passes of one sample. Order and concurrency are the same for every configuration.
+A job is a sequence of requests of one worker. With order `passes` every job is one request and a
+pass ends before the next begins; with order `samples` a job is all passes of one sample. Order and
+concurrency are the same for every configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kvproof.eval.run.records import Done, Phase, SampleRecord
 from kvproof.harness.http.chat_client import ChatClient, Reply, joined
 
 ROTATED = "choices rotated by one"
-"""How pass C differs where there are no other questions about the documents."""
+"""Description of pass C without other questions about the documents."""
 
 
 class Request(NamedTuple):
@@ -41,7 +41,7 @@ Job = tuple[Request, ...]
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked, the same for every configuration."""
+    """Samples and prompts, the same for every configuration."""
 
     data: DataSet
     prompts: PromptSet
@@ -50,12 +50,12 @@ class Questions:
     """Other questions about the same documents in the same order."""
 
     def prompt(self, request: Request, sample: Sample) -> Prompt:
-        """Return what is sent for a sample."""
+        """Return the prompt of a request."""
         del request  # of the same sample in another pass nothing differs
         return self.truncation.apply(self.prompts.render(sample))
 
     def sample(self, request: Request) -> Sample:
-        """What a request asks."""
+        """Sample of a request."""
         if request.phase != "shared":
             return self.data.sample(request.number)
         if self.shared is not None:
@@ -64,7 +64,7 @@ class Questions:
 
 
 def stages(protocol: Protocol, count: int) -> list[list[Job]]:
-    """Jobs that may run side by side, stage after stage."""
+    """Concurrent jobs, stage after stage."""
     if protocol.order == "samples":
         return [[tuple(Request(phase, n) for phase in protocol.phases) for n in range(count)]]
     return [[(Request(phase, n),) for n in range(count)] for phase in protocol.phases]
@@ -72,7 +72,7 @@ def stages(protocol: Protocol, count: int) -> list[list[Job]]:
 
 @dataclass
 class RequestLoop:
-    """One repeat of one configuration under way."""
+    """One repeat of one configuration."""
 
     configuration: str
     repeat: int
@@ -80,14 +80,14 @@ class RequestLoop:
     material: Questions
     client: ChatClient
     done: set[Done]
-    """What earlier, interrupted parts of the run have recorded."""
+    """Requests that earlier parts of the run have recorded."""
     write: Callable[[SampleRecord], None]
     fresh: bool
-    """The cache holds nothing of what earlier parts have asked."""
+    """The cache holds no prompts of earlier parts."""
     check: Callable[[], None] = lambda: None
     """Raises if the server is gone, so that the rest is not recorded as its answers."""
     extract: Callable[[str], Letter | None] = extract
-    """Finds the letter in an answer."""
+    """Extracts the letter of an answer."""
     begun: float = field(default_factory=time.monotonic)
     warmed: int = 0
     _seen: set[int] = field(default_factory=set)
@@ -95,7 +95,7 @@ class RequestLoop:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Ask what is not recorded yet. Raises whatever a worker raised, after all have ended."""
+        """Send all requests without a record. Raises a worker's error, after all have ended."""
         for stage in stages(self.protocol, len(self.material.data.cards)):
             self.stage(stage)
 
@@ -103,7 +103,7 @@ class RequestLoop:
         return (self.configuration, self.repeat, request.phase, request.number) in self.done
 
     def stage(self, stage: Sequence[Job]) -> None:
-        """Do what is missing of one stage; workers take jobs in order."""
+        """Send the missing requests of one stage; workers take jobs in order."""
         jobs = [job for job in stage if any(not self._has(each) for each in job)]
         if not jobs:
             return
@@ -127,7 +127,7 @@ class RequestLoop:
             yield job
 
     def _in_threads(self, work: Callable[[], None]) -> None:
-        """An error, or Ctrl-C, cuts the other workers off."""
+        """An error, or Ctrl-C, stops the other workers."""
         with ThreadPoolExecutor(self.protocol.concurrency) as pool:
             waiting: set[Future[None]] = {
                 pool.submit(work) for _ in range(self.protocol.concurrency)
@@ -143,9 +143,9 @@ class RequestLoop:
                 raise
 
     def _warm_up(self, jobs: Sequence[Job]) -> None:
-        """Ask again, unrecorded, what a fresh server lost of an interrupted run.
+        """Repeat, unrecorded, prompts that a restarted server has lost.
 
-        A warm or shared pass means nothing after a restart unless its documents are there.
+        A warm or shared pass is valid only if its documents are in the cache.
         """
         if not self.fresh or self.protocol.order == "samples" or jobs[0][0].phase == "cold":
             return
@@ -167,7 +167,7 @@ class RequestLoop:
         self.write(self._record(request, sample, prompt, reply, started, cut=cut))
 
     def _needed_again(self, request: Request) -> bool:
-        """All passes of a sample belong together; what comes first prepares what follows."""
+        """The first pass of a sample fills the cache for its later ones."""
         return self.protocol.order == "samples" and request.phase == "cold" and self.fresh
 
     def _reply(self, request: Request) -> tuple[Sample, str, Reply, bool]:
@@ -178,7 +178,7 @@ class RequestLoop:
         return sample, prompt, reply, cut
 
     def _turns(self, sample: Sample, prompt: str) -> Reply:
-        """Ask, and where the prompts are a pair ask for the letter, given the first answer."""
+        """Send the prompt; for a pair also the second one, with the first answer."""
         prompts = self.material.prompts
         if not prompts.second:
             return self.client.ask(prompt)
@@ -221,7 +221,7 @@ class RequestLoop:
 
 
 def request_fields(protocol: Protocol, model: str) -> dict[str, Any]:
-    """Return what every request has beside its prompt."""
+    """Return the fields of every request besides its prompt."""
     named = {"model": model} if model else {}
     fields = {"temperature": protocol.temperature, "max_tokens": protocol.max_tokens}
     logprobs = {"logprobs": True} if protocol.logprobs else {}

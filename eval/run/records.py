@@ -1,7 +1,7 @@
-"""What a run leaves behind: `run.json` and one line per sample in `samples.jsonl`.
+"""Records of a run: `run.json` and one line per sample in `samples.jsonl`.
 
-Every line is flushed when its sample is done, so that a killed run loses at most the samples that
-were under way. The same command with the same directory goes on from there.
+Every line is flushed when its sample is done: a killed run loses at most the running samples. The
+same command with the same directory resumes it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SAMPLES = "samples.jsonl"
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be alike for two runs to be comparable."""
+    """Conditions that must be equal for two runs to be comparable."""
 
     data: DataFacts
     shared: str
-    """SHA-256 of the file with other questions, or how choices are turned."""
+    """SHA-256 of the file with other questions, or the rotation of choices."""
     prompt: str
     prompt_sha256: str
     truncation: str
@@ -52,9 +52,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     repeats: int
     thought_tokens: int = 0
-    """Of the first answer, where the prompts are a pair."""
+    """Tokens of the first answer, if the prompts are a pair."""
     runner: str = "kvproof"
-    """What asked: the client of kvproof itself, or OpenCompass with it."""
+    """The client: kvproof itself, or OpenCompass with it."""
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_field="record"):
@@ -64,7 +64,7 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     phase: Phase
     repeat: int
     number: int
-    """Of the sample in the file."""
+    """Number of the sample in the file."""
     id: str
     domain: str
     sub_domain: str
@@ -78,63 +78,63 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, tag="sample", tag_
     usage: Usage
     seconds: float
     first_token: float | None
-    """Seconds until the first text arrived; None where the server does not stream."""
+    """Seconds until the first text arrived; None without streaming."""
     started: float
     """Seconds since the configuration's first request of this repeat."""
     tries: int
     faults: tuple[str, ...]
-    """What went wrong in every try that failed, the last one included."""
+    """Errors of all failed tries."""
     prompt_sha256: str
     cut: bool
     logprobs: tuple[float, ...] = ()
-    """Of the answer's tokens; empty where the server does not tell."""
+    """Log-probabilities of the answer's tokens; empty if not reported."""
     thought: str = ""
-    """The first answer of a prompt pair. Usage and first token are of that turn, the document's."""
+    """The first answer of a prompt pair. Usage and first token are those of its turn."""
 
     @property
     def correct(self) -> bool:
-        """Answered, and with the right letter."""
+        """Answered with the right letter."""
         return self.answer == self.expected
 
     @property
     def given(self) -> str:
-        """A letter, `invalid`, or what went wrong."""
+        """A letter, `invalid`, or the error."""
         return self.outcome if self.outcome != "answered" else self.answer or "invalid"
 
     @property
     def cached_share(self) -> float | None:
-        """Of the prompt's tokens; None if the server does not tell."""
+        """Share of the prompt's tokens; None if not reported."""
         cached, total = self.usage.cached_tokens, self.usage.prompt_tokens
         return None if cached is None or not total else cached / total
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True, tag="server", tag_field="record"):
-    """A configuration's server was ready: what it says it serves."""
+    """A configuration's server was ready, with its models."""
 
     configuration: str
     repeat: int
     url: str
     models: tuple[str, ...]
     command: tuple[str, ...] = ()
-    """Empty for a server that was running."""
+    """Empty for a running server."""
     fresh: bool
-    """Started, or its cache emptied, just now."""
+    """Just started, or with an emptied cache."""
 
 
 def asked_as(given: str, server: ServerRecord) -> str:
-    """Return the name that requests have: the one given, else what the server serves."""
+    """Return the model name of requests: the configured one, else the server's."""
     if not given or (server.command and server.models and given not in server.models):
         return next(iter(server.models), "")  # a command may take a folder, served by its name
     return given
 
 
 class ServerDied(msgspec.Struct, frozen=True, kw_only=True, tag="died", tag_field="record"):
-    """A server that we started ended while it was asked, or never got ready."""
+    """A started server ended during requests, or never became ready."""
 
     configuration: str
     message: str
     log: str
-    """The end of what it wrote."""
+    """The end of its output."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="record"):
@@ -144,11 +144,11 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_fi
     repeat: int
     seconds: float
     warmed: int = 0
-    """Prompts that were asked again, unrecorded, because a restart had emptied the cache."""
+    """Prompts repeated without a record, because a restart had emptied the cache."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored", tag_field="record"):
-    """What OpenCompass made of one of its data sets, in percent, as its tables show it."""
+    """Scores of OpenCompass for one of its data sets, in percent, as in its tables."""
 
     configuration: str
     repeat: int
@@ -164,22 +164,22 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 class EvalRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run read back from its directory."""
+    """A run read from its directory."""
 
     directory: Path
     manifest: Manifest
     records: list[Record]
     torn: int = 0
-    """Lines that could not be read: the ones being written when the run was killed."""
+    """Unreadable lines, cut when the run was killed."""
 
     @property
     def samples(self) -> list[SampleRecord]:
-        """All samples, in the order in which they ended."""
+        """All samples, in the order of completion."""
         return samples_of(self.records)
 
 
 class Writer:
-    """Appends to one run's directory, from any thread. Raises UsageError."""
+    """Appends to one run's directory; thread-safe. Raises UsageError."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory, self._lock = directory, threading.Lock()
@@ -213,24 +213,24 @@ Done = tuple[str, int, Phase, int]
 
 
 def samples_of(records: Iterable[Record]) -> list[SampleRecord]:
-    """Return the samples among records, in the order in which they ended."""
+    """Return the samples among records, in the order of completion."""
     return [each for each in records if isinstance(each, SampleRecord)]
 
 
 def finished(records: Iterable[Record]) -> set[tuple[str, int]]:
-    """Configuration and repeat of what need not be begun again."""
+    """Configuration and repeat of completed parts."""
     return {(e.configuration, e.repeat) for e in records if isinstance(e, Finished)}
 
 
 def models_of(given: str, records: Sequence[Record]) -> set[str]:
-    """Names of the models that gave the recorded answers."""
+    """Models of the recorded answers."""
     last = {(e.configuration, e.repeat): e for e in records if isinstance(e, ServerRecord)}
     asked = {(e.configuration, e.repeat) for e in samples_of(records)} | finished(records)
     return {asked_as(given, server) for key, server in last.items() if key in asked}
 
 
 def done(records: Iterable[Record]) -> set[Done]:
-    """What need not be asked again."""
+    """Requests that are done."""
     return {
         (each.configuration, each.repeat, each.phase, each.number)
         for each in records

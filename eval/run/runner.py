@@ -1,4 +1,4 @@
-"""A whole run: every configuration on its own server, in order, resumable at any sample."""
+"""A whole run: every configuration on its own server, in order; resumable at any sample."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.http.chat_client import ChatClient
 
 Progress = Callable[[str, int, int], None]
-"""Which configuration is asked, how many of its samples are recorded, of how many."""
+"""Configuration, its recorded samples, their total."""
 
 
 class ConfigurationRun(NamedTuple):
-    """One repeat of one configuration, on a server that is ready."""
+    """One repeat of one configuration, on a ready server."""
 
     config: EvalConfig
     configuration: Configuration
@@ -49,17 +49,17 @@ class ConfigurationRun(NamedTuple):
     material: Questions
     done: set[Done]
     earlier: Sequence[SampleRecord]
-    """Its samples that are done."""
+    """Its completed samples."""
     write: Callable[[SampleRecord | Scored], None]
 
 
 Runner = Callable[[ConfigurationRun], int]
-"""Asks everything that is not done and writes a record for each; returns how many prompts it asked
-again without recording them, to warm a cache that a restart has emptied."""
+"""Sends all missing requests and records each; returns the number of prompts that it repeated to
+warm a cache after a restart."""
 
 
 class Sources(NamedTuple):
-    """Where the questions come from; own samples and own prompts by default."""
+    """Source of the questions; generated samples and own prompts by default."""
 
     data: Path | None = None
     shared: Path | None = None
@@ -68,7 +68,7 @@ class Sources(NamedTuple):
 
 @contextmanager
 def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questions]:
-    """Open data and prompts; own samples are written to the folder `own`. Raises UsageError."""
+    """Open data and prompts; generated samples go to the folder `own`. Raises UsageError."""
     data, shared, name = sources.data, sources.shared, ""
     if data is None:
         if shared is not None:
@@ -90,7 +90,6 @@ def material(config: EvalConfig, sources: Sources, own: Path) -> Iterator[Questi
 
 
 def _check_shared(first: DataSet, second: DataSet) -> None:
-    """Pass C asks about the same documents in the same order."""
     if len(first.cards) != len(second.cards):
         raise UsageError(
             f"{len(second.cards)} further questions for {len(first.cards)} samples", _ALIKE
@@ -106,7 +105,7 @@ _ALIKE = "--shared holds one more question for every row of --data, about the sa
 def conditions(
     config: EvalConfig, found: Questions, *, runner: str = "kvproof", extraction: str = RULE
 ) -> Conditions:
-    """Return what another run must have in common with this one to be compared with it."""
+    """Return the conditions that a comparable run must share."""
     protocol = config.protocol
     return Conditions(
         data=found.data.facts,
@@ -129,12 +128,12 @@ def conditions(
 
 
 class RunSink(NamedTuple):
-    """Where a run leaves what it finds."""
+    """Output of a run."""
 
     write: Callable[[Record], None]
     progress: Progress
     logs: Path
-    """Folder for what servers print."""
+    """Folder for the servers' output."""
 
 
 def evaluate(
@@ -145,10 +144,10 @@ def evaluate(
     earlier: Sequence[Record] = (),
     runner: Runner | None = None,
 ) -> None:
-    """Ask every configuration. What `earlier` records of the same run hold is not asked again.
+    """Run every configuration; requests with a record in `earlier` are skipped.
 
-    A server that we started and that dies is recorded; the next configuration follows. Raises
-    UsageError if a running server does not answer, or serves another model than the first.
+    The death of a started server is recorded; the next configuration follows. Raises UsageError if
+    a running server does not answer, or serves another model than the first.
     """
     whole, models = finished(earlier), models_of(config.model, earlier)
     for one in config.configuration:
@@ -204,7 +203,7 @@ def _server_record(plan: _Plan, server: Serving) -> ServerRecord:
 
 
 class _Counted:
-    """Writes samples and shows how many there are."""
+    """Writes samples and reports progress."""
 
     def __init__(self, outlet: RunSink, name: str, have: int, total: int) -> None:
         self._outlet, self._name, self._have, self._total = outlet, name, have, total
@@ -216,7 +215,7 @@ class _Counted:
 
 
 def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
-    """The name to ask for. Answers of different models are not compared, earlier ones included."""
+    """Model name of requests; answers of different models are never compared."""
     model = asked_as(plan.config.model, server)
     models.add(model)
     if len(models) > 1:
@@ -228,7 +227,7 @@ def _model(plan: _Plan, server: ServerRecord, models: set[str]) -> str:
 
 
 def direct(turn: ConfigurationRun) -> int:
-    """Ask with the client of our own."""
+    """Send requests with kvproof's own client."""
     protocol = turn.config.protocol
     client = ChatClient(
         turn.server.url,

@@ -25,14 +25,14 @@ _POLL = 0.1
 _KEEPER = str(Path(__file__).with_name("supervisor.py"))
 
 _PATIENCE = 1.0
-"""Seconds in which a server that dropped a connection should have ended, if it has."""
+"""Seconds until a server that dropped a connection has ended, if it died."""
 
 _LOG_TAIL = 4000
-"""Characters of its log that go into a record."""
+"""Characters of its log in a record."""
 
 
 class Died(Exception):
-    """A server that we started has ended, or did not get ready; `log` is its end."""
+    """A started server has ended, or did not become ready; `log` is its end."""
 
     def __init__(self, message: str, log: str) -> None:
         super().__init__(message)
@@ -43,20 +43,20 @@ class Serving(NamedTuple):
     """A server that answers."""
 
     url: str
-    """Of its API, with /v1."""
+    """URL of its API, with /v1."""
     models: tuple[str, ...]
     command: tuple[str, ...]
     fresh: bool
     check: Callable[[], None]
-    """Raises Died if it is one that we started and has ended."""
+    """Raises Died if it was started here and has ended."""
 
 
 @contextmanager
 def serving(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serving]:
-    """A server of this configuration that is ready, with an empty cache where that is possible.
+    """Yield a ready server of this configuration, with an empty cache if possible.
 
-    One that was started is stopped with all its processes. Raises Died, or UsageError for a
-    running server that does not answer.
+    A started server is stopped with all its processes. Raises Died, or UsageError for a running
+    server that does not answer.
     """
     server = config.server_of(one)
     if server.launch:
@@ -83,9 +83,9 @@ class _Root:
         self.client, self._health, self._url = HttpClient(url, key=key, timeout=10.0), health, url
 
     def models(self) -> tuple[str, ...]:
-        """Names that it serves, as far as it tells. Raises OSError while it is not ready.
+        """Names of its models, if reported. Raises OSError while it is not ready.
 
-        Any 2xx says that it is, whatever comes with it.
+        Any status 2xx means ready.
         """
         found = _json(self.client.get(self._health))
         listed = found.get("data") if isinstance(found, dict) else None
@@ -104,7 +104,7 @@ def _name(entry: Any) -> str:
 
 
 def key_of(server: Server) -> str:
-    """Its key, from the variable that holds it. Raises UsageError if that is not set."""
+    """Key from its environment variable. Raises UsageError if that is not set."""
     variable = server.api_key_env
     if not variable:
         return ""
@@ -139,7 +139,7 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
 def launch(
     line: Sequence[str], environment: Mapping[str, str], log: Path, *, folder: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a command below its keeper, which ends it if we cannot. Raises UsageError."""
+    """Start a command under its supervisor, which ends it if we cannot. Raises UsageError."""
     if shutil.which(line[0], path=environment.get("PATH")) is None:
         raise UsageError(f"cannot start {line[0]!r}: there is no such command", _INSTALLED)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def _ready(root: _Root, check: Callable[[], None], within: float, log: Path) -> 
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server and everything that it started."""
+    """End a server and all its processes."""
     _signal(process, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
@@ -186,7 +186,7 @@ def _signal(process: subprocess.Popen[bytes], which: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
+    """Return an unused port of the loopback address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,8 +1,8 @@
-"""Runs a server, and ends it with all its processes when whoever started it is gone.
+"""Runs a server, and ends it with all its processes when the parent process is gone.
 
-A killed run must not leave a server behind that holds the memory which the next one needs. The
-starter holds the other end of standard input; it closes when the starter ends, however it ends.
-Run as a script, in a session of its own; imports nothing but the standard library.
+A server that survives a killed run would hold the memory of the next one. The parent holds the
+other end of standard input, which closes when the parent ends. Run as a script, in its own session;
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 GRACE = 15.0
-"""Seconds that a server gets to end in order."""
+"""Seconds for a regular shutdown of the server."""
 
 
 def _end_with_starter() -> None:
@@ -28,7 +28,7 @@ def _end_with_starter() -> None:
 
 
 def keep(command: Sequence[str]) -> int:
-    """Run a command to its end and return its code, 128 and the signal if one ended it."""
+    """Run a command; returns its exit code, or 128 + the number of its signal."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's own
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is for the server, whose end is awaited
     threading.Thread(target=_end_with_starter, daemon=True).start()

@@ -1,10 +1,10 @@
-"""Two configurations on the same samples: what flipped, and whether that means anything.
+"""Compares two configurations on the same samples: flips, and their significance.
 
-The first configuration is run twice; what differs between its two runs is the engine's own noise.
-Every other configuration is compared with the first, pass by pass, on pairs of the same sample:
-does accuracy fall (exact McNemar test), and do more answers, or texts, flip than in the control
-pair (exact sign test of the samples that flipped in only one of both)? Holm's method keeps the
-chance of one false alarm in the whole table below alpha.
+The first configuration runs twice; the difference of its two runs is the engine's own noise. Every
+other configuration is compared with the first, pass by pass, on pairs of the same sample: does
+accuracy fall (exact McNemar test), and do more answers, or texts, flip than in the control pair
+(exact sign test of the samples that flipped in only one of both)? Holm's method keeps the
+probability of one false alarm in the whole table below alpha.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     tests: int
     smallest_loss: int
-    """So many answers must be lost, and none won, to be noticed."""
+    """The fewest lost answers, with none won, that are significant."""
 
     @property
     def verdict(self) -> Verdict:
-        """The worst one."""
+        """The worst verdict."""
         found = {row.verdict for row in self.rows}
         return "fail" if "fail" in found else "inconclusive" if "inconclusive" in found else "pass"
 
@@ -43,7 +43,7 @@ By = dict[tuple[str, Phase], list[SampleRecord]]
 
 
 def compare(config: EvalConfig, samples: Sequence[SampleRecord], expected: int) -> Comparison:
-    """Compare every configuration with the first one; `expected` samples are in every pass."""
+    """Compare every configuration with the first; every pass has `expected` samples."""
     by: By = {}
     for each in samples:
         by.setdefault((each.configuration, each.phase), []).append(each)
@@ -71,7 +71,7 @@ def _rows(config: EvalConfig, by: By, expected: int) -> Iterator[Row]:
 
 
 def _adjusted(rows: Sequence[Row], config: EvalConfig) -> list[Row]:
-    """Holm over the whole table; flips count as tests only where they can fail a row."""
+    """Holm's correction over the whole table; flips are tests only if they can fail a row."""
     flips = config.judge.rule != "accuracy"
     values = [row.p_accuracy for row in rows] + [row.p_flips for row in rows if flips]
     found = holm(values)
@@ -122,7 +122,7 @@ def _doubts(row: Row, config: EvalConfig, by: By, loss: int) -> Iterator[str]:
 def side_doubts(
     one: Configuration, phase: Phase, samples: Sequence[SampleRecord], judge: Judge
 ) -> Iterator[str]:
-    """Why the samples of one side do not show what they are meant to."""
+    """Why the samples of one side are no valid evidence."""
     lost = [each for each in samples if each.outcome != "answered"]
     if len(lost) > judge.max_errors * len(samples):
         why = next((f", for example: {each.faults[-1]:.160}" for each in lost if each.faults), "")
@@ -142,7 +142,7 @@ def side_doubts(
 
 
 def check_comparable(first: Conditions, second: Conditions) -> None:
-    """Refuse to compare what was asked differently. Raises UsageError with both values."""
+    """Refuse runs with different requests. Raises UsageError with both values."""
     one, other = (_flat(msgspec.to_builtins(each)) for each in (first, second))
     for name in sorted(one.keys() | other.keys()):
         if name.startswith(("data.name", "data.notes", "runner")):

@@ -1,4 +1,4 @@
-"""Pairs of the same sample, answered by two configurations: what flipped."""
+"""Pairs of answers of two configurations to the same sample, and their flips."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Verdict = Literal["pass", "inconclusive", "fail"]
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample that two configurations treat differently."""
+    """A sample with different answers of two configurations."""
 
     id: str
     before: str
-    """Letter, invalid, or what went wrong."""
+    """Letter, invalid, or the error."""
     after: str
     expected: str
     kind: Literal["text", "answer", "lost", "won"]
@@ -37,13 +37,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Both are the same configuration."""
     pairs: int
     missing: int = 0
-    """Samples, all repeats counted, that one of both lacks."""
+    """Samples, over all repeats, that one side lacks."""
     right_before: int
     right_after: int
     texts: int
-    """Pairs whose texts differ, whatever else does."""
+    """Pairs with different texts, whatever else differs."""
     answers: int
-    """Pairs whose answers differ: letters, invalid ones and errors."""
+    """Pairs with different answers: letters, invalid ones and errors."""
     lost: int
     won: int
     p_accuracy: float
@@ -61,7 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sides(NamedTuple):
-    """One pass of the first configuration, of another one, and of the first one's second run."""
+    """One pass of the first configuration, of another one, and of the control."""
 
     before: dict[str, SampleRecord]
     after: dict[str, SampleRecord]
@@ -71,7 +71,7 @@ class Sides(NamedTuple):
 def one_each(samples: Iterable[SampleRecord]) -> dict[str, SampleRecord]:
     """Return one record for each sample, by its identity: its most frequent answer, else the first.
 
-    Repeats of a sample are not independent of each other, so that a test must not count them.
+    Repeats of a sample are dependent, so that a test must not count them.
     """
     by: dict[str, list[SampleRecord]] = {}
     for each in sorted(samples, key=lambda sample: sample.repeat):
@@ -85,7 +85,7 @@ def _most_frequent(records: Sequence[SampleRecord]) -> SampleRecord:
 
 
 def make_row(sides: Sides, one: Configuration, phase: Phase, base: str) -> Row:
-    """Count flips of one pass."""
+    """Count the flips of one pass."""
     both = [key for key in sides.before if key in sides.after]
     pairs = [(sides.before[key], sides.after[key]) for key in both]
     lost = sum(a.correct and not b.correct for a, b in pairs)
@@ -131,7 +131,7 @@ def _answers_differ(a: SampleRecord, b: SampleRecord) -> bool:
 
 
 def more_flips(sides: Sides, *, texts: bool) -> float:
-    """Whether more flips than in the control pair, on samples that all three have."""
+    """Whether more samples flip than in the control pair, among samples of all three runs."""
     differ = _texts_differ if texts else _answers_differ
     here = there = 0
     for key, before in sides.before.items():

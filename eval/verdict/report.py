@@ -46,7 +46,7 @@ def write_reports(summary: Summary, directory: Path) -> None:
 
 
 def findings(summary: Summary) -> Iterator[str]:
-    """One line for everything that keeps the run from passing."""
+    """One line per obstacle to a pass."""
     for death in summary.deaths:
         yield f"{death.configuration}: {one_line(clean(death.message))}"
     lines = (_finding(row, reason) for row in summary.comparison.rows for reason in row.reasons)
@@ -54,13 +54,13 @@ def findings(summary: Summary) -> Iterator[str]:
 
 
 def _finding(row: Row, reason: str) -> str:
-    """What is about one side alone is said once for all rows of that side."""
+    """A finding about one side appears once for all rows of that side."""
     alone = reason.startswith((f"{row.before}: ", f"{row.after}: "))
     return clean(f"{row.phase}, {reason}" if alone else f"{row.after}, {row.phase}: {reason}")
 
 
 def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]]:
-    """Title and ids of all flips, a row of the comparison at a time."""
+    """Title and ids of all flips, for each row of the comparison."""
     for row in summary.comparison.rows:
         for kind in ("lost", "won", "answer", "text"):
             found = [each for each in row.flips if each.kind == kind]
@@ -77,7 +77,7 @@ def flips(summary: Summary, most: int | None = None) -> Iterator[tuple[str, str]
 
 
 def sentence(summary: Summary) -> str:
-    """What was asked, in one line."""
+    """Size of the run in one line."""
     asked = summary.conditions
     data = f"{plural(asked.data.samples, 'sample')} of {clean(asked.data.name)}"
     prompt = f"prompt {clean(asked.prompt)} ({asked.prompt_sha256[:12]})"
@@ -123,7 +123,7 @@ def _print_verdict(summary: Summary, screen: Screen) -> None:
 
 
 def verdict_sentence(summary: Summary) -> str:
-    """What the verdict says, and how sure it is."""
+    """The verdict and its confidence in one sentence."""
     judged = [row for row in summary.comparison.rows if not row.control]
     if summary.exit is Exit.PASS:
         bound = max(row.bound for row in judged)
@@ -185,7 +185,6 @@ def html(summary: Summary) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Templates of this folder, with the style sheet of all reports."""
     folders = [Path(__file__).parents[1] / "templates", Path(reports.__file__).parent / "templates"]
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),

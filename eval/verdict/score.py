@@ -1,4 +1,4 @@
-"""Figures of one pass of one configuration: accuracy with its interval, and what surrounds it."""
+"""Figures of one pass of one configuration: accuracy with its interval, and its context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.harness.statistics import Interval, wilson
 
 
 class Accuracy(msgspec.Struct, frozen=True):
-    """Right answers of all; what was invalid or not answered is wrong, never left out."""
+    """Right answers of all; invalid and missing ones are wrong, never left out."""
 
     right: int
     total: int
@@ -43,30 +43,30 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, Accuracy]
     """By length, difficulty and domain, in this order."""
     invalid: int
-    """Answered, but by neither official rule."""
+    """Answered, but without a match of the official rules."""
     errors: dict[str, int]
     """Outcome -> samples without an answer."""
     retried: int
     cut: int
     cached: float | None
-    """Mean share of prompt tokens that came from the cache; None if the server told of none."""
+    """Mean share of prompt tokens that came from the cache; None if never reported."""
     hits: int
     told: int
     """Samples whose cached tokens are known."""
     first_token: float | None
     """Median seconds."""
     seconds: float | None
-    """Median of whole answers."""
+    """Median seconds of whole answers."""
     prompt_rate: float | None
     """Prompt tokens per second."""
     reasons: dict[str, int]
     """Finish reason -> samples."""
     problems: int
-    """Counts of tokens that cannot be true."""
+    """Impossible token counts."""
 
 
 def score(samples: Sequence[SampleRecord], *, min_cached: float, concurrency: int) -> Score:
-    """Score samples of one configuration and pass; there is at least one."""
+    """Score the samples of one configuration and pass; at least one."""
     once = list(one_each(samples).values())
     shares = [share for each in samples if (share := each.cached_share) is not None]
     answered = [each for each in samples if each.outcome == "answered"]
@@ -112,7 +112,7 @@ def _groups(samples: Sequence[SampleRecord]) -> dict[str, Accuracy]:
 
 
 def _rate(answered: Sequence[SampleRecord], concurrency: int) -> float | None:
-    """Tokens of all prompts over the time that their requests took side by side."""
+    """Tokens of all prompts divided by the time of their concurrent requests."""
     tokens = sum(each.usage.prompt_tokens or 0 for each in answered)
     seconds = sum(each.seconds for each in answered) / concurrency
     return tokens / seconds if tokens and seconds else None

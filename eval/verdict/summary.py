@@ -1,4 +1,4 @@
-"""All that a report of a run shows, made from its records alone."""
+"""Summary of a run, computed from its records alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it stands, complete or not."""
 
     directory: str
-    """Where reports are; empty for a comparison of two runs."""
+    """Folder of the reports; empty for a comparison of two runs."""
     conditions: Conditions
     scores: tuple[Score, ...]
     comparison: Comparison
@@ -36,22 +36,22 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Servers that ended and whose samples are still missing."""
     torn: int
     scored: tuple[Scored, ...] = ()
-    """What OpenCompass says, where it asked."""
+    """Scores of OpenCompass, if it was the client."""
 
     @property
     def exit(self) -> Exit:
-        """The code that the run ends with."""
+        """Exit code of the run."""
         codes = [VERDICTS[row.verdict] for row in self.comparison.rows]
         return worst([*codes, *(Exit.FAILURE for _ in self.deaths)])
 
     @property
     def verdict(self) -> str:
-        """As a word."""
+        """The verdict as a word."""
         return next(word for word, code in VERDICTS.items() if code == self.exit)
 
 
 def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
-    """Return what a manifest holds of a run, so that it can be read again."""
+    """Return the manifest's part of a run, from which it can be read again."""
     return {
         "evaluation": msgspec.to_builtins(config),
         "conditions": msgspec.to_builtins(found),
@@ -59,7 +59,7 @@ def stored(config: EvalConfig, found: Conditions) -> dict[str, Any]:
 
 
 def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
-    """Return what a run was asked to do. Raises UsageError if its manifest does not say."""
+    """Return the settings of a run. Raises UsageError if its manifest lacks them."""
     try:
         config = msgspec.convert(run.manifest.config["evaluation"], EvalConfig)
         found = msgspec.convert(run.manifest.config["conditions"], Conditions)
@@ -73,7 +73,7 @@ def restored(run: EvalRun) -> tuple[EvalConfig, Conditions]:
 
 
 def summarise(run: EvalRun) -> Summary:
-    """Score and compare everything that a run has recorded."""
+    """Score and compare all records of a run."""
     config, found = restored(run)
     samples = run.samples
     scores = _scores(config, samples)
@@ -112,7 +112,6 @@ def _scores(config: EvalConfig, samples: list[SampleRecord]) -> tuple[Score, ...
 def _deaths(
     run: EvalRun, config: EvalConfig, found: Conditions, samples: list[SampleRecord]
 ) -> list[ServerDied]:
-    """The last one of each configuration that a later part of the run has not made good."""
     whole = found.data.samples * len(config.protocol.phases) * config.protocol.repeats
     last = {each.configuration: each for each in run.records if isinstance(each, ServerDied)}
     return [
@@ -126,7 +125,7 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
     """Compare all configurations of a run with the first one of an earlier run.
 
     The earlier run's control pair measures the noise. Raises UsageError, with both values, if the
-    runs asked differently.
+    runs differ in conditions.
     """
     config, found = restored(before)
     other, asked = restored(after)
@@ -155,7 +154,7 @@ def across(before: EvalRun, after: EvalRun) -> Summary:
 
 
 def _check_models(before: set[str], after: set[str]) -> None:
-    """Where no model was asked for by its name, it is the one that the servers named."""
+    """Without a model name in requests, the model is the one that the servers reported."""
     if before and after and before != after:
         raise UsageError(
             f"the runs asked different models: {sorted(before)} and {sorted(after)}",

@@ -82,7 +82,7 @@ def _score(each: Score) -> tuple[str, ...]:
 
 
 def brief_scores(summary: Summary) -> Table:
-    """What fits on a terminal of 80 columns."""
+    """Scores for a terminal of 80 columns."""
     head = ("configuration", "pass", "right", "%", "95 %", "invalid", "errors", "hits", "cached",
             "first")  # fmt: skip
     return Table("Accuracy", head, tuple(_brief_score(each) for each in summary.scores), 2)
@@ -105,7 +105,7 @@ def _brief_score(each: Score) -> tuple[str, ...]:
 
 
 def brief_comparison(summary: Summary) -> Table:
-    """What fits on a terminal of 80 columns."""
+    """Comparison for a terminal of 80 columns."""
     found = summary.comparison
     head = (f"{found.rows[0].before} and", "pass", "texts", "answers", "lost", "won", "p accuracy",
             "p flips", "verdict")  # fmt: skip

@@ -1,12 +1,12 @@
-"""How often `kvproof compare` is wrong, and what it finds: measured on this machine.
+"""Measures the error rates of `kvproof compare` on this machine.
 
-    python -m examples.compare_power --comparisons 50 --record power.jsonl
+python -m examples.compare_power --comparisons 50 --record power.jsonl
 
 Compares equal code 50 times, then 50 times a head whose index and whose kernel `kv_fill` really
-take 15 % longer. Both sides have 12 runs of each, in turns, as in docs/compare.md; every run is a
-process of its own and an ordinary run directory. The kernel needs torch; without it only the index
-is measured. With --record every comparison is kept with the load of the machine, and the same
-command goes on after the last.
+take 15 % longer. Both sides have 12 runs of each, alternating, as in docs/compare.md; every run is
+a process of its own and an ordinary run directory. The kernel needs torch; without it only the
+index is measured. With --record every comparison is stored with the load of the machine, and the
+same command resumes after the last one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ROUNDS = 12
 
 
 def manifest(directory: Path) -> Manifest:
-    """As of a bench; with milliseconds, because these runs are short."""
+    """Manifest of a bench; with milliseconds, because these runs are short."""
     started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return Manifest(id=directory.name, verb="bench", command=["compare_power"], started=started,
                     config={}, versions=versions(), hardware=hardware())  # fmt: skip
 
 
 def compared(kinds: Sequence[str], planted: float) -> Comparison:
-    """Measure both sides in turns, A B B A A B B A, and compare them."""
+    """Measure both sides in the order A B B A A B B A, and compare them."""
     with tempfile.TemporaryDirectory(prefix="kvproof-power-") as folder:
         sides = [Path(folder, "base"), Path(folder, "head")]
         for kind, number in product(kinds, range(ROUNDS)):
@@ -56,7 +56,7 @@ def compared(kinds: Sequence[str], planted: float) -> Comparison:
 
 
 def alone(kind: str, planted: float, directory: Path) -> None:
-    """Start the process of a run and wait for it; torch is imported once, in a server of forks."""
+    """Run in a process of its own and wait; a fork server imports torch once."""
     how = multiprocessing.get_context("fork"), multiprocessing.get_context("forkserver")
     start = how[kind == "kernel"].Process
     process = start(target=measure, args=(kind, planted, directory, manifest(directory)))
@@ -82,7 +82,7 @@ def in_words(line: dict[str, Any], number: int) -> str:
 
 
 def shares(lines: Sequence[dict[str, Any]], planted: float) -> list[str]:
-    """How many comparisons reported what."""
+    """Count the comparisons with each result."""
     meant = [line for line in lines if line["planted"] == planted]
     changed = [
         {row["subject"] for row in line["rows"] if row["change"] not in ("same", "inconclusive")}
@@ -99,7 +99,7 @@ def shares(lines: Sequence[dict[str, Any]], planted: float) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print one line for each comparison, and the shares."""
+    """Print one line per comparison, and the shares."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--comparisons", type=int, default=50)
     parser.add_argument("--planted", type=float, default=0.15)

@@ -1,4 +1,4 @@
-"""One run of one side of `examples.compare_power`: an index and a kernel, slowed on purpose."""
+"""One run of one side of `examples.compare_power`: an index and a kernel with a set slowdown."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kvproof.harness.records.run_directory import Manifest, RunWriter
 from kvproof.harness.records.sweep_events import CaseValue, Cell
 
 LAUNCHES = 2
-"""Samples of the kernel in a run."""
+"""Samples of the kernel per run."""
 REPETITIONS = 3
-"""Of the index in a run, whose median counts: one alone takes 2 ms of CPU time."""
+"""Repetitions of the index per run; the median counts, as one takes 2 ms of CPU time."""
 WORK = {"workload": "shared-prefix:requests=100,length=4096,shared=0.75", "block_size": 16,
         "num_blocks": 20_000}  # fmt: skip
 CASE: dict[str, CaseValue] = {
@@ -26,14 +26,14 @@ CASE: dict[str, CaseValue] = {
         "to": "table", "requests": 16, "tokens": 256, "past": 40, "batch": "even",
         "rows": "packed", "scales": "tensor"}  # fmt: skip
 _TIMED = 0.02
-"""Seconds of CPU time that one sample of the kernel takes at least."""
+"""Minimum CPU seconds of one sample of the kernel."""
 
 factor = 0.0
-"""How much longer index and kernel of this process take."""
+"""Slowdown of index and kernel in this process."""
 
 
 def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same work, and then nothing for `factor` of the CPU time that it took."""
+    """Do the same work, then wait for `factor` of its CPU time."""
     owed = 0.0
 
     def run(*arguments: Any) -> Any:
@@ -51,7 +51,7 @@ def slowed(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_cycle(config: TargetConfig, variant: str) -> Cycle:
-    """The reference's index; equal code on both sides, but for `factor`."""
+    """The reference's index; equal code on both sides, except for `factor`."""
     cycle: Any = reference.make_cycle(config, variant)
     cycle.run = slowed(cycle.run)
     made: Cycle = cycle
@@ -70,7 +70,7 @@ def index_sample(repetition: int) -> BenchSample:
 
 
 def kernel_launch() -> Callable[[], None]:
-    """A launch of torch's `kv_fill` on the CPU, made ready once."""
+    """A prepared launch of torch's `kv_fill` on the CPU."""
     import torch
 
     from kvproof.kernels.registry import kernel, provider
@@ -83,7 +83,7 @@ def kernel_launch() -> Callable[[], None]:
 
 
 def kernel_cell(launch: Callable[[], None]) -> Cell:
-    """CPU seconds of a launch, several samples of many launches each."""
+    """CPU seconds of a launch: several samples of many launches each."""
     launch()
     samples = []
     for _ in range(LAUNCHES):

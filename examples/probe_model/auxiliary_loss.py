@@ -1,8 +1,8 @@
-"""What the model is told of the way to a keeper that a document names before its thing.
+"""Auxiliary attention targets for facts whose keeper is mentioned before its thing.
 
-Behind the thing an early layer shall know the keeper (targets of kind `NOTE`), and half of the
-heads of the last attention shall look there when a list or an answer asks. Without this, all
-attention goes to people and none to things: a dead end that thousands of steps did not leave.
+After the thing an early layer must predict the keeper (targets of kind `NOTE`), and half of the
+heads of the last attention must attend to that position when a list or an answer needs it. Without
+this loss, all attention goes to people and none to things: a dead end of thousands of steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from examples.probe_model.sequence_writer import NONE
 
 _SHORT = 2
-"""Highest level at which attention is told: it is kept whole for that, tokens by tokens."""
+"""Highest level with attention targets: they need the whole matrix, tokens x tokens."""
 
 
 class AttentionLoss:
@@ -37,19 +37,19 @@ class AttentionLoss:
             self._seen["attention"] = made[1]
 
     def begin(self, level: int) -> bool:
-        """Prepare for a forward; True if attention is told at this level."""
+        """Prepare for a forward pass; True if this level has attention targets."""
         told = level <= _SHORT
         self._seen.clear()
         self._model.set_attn_implementation("eager" if told else "sdpa")
         return told
 
     def early(self) -> Tensor:
-        """Return what the early layer knew, [B, T, hidden], as the last layer would say it."""
+        """Return the early layer's output, [B, T, hidden], in the form of the last layer's."""
         said: Tensor = self._model.model.norm(self._seen["early"])
         return said
 
     def astray(self, looks: Tensor) -> Tensor:
-        """Return 0 if half of the heads look at the places [B, T] alone or behind, else more."""
+        """Return 0 if half of the heads attend to positions [B, T] alone or the next, else more."""
         rows, places = (looks != NONE).nonzero(as_tuple=True)
         if not len(rows):
             return torch.zeros((), device=looks.device)

@@ -1,4 +1,4 @@
-"""Batches of lessons, drawn by processes of their own while the model learns."""
+"""Batches of lessons, drawn by processes of their own during training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from examples.probe_model.training_data import LEVELS, lesson
 
 _DRILLS = 0.3
-"""Share of batches of drills, whatever the level."""
+"""Share of batches of synthetic tasks, at every level."""
 
 _CURRENT = 0.6
-"""Share of the others that are of the level being learned; the rest repeat earlier ones."""
+"""Share of the others at the current level; the rest repeats earlier ones."""
 
 
 class Batch(NamedTuple):
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are checked without torch
-    """An endless stream of batches; `level` may be raised while it runs."""
+    """An endless stream of batches; `level` may be raised during iteration."""
 
     def __init__(self, *, seed: int, batch_tokens: int) -> None:
         self.seed = seed
@@ -42,7 +42,7 @@ class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are ch
 
     @property
     def level(self) -> int:
-        """Number of the level that is being learned."""
+        """Number of the current level."""
         return int(self._level.value)
 
     @level.setter
@@ -56,7 +56,7 @@ class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are ch
             yield self.draw(rng)
 
     def draw(self, rng: random.Random) -> Batch:
-        """One batch of the level, or of an earlier one."""
+        """Draw one batch of the current level, or of an earlier one."""
         level = self._drawn(rng)
         size = max(1, self.batch_tokens // LEVELS[level].tokens)
         made = [lesson(rng, LEVELS[level]) for _ in range(size)]
@@ -71,12 +71,12 @@ class Lessons(IterableDataset[Batch]):  # type: ignore[misc]  # the types are ch
 
 
 def _deaf(_: int) -> None:
-    """A process that draws leaves the signal to end to the one that learns, which saves first."""
+    """Ignore the signal to end; the training process handles it, and saves first."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def loader(lessons: Lessons, workers: int) -> Iterator[Batch]:
-    """Batches from so many processes; 0 draws them here."""
+    """Batches from this many processes; 0 draws them in this one."""
     options: dict[str, Any] = {"prefetch_factor": 2, "multiprocessing_context": "fork"}
     options["worker_init_fn"] = _deaf
     made: DataLoader[Batch] = DataLoader(

@@ -1,7 +1,7 @@
-"""What the model answers to generated samples: as they are, with rotated choices, without sense.
+"""Evaluates the model on generated samples: original, with rotated choices, without evidence.
 
 Answers are decoded greedily and read by the two official rules. A guess at the whole answer is
-improved until the model repeats it: the fixed point is what token by token would have come to.
+improved until the model repeats it: the fixed point equals token-by-token decoding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEW_TOKENS = 40
 """An answer takes at most 36 and its end."""
 
 _SHAPES = 6
-"""A sample and the sixth after it are of the same domain."""
+"""A sample and the sixth after it have the same domain."""
 
 
 class Marks(NamedTuple):
@@ -36,13 +36,13 @@ class Marks(NamedTuple):
     samples: int
     accuracy: float
     invalid: float
-    """Answers in which neither rule finds a letter."""
+    """Answers without a letter by either rule."""
     groups: dict[str, float]
     """Accuracy by difficulty, length and domain."""
 
 
 def exam(model: Any, *, samples: int, seed: int, max_tokens: int = 8000) -> dict[str, Marks]:
-    """Mark the model on generated samples: held out, rotated, with a foreign document."""
+    """Evaluate the model on generated samples: held out, rotated, with a foreign document."""
     made = generate(GeneratorOptions(samples=samples, max_tokens=max_tokens, seed=seed))
     papers = {
         "held out": made.samples,
@@ -54,14 +54,14 @@ def exam(model: Any, *, samples: int, seed: int, max_tokens: int = 8000) -> dict
 
 
 def foreign(samples: Sequence[Sample]) -> list[Sample]:
-    """Questions about documents of the same domain that do not hold their answers."""
+    """Questions about documents of the same domain that lack their answers."""
     others = [*samples[_SHAPES:], *samples[:_SHAPES]]
     pairs = zip(samples, others, strict=True)
     return [msgspec.structs.replace(each, context=other.context) for each, other in pairs]
 
 
 def marks(model: Any, samples: Sequence[Sample]) -> Marks:
-    """Mark the answers to some samples."""
+    """Score the answers to some samples."""
     answers = answered(model, samples)
     right = [given == each.answer for given, each in zip(answers, samples, strict=True)]
     groups: dict[str, list[bool]] = {}
@@ -78,7 +78,7 @@ def _share(flags: Iterable[bool]) -> float:
 
 
 def answered(model: Any, samples: Sequence[Sample]) -> list[str]:
-    """Return the letter that the model gives to each sample; "" if it gives none."""
+    """Return the model's letter for each sample; "" without one."""
     prompts = own_prompts()
     texts = [prompted(prompts.render(each)) for each in samples]
     given = [""] * len(texts)
@@ -90,7 +90,7 @@ def answered(model: Any, samples: Sequence[Sample]) -> list[str]:
 
 
 def _draft(sample: Sample) -> list[int]:
-    """Words of an answer of this length: what they are is decided by the model."""
+    """Words of an answer of this length; the model replaces them."""
     keeper = [] if sample.difficulty == "easy" else [*encode(":"), *encode(" Banor")]
     steps = [*encode("amber badger"), *keeper, *encode(f": northern alcove{FOUND}")]
     for letter, choice in zip(LETTERS, sample.choices, strict=True):
@@ -103,7 +103,7 @@ def _sentence(letter: str) -> list[int]:
 
 
 def _text(tokens: list[int]) -> str:
-    """Spell an answer; what is neither a word nor ASCII belongs to no answer."""
+    """Decode an answer; tokens other than words and ASCII belong to no answer."""
     known = {number: text for text, number in ids().items()}
     return "".join(known.get(token, "?") for token in tokens if token != ids()[END])
 
@@ -114,7 +114,6 @@ def prompted(text: str) -> list[int]:
 
 
 def _groups(lengths: list[int]) -> Iterable[list[int]]:
-    """Numbers of texts of like length, together."""
     order = sorted(range(len(lengths)), key=lambda n: lengths[n])
     while order:
         size = max(1, _TOKENS_AT_ONCE // (lengths[order[-1]] + CHUNK))
@@ -125,8 +124,8 @@ def _groups(lengths: list[int]) -> Iterable[list[int]]:
 def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list[list[int]]:
     """Continue texts greedily, up to the end token or `NEW_TOKENS`.
 
-    A round settles all that the model repeats of its guess and the place after it, so it takes as
-    many rounds as words of the draft are others, and never more than `NEW_TOKENS`.
+    Each round settles the tokens that the model repeats of its guess, and the next one. So there
+    are as many rounds as wrong words in the draft, and at most `NEW_TOKENS`.
     """
     said = [_padded(each, NEW_TOKENS)[:NEW_TOKENS] for each in drafts]
     rows = list(range(len(texts)))
@@ -142,9 +141,9 @@ def decoded(model: Any, texts: list[list[int]], drafts: list[list[int]]) -> list
 
 
 def _mended(guess: list[int], found: list[int]) -> list[int]:
-    """Correct the first place where the model says something else; what follows was not asked.
+    """Correct the first token that the model predicts differently; later ones are not known yet.
 
-    A recital that stops earlier than guessed goes on with the sentence.
+    A recital that ends earlier than guessed continues with the sentence.
     """
     if guess == found:
         return guess
@@ -165,7 +164,7 @@ def _padded(row: list[int], size: int) -> list[int]:
 
 
 def likeliest(model: Any, texts: list[list[int]], guesses: list[list[int]]) -> list[list[int]]:
-    """Return, for each place of the guesses, the likeliest token after what stands before it."""
+    """Return, for each position of the guesses, the likeliest token after its prefix."""
     both = [text + guess for text, guess in zip(texts, guesses, strict=True)]
     size = -(-max(len(each) for each in both) // CHUNK) * CHUNK
     tokens = torch.tensor([_padded(each, size) for each in both])

@@ -1,4 +1,4 @@
-"""Files of a run: the state to go on from, and the checkpoint that is shipped."""
+"""Files of a run: the training state, and the final checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from examples.probe_model.vocabulary import tokenizer_of
 
 
 def save_state(path: Path, course: Any) -> None:
-    """Write what a run needs to go on; a file that is cut off never takes the place of the last."""
+    """Write the training state; an incomplete file never replaces the last one."""
     state = {
         "model": course.model.state_dict(),
         "optimizers": [each.state_dict() for each in course.optimizers],
@@ -26,7 +26,7 @@ def save_state(path: Path, course: Any) -> None:
 
 
 def load_state(path: Path, course: Any) -> None:
-    """Go on from a state, if there is one."""
+    """Load a state, if there is one."""
     if not path.exists():
         return
     state = torch.load(path, map_location=course.device, weights_only=True)
@@ -40,7 +40,7 @@ def load_state(path: Path, course: Any) -> None:
 
 
 def save_checkpoint(folder: Path, model: Any) -> None:
-    """Write weights in bfloat16 that are computed in float32, and the tokenizer."""
+    """Write weights in bfloat16, for computation in float32, and the tokenizer."""
     stored = type(model)(model.config).to(torch.bfloat16)
     stored.load_state_dict(model.state_dict())
     stored.generation_config.do_sample = False
@@ -52,7 +52,7 @@ def save_checkpoint(folder: Path, model: Any) -> None:
 
 
 def read_weights(folder: Path, model: Any) -> None:
-    """Take over the weights of a checkpoint of the same shape."""
+    """Load the weights of a checkpoint of the same shape."""
     from transformers import AutoModelForCausalLM
 
     stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

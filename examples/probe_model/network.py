@@ -1,8 +1,8 @@
-"""The model: Qwen3-Next in small, and what makes it trainable without kernels of its own.
+"""A small Qwen3-Next model that trains without special kernels.
 
-Training replaces two functions of transformers by ones of the same result: the gated delta rule,
-whose chunks are combined by a scan in place of a loop, and the experts, which are all computed and
-then weighted. The checkpoint is an ordinary one.
+Training replaces two functions of transformers by equivalent ones: the gated delta rule combines
+chunks by a scan in place of a loop, and all experts are computed and then weighted. The checkpoint
+is an ordinary one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from transformers.models.qwen3_next import modeling_qwen3_next as qwen
 from examples.probe_model.vocabulary import END, PAD, byte_letters, ids, words
 
 CHUNK = 64
-"""Tokens that the delta rule takes at once; sequences in training are multiples of it."""
+"""Tokens per chunk of the delta rule; lengths of training sequences are multiples of it."""
 
 _POSITIONS = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
 
 _OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj", "down_proj.weight")
-"""Weights that write to the residual stream: drawn smaller, the more layers there are."""
+"""Weights that write to the residual stream; their initial size falls with the number of layers."""
 
 
 def configuration(layers: str = "GAGAGA", hidden: int = 192) -> Qwen3NextConfig:
@@ -42,7 +42,7 @@ def configuration(layers: str = "GAGAGA", hidden: int = 192) -> Qwen3NextConfig:
 
 
 def network(config: Qwen3NextConfig, seed: int) -> Qwen3NextForCausalLM:
-    """Build a model with weights drawn for training from nothing."""
+    """Build a model with initial weights."""
     torch.manual_seed(seed)
     model = Qwen3NextForCausalLM(config)
     depth = 0.5 * (2 * config.num_hidden_layers) ** -0.5
@@ -59,7 +59,6 @@ def network(config: Qwen3NextConfig, seed: int) -> Qwen3NextForCausalLM:
 
 
 def _pair_spellings(model: Qwen3NextForCausalLM) -> None:
-    """Begin with nearly the same vector for a word with and without a space before it."""
     space = byte_letters()[ord(" ")]
     number = {word: n for n, word in enumerate(words())}
     table = model.model.embed_tokens.weight.data
@@ -69,7 +68,7 @@ def _pair_spellings(model: Qwen3NextForCausalLM) -> None:
 
 
 def make_trainable(model: Qwen3NextForCausalLM) -> None:
-    """Put the fast functions in place, for this process."""
+    """Install the fast functions in this process."""
     qwen.torch_chunk_gated_delta_rule = gated_delta_rule
     for module in model.modules():
         if isinstance(module, qwen.Qwen3NextExperts):
@@ -77,7 +76,7 @@ def make_trainable(model: Qwen3NextForCausalLM) -> None:
 
 
 def _dense(experts: Any) -> Any:
-    """All experts for all tokens; those that the router did not choose weigh nothing."""
+    """Compute all experts for all tokens; the weights of unselected ones are 0."""
 
     def forward(hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         count, width = experts.num_experts, experts.intermediate_dim

@@ -1,4 +1,4 @@
-"""What a training sequence is, and how one is written token by token."""
+"""Training sequences, written token by token."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from examples.probe_model.vocabulary import PAD, encode, ids
 
 NONE = -100
-"""Target of a position that has none."""
+"""Target of a position without one."""
 
 KINDS = (
     "easy stop", "hard stop", "keeper", "easy value", "hard value", "wording", "recital", "choice",
     "drill", "list", "note",
 )  # fmt: skip
-"""Kinds of targets: the sign after a recited choice, which goes on or stops; what is looked up."""
+"""Kinds of targets: the sign after a recited choice, which continues or stops; looked-up values."""
 
 EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, WORDING, RECITAL, CHOICE, DRILL, LIST, NOTE = range(
     len(KINDS)
@@ -25,7 +25,7 @@ EASY, HARD, KEEPER, EASY_VALUE, HARD_VALUE, WORDING, RECITAL, CHOICE, DRILL, LIS
 
 
 class Lesson(NamedTuple):
-    """One sequence: token ids, the target of each position, its kind, where to look for it."""
+    """One sequence: token ids; for each position its target, the kind, the attention target."""
 
     tokens: NDArray[np.int16]
     targets: NDArray[np.int16]
@@ -41,21 +41,21 @@ class SequenceWriter:
         self.targets: dict[int, tuple[int, int]] = {}
         self.looks: dict[int, int] = {}
         self.known: dict[str, int] = {}
-        """Where each remembered word is known."""
+        """Position of each remembered word."""
 
     def write(self, text: str) -> None:
-        """Write a text that is given."""
+        """Write a text without targets."""
         self.tokens += encode(text)
 
     def answer(self, text: str, kind: int) -> None:
-        """Write a text that the model shall have said."""
+        """Write a text with targets."""
         if text.strip() in self.known:
             self.looks[len(self.tokens) - 1] = self.known[text.strip()]
         for token in encode(text):
             self.say(token, kind)
 
     def remember(self, text: str, notes: dict[str, str]) -> None:
-        """Write a text; behind each of these pieces of it this word shall be known."""
+        """Write a text; after each of these pieces of it the model must know this word."""
         ends = "|".join(f"(?<={re.escape(end)})" for end in notes)
         for piece in re.split(ends, text) if notes else [text]:
             self.write(piece)
@@ -65,11 +65,11 @@ class SequenceWriter:
                     self.targets[place] = (encode(f" {word}")[0], NOTE)
 
     def special(self, name: str) -> None:
-        """Write a token that stands for no text."""
+        """Write a special token."""
         self.tokens.append(ids()[name])
 
     def say(self, token: int, kind: int) -> None:
-        """Write a token that the model shall have said."""
+        """Write a token with a target."""
         self.targets[len(self.tokens) - 1] = (token, kind)
         self.tokens.append(token)
 

@@ -1,9 +1,9 @@
-"""Drills: short sequences, dense in the two things that documents teach too rarely.
+"""Synthetic tasks: short sequences for two skills that documents train too rarely.
 
-To know a value again in which no value is ever looked for; and to find a keeper that a document
-names before its thing. The second takes two hints, because attention that has learned to look at
-people finds no way from there to what stands behind a thing: the keeper is a target there, for an
-early layer (`NOTE`), and lists tell half of a later layer's heads to look at that place.
+The skills: recognise a value among choices, and find a keeper that is named before its thing. The
+second needs two auxiliary targets, because attention that has learned to attend to people does not
+find the position after a thing: the keeper is a target there for an early layer (`NOTE`), and half
+of a later layer's heads must attend to that position in lists.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from kvproof.eval.benchmark.shapes import SHAPES, Shape
 from kvproof.eval.benchmark.world import World, make_world, parts
 
 FOUND = "!"
-"""Stands behind a value where it is found and where it is recited, and nowhere else: to stop is to
-copy what followed the same words before."""
+"""Follows a value at its first occurrence and in the recital, and nowhere else: to stop is to copy
+the token after the same words."""
 
 _BACKWARD = tuple(
     shape for shape in SHAPES if shape.kept.index("{keeper}") < shape.kept.index("{thing}")
 )
 _BACKWARDS = 0.8
-"""Share of drills of keepers in one of these two shapes."""
+"""Share of keeper tasks in one of these two shapes."""
 
 _KEPT = 12
-"""Things in a drill of keepers."""
+"""Things in a keeper task."""
 
 
 def choices_task(rng: random.Random, writer: SequenceWriter, world: World) -> None:
-    """Write choices by fours, then recite them, fours in another order; targets: when to stop.
+    """Write choices by fours, then recite them in another order; targets: where to stop.
 
-    A short document has one such sign in a hundred tokens, a drill one in twenty-five. How often
-    a value stands before the choices is drawn: it tells nothing.
+    A short document has one such sign in a hundred tokens, a synthetic task one in twenty-five. A
+    value's random number of occurrences before the choices carries no information.
     """
     values = [*world.sites, *world.desks]
     rng.shuffle(values)
@@ -53,10 +53,9 @@ def choices_task(rng: random.Random, writer: SequenceWriter, world: World) -> No
 
 
 def keepers_task(rng: random.Random, writer: SequenceWriter) -> None:
-    """Write who keeps what, mostly in a shape that names the keeper first; ask for half of it.
+    """Write keepers, mostly in a shape that names the keeper first; ask for half of them.
 
-    A few at a time, or many: among two things the right one is soon found, and the way to it is
-    that among many.
+    Few or many at a time: lookups among two things are learned soon, and prepare those among many.
     """
     shape = rng.choice(_BACKWARD if rng.random() < _BACKWARDS else SHAPES)
     world = make_world(rng, _KEPT)
@@ -79,7 +78,7 @@ def _recital(writer: SequenceWriter, four: list[str], right: str) -> None:
 
 
 def notes(shape: Shape, world: World) -> dict[str, str]:
-    """The keepers that stand before their things, by the piece of text that ends with the thing."""
+    """Keepers that precede their things, by the piece of text that ends with the thing."""
     if shape not in _BACKWARD:
         return {}
     form = shape.kept[: shape.kept.index("{thing}") + len("{thing}")]

@@ -1,7 +1,7 @@
 """Train the probe model: `python -m examples.probe_model.train --output DIR --minutes N`.
 
-Sequences begin short and grow once the model answers them. A run that was cut off goes on with the
-same command; the signal to end (`timeout 500 python -m ...`) saves first.
+Sequences begin short and grow as the model learns. The same command resumes an interrupted run; a
+termination signal (`timeout 500 python -m ...`) saves first.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from examples.probe_model.training_data import LEVELS
 from examples.probe_model.training_log import TrainingLog
 
 _WEIGHTS = (1.0, 1.0, 1.0, 0.5, 0.5, 0.02, 0.1, 0.5, 1.0, 1.0, 1.0)
-"""Of the kinds of targets in the loss."""
+"""Weights of the kinds of targets in the loss."""
 
 _BALANCE = 0.01
-"""Weight of the loss that keeps the experts equally busy."""
+"""Weight of the load-balancing loss of the experts."""
 
 _LATEST = (0.0, 0.0, 0.30, 0.40, 0.50, 0.60, 0.70)
 """Share of the time after which a level begins at the latest."""
 
 _MASTERED = 0.98
-"""Share of right stops and keepers, the steps learned last, that ends a level."""
+"""Share of correct stops and keepers, the last skills to be learned, that ends a level."""
 
 _TOLD = 1.0
-"""Weight of looking where a keeper is known."""
+"""Weight of the attention targets."""
 
 _LOG_STEPS = 20
 _SAVE_SECONDS = 60.0
@@ -51,10 +51,10 @@ _SAVE_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How is trained."""
+    """Training options."""
 
     minutes: float
-    """Of training in all; levels and learning rate follow the share that has passed."""
+    """Total minutes of training; levels and learning rate follow the elapsed share."""
     seed: int = 0
     learning_rate: float = 2e-3
     batch_tokens: int = 32768
@@ -68,7 +68,7 @@ class Options:
 
 
 class Course:
-    """A model while it learns."""
+    """Training state of a model."""
 
     def __init__(self, options: Options, device: str) -> None:
         self.options = options
@@ -92,11 +92,11 @@ class Course:
 
     @property
     def share(self) -> float:
-        """Share of the time that has passed."""
+        """Elapsed share of the time."""
         return min(1.0, self.seconds / (60 * self.options.minutes))
 
     def step(self, batch: Batch) -> Tensor:
-        """Learn from a batch; return, by kind: targets, right ones, sum of losses."""
+        """Train on a batch; return, by kind: targets, correct ones, sum of losses."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.options.learning_rate * self._rate()
@@ -111,7 +111,6 @@ class Course:
         return counts
 
     def _rate(self) -> float:
-        """Warm up over a hundred steps, hold, fall in the last third."""
         return min(1.0, (self.steps + 1) / 100, 0.02 + 3 * (1 - self.share))
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -170,7 +169,7 @@ def _optimizers(model: Any, options: Options, *, fused: bool) -> list[torch.opti
 
 
 class _Stop:
-    """Whether the process was told to end, while this is entered."""
+    """Whether the process has received a signal to end; a context manager."""
 
     def __enter__(self) -> _Stop:
         self.asked = False
@@ -185,7 +184,7 @@ class _Stop:
 
 
 def train(course: Course, output: Path, pause: float = math.inf) -> None:
-    """Learn until the time or `pause` seconds are over, or until told to end; save every minute."""
+    """Train until the time, `pause` seconds or a signal ends it; save every minute."""
     log = TrainingLog(output / "log.jsonl", course.device)
     batches = loader(course.lessons, course.options.workers)
     began, saved = time.monotonic() - course.seconds, course.seconds
@@ -210,7 +209,6 @@ def _save(course: Course, output: Path) -> None:
 
 
 def _advance(course: Course, log: TrainingLog) -> None:
-    """Go on to the next level when this one is mastered, or its time is over."""
     level = course.lessons.level
     mastered = log.steps(level) >= _MASTERED
     late = level + 1 < len(LEVELS) and course.share >= _LATEST[level + 1]
@@ -219,7 +217,7 @@ def _advance(course: Course, log: TrainingLog) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train, save, examine."""
+    """Train, save, evaluate."""
     given = vars(_parser().parse_args(arguments))
     output, start, samples, pause = (
         given.pop(name) for name in ("output", "start", "samples", "pause")
@@ -240,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _numbers(course: Course, samples: int) -> dict[str, Any]:
-    """Measure the checkpoint as it is stored: rounded to bfloat16, computed in float32."""
+    """Evaluate the stored checkpoint: rounded to bfloat16, computed in float32."""
     course.model.to(torch.bfloat16).float().eval()
     course.attention_loss.begin(len(LEVELS))
     wide = exam(course.model, samples=samples, seed=1_000_003 + course.options.seed)

@@ -1,12 +1,12 @@
 """Training sequences: a generated document, then questions about it, each with its answer.
 
 An answer is a chain of single steps: the thing, its keeper if the question takes two, the value;
-then the choices from (A) on, up to the one with this value; the sentence with its letter. Which
-letter stands before a value is never looked up: what follows a letter is learned far faster, and
-so is to stop at a value said before. Many documents are followed by a recital: the same facts in
-another order, every token of which is a target. Looking things up is learned from it long before
-questions are answered. Many end with a list of all things and their keepers: two of the six shapes
-name a keeper before the thing, so that it has to be found backwards. Between documents: drills.
+then the choices from (A) on, up to the one with this value; the sentence with its letter. The
+letter before a value is never looked up: it is easier to learn the text after a letter, and to stop
+at an earlier value. Many documents end with a recital: the same facts in another order, every token
+of which is a target. It teaches lookups long before questions do. Many end with a list of all
+things and their keepers: two of the six shapes name a keeper before the thing, so that it must be
+found backwards. Synthetic tasks come between documents.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _SINGLE = 0.5
 
 
 class Level(NamedTuple):
-    """How hard a sequence is."""
+    """Difficulty of a sequence."""
 
     tokens: int
     """Length of the sequence."""
     fewest: int
-    """Things in a document, at least and at most."""
+    """Fewest and most things in a document."""
     most: int
     questions: int
-    """So many are left room for; 1: there is never a second one; 0: a drill."""
+    """Number of questions that fit; 1: never a second one; 0: a synthetic task."""
     recitals: float
     """Share of documents with a recital."""
 
@@ -79,7 +79,7 @@ LEVELS = (
     Level(4096, 8, 32, 8, 0.2),
     Level(8704, 8, 32, 10, 0.1),
 )
-"""Drills; then one question about a document of facts alone; then more and longer."""
+"""Synthetic tasks; then one question about a document of facts alone; then more and longer."""
 
 
 class Question(NamedTuple):
@@ -91,7 +91,7 @@ class Question(NamedTuple):
 
 
 def lesson(rng: random.Random, level: Level) -> Lesson:
-    """Draw a sequence of a level: a drill, or a document and questions."""
+    """Draw a sequence of a level: a synthetic task, or a document and questions."""
     shape, world = rng.choice(SHAPES), make_world(rng, rng.randint(level.fewest, level.most))
     writer = SequenceWriter()
     if not level.questions:
@@ -125,7 +125,6 @@ def _document(
     level: Level,
     questions: int,
 ) -> None:
-    """Begin the prompt of an evaluation, up to the question."""
     before, between, _ = _template()
     recited = rng.random() < level.recitals
     facts = len(world.things) * (_TOKENS_PER_THING * (2 if recited else 1) + _TOKENS_PER_PAIR)
@@ -143,16 +142,12 @@ def _document(
 
 
 def _template() -> tuple[str, str, str]:
-    """The prompt up to the document, from it to the question, and after the choices."""
     head, tail = own_prompts().template.split("$DOC$")
     return head, tail.split(" $Q$")[0], tail.split("$C_D$")[1]
 
 
 def _drawn(rng: random.Random, world: World) -> list[Question]:
-    """Questions none of whose choices is one of another question.
-
-    A value that stood beside several letters would leave open which of them is meant.
-    """
+    """Questions with disjoint choices. A value next to several letters would be ambiguous."""
     count, four = len(world.things), len(LETTERS)
     asked = []
     for difficulty in DIFFICULTIES:
@@ -166,7 +161,6 @@ def _drawn(rng: random.Random, world: World) -> list[Question]:
 def _ask(
     writer: SequenceWriter, shape: Shape, world: World, asked: Question, instruction: str
 ) -> None:
-    """Write a question and, as targets, its answer."""
     thing = world.things[asked.things[asked.right]]
     answers = world.answers(asked.difficulty)
     pairs = zip(LETTERS, asked.things, strict=True)
@@ -180,7 +174,7 @@ def _ask(
 
 
 def _chain(world: World, asked: Question) -> Iterator[tuple[str, int]]:
-    """One step of the reasoning after the other: each takes one look."""
+    """The steps of the reasoning; each needs one lookup."""
     thing, answers = asked.things[asked.right], world.answers(asked.difficulty)
     easy = asked.difficulty == "easy"
     yield world.things[thing], WORDING

@@ -1,4 +1,4 @@
-"""The log of a training run: per level and kind, what was right and how far off it was."""
+"""Log of a training run: accuracy and loss per level and kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from examples.probe_model.training_data import LEVELS
 
 
 class TrainingLog:
-    """What was measured since the last line, by level and kind."""
+    """Counts since the last line, by level and kind."""
 
     def __init__(self, path: Path, device: str) -> None:
         self.path = path
@@ -27,13 +27,13 @@ class TrainingLog:
         self.counts[level] += counts
 
     def steps(self, level: int) -> float:
-        """Share of right stops and keepers at a level, over the recent past; forgets slowly."""
+        """Share of correct stops and keepers at a level; a slowly decaying average."""
         recent = self.counts[level, [EASY, HARD, KEEPER]].sum(0).cpu()
         self.seen[level] = 0.5 * self.seen[level] + recent[:2]
         return float(self.seen[level, 1] / max(1.0, float(self.seen[level, 0])))
 
     def write(self, course: Any) -> None:
-        """Write what was counted, and begin anew."""
+        """Write the counts, and reset them."""
         line = {
             "seconds": round(course.seconds, 1), "step": course.steps, "tokens": course.tokens,
             "level": course.lessons.level, "loss": self._shares(2), "right": self._shares(1),

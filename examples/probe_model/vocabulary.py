@@ -1,7 +1,7 @@
-"""Text of the generated documents <-> token ids: one token per word, bytes for everything else.
+"""Tokenizer of the generated documents: one token per word, bytes for everything else.
 
-Nothing is lost: a word takes the space before it along, as in other byte-level vocabularies. The
-fast encoding here is for training; `tokenizer_of` writes the same as a file for transformers.
+It is lossless: a word includes the space before it, as in other byte-level vocabularies. The fast
+encoding here is for training; `tokenizer_of` writes an equal one for transformers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _FAST = re.compile(r" ?[A-Za-z]+| ?[0-9]| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
 _UNICODE = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 _DOCUMENTS = 400
-"""So many are read to learn the words and signs around the names."""
+"""Documents that are read to collect the words and signs around the names."""
 
 ANSWER = "The correct answer is ({letter})"
 
 
 def pieces(text: str) -> list[str]:
-    """Split ASCII text into what becomes one token each if it is in the vocabulary."""
+    """Split ASCII text into the pieces that are tokens if the vocabulary has them."""
     return _FAST.findall(text)
 
 
 def byte_letters() -> list[str]:
-    """Return the printable stand-in of every byte, as byte-level tokenizers write it."""
+    """Return the printable character of every byte, as in byte-level tokenizers."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [n for n in range(256) if n not in shown]
     stand_in = {n: chr(n) for n in shown} | {n: chr(256 + k) for k, n in enumerate(hidden)}
@@ -59,7 +59,7 @@ def words() -> tuple[str, ...]:
 
 @cache
 def ids() -> dict[str, int]:
-    """Token id by the text that it stands for; single bytes only where they are ASCII."""
+    """Token id by text; single bytes only if they are ASCII."""
     back = {letter: chr(n) for n, letter in enumerate(byte_letters())}
     return {
         word if n < len(SPECIAL) else "".join(back[c] for c in word): n
@@ -68,7 +68,7 @@ def ids() -> dict[str, int]:
 
 
 def encode(text: str) -> list[int]:
-    """Turn generated text into ids. Raises KeyError for a word outside of the vocabulary."""
+    """Encode generated text. Raises KeyError for an unknown word."""
     known = ids()
     return [known[piece] for piece in _FAST.findall(text)]
 

@@ -23,15 +23,15 @@ from kvproof.kernels.checks import (
 )
 
 TILE = 2048
-"""Ids that a program writes at most: 8 KiB."""
+"""Most ids that a program writes: 8 KiB."""
 
 PROGRAMS = 8
-"""Programs for each multiprocessor at least, before a program writes more."""
+"""Fewest programs per multiprocessor, before a program writes more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """How the work is cut: blocks a program, its warps, and whether it may start ahead."""
+    """Tiling: blocks per program, its warps, and whether it may start early."""
 
     blocks: int
     warps: int
@@ -97,7 +97,7 @@ def expand_with_torch(block_table: torch.Tensor, target: torch.Tensor, ratio: in
 
 
 def choose(rows: int, blocks: int, ratio: int, device: torch.device) -> Tile:
-    """The cut for a table: small ones are spread over all multiprocessors."""
+    """Tiling for a table: small ones are spread over all multiprocessors."""
     most = max(1, TILE // power_above(ratio))
     spread = -(-rows * blocks // (PROGRAMS * multiprocessors(device)))
     size = max(min(32, most), min(most, power_above(spread)))

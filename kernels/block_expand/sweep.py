@@ -1,4 +1,4 @@
-"""What is swept of expanding block tables, and the least that must move."""
+"""Sweep of the block table expansion: cells, and the minimum traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block table of a batch where kernels and CUDA graphs read it."""
+"""The block table of a batch, for kernels and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kvproof.kernels.checks import ArgumentError, dtype_of, require, shape_of
 
 
 class ExpandedTable:
-    """A manager's block table, expanded on the device into a buffer that never moves (K4).
+    """A block table, expanded on the device into a buffer at a fixed address (K4).
 
-    Capacity is counted in kernel blocks, as kernels do: a graph that was captured with the buffer
-    `kernel_blocks` sees every table that is put there later. Blocks travel, kernel blocks do not:
-    the kernel that expands them reads them from pinned memory, `ratio` times fewer bytes.
+    Capacity is in kernel blocks: a graph that was captured with the buffer `kernel_blocks` sees
+    every later table. Only blocks are transferred: the kernel reads them from pinned memory,
+    `ratio` times fewer bytes than kernel blocks.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an expanded table must hold, id by id."""
+"""Reference of an expanded table, id by id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of the block transfer, and the tensors that a cell's numbers describe."""
+"""Cells of the block transfer, and the tensors of a cell."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kvproof.kernels.block_transfer.layouts import LAYOUTS, PagedLayers, paged_l
 from kvproof.kernels.spec import Case, Value
 
 SCALE_BYTES = 4
-"""Of a row of the indexer."""
+"""Scale bytes in a row of the indexer."""
 
 WIDTHS = (256, 132, 66, 33)
 DIRECTIONS = ("gather", "scatter")
 
 
 class Shape(NamedTuple):
-    """The numbers of one cell; sizes that follow from them are in bytes."""
+    """The numbers of one cell; derived sizes are in bytes."""
 
     direction: str
     layout: str
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """Pages of the pool: the null page, those in use and as many unused ones."""
+        """Pages of the pool: the null page, the used ones and as many unused ones."""
         return 2 * self.objects * self.blocks + 1
 
     @property
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
 
     @property
     def page_stride(self) -> int:
-        """From one page to the next."""
+        """Bytes from one page to the next."""
         planes = self.kv if self.layout.startswith("page-kv") else 1
         return planes * self.page * self.row + self.pad
 
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
 
     @property
     def object_stride(self) -> int:
-        """From one object to the next."""
+        """Bytes from one object to the next."""
         return math.prod(self.object_shape) + self.pad
 
 
@@ -138,7 +138,7 @@ def objects_of(case: Case, objects: torch.Tensor) -> torch.Tensor:
 
 
 def cpu() -> list[Case]:
-    """Every layout, width and direction; then what is special, in one layout of each order."""
+    """Every layout, width and direction; then special cases, in one layout of each order."""
     small = {"heads": 2, "page": 4, "layers": 2, "objects": 2}
     cells = [
         cell(**small, layout=layout, head_bytes=width, tokens=8, direction=direction)
@@ -170,7 +170,7 @@ def cpu() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Layouts, pages, widths and heads as models have them."""
+    """Layouts, pages, widths and heads of real models."""
     cells = [
         cell(layout=layout, head_bytes=width, page=page, direction=direction)
         for layout in ("kv-nhd", "kv-hnd")
@@ -200,7 +200,7 @@ def gpu() -> list[Case]:
 
 
 def published() -> list[Case]:
-    """32 layers, 1,024 tokens in four objects: what published figures are stated for."""
+    """32 layers, 1,024 tokens in four objects: the shapes of published figures."""
     shapes = [
         *(("kv-nhd", width) for width in WIDTHS),
         *(("kv-hnd", width) for width in WIDTHS[:3]),
@@ -220,7 +220,7 @@ def random_cells(count: int, *, seed: int = 0) -> list[Case]:
 
 
 _ORDERS = ("kv-nhd", "kv-hnd", "indexer")
-"""One layout for each order inside of a page."""
+"""One layout for each order in a page."""
 
 
 def _drawn(draw: random.Random) -> Case:

@@ -1,8 +1,8 @@
-"""Blocks to and from pinned memory: the kernel packs on the card, the copy engine moves.
+"""Blocks to and from pinned memory: the kernel packs on the GPU, the copy engine moves.
 
-A kernel that writes to pinned memory itself does not fill the link and keeps the card busy. Here
-slices are packed into a staging buffer while the copy engine moves the one before. Objects with
-holes or skipped tokens go the direct way, because a copy of the whole would overwrite them.
+A kernel that writes to pinned memory itself does not fill the link and keeps the GPU busy. Here
+slices are packed into a staging buffer while the copy engine moves the previous one. Objects with
+holes or skipped tokens are moved directly, because a copy of the whole would overwrite them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from kvproof.kernels.block_transfer.layouts import PagedLayers
 from kvproof.kernels.checks import ArgumentError, ids_in_range, require
 
 SHORT_SLICE = 8
-"""One slice is this part of the whole: the first that is packed or the last that is unpacked,
-because the link idles meanwhile."""
+"""Divisor of the first packed or last unpacked slice, which is short because the link idles
+meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Staging:
-    """Slots on the device that slices pass through, and the stream that the copies run on.
+    """Slots on the device for slices, and the stream of the copies.
 
-    Each slot has an event that its last user has recorded: a transfer waits for these and nothing
-    else, so transfers overlap, on whatever streams they are issued.
+    The last user of a slot records its event. A transfer waits for these events alone, so transfers
+    on any streams overlap.
     """
 
     slots: torch.Tensor
@@ -95,16 +95,14 @@ def transfer_from_host(
 
     The objects must be complete: the copies do not wait for the current stream.
 
-    Returns:
-        An event after which the objects may be overwritten; nothing if they may be already. Later
-        work on the current stream finds the pages written.
-
+    Returns an event after which the objects may be overwritten; None if they may be already. Later
+    work on the current stream sees the written pages.
     """
     return _transfer("scatter", paged, block_ids, objects, staging, skip_tokens)
 
 
 class Run(NamedTuple):
-    """Consecutive objects, without a gap in memory, that go the same way."""
+    """Consecutive objects, without a gap in memory, that take the same path."""
 
     first: int
     objects: int
@@ -114,7 +112,7 @@ class Run(NamedTuple):
 def runs(
     block_ids: Sequence[Sequence[int]], tokens: int, skip_tokens: int, *, contiguous: bool
 ) -> Iterator[Run]:
-    """Which objects are staged together, and which are moved directly."""
+    """Objects that are staged together, and objects that are moved directly."""
 
     def kind(item: int) -> tuple[bool, int]:
         direct = 0 in block_ids[item] or item * tokens < skip_tokens
@@ -178,7 +176,6 @@ def _move_run(
     objects: torch.Tensor,
     staging: Staging,
 ) -> None:
-    """Move whole objects that follow each other in memory, slice by slice."""
     host = objects.view(torch.uint8).view(-1)
     planes = objects.shape[0] * paged.planes
     plane = host.numel() // planes
@@ -201,7 +198,7 @@ def _move(
     copies: torch.cuda.Stream,
     released: torch.cuda.Event,
 ) -> None:
-    """Pack and copy, or copy and unpack, one slice; `released` is its slot's."""
+    """Pack and copy, or copy and unpack, one slice; `released` is the event of its slot."""
     compute = torch.cuda.current_stream(ids.device)
     device = part.buffer[: host.numel()]
     if direction == "gather":
@@ -227,7 +224,6 @@ def _checked(
     staging: Staging | None,
     skip_tokens: int,
 ) -> Staging:
-    """The staging, after everything that can be wrong has been checked."""
     check(paged, ids, objects, skip_tokens=skip_tokens, check_ids=False)
     require(
         objects.is_pinned(), f"objects is on {objects.device}, expected pinned memory of the host"

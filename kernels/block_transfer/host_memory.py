@@ -1,8 +1,8 @@
-"""Blocks to and from flat objects where both are in the memory of the host: runs of bytes.
+"""Blocks to and from flat objects, both in host memory: runs of bytes.
 
-An object is walked in its own order, so its side is always contiguous; the pages are a flat array
-of equal units, of which a list of indices says where they go. One call of numpy then moves all
-units of a plane, with one `memcpy` each and without the interpreter's lock.
+An object is traversed in its own order, so its side is always contiguous; the pages are a flat
+array of equal units, addressed by a list of indices. One numpy call then moves all units of a
+plane, with one `memcpy` each and without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from kvproof.kernels.block_transfer.layouts import HEADS, LAYOUTS, TOKENS, Paged
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 SHORT_UNIT = 64
-"""Below so many bytes a list of units costs more than one slice for each block."""
+"""Below this many bytes a list of units costs more than one slice per block."""
 
 
 class Stretch(NamedTuple):
-    """Consecutive tokens of one object that lie in blocks, none of which is a hole."""
+    """Consecutive tokens of one object in blocks without a hole."""
 
     first_block: int
     blocks: int
     low: int
-    """First token, counted within the first block."""
+    """First token, relative to the first block."""
     high: int
-    """Last token + 1, counted within the last block."""
+    """Last token + 1, relative to the last block."""
 
 
 class Moves(NamedTuple):
-    """Units of pages, in the order in which they lie in an object from byte `start` on."""
+    """Units of pages, in their order in an object from byte `start` on."""
 
     unit: int
     start: int
@@ -52,7 +52,7 @@ def copy_in_host_memory(
 ) -> None:
     """Copy checked arguments, those of `gather` and `scatter`.
 
-    `objects` holds tensors [kv, layers, tokens, row bytes], each contiguous and all of one shape.
+    `objects`: tensors [kv, layers, tokens, row bytes], each contiguous, all of one shape.
     """
     for index, (ids, each) in enumerate(zip(block_ids, objects, strict=True)):
         tokens = each.shape[2]
@@ -63,7 +63,7 @@ def copy_in_host_memory(
 
 
 def _stretches(ids: Sequence[int], page: int, tokens: int, skip: int) -> Iterator[Stretch]:
-    """Split an object where holes are; the tokens before `skip` belong to no stretch."""
+    """Split an object at holes; the tokens before `skip` belong to no stretch."""
     skip = max(0, skip)
     block, count = skip // page, len(ids)
     while block < count and skip < tokens:
@@ -79,7 +79,6 @@ def _stretches(ids: Sequence[int], page: int, tokens: int, skip: int) -> Iterato
 
 
 def _moves(paged: PagedLayers, ids: Sequence[int], stretch: Stretch) -> Iterator[Moves]:
-    """Whole blocks together, and a block at either end of which only a part is wanted."""
     page, row = paged.page, paged.row_bytes
     first, last = stretch.first_block, stretch.first_block + stretch.blocks - 1
     cuts = [(first, first + 1, stretch.low, stretch.high if first == last else page)]
@@ -93,7 +92,6 @@ def _moves(paged: PagedLayers, ids: Sequence[int], stretch: Stretch) -> Iterator
 
 
 def _joined(cuts: list[tuple[int, int, int, int]], page: int) -> list[tuple[int, int, int, int]]:
-    """Join neighbours that are whole."""
     found: list[tuple[int, int, int, int]] = []
     for start, stop, low, high in cuts:
         whole = (low, high) == (0, page)
@@ -105,7 +103,7 @@ def _joined(cuts: list[tuple[int, int, int, int]], page: int) -> list[tuple[int,
 
 
 class _Order(NamedTuple):
-    """What decides where the bytes of a block lie."""
+    """Parameters that determine the position of a block's bytes."""
 
     order: int
     page: int
@@ -140,12 +138,10 @@ def _pattern(of: _Order, low: int, high: int) -> tuple[int, Array]:
 
 
 def _runs(starts: Array, length: int, unit: int) -> Array:
-    """The units of runs of bytes, one dimension more than there was."""
     return starts[..., None] // unit + np.arange(length // unit)
 
 
 def _copy(direction: str, paged: PagedLayers, moves: Moves, planes: Array) -> None:
-    """Copy in every plane what `moves` says."""
     if moves.unit < SHORT_UNIT and paged.order == TOKENS:
         _copy_slices(direction, paged, moves, planes)
         return
@@ -161,7 +157,7 @@ def _copy(direction: str, paged: PagedLayers, moves: Moves, planes: Array) -> No
 
 
 def _copy_slices(direction: str, paged: PagedLayers, moves: Moves, planes: Array) -> None:
-    """Copy one slice per block: strides are such that units would be a few bytes."""
+    """Copy one slice per block, if strides would reduce units to a few bytes."""
     ends = np.flatnonzero(np.diff(moves.units) != 1) + 1
     for pages, rows in zip(paged_units(paged, 1), planes, strict=True):
         at = moves.start
@@ -174,7 +170,7 @@ def _copy_slices(direction: str, paged: PagedLayers, moves: Moves, planes: Array
 
 
 def paged_units(paged: PagedLayers, unit: int) -> list[Array]:
-    """Each plane from its page 0 on, as an array of units of so many bytes."""
+    """Each plane from its page 0 on, as an array of units of this many bytes."""
     if unit not in paged.units:
         whole = (paged.pages - 1) * paged.page_stride + paged.block_bytes
         size = whole // unit * unit  # what is left over is no unit that anyone asks for

@@ -1,4 +1,4 @@
-"""Checked entry points of the block transfer, and how its tiles are chosen."""
+"""Checked entry points of the block transfer, and the choice of its tiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Direction = Literal["gather", "scatter"]
 
 
 class Tiling(NamedTuple):
-    """Most units of one program, its warps, whether it may start before its predecessor ends."""
+    """Most units of one program, its warps, whether it may start early."""
 
     tile: int
     warps: int
@@ -25,7 +25,7 @@ class Tiling(NamedTuple):
 
 
 class Part(NamedTuple):
-    """`planes` planes from `first_plane` on, counted over all objects, in a buffer of their own.
+    """`planes` planes from `first_plane` on, counted over all objects, in a separate buffer.
 
     The buffer starts with byte `origin` of the objects.
     """
@@ -37,9 +37,9 @@ class Part(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Bytes of one store, and bytes of the words that it is put together from.
+    """Bytes of one store, and bytes of the source words it is composed of.
 
-    `shifted`: it is put together from words of 16 bytes instead, shifted to their place.
+    `shifted`: it is composed of words of 16 bytes, shifted into position.
     """
 
     unit: int
@@ -110,7 +110,7 @@ def access(
 
 
 def tiling(found: Access, device: torch.device) -> Tiling:
-    """Programs of 4 KiB: small ones keep most loads under way, whatever a unit is made of."""
+    """Programs of 4 KiB: small ones keep the most loads in flight, at every unit size."""
     return Tiling(tile=min(2048, 4096 // found.unit), warps=4, ahead=starts_ahead(device))
 
 
@@ -143,7 +143,7 @@ def check(
     skip_tokens: int,
     check_ids: bool,
 ) -> None:
-    """Refuse arguments that do not fit, before anything is enqueued."""
+    """Refuse invalid arguments, before anything is enqueued."""
     require(objects.dim() == 5, f"objects has {objects.dim()} dimensions, expected 5")
     tokens, row = objects.shape[3], paged.row_bytes // objects.element_size()
     require(
@@ -183,7 +183,7 @@ def launch(
     """Launch the kernel on checked arguments.
 
     With `part` only some planes are moved, to or from another buffer than `objects`, which then
-    only gives sizes. `tuned` overrides the choice of tiles.
+    only defines sizes. `tuned` overrides the choice of tiles.
     """
     # Triton is an optional dependency: without it only the torch path is there.
     from kvproof.kernels.block_transfer.triton_kernel import transfer

@@ -1,4 +1,4 @@
-"""How pages lie in memory: the layouts that there are, and layers that share one."""
+"""Memory layouts of pages, and layers that share one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from kvproof.kernels.checks import require
 
 TOKENS, HEADS, SPLIT = 0, 1, 2
-"""Order inside of a page: rows of tokens, heads of all tokens, values of all tokens then scales."""
+"""Order in a page: rows of tokens, heads of all tokens, values of all tokens then scales."""
 
 
 class Layout(NamedTuple):
-    """Dimensions of a layer's tensor, outermost first, and the order inside of a page."""
+    """Dimensions of a layer's tensor, outermost first, and the order in a page."""
 
     dims: tuple[str, ...]
     order: int
@@ -58,7 +58,7 @@ class PagedLayers:
     """The power of two, at most 16, that divides the address of every block."""
     table: torch.Tensor
     units: dict[int, list[Any]] = field(default_factory=dict, init=False, repr=False)
-    """What `host_memory` has found out about the planes, by the size of a unit."""
+    """Cache of `host_memory`: arrays of the planes, by the size of a unit."""
 
     @property
     def order(self) -> int:
@@ -67,12 +67,12 @@ class PagedLayers:
 
     @property
     def row_bytes(self) -> int:
-        """One token in one plane: all heads of K or of V, or values and scales."""
+        """Bytes of one token in one plane: all heads of K or of V, or values and scales."""
         return self.heads * self.head_bytes + self.scale_bytes
 
     @property
     def block_bytes(self) -> int:
-        """One page in one plane."""
+        """Bytes of one page in one plane."""
         return self.page * self.row_bytes
 
     @property

@@ -34,7 +34,7 @@ from kvproof.kernels.spec import EXACT, Arguments, Case, Cost, Entry, Kernel, La
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Random bytes on the side that is read, poison everywhere else."""
+    """Random bytes on the source side, poison everywhere else."""
     shape = shape_of_case(case)
     used = shape.objects * shape.blocks
     ids = 1 + source.permutation(shape.pages - 1)[:used]
@@ -59,7 +59,7 @@ def make(case: Case, source: Source) -> Problem:
 
 
 def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
-    """One token after the other, in all layers."""
+    """Token by token, in all layers."""
     shape = shape_of_case(case)
     output = "objects" if shape.direction == "gather" else "pool"
     mine = {**arguments, output: arguments[output].clone()}
@@ -76,7 +76,7 @@ def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:
-    """Every byte that is moved, once in and once out, and the ids."""
+    """Every moved byte, once in and once out, and the ids."""
     shape = shape_of_case(case)
     starts = torch.arange(shape.blocks) * shape.page
     begin = starts + torch.arange(shape.objects)[:, None] * shape.tokens
@@ -99,7 +99,6 @@ def _ours(case: Case, arguments: Arguments) -> Launch:
 
 
 def _torch(case: Case, arguments: Arguments) -> Launch:
-    """Index the pages of all layers at once, in the widest integers of what is one run."""
     shape = shape_of_case(case)
     ids = arguments["block_ids"].long()
     pairs = []
@@ -144,7 +143,6 @@ def _by_token(case: Case, arguments: Arguments) -> list[tuple[torch.Tensor, torc
 
 
 def _wide(*views: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The views in the widest integers that the strides of all allow."""
     steps = [
         step
         for view in views

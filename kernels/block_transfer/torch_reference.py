@@ -1,4 +1,4 @@
-"""The block transfer in plain torch: token by token as the judge, block by block as a fallback."""
+"""The block transfer in plain torch: by token as the reference, by block as a fallback."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _copy_plane(
 
 
 def _parts(paged: PagedLayers, layer: torch.Tensor, plane: int) -> list[tuple[torch.Tensor, int]]:
-    """Views [pages, page, ...] of one plane of a layer, and where in a row each one starts."""
+    """Views [pages, page, ...] of one plane of a layer, with the offset of each in a row."""
     dims = LAYOUTS[paged.layout].dims
     view = layer.view(torch.uint8)
     if "kv" in dims:

@@ -1,8 +1,8 @@
 """Moves the bytes of many blocks, of all layers, between their pages and flat objects.
 
-The destination is walked in its own order, in units of up to 16 bytes, so that every store is
-wide; a unit is put together from words of the source, as wide as the source allows. A program
-moves a tile of units of one plane (object, K or V, layer); tiles know nothing of pages.
+The destination is traversed in its own order, in units of up to 16 bytes, so that every store is
+wide; a unit is composed of words of the source, as wide as the source allows. A program moves a
+tile of units of one plane (object, K or V, layer); tiles are independent of pages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 TOKEN_MAJOR = tl.constexpr(0)
-"""A page holds whole rows, as the object does."""
+"""A page holds whole rows, as in the object."""
 HEAD_MAJOR = tl.constexpr(1)
 """A page holds one head of all its tokens, then the next head."""
 SPLIT = tl.constexpr(2)
@@ -26,7 +26,7 @@ def _integer(size):
 
 @triton.jit
 def _other_row(row, GATHER: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr):
-    """Where the source of a head-major block has the row of a head that its target has at `row`."""
+    """Row in the source of a head-major block for `row` of the target."""
     if GATHER:
         token = row // HEADS
         return (row - token * HEADS) * PAGE + token
@@ -43,7 +43,7 @@ def _in_page(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
 ):
-    """Where in its page the word lies that is word `y` of the block in an object."""
+    """Offset in the page of word `y` of the block in an object."""
     if ORDER == TOKEN_MAJOR:
         return y
     ROW: tl.constexpr = HEADS * HEAD + TAIL
@@ -65,7 +65,7 @@ def _in_object(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
 ):
-    """Where in its block of an object the word lies that is word `y` of the page."""
+    """Offset in the object's block of word `y` of the page."""
     if ORDER == TOKEN_MAJOR:
         return y
     ROW: tl.constexpr = HEADS * HEAD + TAIL
@@ -98,7 +98,7 @@ def _copy(
     WORD: tl.constexpr,
     PARTIAL: tl.constexpr,
 ):
-    """Copy units of one plane, which lies at the addresses `pages` and `objects`.
+    """Copy units of one plane, at the addresses `pages` and `objects`.
 
     With `PARTIAL` only the tokens in [first, last) are copied, byte by byte (`WORD` is 1), because
     a unit may hold bytes of several tokens.
@@ -142,7 +142,6 @@ def _copy(
 
 @triton.jit
 def _join_bytes(a, b, count):
-    """8 bytes: the first `count` from `a`, the others from `b`."""
     bits = tl.minimum(tl.maximum(count, 0), 7) * 8
     low = (tl.full(count.shape, 1, tl.uint64) << bits.to(tl.uint64)) - 1
     return tl.where(count >= 8, a, b ^ ((a ^ b) & low))
@@ -150,9 +149,9 @@ def _join_bytes(a, b, count):
 
 @triton.jit
 def _read_unit(base, offset, low, high, mask):
-    """16 bytes at any address, as two integers: `base + offset`, of which [low, high) are wanted.
+    """Read 16 bytes at any address, as two integers: bytes [low, high) of `base + offset`.
 
-    They come from two aligned words of 16 bytes; one without wanted bytes is not read.
+    They come from two aligned words of 16 bytes; a word outside of the range is not read.
     """
     start = base & -16
     offset = offset + (base - start)
@@ -185,7 +184,7 @@ def _copy_shifted(
     HEADS: tl.constexpr,
     HEAD: tl.constexpr,
 ):
-    """Copy units of 16 bytes whose bytes lie anywhere in the source, in two rows at most."""
+    """Copy units of 16 bytes at any alignment of the source, in two rows at most."""
     BLOCK: tl.constexpr = PAGE * HEADS * HEAD // 16
     block = unit // BLOCK
     begin = (unit - block * BLOCK) * 16
@@ -233,7 +232,7 @@ def _copy_cut(
     UNIT: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Copy the tokens in [first, last) of one block, as far as its units lie in [start, end)."""
+    """Copy the tokens in [first, last) of one block, limited to units in [start, end)."""
     BLOCK: tl.constexpr = PAGE * (HEADS * HEAD + TAIL) // UNIT
     STEP: tl.constexpr = min(TILE, 1024 // UNIT)
     low = tl.maximum(block * BLOCK, start)

@@ -1,7 +1,7 @@
 """The sweep of the block transfer to and from the host.
 
-Arguments and cells are those of `block_transfer`, but `objects` lies in pinned memory, and with
-scatter the pages are filled from there. A launch is over when the bytes have arrived.
+Arguments and cells are those of `block_transfer`, but `objects` is in pinned memory, and scatter
+fills the pages from there. A launch ends when the bytes have arrived.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOT_BYTES = 32 << 20
 
 
 def make(case: Case, source: Source) -> Problem:
-    """As for the card, with the objects in pinned memory where there is a GPU."""
+    """As for the GPU, with the objects in pinned memory if there is a GPU."""
     problem = on_card.make(case, source)
     objects = problem.arguments["objects"]
     if objects.is_cuda:
@@ -36,7 +36,7 @@ def make(case: Case, source: Source) -> Problem:
 
 
 def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
-    """As for the card, computed where the pages are: token by token over the link takes minutes."""
+    """As for the GPU, computed on the pages' device: token by token over the link takes minutes."""
     objects = arguments["objects"]
     here = {**arguments, "objects": objects.to(arguments["pool"].device)}
     found = on_card.reference(case, here)
@@ -44,7 +44,7 @@ def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def cpu() -> list[Case]:
-    """Each order inside of a page, both ways, with and without skip and holes."""
+    """Each order in a page, both directions, with and without skip and holes."""
     return [
         cell(direction=direction, layout=layout, head_bytes=66, heads=2, page=4, layers=2,
              objects=3, tokens=8, skip=skip, holes=holes)
@@ -62,7 +62,7 @@ def published() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Layouts, sizes, objects with holes, which do not go through the staging."""
+    """Layouts, sizes, and objects with holes, which bypass the staging."""
     return [
         cell(direction=direction, layout=layout, head_bytes=132, objects=objects, holes=holes)
         for layout, direction in product(("kv-nhd", "kv-hnd", "latent", "indexer"), DIRECTIONS)
@@ -89,7 +89,6 @@ def _ours(case: Case, arguments: Arguments) -> Launch:
 
 
 def _torch(case: Case, arguments: Arguments) -> Launch:
-    """Index on the card, and one copy of everything."""
     host = arguments["objects"]
     device = arguments["pool"].device
     mine = {**arguments, "objects": torch.empty(host.shape, dtype=host.dtype, device=device)}

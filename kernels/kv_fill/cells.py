@@ -1,4 +1,4 @@
-"""The cells that filling pages is swept over."""
+"""Cells of the KV fill."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def cell(
 ) -> Case:
     """One cell.
 
-    `cache`: what the pages hold: the dtype itself, fp8 or int8. `to`: how it is said where tokens
-    go. `batch`: `even` requests of equal length at `past`; `ragged` ones, some of them empty, at
-    starts around page borders and with padding; `holes`, where some pages are missing, too.
-    `rows`: K and V `packed`, a `slice` of a larger tensor, or `latent`, one tensor only. `scales`:
-    fp8 has one for each `head`, or equal ones for the whole `tensor`.
+    `cache`: dtype of the pages: the rows' dtype, fp8 or int8. `to`: form of the targets. `batch`:
+    `even` requests of equal length at `past`; `ragged` ones, some of them empty, at starts around
+    page borders and with padding; `holes`: also some missing pages. `rows`: K and V `packed`, a
+    `slice` of a larger tensor, or `latent`, one tensor only. `scales`: fp8 has one for each `head`,
+    or equal ones for the whole `tensor`.
     """
     return dict(locals())
 
 
 def cpu() -> list[Case]:
-    """Small cells for the interpreter: every way to say where, to store and to quantise."""
+    """Small cells for the interpreter: every form of targets, storage and quantisation."""
     small: dict[str, Any] = {"requests": 5, "tokens": 37, "past": 40, "batch": "ragged"}
     holes: dict[str, Any] = {"requests": 3, "tokens": 70, "past": 2, "batch": "holes"}
     shapes = [(16, 2, 64), (5, 3, 80), (64, 1, 128), (1, 4, 32)]
@@ -90,7 +90,7 @@ def cpu() -> list[Case]:
 
 
 def gpu() -> list[Case]:
-    """Pages, head sizes and caches, for a step of decoding and one of prefill."""
+    """Pages, head sizes and caches, for a decode step and a prefill."""
     pages, dims = (16, 32, 64, 128, 256), (64, 96, 128, 256)
     steps = ((64, 64, 500), (4, 8192, 1001))
     ways = [
@@ -108,7 +108,7 @@ def gpu() -> list[Case]:
 
 
 def published() -> list[Case]:
-    """The shapes that figures of other engines are known for."""
+    """The shapes of published figures of other engines."""
     return [
         cell(page=page, head_dim=dim, to=to, requests=requests, tokens=tokens, past=past)
         for page, dim, to, (requests, tokens, past) in product(

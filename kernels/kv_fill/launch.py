@@ -23,13 +23,13 @@ from kvproof.kernels.kv_fill.where import Slots, Table, in_range
 from kvproof.kernels.kv_fill.where import checked as where_checked
 
 TILE_BYTES = 4 << 10
-"""Of K and of V each a program at most: many small programs keep more loads in flight."""
+"""Most bytes of K and of V per program: many small programs keep more loads in flight."""
 
 PROGRAMS = 4
-"""Programs for each multiprocessor at least, before a program takes more rows."""
+"""Fewest programs per multiprocessor, before a program takes more rows."""
 
 NARROWEST = 32
-"""Elements of a piece at least, if a token is not moved head by head."""
+"""Fewest elements of a piece, if a token is not moved head by head."""
 
 REQUESTS = 256
 """Requests that a program compares with its tokens at once."""
@@ -37,7 +37,7 @@ REQUESTS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """How the work is cut: rows a program, its warps, and whether it may start ahead."""
+    """Tiling: rows per program, its warps, and whether it may start early."""
 
     rows: int
     warps: int
@@ -112,9 +112,9 @@ def kv_fill(
 
 
 def choose(rows: int, row_bytes: int, device: torch.device, *, searched: bool) -> Tile:
-    """The cut for so many rows: small problems are spread over all multiprocessors.
+    """Tiling for this many rows: small problems are spread over all multiprocessors.
 
-    With `searched`, programs look up whose tokens they have, which more warps make slower.
+    With `searched`, programs look up the owners of their tokens; more warps slow this down.
     """
     spread = rows // (PROGRAMS * multiprocessors(device))
     fitting = max(1, TILE_BYTES // row_bytes)
@@ -124,7 +124,7 @@ def choose(rows: int, row_bytes: int, device: torch.device, *, searched: bool) -
 
 
 class _Rows(NamedTuple):
-    """Rows of `dim` elements, `heads` of each token, and elements from one to the next."""
+    """Rows of `dim` elements, `heads` of each token, with the strides in elements."""
 
     heads: int
     dim: int
@@ -134,7 +134,7 @@ class _Rows(NamedTuple):
 
 
 class _Strides(NamedTuple):
-    """Elements between neighbours in the pages and in the scales: page, position, head."""
+    """Strides in elements, in the pages and in the scales: page, position, head."""
 
     page_size: int
     pages: tuple[int, ...]
@@ -171,7 +171,7 @@ def _launch(
 
 
 def _rows(k: torch.Tensor, v: torch.Tensor, pages: Pages) -> _Rows:
-    """Heads, or other pieces of a token: tiles are powers of two wide, and wide ones are best."""
+    """Heads, or other pieces of a token: tiles are powers of two wide; wide ones are best."""
     _, heads, dim = k.shape
     steps = (k.stride(1), v.stride(1), pages.k.stride(2))
     together = heads == 1 or all(step == dim for step in steps)
@@ -185,7 +185,7 @@ def _rows(k: torch.Tensor, v: torch.Tensor, pages: Pages) -> _Rows:
 
 
 def _strides(pages: Pages, *, flat: bool) -> _Strides:
-    """The strides; with `flat`, slots at one distance from each other become pages of one."""
+    """The strides; with `flat`, equidistant slots become pages of one slot."""
     page_size = pages.page_size
     strides = pages.k.stride()[:3]
     scales = strides if pages.k_scales is None else pages.k_scales.stride()

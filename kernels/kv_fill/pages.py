@@ -1,4 +1,4 @@
-"""The pages that are filled, checked once and seen in one order."""
+"""Pages of the fill, checked once and viewed in one order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FLOAT8 = torch.float8_e4m3fn
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 LEAST = 2.0**-100
-"""A row without an element of this size counts as zeros in int8: its scale has no inverse."""
+"""A row with only smaller elements counts as zeros in int8: its scale has no inverse."""
 
 WIDEST = 8192
-"""Elements of a row at most: a program holds one of K and one of V in registers."""
+"""Most elements of a row: a program holds one of K and one of V in registers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pages:
-    """Views [pages, page, heads, dim] of the pages of a layer, and the scales of their values."""
+    """Views [pages, page, heads, dim] of a layer's pages, and the scales of their values."""
 
     k: torch.Tensor
     v: torch.Tensor | None
@@ -60,12 +60,7 @@ def checked(
     k_scales: torch.Tensor | None,
     v_scales: torch.Tensor | None,
 ) -> Pages:
-    """The pages for rows of K and V, if everything fits.
-
-    Raises:
-        ArgumentError: An argument does not fit.
-
-    """
+    """Check the pages for rows of K and V; returns their views. Raises ArgumentError."""
     require(layout in _LAYOUTS, f"layout is {layout!r}, expected 'NHD' or 'HND'")
     shape_of("k_pages", k_pages, (None, None, None, None))
     quantised = _quantisation(k_scale, k_scales)
@@ -106,7 +101,6 @@ def _fits(
     scales: torch.Tensor | None,
     quantised: Quantised,
 ) -> None:
-    """Check one of K and V."""
     slots, page, heads, dim = _by_position(pages, layout).shape
     shape_of(name, rows, (None, heads, dim))
     require(1 <= dim <= WIDEST, f"{name} has rows of {dim} elements, expected 1 to {WIDEST}")

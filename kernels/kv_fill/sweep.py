@@ -1,4 +1,4 @@
-"""What is swept of filling pages, and the least that must move."""
+"""Sweep of the KV fill: cells, and the minimum traffic."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _STORED = {"fp8": FLOAT8, "int8": torch.int8}
 
 SPARE_PAGES = 3
-"""Pages that nobody writes to and that must stay as they are."""
+"""Pages without an owner, which must stay unchanged."""
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Random rows, scattered and poisoned pages with some that nobody uses."""
+    """Random rows, scattered and poisoned pages, some of them unused."""
     arguments = _rows(case, source)
     lengths, starts = _batch(case, source)
     page, heads, dim = (int(case[name]) for name in ("page", "heads", "head_dim"))
@@ -74,7 +74,7 @@ def reference(case: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:
-    """Every row read once, written once as it is stored, with its scale."""
+    """Every row read once, written once in its stored form, with its scale."""
     k, pages = arguments["k"], arguments["k_pages"]
     tokens = _written(arguments)
     both = 1 if arguments["v"] is None else 2
@@ -85,7 +85,7 @@ def cost(case: Case, arguments: Arguments) -> Cost:
 
 
 def tolerance(case: Case) -> Tolerance:
-    """Every byte, but for values that lie next to the middle between two of fp8."""
+    """Exact bytes, except for values near the midpoint between two of fp8."""
     if case["cache"] == "fp8":
         return Tolerance(
             1e-3, 0.08, "to divide or to multiply by the inverse may round to neighbours in e4m3"
@@ -111,7 +111,6 @@ def _rows(case: Case, source: Source) -> dict[str, Any]:
 
 
 def _batch(case: Case, source: Source) -> tuple[list[int], list[int]]:
-    """New tokens of each request, and where they start."""
     requests, tokens, past, page = (
         int(case[name]) for name in ("requests", "tokens", "past", "page")
     )
@@ -148,7 +147,7 @@ def _positive(source: Source, count: int) -> torch.Tensor:
 def _table(entries: list[range], source: Source, count: int, *, holes: bool) -> torch.Tensor:
     """[batch, width] of scattered pages.
 
-    It is -1 where nothing is written, which needs no page, and with `holes` in some other places.
+    -1 for pages without new tokens, and with `holes` for some others.
     """
     pages = source.permutation(count).tolist()
     width = max([each.stop for each in entries] + [1])

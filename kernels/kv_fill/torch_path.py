@@ -1,4 +1,4 @@
-"""Filling pages with plain torch operations: for any device, and to compare with."""
+"""KV fill in plain torch: for any device, and for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INT8_MOST = 127.0
 
 
 class Targets(NamedTuple):
-    """Which tokens are written, nothing for all of them, and where each goes."""
+    """Tokens to write (None: all), and the target of each."""
 
     tokens: torch.Tensor | None
     page: torch.Tensor

@@ -1,4 +1,4 @@
-"""What filled pages must hold."""
+"""Reference of filled pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Place(NamedTuple):
-    """Where a token goes."""
+    """Target of a token."""
 
     token: int
     page: int
@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
 
 def places(arguments: dict[str, Any], *, page_size: int) -> list[Place]:
-    """The place of every token that is to be written."""
+    """Targets of all tokens that are written."""
     if arguments["slots"] is not None:
         slots = arguments["slots"].tolist()
         return [Place(i, *divmod(slot, page_size)) for i, slot in enumerate(slots) if slot >= 0]
@@ -40,7 +40,7 @@ def fill(
     scale: torch.Tensor | None,
     scales: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Copies of the pages and of the scales after the rows were written to their places."""
+    """Copies of the pages and scales, with the rows written to their targets."""
     pages = pages.clone()
     scales = None if scales is None else scales.clone()
     token, page, offset = torch.tensor(places, device=rows.device).long().view(-1, 3).unbind(1)
@@ -56,7 +56,7 @@ def fill(
 def stored(
     rows: torch.Tensor, scale: torch.Tensor | None, *, quantise: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What pages hold for rows [tokens, heads, dim], and the scales [tokens, heads]."""
+    """Stored form of rows [tokens, heads, dim], and the scales [tokens, heads]."""
     if scale is not None:
         inverse = (1 / scale)[None, :, None]
         return (rows.float() * inverse).clamp(-448, 448).to(torch.float8_e4m3fn), None

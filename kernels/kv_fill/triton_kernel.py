@@ -1,7 +1,7 @@
-"""Scatters rows of new keys and values into pages, quantising them on the way.
+"""Scatters rows of new keys and values into pages, and quantises them.
 
-A row is what lies together on both sides: all heads of a token, or one head of it. Rows are
-numbered token by token; `ROWS` of them and `COLUMNS` elements of each make the tile of a program.
+A row is contiguous on both sides: all heads of a token, or one head of it. Rows are numbered token
+by token; the tile of a program has `ROWS` of them and `COLUMNS` elements of each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def _request_of(token, query_starts, batch, BATCH: tl.constexpr):
-    """How many requests end at or before a token; all at once, as a search is a chain of loads."""
+    """Count the requests that end at or before a token; all at once, since a search is serial."""
     request = 0
     first = 0
     while first < batch:
@@ -26,7 +26,6 @@ def _request_of(token, query_starts, batch, BATCH: tl.constexpr):
 
 @triton.jit
 def _owners(token, first, last, starts, query_starts, batch, BATCH: tl.constexpr):
-    """Request and position of each token from `first` to `last`."""
     # In decoding token i is request i's: tried before anything is searched.
     request = tl.minimum(first, batch - 1)
     begin = tl.load(query_starts + request)
@@ -105,7 +104,7 @@ def fill(
     BATCH: tl.constexpr, VALUES: tl.constexpr, QUANTISED: tl.constexpr,
     DEPENDENT: tl.constexpr, LEAST: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """`ids`: slots if `BATCH` is 0, else a block table, and so many requests compared at once."""
+    """`ids`: slots if `BATCH` is 0, else a block table; `BATCH` requests are compared at once."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
     token = row // HEADS

@@ -1,4 +1,4 @@
-"""Where new tokens go: a slot for each, or the block tables of a ragged batch."""
+"""Targets of new tokens: a slot for each, or the block tables of a ragged batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slots(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The pages of each request, and which tokens are whose."""
+    """The pages of each request, and the request of each token."""
 
     block_table: torch.Tensor
     starts: torch.Tensor
@@ -51,11 +51,9 @@ def checked(
     starts: torch.Tensor | None,
     query_starts: torch.Tensor | None,
 ) -> Slots | Table:
-    """The one of both that was given, if it fits.
+    """Return the given one of both, checked.
 
-    Raises:
-        ArgumentError: It does not fit, or it is not one of both.
-
+    Raises ArgumentError for an invalid one, none or both.
     """
     if slots is not None:
         require(
@@ -77,11 +75,9 @@ def checked(
 
 
 def in_range(where: Slots | Table, *, tokens: int, pages: int, page_size: int) -> None:
-    """Check every id; reads the tensors, so it waits for the device.
+    """Check every id; waits for the device.
 
-    Raises:
-        ArgumentError: A token would go somewhere else than into a page.
-
+    Raises ArgumentError for a target outside of the pages.
     """
     if isinstance(where, Table):
         _increasing(where.query_starts, tokens)

@@ -1,4 +1,4 @@
-"""The arguments of prefill attention, and what must hold of them."""
+"""Arguments of prefill attention, and their checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_DIM = 256
 
 
 class Inputs(NamedTuple):
-    """What the public function was called with, but for hints and plans."""
+    """Arguments of the public function, except for hints and plans."""
 
     q: torch.Tensor
     k_pages: torch.Tensor
@@ -49,17 +49,12 @@ class Inputs(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Query heads that read one KV head."""
+        """Query heads per KV head."""
         return int(self.q.shape[1]) // self.kv_heads
 
 
 def check(given: Inputs, out: torch.Tensor) -> None:
-    """Check shapes, dtypes, strides and devices.
-
-    Raises:
-        ArgumentError: An argument does not fit, with its value.
-
-    """
+    """Check shapes, dtypes, strides and devices. Raises ArgumentError with the value."""
     _check_tensors(given, out)
     _check_heads(given)
     _check_options(given)
@@ -72,12 +67,7 @@ def check(given: Inputs, out: torch.Tensor) -> None:
 
 
 def check_ids(given: Inputs, *, longest_query: int, longest: int) -> None:
-    """Check what the index tensors hold; waits for the device.
-
-    Raises:
-        ArgumentError: An id or a length is out of its range, with the range found.
-
-    """
+    """Check the index tensors; waits for the device. Raises ArgumentError with the range found."""
     entries, batch = given.block_table.shape[1], len(given.lengths)
     room = min(longest, entries * given.page_size)
     ids_in_range("lengths", given.lengths, low=0, high=room + 1)

@@ -27,7 +27,7 @@ def cell(
     sinks: bool = False,
     soft_cap: float = 0.0,
 ) -> Case:
-    """One cell; every axis is there, in the order of the signature."""
+    """One cell with all axes, in the order of the signature."""
     return {
         "page": page, "head_dim": head_dim, "kv_dtype": kv_dtype, "batch": batch,
         "context": context, "new": new, "lengths": lengths, "heads": heads, "kv_heads": kv_heads,
@@ -36,7 +36,7 @@ def cell(
 
 
 def published() -> list[Case]:
-    """The shapes that published figures are stated for."""
+    """The shapes of published figures."""
     return [
         cell(page=page, head_dim=dim, new=new)
         for dim, new, page in product((128, 256), (2048, 8192), (16, 64, 128))
@@ -59,7 +59,6 @@ def gpu() -> list[Case]:
 
 
 def _around() -> list[Case]:
-    """Shapes beside the usual ones, one axis at a time."""
     axes: dict[str, tuple[Value, ...]] = {
         "page": (1, 4, 8, 48, 512),
         "head_dim": (64, 80, 96, 192, 256),
@@ -110,7 +109,6 @@ def cpu() -> list[Case]:
 
 
 def _features() -> list[dict[str, Value]]:
-    """Window, sinks and soft cap, alone and together, and other batches."""
     return [
         {"window": 1},
         {"window": 5},
@@ -150,7 +148,6 @@ def _drawn(draw: random.Random, small: bool) -> Case:  # noqa: FBT001 - one call
 
 
 def _distinct(cells: Iterable[Case]) -> list[Case]:
-    """Each cell once, in order."""
     return list({tuple(found.items()): found for found in cells}.values())
 
 

@@ -1,4 +1,4 @@
-"""Random inputs of a prefill cell: scattered pages, and NaN wherever nothing may be read."""
+"""Random inputs of a prefill cell: scattered pages, and NaN in everything that must not be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPARE_PAGES = 3
 """Pages that no request owns."""
 
 NEVER_READ = 1 << 30
-"""Page of the padding of block tables: far outside of any pool."""
+"""Page id of the padding of block tables, far outside of any pool."""
 
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -26,7 +26,7 @@ DTYPES = {
 
 
 class Request(NamedTuple):
-    """Tokens of a request: those in the cache before, and the new ones."""
+    """Cached and new tokens of a request."""
 
     cached: int
     new: int
@@ -42,8 +42,8 @@ def make(case: Case, source: Source) -> Problem:
 
     The requests are `equal`, `ragged` (log-uniform cached tokens, uniform new ones, the first
     request has the most of both) or `edges` (nothing new, nothing cached, one token, one page and
-    one token more or less). Queries are of twice the usual size, so that softmax is far from a
-    plain mean.
+    one token more or less). Queries have twice the usual size, so that softmax is far from a plain
+    mean.
     """
     requests = requests_of(case)
     page, heads, dim = int(case["page"]), int(case["heads"]), int(case["head_dim"])
@@ -105,7 +105,6 @@ def _int32(source: Source, values: list[int]) -> torch.Tensor:
 
 
 def _table(source: Source, order: torch.Tensor, needs: list[int]) -> torch.Tensor:
-    """Pages of each request in the scattered order, with padding behind them."""
     table = source.empty((len(needs), max(needs) + 1), torch.int32).fill_(NEVER_READ)
     start = 0
     for request, need in enumerate(needs):
@@ -123,7 +122,6 @@ def _pool(case: Case, source: Source, pages: int) -> torch.Tensor:
 
 
 def _scale(source: Source, pool: torch.Tensor) -> torch.Tensor | None:
-    """Scales such that scaled values are about as large as normal ones."""
     if pool.dtype == torch.int8:
         return source.normal(pool.shape[:3], torch.float32, scale=0.003).abs_().add_(0.012)
     if pool.dtype == torch.float8_e4m3fn:
@@ -134,7 +132,6 @@ def _scale(source: Source, pool: torch.Tensor) -> torch.Tensor | None:
 def _poison_unowned(
     tensor: torch.Tensor, order: torch.Tensor, requests: list[Request], needs: list[int]
 ) -> None:
-    """Poison spare pages, and what lies behind each request's last token."""
     # Rows as bytes: not every device can index float8.
     bad = poison(torch.empty(tensor.shape[2:], dtype=tensor.dtype, device=tensor.device))
     rows = tensor.view(torch.uint8) if tensor.itemsize == 1 else tensor

@@ -100,7 +100,7 @@ def paged_prefill(
 
 
 def _blocks(rows: int, batch: int, block: int) -> int:
-    """Blocks of query rows that any division of the rows among the requests fits in."""
+    """Upper bound of the blocks of query rows for any division among the requests."""
     return rows // block + batch
 
 
@@ -126,10 +126,10 @@ def _launch(given: Inputs, out: torch.Tensor, longest: int, plan: Plan) -> None:
 
 
 def _gathered(given: Inputs, longest: int) -> Inputs:
-    """The same problem with a context of 16 bits, in pages that lie one after the other.
+    """The same problem with a 16-bit context in consecutive pages.
 
-    Values times the scales of their tokens become float16, which rounds them eight times finer than
-    bfloat16, and with them the queries. Else they are exact in q's dtype.
+    Values times the scales of their tokens become float16, which rounds eight times finer than
+    bfloat16, and so do the queries. Without such scales they are exact in q's dtype.
     """
     from kvproof.kernels.paged_prefill.triton_kernel_gather import gather
 
@@ -153,7 +153,7 @@ def _gathered(given: Inputs, longest: int) -> Inputs:
 
 
 def _scale_strides(given: Inputs) -> tuple[int, ...]:
-    """Of scales of tokens; those of heads lie one after the other."""
+    """Strides of scales of tokens; those of heads are contiguous."""
     k_scale = given.k_scale
     return k_scale.stride() if k_scale is not None and k_scale.dim() == 3 else (0, 0, 0)
 

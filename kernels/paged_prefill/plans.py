@@ -1,4 +1,4 @@
-"""How the work is cut, and which kernel does it: rules over shapes and hardware."""
+"""Choice of the kernel and its tiling: rules over shapes and hardware."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ HOPPER_ROWS = 64
 """Query rows of a warp group of the Hopper kernel; a program has two."""
 
 HOPPER_LEAST = 40
-"""New tokens from which a block of the Hopper kernel is filled well enough."""
+"""Fewest new tokens that fill a block of the Hopper kernel well enough."""
 
 HOPPER_COLUMNS = 64
 """Columns of the narrowest tile of the Hopper kernel: 128 bytes, a row of its swizzle."""
 
 HOPPER_BOX = 8
-"""Rows of a page that one copy must bring at least: the swizzle of shared memory repeats then."""
+"""Fewest rows of a page in one copy of the Hopper kernel: the period of the swizzle."""
 
 GATHERED_PAGE = 128
 """Tokens of a page of the gathered context."""
 
 GATHER_LEAST = 128
-"""New tokens from which reading the context three times is little beside the attention."""
+"""New tokens from which reading the context three times is cheap next to the attention."""
 
 MOST_BYTES = 1 << 30
-"""Size of a gathered context; larger ones are attended where they are, by the portable kernel."""
+"""Largest gathered context; the portable kernel attends larger ones in place."""
 
 SPLITS = (1, 2, 4, 8, 16, 32)
-"""Few different ones: a kernel is compiled for each."""
+"""Few values, since a kernel is compiled for each."""
 
 MOST_PART_BYTES = 1 << 28
 """Size of all parts of splits; long chunks fill the machine without them."""
 
 PAIR_US = 4 / 4.5e6
-"""Microseconds that one multiprocessor takes for a column of a query and of a key: two products
-of two operations each, at 4.5 TFLOP/s."""
+"""Microseconds of one multiprocessor for a column of a query and of a key: two products of two
+operations each, at 4.5 TFLOP/s."""
 
 RESIDENTS = 2
 SLOWER = 4
-"""Programs of the portable kernel that share a multiprocessor, and how much longer one takes."""
+"""Programs of the portable kernel per multiprocessor; one takes this many times longer."""
 
 PROGRAM_US = 4.0
-"""What a program takes beside its tiles."""
+"""Microseconds of a program besides its tiles."""
 
 COMBINE_US = 4.0
-"""Launching the kernel that combines the parts of splits."""
+"""Microseconds to launch the kernel that combines the parts of splits."""
 
 BYTE_US = 1 / 3e6
-"""A byte of a part, written and read again."""
+"""Microseconds per byte of a part, written and read again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How the work is cut.
+    """Tiling and kernel.
 
     `rows` query rows and `tile` tokens of the context at a time; the portable kernel counts the
-    heads of a group as rows. `hopper` takes the kernel for compute capability 9, in which
+    heads of a group as rows. `hopper` selects the kernel for compute capability 9, in which
     `together` heads go through all blocks of rows before others do. `splits` divides the context
     among programs. `gather` first copies the context into rows of q's dtype.
     """
@@ -76,7 +76,7 @@ class Plan:
 
 
 def choose(given: Inputs, longest_query: int, longest: int) -> Plan:
-    """The cut for these shapes on this device."""
+    """Plan for these shapes on this device."""
     direct = copyable(given)
     gather = not direct and longest_query >= GATHER_LEAST and gathered(given, longest) <= MOST_BYTES
     if (direct or gather) and longest_query >= HOPPER_LEAST and _has_hopper(given.q):
@@ -127,11 +127,11 @@ def _splits(
 def times_of(
     blocks: int, tiles: int, programs: int, *, tile_us: float, part_us: float
 ) -> dict[int, float]:
-    """Splits of the context -> microseconds that they would take.
+    """Splits of the context -> estimated microseconds.
 
-    That is the time of the waves of programs, `programs` at a time, each `tiles` tiles long or a
-    part of that, and of combining the parts, each of which costs `part_us`. More splits let fewer
-    multiprocessors wait for others.
+    The sum of two times. First, waves of `programs` programs, each of `tiles` tiles divided by the
+    splits. Second, the combination of the parts at `part_us` each. With more splits fewer
+    multiprocessors idle.
     """
 
     def time(splits: int) -> float:
@@ -143,14 +143,14 @@ def times_of(
 
 
 def gathered(given: Inputs, longest: int) -> int:
-    """Bytes of a copy of the context, room for the longest request included."""
+    """Bytes of a copy of the context, with room for the longest request."""
     room = -(-longest // GATHERED_PAGE) * GATHERED_PAGE
     row: int = given.kv_heads * given.q.shape[2] * given.q.element_size()
     return 2 * len(given.lengths) * room * row
 
 
 def copyable(given: Inputs) -> bool:
-    """Whether the tensor memory unit can bring these pages as they are."""
+    """Whether the tensor memory unit can copy these pages directly."""
     return (
         given.q.dtype == given.k_pages.dtype
         and box(given.page_size) >= HOPPER_BOX
@@ -160,7 +160,7 @@ def copyable(given: Inputs) -> bool:
 
 
 def rows_apart(pages: torch.Tensor) -> int:
-    """Rows from one page to the next if all slots lie on one grid of rows, else 0."""
+    """Rows from one page to the next if all slots form one grid of rows, else 0."""
     page, slot, head = pages.stride()[:3]
     regular = head == pages.shape[3] and page % slot == 0 and _aligned(pages, slot)
     return page // slot if regular else 0
@@ -177,7 +177,6 @@ def _aligned(tensor: torch.Tensor, row: int) -> bool:
 
 
 def _has_hopper(q: torch.Tensor) -> bool:
-    """Whether the Hopper kernel is there, and can bring these query rows."""
     return _is_hopper(q.device) and q.stride(1) == q.shape[2] and _aligned(q, q.stride(0))
 
 
@@ -191,7 +190,7 @@ def _is_hopper(device: torch.device) -> bool:
 
 @cache
 def _has_gluon() -> bool:
-    """Gluon is experimental: its names moved until Triton 3.6."""
+    """Gluon is experimental: its names changed until Triton 3.6."""
     import triton
 
     return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)

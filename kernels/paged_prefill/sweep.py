@@ -1,4 +1,4 @@
-"""Paged prefill attention for sweeps: cells, inputs, the right answer, the least work."""
+"""Sweep of paged prefill attention: cells, inputs, reference, minimum work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvproof.kernels.paged_prefill.torch_dense import prepare_dense, why_not_den
 from kvproof.kernels.spec import Arguments, Case, Cost, Entry, Kernel, Launch, Tolerance
 
 HOST_ONLY = ("out", "longest_query", "longest")
-"""Arguments that the answer does not depend on."""
+"""Arguments without influence on the answer."""
 
 
 def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
@@ -41,7 +41,6 @@ def cost(case: Case, arguments: Arguments) -> Cost:
 
 
 def _pairs(cached: int, new: int, window: int) -> int:
-    """Sum of what each new token sees: cached + 1, cached + 2, ..., at most the window."""
     whole = new * cached + new * (new + 1) // 2
     beyond = max(0, cached + new - window) if window else 0
     skipped = max(0, cached - window) if window else 0

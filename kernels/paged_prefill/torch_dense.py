@@ -1,4 +1,4 @@
-"""What one writes with plain torch: gather the context, then its fused attention."""
+"""Plain torch: gather the context, then use its fused attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvproof.kernels.spec import Arguments, Case, Launch
 
 
 def why_not_dense(case: Case) -> str:
-    """Why torch's fused attention cannot do a cell, or nothing."""
+    """Why torch's fused attention does not support a cell, or None."""
     if case["soft_cap"]:
         return "scaled_dot_product_attention has no soft cap"
     if case["sinks"]:
@@ -19,7 +19,7 @@ def why_not_dense(case: Case) -> str:
 
 
 def prepare_dense(_: Case, arguments: Arguments) -> Launch:
-    """Lengths and masks are made here, as an engine would once a step."""
+    """Compute lengths and masks in advance, as an engine does once a step."""
     starts = arguments["query_starts"].tolist()
     requests = [
         (request, slice(start, end), length, _mask(arguments, end - start, length))

@@ -1,11 +1,11 @@
-"""What paged prefill attention must give, request by request, in plain torch."""
+"""Reference of paged prefill attention in plain torch, request by request."""
 
 from __future__ import annotations
 
 import torch
 
 SCORES = 1 << 27
-"""Scores held at once: the whole of a long chunk over a long context would not fit anywhere."""
+"""Scores held at once; all scores of a long chunk over a long context exceed the memory."""
 
 
 def attend(
@@ -18,7 +18,7 @@ def attend(
     soft_cap: float,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """One request: the last len(q) of len(k) tokens look at themselves and all before them.
+    """One request: the last len(q) of len(k) tokens attend to themselves and all before them.
 
     `q` is [new, heads, dim]; `k` and `v` are [length, kv heads, dim] of the same dtype, in which
     everything is computed. Head h reads KV head h // (heads / kv heads).

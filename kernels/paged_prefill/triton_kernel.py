@@ -1,9 +1,9 @@
-"""Paged prefill attention for any GPU that Triton knows, and for its interpreter.
+"""Paged prefill attention for any GPU that Triton supports, and for its interpreter.
 
 A program attends a block of query rows of one KV head; the heads of a group are rows of the same
 block, so K and V are read once for all of them. Tiles of the context are gathered token by token
-through the block table: nothing but an address depends on the page size. Only tiles that some row
-must not see in full are masked.
+through the block table: only addresses depend on the page size. Only tiles with partly visible
+columns are masked.
 """
 
 import triton
@@ -30,7 +30,7 @@ def _request_of(block, query_starts, batch, GROUP: tl.constexpr, ROWS: tl.conste
 
 @triton.jit
 def _weights(s, top, total, visible, scale, MASKED: tl.constexpr):
-    """Weights of a tile of scores, and by how much everything before must shrink."""
+    """Weights of a tile of scores, and the factor for all earlier ones."""
     if MASKED:
         s = tl.where(visible, s, float("-inf"))
     new_top = tl.maximum(top, tl.max(s, 1))

@@ -1,4 +1,4 @@
-"""Combining the parts that splits of the context leave."""
+"""Combines the parts that splits of the context compute."""
 
 import triton
 import triton.language as tl
@@ -23,10 +23,10 @@ def combine(
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Weigh `SPLITS` parts of some rows, a row being one head of one token.
+    """Combine `SPLITS` parts of some rows; a row is one head of one token.
 
     Parts are float32 [splits, rows, dim], weights their base-2 logarithms [splits, rows], minus
-    infinity for a part that saw nothing.
+    infinity for a part without tokens.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)

@@ -1,4 +1,4 @@
-"""Copying the context of a batch out of its pages, into rows of one dtype."""
+"""Copies the context of a batch from its pages into rows of one dtype."""
 
 import triton
 import triton.language as tl
@@ -35,7 +35,7 @@ def gather(
     LONGEST_TILE: tl.constexpr,
     SCALED: tl.constexpr,
 ):
-    """Copy `ROWS` tokens of K and V, as far as a new token sees them.
+    """Copy `ROWS` tokens of K and V, if some new token sees them.
 
     Rows are [batch, room, kv heads, dim]. With `SCALED`, values are multiplied by the scale of
     their token and head.

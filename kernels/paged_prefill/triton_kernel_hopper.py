@@ -28,7 +28,7 @@ _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 def descriptor(
     tensor: torch.Tensor, rows: int, columns: int, row_stride: int, box: tuple[int, int]
 ) -> TensorDescriptor:
-    """A tensor as `rows` rows of `columns` elements, of which a copy brings `box`."""
+    """A tensor as `rows` rows of `columns` elements; a copy moves `box`."""
     layout = gl.NVMMASharedLayout.get_default_for(box, _DTYPES[tensor.dtype])
     return TensorDescriptor(tensor, [rows, columns], [row_stride, 1], list(box), layout)
 
@@ -40,7 +40,7 @@ def _ranges(
 ):  # fmt: skip
     """Tiles from `low` to `end` of this split; those in [inner_low, inner_end) need no mask.
 
-    The first of a split is masked whether it must be or not.
+    The first tile of a split is always masked.
     """
     seen = length - new + row
     end = (gl.minimum(seen + ROWS, length) + TILE - 1) // TILE
@@ -126,7 +126,7 @@ def _weights(
     s, top, total, tile, seen, length, factor, cap,
     WINDOW: gl.constexpr, CAPPED: gl.constexpr, layout: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
-    """Unnormalised weights of one tile of scores, and what the earlier ones must be scaled by."""
+    """Unnormalised weights of one tile of scores, and the factor for the earlier ones."""
     HALF: gl.constexpr = s.shape[0]
     TILE: gl.constexpr = s.shape[1]
     if CAPPED:
@@ -193,7 +193,6 @@ def _consume(
     WHICH: gl.constexpr, DIM: gl.constexpr, WINDOW: gl.constexpr, CAPPED: gl.constexpr,
     GROUP: gl.constexpr, SPLITS: gl.constexpr,
 ):  # fmt: skip
-    """Attend the query rows of one warp group and store what comes out."""
     k_smem, v_smem, k_full, k_empty, v_full, _ = ring
     low, inner_low, inner_end, end = tiles
     STAGES: gl.constexpr = k_smem.shape[0]
@@ -273,7 +272,7 @@ def _consume(
 
 @gluon.jit
 def _leave_nothing(weights, first, rows_left, head, heads, ROWS: gl.constexpr):
-    """A split without tiles weighs nothing; its values are never looked at."""
+    """A split without tiles has no weight; its values are never read."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     row = gl.arange(0, ROWS, layout)
     nothing = gl.full([ROWS], float("-inf"), gl.float32, layout)
@@ -282,7 +281,7 @@ def _leave_nothing(weights, first, rows_left, head, heads, ROWS: gl.constexpr):
 
 @gluon.jit
 def _request_of(block, query_starts, batch, ROWS: gl.constexpr):
-    """The request that a block of query rows belongs to; each request ends with a spare block."""
+    """The request of a block of query rows; each request ends with a spare block."""
     low = 0
     high = batch
     while high - low > 1:

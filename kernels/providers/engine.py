@@ -1,4 +1,4 @@
-"""What the adapters of other engines share: finding an engine, and the forms that it wants."""
+"""Common functions of the adapters: find an engine, and convert to its forms."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from kvproof.kernels.spec import Arguments, Case, Launch
 
 
 class Engine(NamedTuple):
-    """An engine whose kernels are adapted: its name, its distribution, the version tested."""
+    """An engine with adapted kernels: its name, its distribution, the tested version."""
 
     name: str
     distribution: str
     tested: str
 
     def version(self) -> str:
-        """The installed version.
-
-        Raises:
-            ImportError: The engine is not installed in this environment.
-
-        """
+        """The installed version. Raises ImportError if the engine is not installed here."""
         try:
             return version(self.distribution)
         except PackageNotFoundError:
@@ -35,12 +30,7 @@ class Engine(NamedTuple):
             ) from None
 
     def load(self, module: str, name: str) -> Any:
-        """A function of the engine.
-
-        Raises:
-            ImportError: The installed version does not have it there.
-
-        """
+        """A function of the engine. Raises ImportError if the installed version lacks it."""
         try:
             return getattr(import_module(module), name)
         except AttributeError:
@@ -60,10 +50,10 @@ def is_power(value: int) -> bool:
 
 
 def allocating(tensor: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """A view of `tensor` from which a result of the shape and dtype of `out` is `out` itself.
+    """A view of `tensor` whose `new_empty` with the shape and dtype of `out` returns `out` itself.
 
-    Some engines allocate their result with `tensor.new_empty`. Given this view they write where
-    the result is judged, and no copy is timed that the engine would not make.
+    Some engines allocate their result with `tensor.new_empty`. With this view they write to the
+    output, and no additional copy is timed.
     """
     view = tensor.view(tensor.shape)
     allocate = view.new_empty
@@ -77,7 +67,7 @@ def allocating(tensor: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def into(out: torch.Tensor, result: torch.Tensor) -> None:
-    """Copy a result to where it is judged, unless it is there already."""
+    """Copy a result to the output, unless it is there already."""
     if result.data_ptr() != out.data_ptr():
         out.copy_(result)
 
@@ -92,19 +82,19 @@ def values_of(arguments: Arguments) -> torch.Tensor:
 
 
 def value_scale(arguments: Arguments) -> torch.Tensor | None:
-    """The scale of the values; those of a latent cache have that of its keys."""
+    """The scale of the values; for a latent cache that of its keys."""
     found: torch.Tensor | None
     found = arguments["k_scale" if arguments["v_pages"] is None else "v_scale"]
     return found
 
 
 def number(scale: torch.Tensor | None) -> float:
-    """The one scale of a tensor as a number; no scale is 1."""
+    """The single scale of a tensor as a number; 1 without a scale."""
     return 1.0 if scale is None else float(scale.flatten()[0])
 
 
 def decode_as_prefill(arguments: Arguments) -> Arguments:
-    """The arguments of a decode as those of a prefill, the tokens of a request being its chunk."""
+    """Convert a decode to a prefill; the tokens of a request are its chunk."""
     batch, tokens = arguments["q"].shape[:2]
     starts = torch.arange(batch + 1, dtype=torch.int32, device=arguments["q"].device) * tokens
     return {
@@ -120,9 +110,9 @@ def decode_as_prefill(arguments: Arguments) -> Arguments:
 def only_requests_with_tokens(
     prepare: Callable[[Case, Arguments], Launch],
 ) -> Callable[[Case, Arguments], Launch]:
-    """A decode that is not sent requests of length 0: no engine sends them to its kernel.
+    """A decode without requests of length 0: no engine sends them to its kernel.
 
-    Their rows of `out` are zeros. Batches without such requests are passed on as they are.
+    Their rows of `out` are zeros. Other batches are unchanged.
     """
 
     def prepared(case: Case, arguments: Arguments) -> Launch:
@@ -145,7 +135,7 @@ def only_requests_with_tokens(
 
 
 class Tokens(NamedTuple):
-    """The tokens of each request one after the other: request r has slots[starts[r]:starts[r+1]].
+    """Tokens of all requests: request r has slots[starts[r]:starts[r+1]].
 
     A slot is page * page size + offset. `starts` is int32 [batch + 1], `slots` int64.
     """

@@ -21,11 +21,11 @@ ENGINE = Engine("FlashInfer", "flashinfer-python", "0.7.2.post1")
 WORKSPACE_BYTES = 512 << 20
 
 GROUPS = (1, 2, 3, 4, 6, 8, 16)
-"""Query heads of a KV head for which the kernel on CUDA cores is compiled."""
+"""Query heads per KV head for which the kernel on CUDA cores is compiled."""
 
 
 def flashinfer() -> Provider:
-    """Decode on tensor cores, as its own rule chooses for groups of query heads."""
+    """Decode on tensor cores, FlashInfer's own choice for groups of query heads."""
     kernels = {
         "paged_decode": _decode_entry(tensor_cores=True),
         "paged_prefill": Entry(_prefill, _attention_cannot),
@@ -68,7 +68,7 @@ def _cuda_cores_cannot(case: Case) -> str:
 
 
 def _decode(case: Case, arguments: Arguments, *, tensor_cores: bool) -> Launch:
-    """Several query tokens of a request are a prefill, as the documentation says."""
+    """Several query tokens per request are a prefill, as documented."""
     if arguments["q"].shape[1] > 1:
         return _prefill(case, decode_as_prefill(arguments))
     wrapper = ENGINE.load("flashinfer", "BatchDecodeWithPagedKVCacheWrapper")
@@ -124,7 +124,6 @@ def _workspace(arguments: Arguments) -> torch.Tensor:
 def _pages(
     table: torch.Tensor, lengths: torch.Tensor, page: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where each request's pages begin, the pages of all, and how full the last ones are."""
     counts = -(-lengths // page)
     starts = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=table.device)
     starts[1:] = counts.cumsum(0)

@@ -30,11 +30,11 @@ FORMATS = {
     "latent": "NL_X_NB_BS_HS",
     "indexer": "NL_X_NB_BSV_BSS",
 }
-"""What LMCache calls the layouts of `block_transfer`."""
+"""LMCache's names for the layouts of `block_transfer`."""
 
 
 def lmcache() -> Provider:
-    """What LMCache launches on CUDA, on one card."""
+    """LMCache's path on CUDA, on one GPU."""
     kernels = {"block_transfer": Entry(_transfer, _cannot)}
     return Provider(name="lmcache", version=ENGINE.version(), kernels=kernels)
 
@@ -95,7 +95,6 @@ _NATIVE = ("EngineKVFormat", "PageBufferShapeDesc", "TransferDirection")
 
 
 def _described(found: Any, case: Case) -> Any:
-    """The geometry in single bytes, dense."""
     shape = shape_of_case(case)
     found.kv_size = shape.kv
     found.nl = shape.layers

@@ -25,7 +25,7 @@ LEAST_PAGE = 16
 
 
 def lmdeploy() -> Provider:
-    """What LMDeploy's PyTorch engine runs on CUDA without FlashAttention 3."""
+    """LMDeploy's PyTorch engine on CUDA, without FlashAttention 3."""
     kernels = {
         "paged_decode": Entry(only_requests_with_tokens(_decode), _decode_cannot),
         "paged_prefill": Entry(_prefill, _attention_cannot),
@@ -112,7 +112,6 @@ def _options(arguments: Arguments) -> dict[str, Any]:
 
 
 def _cache(arguments: Arguments) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """Pages of keys and of values as LMDeploy keeps them, and how they are quantised."""
     dtype = arguments["k_pages"].dtype
     if dtype.itemsize > 1:
         return arguments["k_pages"], values_of(arguments), {}
@@ -132,12 +131,11 @@ def _policy(dtype: torch.dtype) -> Any:
 
 
 def _unsigned(pages: torch.Tensor | None) -> torch.Tensor | None:
-    """The same integers as LMDeploy stores them: unsigned, with 128 for zero."""
+    """The same integers in LMDeploy's form: unsigned, with 128 for zero."""
     return None if pages is None else pages.view(torch.uint8) ^ 0x80
 
 
 def _with_zeros(scale: torch.Tensor | None) -> torch.Tensor:
-    """Scale and zero point side by side, in the precision of the scales."""
     assert scale is not None
     return torch.stack((scale, torch.full_like(scale, 128)), -1)
 

@@ -16,6 +16,6 @@ def kvproof() -> Provider:
 
 
 def torch() -> Provider:
-    """What one writes with plain torch operations."""
+    """Plain torch operations."""
     entries = {name: import_module(f"kvproof.kernels.{name}.sweep").TORCH for name in KERNELS}
     return Provider(name="torch", version=version("torch"), kernels=entries)

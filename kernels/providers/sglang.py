@@ -25,12 +25,12 @@ ENGINE = Engine("SGLang", "sglang", "0.5.23")
 OPS = "sglang.kernels.ops."
 
 DEFAULT_SPLITS = 8
-"""--triton-attention-num-kv-splits if nobody sets it."""
+"""Default of --triton-attention-num-kv-splits."""
 
 MORE_SPLITS = 32
 
 SCHEDULED = 256
-"""Requests that the kernel which chooses splits has room for, at least."""
+"""Fewest requests for which the kernel that chooses splits has room."""
 
 HOPPER = 9
 
@@ -38,7 +38,7 @@ WARP = 32
 
 
 def sglang() -> Provider:
-    """What SGLang runs on CUDA with its Triton attention backend, at its defaults."""
+    """SGLang on CUDA with its Triton attention backend, at its defaults."""
     kernels = {
         "paged_decode": _decode_entry(DEFAULT_SPLITS),
         "paged_prefill": Entry(_extend, _extend_cannot),
@@ -96,7 +96,6 @@ def _decode(most: int, case: Case, arguments: Arguments) -> Launch:
 
 
 def _splits(most: int, lengths: torch.Tensor, heads: int, kv_heads: int) -> torch.Tensor:
-    """Splits of each request, chosen on the card as before every step."""
     choose = ENGINE.load(f"{OPS}attention.metadata", "get_num_kv_splits_triton")
     splits = torch.empty(len(lengths), dtype=torch.int32, device=lengths.device)
     room = max(SCHEDULED, 1 << (len(lengths) - 1).bit_length())
@@ -184,7 +183,6 @@ def _row_bytes(case: Case) -> int:
 
 
 def _fill(case: Case, arguments: Arguments) -> Launch:
-    """Compiled by SGLang for the bytes of a row when it is first used."""
     store = ENGINE.load(f"{OPS}kvcache.kvcache", "store_cache")
     slots = slots_to_fill(arguments, page_size=int(case["page"]))
     rows: list[Any] = [arguments[name][: len(slots)].flatten(1) for name in ("k", "v")]

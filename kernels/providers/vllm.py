@@ -25,10 +25,10 @@ LEAST_PROGRAMS = 128
 """Query blocks times KV heads from which the attention backend does not split the context."""
 
 SEGMENTS = 16
-"""Parts into which it splits the context else."""
+"""Parts of the context below that number."""
 
 MOST_SPLIT_TOKENS = 8
-"""Query tokens of a request up to which it splits."""
+"""Most query tokens of a request for a split."""
 
 SPLIT_TOKENS = 512
 """Tokens of a split of the MLA kernel."""
@@ -37,7 +37,7 @@ SPLITS_PER_PROCESSOR = 2
 
 
 def vllm() -> Provider:
-    """What vLLM runs on CUDA with its Triton attention backend, and for its Mamba states."""
+    """Path of vLLM on CUDA with its Triton attention backend, and for its Mamba states."""
     kernels = {
         "paged_decode": Entry(only_requests_with_tokens(_decode), _attention_cannot),
         "paged_prefill": Entry(_attend, _attention_cannot),
@@ -107,7 +107,7 @@ def _quantised(arguments: Arguments) -> dict[str, Any]:
 
 
 def _segments(arguments: Arguments) -> dict[str, Any]:
-    """The workspace in which the backend lets the kernel split the context, where it may."""
+    """The workspace for splits of the context, if the backend may split it."""
     tokens, heads, dim = arguments["q"].shape
     most = LEAST_PROGRAMS // arguments["k_pages"].shape[2]
     if arguments["longest_query"] > MOST_SPLIT_TOKENS:
@@ -157,7 +157,7 @@ def _decode_mla(case: Case, arguments: Arguments) -> Launch:
 
 
 def _rows(arguments: Arguments) -> Arguments:
-    """One row for each query token, with the context that it sees, as the backend sends them."""
+    """One row per query token, with its visible context, as in the backend."""
     tokens, lengths = arguments["q"].shape[1], arguments["lengths"]
     seen = torch.arange(1 - tokens, 1, dtype=lengths.dtype, device=lengths.device)
     return {
@@ -169,7 +169,7 @@ def _rows(arguments: Arguments) -> Arguments:
 
 
 def _splits(longest: int, device: torch.device) -> int:
-    """The rule of the MLA backend, which depends on the longest request and on the card."""
+    """The rule of the MLA backend, by the longest request and the GPU."""
     wanted = 1 << (max(1, longest // SPLIT_TOKENS) - 1).bit_length()
     if device.type != "cuda":
         return wanted
@@ -203,7 +203,7 @@ def _fill(case: Case, arguments: Arguments) -> Launch:
 
 
 def _copy_states(_: Case, arguments: Arguments) -> Launch:
-    """Addresses and sizes of every copy, one program for each; padding is not on vLLM's list."""
+    """Address and size of every copy, one program for each; vLLM's list has no padding."""
     copy = ENGINE.load("vllm.v1.worker.mamba_utils", "batch_memcpy")
     real = (arguments["sources"] > 0) & (arguments["destinations"] > 0)
     pools = [layer for name in ("conv", "ssm") for layer in arguments[name]]

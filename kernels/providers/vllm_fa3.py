@@ -1,4 +1,4 @@
-"""FlashAttention 3 as vLLM builds and calls it: paged decode and prefill on Hopper."""
+"""FlashAttention 3 as built and called by vLLM: paged decode and prefill on Hopper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_DIM = 256
 
 
 def vllm_fa3() -> Provider:
-    """What vLLM runs on Hopper with its FlashAttention backend."""
+    """Path of vLLM on Hopper with its FlashAttention backend."""
     kernels = {
         "paged_decode": Entry(only_requests_with_tokens(_decode), _cannot),
         "paged_prefill": Entry(_prefill, _cannot),
@@ -40,7 +40,6 @@ def _cannot(case: Case) -> str:
 
 
 def _decode(_: Case, arguments: Arguments) -> Launch:
-    """With the schedule that the backend computes once a step."""
     arguments = decode_as_prefill(arguments)
     plan = ENGINE.load(MODULE, "get_scheduler_metadata")
     q, keys = arguments["q"], arguments["k_pages"]

@@ -14,12 +14,12 @@ from kvproof.kernels.interpreter import let_tensors_bound_loops
 from kvproof.kernels.state_copy.torch_reference import copy_pool
 
 TILE_BYTES = 4096
-"""What one program moves: two accesses of 16 bytes a thread. Larger programs are slower."""
+"""Bytes of one program: two accesses of 16 bytes per thread. Larger programs are slower."""
 
 
 WARPS = 4
 PROGRAMS = 16
-"""Of a multiprocessor, at least: so many of 4 warps are resident."""
+"""Fewest programs per multiprocessor: as many of 4 warps are resident."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,11 +38,9 @@ class StatePools:
 
 
 def state_pools(pools: Sequence[torch.Tensor]) -> StatePools:
-    """Describe pools [rows, ...], which may differ in shape and dtype; each row is dense.
+    """Describe pools [rows, ...] of any shapes and dtypes; each row is dense.
 
-    Raises:
-        ArgumentError: No pool, unequal numbers of rows or devices, or rows with gaps.
-
+    Raises ArgumentError: no pool, unequal numbers of rows or devices, or rows with gaps.
     """
     require(len(pools) > 0, "pools is empty, expected at least one tensor")
     for index, pool in enumerate(pools):
@@ -103,7 +101,7 @@ def copy_rows(
 def check(
     states: StatePools, sources: torch.Tensor, destinations: torch.Tensor, *, check_rows: bool
 ) -> None:
-    """Refuse arguments that do not fit, before anything is enqueued."""
+    """Refuse invalid arguments, before anything is enqueued."""
     for name, rows in (("sources", sources), ("destinations", destinations)):
         shape_of(name, rows, (sources.numel(),))
         dtype_of(name, rows, (torch.int32, torch.int64))
@@ -114,8 +112,8 @@ def check(
 
 
 def launch(states: StatePools, sources: torch.Tensor, destinations: torch.Tensor) -> None:
-    """Launch the kernel on checked arguments."""
     # Triton is an optional dependency: without it only the torch path is there.
+    """Launch the kernel on checked arguments."""
     from kvproof.kernels.state_copy.triton_kernel import copy_rows as kernel
 
     if interpreted():
@@ -133,7 +131,6 @@ def launch(states: StatePools, sources: torch.Tensor, destinations: torch.Tensor
 
 
 def _addresses(pool: torch.Tensor) -> tuple[int, int, int]:
-    """Address, bytes from row to row, bytes of a row."""
     size = pool.element_size()
     return pool.data_ptr(), pool.stride(0) * size, pool[0].numel() * size
 

@@ -19,7 +19,7 @@ from kvproof.kernels.state_copy.launch import StatePools, check, copy_rows, laun
 from kvproof.kernels.state_copy.torch_reference import copy_one_by_one
 
 SIZES = ((49152, 2 << 20), (7296, 131072), (12288, 524288), (2048, 16384))
-"""Bytes of the convolution's and of the recurrence's state of one layer."""
+"""Bytes of the convolution and recurrent state of one layer."""
 
 DTYPES = {
     "uint8": torch.uint8,
@@ -31,9 +31,10 @@ DTYPES = {
 
 
 def make(case: Case, source: Source) -> Problem:
-    """Random rows to read, row 0 among them, so that copying it shows; others are poison.
+    """Random source rows, including row 0, so that copying it shows; others are poison.
 
-    Around the pools lie rows of canaries: padding that is taken for a row is read or written there.
+    Around the pools are rows of canaries, which padding that is taken for a row would read or
+    write.
     """
     pairs, padding = int(case["pairs"]), int(case["padding"])
     rows = 2 * pairs + 2
@@ -74,7 +75,7 @@ def reference(_: Case, arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def cost(case: Case, arguments: Arguments) -> Cost:
-    """Every byte of the rows that are copied, once in and once out, and the lists."""
+    """Every byte of the copied rows, once in and once out, and the lists."""
     sources, destinations = arguments["sources"], arguments["destinations"]
     pairs = int(((sources > 0) & (destinations > 0)).sum())
     elements = int(case["conv_elements"]) + int(case["ssm_elements"])

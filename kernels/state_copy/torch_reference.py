@@ -8,7 +8,7 @@ import torch
 def copy_one_by_one(
     pool: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor
 ) -> torch.Tensor:
-    """A copy of the pool [rows, ...] in which one row after the other was copied."""
+    """A copy of the pool [rows, ...], copied row by row."""
     result = pool.clone()
     for source, destination in zip(sources.tolist(), destinations.tolist(), strict=True):
         if source > 0 and destination > 0:

@@ -24,11 +24,11 @@ def copy_rows(
     TILE: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
-    """One program: every so-manieth of the `count` tiles of each pair; a pair's are neighbours.
+    """One program: every n-th of the `count` tiles of each pair; a pair's are neighbours.
 
-    `tiles` holds [count, 3] int64: address of the tile in row 0, bytes from row to row, and how
-    many words the tile has, at most `TILE`. A pair with a row below 1 is padding: it costs a look
-    at the lists, no program.
+    `tiles` holds [count, 3] int64: address of the tile in row 0, row stride in bytes, and words of
+    the tile, at most `TILE`. A pair with a row below 1 is padding: it costs a read of the lists, no
+    program.
     """
     if DEPENDENT:
         gdc_launch_dependents()

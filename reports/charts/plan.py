@@ -100,7 +100,6 @@ def pool_chart(told: Summary) -> Chart:
 
 
 def _requests(blocks: int, requests: int, each: int) -> list[Shape]:
-    """Draw at most `_MOST` boxes of requests, and a dashed box for the rest."""
     shown = min(requests, _MOST)
     wide = WIDTH / max(1, blocks) * each * requests / max(1, shown)
     shapes: list[Shape] = [

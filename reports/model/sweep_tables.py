@@ -53,7 +53,6 @@ def _outcomes(standing: Standing) -> str:
 
 
 def _shares(standing: Standing) -> tuple[str, str, str]:
-    """Number of timed cells, mean share of the ceiling, lowest share."""
     lowest = standing.lowest
     if not standing.rows or lowest is None:
         return ("", "", "")

@@ -50,7 +50,6 @@ def print_comparison(found: Comparison, console: Console) -> None:
 
 
 def _parts(found: Comparison) -> Iterator[tuple[str, Table]]:
-    """Titles and tables of all changes."""
     if found.differences:
         yield "Differences of the environment", difference_table(found.differences)
     if found.verdicts:

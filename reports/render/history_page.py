@@ -76,7 +76,6 @@ def _page(found: History, most: int) -> str:
 
 
 def _varies(trend: Trend) -> bool:
-    """A constant figure is only a line of the table."""
     return len({point.value for point in trend.points}) > 1
 
 
@@ -101,7 +100,6 @@ def _span(runs: Sequence[Run]) -> str:
 
 
 def _changes(found: History) -> list[Change]:
-    """Changes, the latest first."""
     every = [
         Change(trend, found.runs[trend.points[step.at].run], step.ratio, step.before, step.after)
         for trend in found.trends
@@ -167,7 +165,6 @@ def _expected_table(found: Sequence[Expected]) -> Table:
 
 
 def _matrix(what: str, strips: Sequence[Strip], runs: Sequence[Run]) -> Chart | None:
-    """Rows that changed first."""
     ordered = sorted(strips, key=lambda strip: (not strip.changed, strip.name))
     return strip_chart(what, ordered[:_MOST_STRIPS], runs) if ordered else None
 

@@ -71,7 +71,6 @@ def render_html(run: Run) -> str:
 
 
 def _context(report: Report) -> dict[str, Any]:
-    """Variables of the template, except for the failures."""
     found: dict[str, Any] = {
         "report": report,
         "notes": notes.notes(report),
@@ -138,7 +137,6 @@ def _bench_tables(report: Report) -> dict[str, Table]:
 
 
 def _bench_notes(report: Report) -> dict[str, list[str]]:
-    """Title -> notes on its cases, without repeats."""
     found: dict[str, list[str]] = {}
     for group in report.bench:
         for entry in group.entries:

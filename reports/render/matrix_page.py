@@ -110,13 +110,11 @@ def matrix_of(run: Run) -> Matrix:
 
 
 def _in_order(target: str) -> tuple[bool, str, list[int]]:
-    """Reference first, then by engine, older releases first."""
     engine, _, version = target.partition("==")
     return target != REFERENCE, engine, [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _of_engines(row: Row) -> bool:
-    """Whether a component suite is judged on an engine's own component."""
     found = (cell.verdict for target, cell in row.cells.items() if target != REFERENCE)
     return any(verdict != "unsupported" for verdict in found)
 
@@ -238,7 +236,6 @@ def print_matrix(run: Run, console: Console) -> None:
 
 
 def _print_verdicts(matrix: Matrix, screen: Screen) -> None:
-    """In narrow tables a letter stands for a target and a symbol for a verdict."""
     few = len(matrix.targets) <= MOST_IN_WORDS
     letters = [*string.ascii_letters, *matrix.targets][: len(matrix.targets)]
     if not few:

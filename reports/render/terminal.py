@@ -202,7 +202,6 @@ _RULES = {
 
 
 def _optimum(report: Report, screen: Screen) -> None:
-    """Best possible hit rates, next to those of the bench."""
     for points in report.optimum:
         first = points[0]
         screen.heading(

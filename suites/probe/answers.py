@@ -142,7 +142,6 @@ def whole(value: object) -> int | None:
 
 
 def _tokens(told: Any) -> tuple[Token, ...]:
-    """Read both OpenAI forms: a list of entries (chat), or four lists (completions)."""
     if not told:
         return ()
     if told.get("content"):

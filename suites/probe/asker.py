@@ -155,7 +155,6 @@ class Asker:
 
 
 def _for_chat(fields: dict[str, Any]) -> dict[str, Any]:
-    """Convert fields of completions to those of chats."""
     count = fields.get("logprobs")
     found = {name: value for name, value in fields.items() if name != "logprobs"}
     return found | ({"logprobs": True, "top_logprobs": count} if count else {})

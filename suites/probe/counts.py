@@ -53,7 +53,6 @@ def untold(asker: Asker) -> str:
 def _each(
     about: About, asker: Asker, seen: Sequence[Seen], wrong: Callable[[Seen], str]
 ) -> Verdict:
-    """Check answers one by one."""
     hits = sum(asker.found(each.answer) for each in seen)
     situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
     bad = [(each, told) for each in seen if (told := wrong(each))]
@@ -80,7 +79,6 @@ def _failed(
 
 
 def _related(log: Sequence[Sent], place: int) -> list[Sent]:
-    """Return a request with the last few earlier ones of the same beginning."""
     return [*(s for s in log[max(0, place - 40) : place] if _alike(s, log[place])), log[place]][-6:]
 
 
@@ -201,5 +199,4 @@ def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
 
 
 def _expected(seen: Seen, sizes: Sizes) -> int:
-    """Return the tokens of the whole blocks before the last token."""
     return (seen.answer.prompt - 1) // max(1, sizes.block) * sizes.block

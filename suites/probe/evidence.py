@@ -121,7 +121,6 @@ def _verb(sent: Sent) -> str:
 
 
 def _shown(steps: Sequence[Sent], place: int) -> str:
-    """Describe a request in one line: salt, length, prefix shared with an earlier one."""
     body = steps[place].body
     prompt, salt = _prompt(body), str(body.get("cache_salt") or "")
     unit = "ids" if isinstance(prompt, list) else "characters"

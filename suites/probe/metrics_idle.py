@@ -30,7 +30,6 @@ def figures_of(asker: Asker) -> Figures:
 
 
 def _unread(about: About, asker: Asker, before: Figures, what: str) -> Verdict:
-    """Verdict for missing or unreadable metrics."""
     if asker.facts.metrics and not before:
         return Verdict(about, "inconclusive", "/metrics could not be read before the first request")
     why = f"/metrics has no {what} that are known of {asker.facts.engine!r}"
@@ -44,7 +43,6 @@ def _read_until(
     done: Callable[[Figures], bool],
     sleep: Callable[[float], None],
 ) -> Figures:
-    """Return the figures once all are present and done, or the last ones after a timeout."""
     deadline = time.monotonic() + _SETTLE
     while True:
         after = figures_of(asker)
@@ -86,7 +84,6 @@ def judge_counters(
 def _compared(
     asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent], verdict: Verdict
 ) -> Verdict:
-    """Check counters that include only `sent`."""
     law, answers = asker.facts.law, [each.answer for each in sent if each.answer]
     cached, prompts = sum(a.cached or 0 for a in answers), sum(a.prompt for a in answers)
     hits = grown(before, after, law.hits) + grown(before, after, law.more_hits)

@@ -79,7 +79,6 @@ class Judge:
         return Verdict(STEADY, outcome, why, checks=len(done.pairs), situations=done.situations)
 
     def _unsteady(self, done: _Done) -> str:
-        """Return why the noise may not be zero."""
         if not done.pairs:
             return done.void[-1] if done.void else "nothing was computed twice"
         if _empty(done.pairs):
@@ -94,7 +93,6 @@ class Judge:
 
     @property
     def _shown(self) -> bool:
-        """Return whether the hit of an answer is known."""
         return self.world.asker.tells or self.world.asker.metered
 
     def _more_controls(self, count: int) -> None:

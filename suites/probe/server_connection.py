@@ -173,7 +173,6 @@ class ServerConnection:
             )
 
     def _there(self) -> bool:
-        """Return whether the server answers at all."""
         timeout = self.budget.share(min(_MOST_WAIT, self._timeout))
         try:
             with self._client.exchange("GET", "/models", b"", timeout=timeout):
@@ -197,7 +196,6 @@ def _cut(error: Exception) -> bool:
 
 
 def _check(raw: Response) -> None:
-    """Raise NoAnswer for every status except success."""
     status = raw.status
     if status < 300:
         return

@@ -149,7 +149,6 @@ class Session:
         )
 
     def _lengths(self) -> tuple[int, ...]:
-        """Words just below, at and above some block borders, long enough to be unique."""
         unit = self.sizes.unit
         first = -(-2 * HEAD // unit) * unit
         found = [first + unit * number + by for number in range(BORDERS) for by in (-1, 0, 1)]
@@ -175,7 +174,6 @@ class Session:
         ]  # fmt: skip
 
     def _lacking(self, of: About, world: World) -> tuple[Outcome, str] | None:
-        """Return why a check cannot run."""
         if of in (about.PARTLY, about.CONVERSATION) and not world.anew:
             return "unsupported", f"{self._no_way_anew(world)}; --against another server has it"
         if of is about.IMAGES and (why := self._no_images()):
@@ -204,7 +202,6 @@ class Session:
         return ""
 
     def _answered(self) -> Verdict:
-        """Check that all valid requests have ended well."""
         log = self.line.log
         ended = Counter(sent.trouble.trouble for sent in log if sent.trouble)
         situations = Counter({"request answered": len(log) - ended.total()})

@@ -105,7 +105,6 @@ def _logprobs_of(form: Form) -> list[dict[str, Any]]:
 
 
 def _longest(listed: dict[str, Any]) -> tuple[int, dict[str, str]]:
-    """Return the most tokens of a prompt with its answer, and why that is unknown."""
     told = listed.get("max_model_len")
     longest = whole(told) or 0
     if told is None or longest > 0:
@@ -161,7 +160,6 @@ def _models(line: ServerConnection, url: str, model: str) -> dict[str, Any]:
 
 
 def _usage(trouble: Exception, url: str) -> UsageError:
-    """Describe the error in an address."""
     status = getattr(trouble, "status", 0)
     if status in (401, 403):
         return UsageError(
@@ -213,7 +211,6 @@ def _form(line: ServerConnection, model: str) -> tuple[Form, dict[str, str]]:
 
 
 def _documented(line: ServerConnection, asking: _Asking) -> set[str]:
-    """Return the extensions that a server documents, by its schema or by being strict."""
     wanted: dict[str, Any] = {"cache_salt": "kvproof", "ignore_eos": True}
     schema = _schema(line, asking.path)
     if schema:

@@ -1,8 +1,8 @@
-"""What a cache server costs beside a plain copy of the same bytes, in the same run.
+"""Overhead of a cache server against a plain copy of the same bytes, in the same run.
 
-    python -m examples.stress.cache_server.bench --objects 64 --size 1MiB
+python -m examples.stress.cache_server.bench --objects 64 --size 1MiB
 
-Everything is measured in turns, so that a busy machine slows all of it alike.
+Measurements alternate, so that load on the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kvproof.suites.reference.cache_server.process import ServerProcess
 
 app = App(result_action="return_value", help=__doc__)
 CALLS = 200
-"""Round trips in one sample."""
+"""Round trips per sample."""
 
 
 class Figure(NamedTuple):
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 
 
 class Bench:
-    """One client, a source and a destination of as many bytes as its objects have."""
+    """One client, with a source and a destination for the bytes of all objects."""
 
     def __init__(self, client: CacheClient, objects: int, size: int) -> None:
         self._client = client

@@ -1,9 +1,8 @@
-"""Many processes use one cache server, and are killed at random; so is the server, once.
+"""Many processes use one cache server and are killed at random; the server is killed once.
 
-    python -m examples.stress.cache_server.stress --operations 10000 --clients 8 --kill-every
-    50
+python -m examples.stress.cache_server.stress --operations 10000 --clients 8 --kill-every 50
 
-Bytes follow from the key, so that whoever reads checks them without ever having had them.
+Bytes follow from the key, so that any reader can check them.
 """
 
 from __future__ import annotations
@@ -27,39 +26,39 @@ from kvproof.suites.reference.cache_server.process import SLOW, ServerProcess
 
 _SPAWN = multiprocessing.get_context("spawn")
 ARENA = 4 << 20
-"""Bytes; two thirds of all objects."""
+"""Bytes; two thirds of the size of all objects."""
 LONGEST_PAUSE = 0.005
-"""Seconds between the decision to kill a client and the kill: anywhere in what it does."""
+"""Seconds between the decision to kill a client and the kill, so that it hits any operation."""
 
 app = App(result_action="return_value", help=__doc__)
 
 
 class Outcome(NamedTuple):
-    """What happened, and what was left."""
+    """Result of the test."""
 
     operations: int
     clients: int
-    """Processes, one after the other in as many places as there were at a time."""
+    """Processes in all, including replacements of killed ones."""
     kills: int
     server_kills: int
     seconds: float
     wrong: list[str]
-    """What clients complained about."""
+    """Errors that clients reported."""
     stuck: int
-    """Clients that did nothing for a minute, or did not end."""
+    """Clients without progress for a minute, or that did not end."""
     checked: int
-    """Objects whose bytes were right at the end."""
+    """Objects with correct bytes at the end."""
     leftovers: dict[str, int]
-    """At the end, by kind; nothing but zeros if nothing leaked."""
+    """Remaining resources at the end, by kind; all zero without a leak."""
 
     @property
     def right(self) -> bool:
-        """Nothing is wrong, stuck or left."""
+        """Whether there is no error, stuck client or leak."""
         return not (self.wrong or self.stuck or any(self.leftovers.values()))
 
 
 class Crew:
-    """As many clients as there are places; one that is killed is replaced."""
+    """A fixed number of client processes; a killed one is replaced."""
 
     def __init__(self, address: str, folder: Path, clients: int, seed: int) -> None:
         self._address, self._folder, self._seed = address, folder, seed
@@ -73,12 +72,12 @@ class Crew:
 
     @property
     def operations(self) -> int:
-        """That are done, by those who were killed too."""
+        """Completed operations, including those of killed clients."""
         return sum(self._counts)
 
     @property
     def stuck(self) -> int:
-        """Clients that have done nothing for a minute."""
+        """Clients without progress for a minute."""
         now = time.monotonic()
         for place, count in enumerate(self._counts):
             if count != self._heard[place][0]:
@@ -86,17 +85,17 @@ class Crew:
         return sum(now - since > SLOW for _, since in self._heard)
 
     def kill(self, place: int) -> None:
-        """Kill a client wherever it is, and start another one."""
+        """Kill a client at any point, and start another one."""
         self._processes[place].kill()
         self._processes[place].join()
         self._processes[place] = self._spawn(place)
 
     def complaints(self) -> list[str]:
-        """Return what was wrong for clients."""
+        """Return the errors of the clients."""
         return [path.read_text(encoding="utf-8") for path in sorted(self._folder.glob("*.wrong"))]
 
     def end(self) -> int:
-        """Let all come to their end; returns how many did not."""
+        """Wait for the end of all; returns how many did not end."""
         self._stop.value = 1
         deadline = time.monotonic() + SLOW
         for process in self._processes:
@@ -122,7 +121,7 @@ class Crew:
 def stress(
     *, operations: int, clients: int, kill_every: int, server_kills: int = 1, seed: int = 0
 ) -> Outcome:
-    """Run clients until they have done that many operations, and look at what is left."""
+    """Run clients for this many operations, and check the remaining objects."""
     began, draw = time.monotonic(), random.Random(seed)  # noqa: S311 - for tests
     with tempfile.TemporaryDirectory() as name:
         server = ServerProcess(Path(name), size=ARENA)
@@ -157,7 +156,7 @@ def stress(
 
 
 def look(server: ServerProcess) -> tuple[int, dict[str, int]]:
-    """Check every object that is there; return how many, and what nobody should hold any more."""
+    """Check every present object; return their number and the leaked resources."""
     with server.client() as client:
         client.unpin("stress")
         keys = [key(number) for number in range(KEYS)]
@@ -188,7 +187,7 @@ def main(
     server_kills: int = 1,
     seed: int = 0,
 ) -> int:
-    """Run it and say what happened; 1 if anything is wrong."""
+    """Run and print the result; 1 if anything is wrong."""
     seen = stress(
         operations=operations,
         clients=clients,

@@ -1,4 +1,4 @@
-"""One client process of the stress test; light to start, for it is killed soon."""
+"""One client process of the stress test; starts fast, since it is killed soon."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kvproof.suites.reference.cache_server.contents import content, key
 
 KEYS = 200
 LARGEST = 64 << 10
-"""Bytes."""
+"""Most bytes of an object."""
 MOST_LEASES = 3
 PIECE = 4096
-"""Bytes written at a time: a kill finds some objects half written."""
+"""Bytes written at a time, so that a kill leaves some objects half written."""
 
 
 def size(number: int) -> int:
@@ -26,11 +26,11 @@ def size(number: int) -> int:
 
 
 class Wrong(Exception):
-    """A reader saw something else than what belongs there."""
+    """A reader saw wrong bytes."""
 
 
 def run(address: str, seed: int, place: int, counts: Any, stop: Any, complaint: str) -> None:
-    """Do random operations until told to stop; complain in a file, that survives a kill."""
+    """Do random operations until the stop signal; write errors to a file, which survives a kill."""
     try:
         with connect(address, timeout=30) as client:
             user = User(client, random.Random(seed))  # noqa: S311 - for tests
@@ -44,7 +44,7 @@ def run(address: str, seed: int, place: int, counts: Any, stop: Any, complaint: 
 
 
 class User:
-    """Keeps a few leases for a while, and checks them when they are taken and when they end."""
+    """Holds a few leases for a while, and checks them when they begin and end."""
 
     def __init__(self, client: CacheClient, draw: random.Random) -> None:
         self._client, self._draw = client, draw
@@ -81,7 +81,7 @@ class User:
         self._client.store({key(n): content(key(n), size(n)) for n in numbers})
 
     def _write_slowly(self) -> None:
-        """Write piece by piece, and leave out, or break off, now and then."""
+        """Write in pieces; skips or interrupts some writes."""
         numbers = {key(n): n for n in self._numbers(4)}
         with self._client.reserve({each: size(n) for each, n in numbers.items()}) as room:
             written = [each for each in room.views if self._draw.random() < 0.9]

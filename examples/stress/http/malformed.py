@@ -1,4 +1,4 @@
-"""Requests that no server of this kind may accept, each with the status and the words it gets.
+"""Invalid requests, each with the status and message of the expected error.
 
 for case in CASES: send(case) -> case.status, an OpenAI error whose message has case.told
 """
@@ -13,11 +13,11 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 JSON = "application/json"
 YES = True
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(24)
-"""Begins like a PNG file; enough for everything that does not decode it."""
+"""Begins like a PNG file; enough without decoding."""
 
 
 class Malformed(NamedTuple):
-    """One request and its answer."""
+    """One request and its expected error."""
 
     name: str
     path: str
@@ -26,13 +26,13 @@ class Malformed(NamedTuple):
     told: str
     """Part of the message."""
     param: str | None = None
-    """What the error names as its cause."""
+    """Parameter that the error names."""
     content_type: str = JSON
     method: str = "POST"
 
 
 def data_url(data: bytes, kind: str = "image/png") -> str:
-    """Return an image as clients send it."""
+    """Return an image as data URL."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 

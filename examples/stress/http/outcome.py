@@ -1,4 +1,4 @@
-"""What a stress has found, whether it holds, and how a person is told."""
+"""Result of a stress test, its verdict, and its report for people."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 BASELINE = ('kvproof_blocks{owner="held"}', "kvproof_requests_running",
             "kvproof_requests_waiting", "kvproof_places_taken")  # fmt: skip
-"""All 0 when nobody asks for anything."""
+"""All 0 on an idle server."""
 OUTCOMES = ("completed", "cancelled", "failed", "refused")
 RESIDENT = "process_resident_memory_bytes"
 
 
 @dataclass
 class Tally:
-    """What happened."""
+    """Counts of a stress test."""
 
     completed: int = 0
     cancelled: int = 0
@@ -40,30 +40,30 @@ class Outcome(NamedTuple):
 
     @property
     def leaked(self) -> dict[str, float]:
-        """What is not back where it was."""
+        """Gauges that are not back at their first value."""
         return {name: self.after[name] for name in BASELINE if self.after[name]}
 
     @property
     def complaints(self) -> list[str]:
-        """What the server logged as amiss; libraries may say other things when they load."""
+        """Errors in the server's log; libraries may log other messages when they load."""
         lines = self.errors.splitlines()
         return [line for line in lines if line.startswith(("WARNING", "ERROR", "Traceback"))]
 
     @property
     def growth(self) -> float:
-        """Bytes of resident memory that the server has grown by since it was warm."""
+        """Growth of the server's resident memory since warm-up, bytes."""
         return self.after[RESIDENT] - self.before[RESIDENT]
 
     @property
     def holds(self) -> bool:
-        """Tell whether answers, blocks and the end of the server are as they must be."""
+        """Return whether answers, blocks and the server's end are correct."""
         tally = self.tally
         clean = not (tally.wrong or tally.unexpected or self.leaked or self.complaints)
         return clean and tally.completed > 0 and self.exit_code == 0
 
 
 def report(outcome: Outcome) -> str:
-    """Return what a person wants to know, line by line."""
+    """Return the report, line by line."""
     tally, after = outcome.tally, outcome.after
     mebi = 1 << 20
     rate = tally.cached_tokens / max(1, tally.prompt_tokens)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, on a free port, and never left behind."""
+"""A server in a process of its own, on a free port; it is always stopped."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 _RUN = "from kvproof.harness.cli import main; main()"
 _LONGEST = 120
-"""Seconds that starting or ending may take."""
+"""Most seconds of a start or stop."""
 
 
 class NotStarted(RuntimeError):
-    """The server ended instead of serving; the message is what it said."""
+    """The server ended at its start; the message is its output."""
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """Response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Server:
         self.url = found[0]
 
     def errors(self) -> str:
-        """Return what it wrote to standard error; once it has ended."""
+        """Return its standard error; only after its end."""
         assert self.process.stderr
         return self.process.stderr.read()
 
@@ -68,7 +68,7 @@ class Server:
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send one request; bytes go as they are, anything else as JSON."""
+        """Send one request; bytes unchanged, anything else as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         given = {"content-type": "application/json"} if headers is None else dict(headers)
         connection = http.client.HTTPConnection(self.host, self.port, timeout=_LONGEST)
@@ -92,7 +92,7 @@ class Server:
         return {name: float(value) for name, _, value in pairs}
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Tell it to stop; returns its exit code."""
+        """Stop it; returns its exit code."""
         self.process.send_signal(how)
         return self.process.wait(_LONGEST)
 

@@ -1,4 +1,4 @@
-"""One streamed completion over asyncio, cancelled by closing its connection if told so."""
+"""One streamed completion over asyncio; cancellation closes its connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK = 1 << 16
 
 
 class Streamed(NamedTuple):
-    """What a client saw; `status` 0: it closed the connection itself."""
+    """A client's result; `status` 0: it closed the connection itself."""
 
     status: int
     text: str = ""
@@ -24,13 +24,13 @@ class Streamed(NamedTuple):
 
 
 class BrokenStream(RuntimeError):
-    """The server's answer is no stream of events that ends as it should."""
+    """The response is no complete event stream."""
 
 
 async def stream(
     host: str, port: int, body: object, *, path: str = "/v1/completions", leave_after: int | None
 ) -> Streamed:
-    """Send `body`; leave after so many events (0: before the answer), or read to the end."""
+    """Send `body`; cancel after this many events (0: before the response), or read to the end."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         connection = h11.Connection(h11.CLIENT)
@@ -94,7 +94,6 @@ async def _events(connection: h11.Connection, reader: asyncio.StreamReader) -> A
 
 
 def _take(told: Streamed, line: bytes, text: list[str]) -> Streamed:
-    """Read one event of the stream."""
     if not line.startswith(b"data: "):
         raise BrokenStream(f"no event: {line[:80]!r}")
     if line == b"data: [DONE]":

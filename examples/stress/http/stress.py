@@ -1,10 +1,10 @@
 """Many streaming clients with random cancels: answers, leaks and memory of a server.
 
-    python -m examples.stress.http.stress --clients 200 --seconds 120
+python -m examples.stress.http.stress --clients 200 --seconds 120
 
-Prompts come from a small set with long shared beginnings, so that hits, evictions and preemptions
-happen all the time. What each of them must be answered is asked before, one by one, of a server
-without prefix caching that does nothing else. Exit code 0 if everything holds.
+Prompts come from a small set with long common prefixes, so that hits, evictions and preemptions are
+frequent. The expected answers come from an idle server without prefix caching, one by one. Exit
+code 0 if all checks pass.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TIERS = {"--host-tier": 2, "--disk-tier": 3, "--weights": 2}
 """Options with their values, in words of the command line."""
 _HEADS, _PROMPTS = 8, 64
 _SETTLE = 30.0
-"""Seconds in which the last cancelled requests must be gone."""
+"""Seconds until the last cancelled requests must be gone."""
 
 
 class Expected(NamedTuple):
-    """What the idle server says, and how sure it was of each token."""
+    """Answer of the idle server, with the margin of each token."""
 
     body: dict[str, Any]
     text: str
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
 
 
 def bodies(model: str, seed: int, *, longest: int) -> list[dict[str, Any]]:
-    """Draw prompts that share their beginnings, with answers of unequal length."""
+    """Draw prompts with common prefixes and answers of different length."""
     draw = random.Random(seed)  # noqa: S311 - a reproducible choice, no secret
     heads = [_words(draw, draw.randrange(20, 400)) for _ in range(_HEADS)]
     return [
@@ -61,7 +61,7 @@ def _words(draw: random.Random, length: int) -> str:
 
 
 def expected(server: Server, body: dict[str, Any]) -> Expected:
-    """Ask a server that does nothing else."""
+    """Get the answers of an idle server."""
     answer = server.complete(**body, logprobs=2)
     choice = answer["choices"][0]
     top = [sorted(each.values(), reverse=True) for each in choice["logprobs"]["top_logprobs"]]
@@ -71,7 +71,7 @@ def expected(server: Server, body: dict[str, Any]) -> Expected:
 
 
 class Client:
-    """Sends one request after the other, and leaves some of them."""
+    """Sends one request after the other, and cancels some."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Client:
         self._draw, self._tolerance = draw, tolerance
 
     async def run(self, until: float) -> None:
-        """Go on until the time has come."""
+        """Run until the end time."""
         while time.monotonic() < until:
             want = self._draw.choice(self._asked)
             leave = self._draw.choice((None, None, None, 0, 1, 2, 5, 20))
@@ -137,7 +137,7 @@ async def _load(server: Server, asked: Sequence[Expected], tally: Tally, options
 
 
 def settled(server: Server) -> dict[str, float]:
-    """Return the metrics once nothing is under way, or as they are when that takes too long."""
+    """Return the metrics once nothing is under way, or the last ones after a timeout."""
     until = time.monotonic() + _SETTLE
     while any((now := server.metrics())[name] for name in BASELINE) and time.monotonic() < until:
         time.sleep(0.1)
@@ -145,7 +145,7 @@ def settled(server: Server) -> dict[str, float]:
 
 
 class Options(NamedTuple):
-    """What a stress does."""
+    """Options of a stress test."""
 
     clients: int = 200
     seconds: float = 120.0
@@ -154,7 +154,7 @@ class Options(NamedTuple):
     longest: int = 64
     """Tokens of the longest answer."""
     tolerance: float = 0.0
-    """Of log-probabilities, within which two tokens count as equally likely."""
+    """Difference of log-probabilities within which two tokens count as equally likely."""
     serve: tuple[str, ...] = ()
     """Further options of `kvproof serve`."""
 
@@ -191,7 +191,7 @@ def stress(options: Options) -> Outcome:
 
 
 def main() -> int:
-    """Parse the command line, run, tell."""
+    """Parse the command line, run, print the report."""
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(description=about, allow_abbrev=False)
     parser.add_argument("--clients", type=int, default=200)

@@ -1,9 +1,9 @@
-"""A folder with a tiny Hugging Face model, a tokenizer of bytes and a chat template.
+"""A folder with a tiny Hugging Face model, a byte tokenizer and a chat template.
 
-    python -m examples.stress.http.tiny qwen3 FOLDER
+python -m examples.stress.http.tiny qwen3 FOLDER
 
-The weights are random, those of the parity suite's zoo; so the answers mean nothing, and yet
-depend on everything that is cached.
+The weights are random, those of the parity suite's tiny models; answers have no meaning, yet they
+depend on the whole cache.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ TEMPLATE = """\
 
 
 IMAGES = {"image_token": "<image>", "boi_token": "<image-begins>", "eoi_token": "<image-ends>"}
-"""Of families with images; their ids are those of the zoo."""
+"""For families with images; their ids are those of the tiny models."""
 PATCHES = {
     "qwen3_vl": "Qwen3VLProcessor",
     "qwen2_5_vl": "Qwen2_5_VLProcessor",
     "qwen3_5_moe_vl": "Qwen3VLProcessor",
 }
-"""Family -> its processor, where images are cut into patches as they are."""
+"""Family -> processor, if images are cut into patches without resizing."""
 _PLACES = {"<image>": IMAGE, "<image-begins>": IMAGE_START, "<image-ends>": IMAGE_END}
 
 
@@ -62,7 +62,7 @@ def tokenizer(*, images: bool = False) -> Any:
 
 
 def save(family: str, folder: Path, *, seed: int = 0) -> Path:
-    """Write the folder; returns it."""
+    """Write the folder; returns its path."""
     model = build(family, seed=seed)
     model.save_pretrained(folder)
     if family == "gemma3_vl":
@@ -75,7 +75,6 @@ def save(family: str, folder: Path, *, seed: int = 0) -> Path:
 
 
 def _save_patches(vision: Any, folder: Path, processor: str) -> None:
-    """Write what families need whose images have as many tokens as they are large."""
     words = tokenizer(images=True)
     words.chat_template = TEMPLATE.replace("<image-begins>", "<image-begins><image><image-ends>")
     words.save_pretrained(folder)

@@ -1,15 +1,15 @@
-"""Store and retrieve beside `memcpy`, on a CPU also beside LMCache's CPU path, in one run.
+"""Store and retrieve against `memcpy`, on a CPU also against LMCache, in one run.
 
-    python -m examples.stress.transfer.bench [--mib 512] [--repeats 9] [--threads 2]
-    python -m examples.stress.transfer.bench --device cuda [--slots 4]
+python -m examples.stress.transfer.bench [--mib 512] [--repeats 9] [--threads 2] python -m
+examples.stress.transfer.bench --device cuda [--slots 4]
 
-Store and retrieve through a cache server in another process, messages included, stand beside, and
-the same through LMCache's server where it can be started (lmcache, pyzmq, httpx).
-Every turn measures everything once, in an order that rotates, so that load on the machine meets
-all of them. Objects and pages are larger than any cache; pages are a random permutation. LMCache
-is measured where it is installed. With `--device cuda`: grouped transfers of real models between
-pages and pinned memory beside a copy of the same bytes, and pages of 16 KiB to 4 MiB by the kernel
-and by the copy engine (`bench_device`).
+Also measures store and retrieve through a cache server in another process, messages included, and
+the same through LMCache's server if it can be started (lmcache, pyzmq, httpx). Every turn measures
+everything once, in a rotating order, so that load on the machine affects all alike. Objects and
+pages are larger than any cache; pages are a random permutation.
+
+With `--device cuda`: grouped transfers of real models between pages and pinned memory, a copy of
+the same bytes, and pages of 16 KiB to 4 MiB by the kernel and by the copy engine (`bench_device`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Case(NamedTuple):
     name: str
     layout: str
     shape: tuple[int, ...]
-    """Of a layer; 0 stands for the pages."""
+    """Shape of a layer; 0 stands for the pages."""
     layers: int
     page: int
 
@@ -62,7 +62,7 @@ CASES = (
 
 
 class Timed(NamedTuple):
-    """GB/s of payload: bytes of the objects over the time of one call."""
+    """GB/s of payload: bytes of the objects divided by the time of one call."""
 
     median: float
     low: float
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(works: dict[str, Work], nbytes: int, repeats: int) -> dict[str, Timed]:
-    """Run everything once per turn, after a turn that does not count."""
+    """Run everything once per turn, after an unmeasured turn."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for turn in range(repeats + 1):
@@ -119,7 +119,7 @@ def measure(works: dict[str, Work], nbytes: int, repeats: int) -> dict[str, Time
 
 @contextmanager
 def prepare(case: Case, least: int, *, threads: int) -> Iterator[tuple[dict[str, Work], int]]:
-    """Yield what to time, and the bytes that each moves."""
+    """Yield the functions to time, with the bytes of each."""
     per_token = torch.Size([size for size in case.shape if size]).numel() // case.page * 2
     chunks = max(1, -(-least // (per_token * CHUNK * case.layers)))
     blocks = chunks * CHUNK // case.page

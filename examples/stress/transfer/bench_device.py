@@ -1,4 +1,4 @@
-"""Grouped transfers of a GPU against its link, and where the copy engine overtakes the kernel."""
+"""Grouped transfers of a GPU against its link: from which size the copy engine wins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvproof.reference.transfer.streams import Event
 
 CHUNK = 256
 SIZES = tuple(1 << power for power in range(14, 23))
-"""Of a page, in bytes: 16 KiB to 4 MiB."""
+"""Sizes of a page, in bytes: 16 KiB to 4 MiB."""
 MOST_LAYERS = 64
 KERNEL_ONLY = 1 << 60
 """A `large_page` that no page reaches."""
@@ -27,7 +27,7 @@ Call = Callable[[], Event]
 
 
 class Layers(NamedTuple):
-    """Equal layers of a model; `shape` has 0 where the pages go."""
+    """Equal layers of a model; `shape` has 0 for the number of pages."""
 
     number: int
     layout: str
@@ -63,11 +63,11 @@ MODELS: dict[str, tuple[Layers, ...]] = {
         Layers(36, "state", (0, 32 * 128 * 128), torch.float32, kind="state", table=1),
     ),
 }
-"""All layers that have a cache, as published, on one GPU."""
+"""All layers with a cache, as published, on one GPU."""
 
 
 class Took(NamedTuple):
-    """Seconds until the bytes were there, and until the call returned; medians."""
+    """Seconds until the transfer ended, and until the call returned; medians."""
 
     whole: float
     host: float
@@ -109,7 +109,7 @@ def _model_line(name: str, bench: _Bench, repeats: int) -> str:
 
 
 def _size_line(size: int, device: str, nbytes: int, repeats: int, slots: int) -> tuple[str, bool]:
-    """One page size; whether the copy engine is ahead both ways."""
+    """One page size; whether the copy engine is faster both ways."""
     count = max(1, min(MOST_LAYERS, (8 << 20) // size))
     layers = Layers(count, "state", (0, size), torch.uint8, kind="state")
     bench = _Bench((layers,), device, nbytes, slots)
@@ -134,7 +134,6 @@ def _size_line(size: int, device: str, nbytes: int, repeats: int, slots: int) ->
 
 
 def _crossing(faster: list[bool]) -> str:
-    """From which size on the copy engine is ahead at every size."""
     behind = max((at for at, ahead in enumerate(faster) if not ahead), default=-1)
     if behind == len(SIZES) - 1:
         return f"the copy engine is not ahead up to {SIZES[-1] >> 10} KiB"
@@ -142,7 +141,7 @@ def _crossing(faster: list[bool]) -> str:
 
 
 def measure(calls: dict[str, Call], repeats: int) -> dict[str, Took]:
-    """Call everything once per turn, in an order that rotates, after a turn that does not count."""
+    """Call everything once per turn, in a rotating order, after an unmeasured turn."""
     taken: dict[str, list[Took]] = {name: [] for name in calls}
     names = list(calls)
     for turn in range(repeats + 1):
@@ -186,20 +185,20 @@ class _Bench:
         self.transfer: Transfer
 
     def made(self, large: int | None = None) -> Transfer:
-        """Return a transfer with a staging of its own."""
+        """Return a transfer with its own staging."""
         staging = Staging(self.layout, slots=self._slots, device=self.device)
         more = {} if large is None else {"large_page": large}
         return Transfer(self._groups, self.layout, staging=staging, **more)
 
     @property
     def store(self) -> Call:
-        """Store everything with the transfer as it is now."""
+        """Store everything with the current transfer."""
         transfer, ids = self.transfer, self._groups.ids(self._ids)
         return lambda: transfer.store(ids, self._objects)
 
     @property
     def retrieve(self) -> Call:
-        """Bring everything back, likewise."""
+        """Retrieve everything with the current transfer."""
         transfer, ids = self.transfer, self._groups.ids(self._ids)
         return lambda: transfer.retrieve(ids, self._objects)
 
@@ -216,7 +215,6 @@ def _groups(layers: tuple[Layers, ...], device: str, *, chunks: int) -> LayerGro
 
 
 def _blocks(layers: Layers, chunks: int) -> int:
-    """Ids that chunks take."""
     return chunks * (CHUNK // layers.block if layers.block else 1)
 
 

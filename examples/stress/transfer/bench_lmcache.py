@@ -1,4 +1,4 @@
-"""LMCache's transfer between pages and objects on a CPU, for the benchmark beside ours."""
+"""LMCache's transfer between pages and objects on a CPU, for the benchmark."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def installed() -> bool:
 def works(
     layers: list[torch.Tensor], ids: list[int], *, chunks: int, chunk: int
 ) -> dict[str, Work]:
-    """Return its store and retrieve of the same blocks of copies of these layers.
+    """Return its store and retrieve of the same blocks in copies of these layers.
 
-    Layers are given in the layout of tokens before heads. Its shared memory is removed when the
-    process ends.
+    The layers' layout is tokens before heads. Its shared memory is removed when the process ends.
     """
     os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
     import lmcache.lmcache_native as native

@@ -1,8 +1,8 @@
 """The same blocks through LMCache's server in a process of its own, for the benchmark.
 
-Both servers answer over sockets of ZeroMQ and copy between pages and memory of their own: LMCache's
-in the process of the server, from pages that it maps; ours in that of the client, from memory that
-the client maps. What a call takes includes the messages, the hashes and the locks.
+Both servers use ZeroMQ and copy between pages and their own memory: LMCache's in its process, from
+pages that it maps; ours in the client, from memory that the client maps. The time of a call
+includes messages, hashes and locks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import torch
 
 Work = Callable[[], None]
 PATIENCE_S = 60.0
-"""For one call; the server imports for some seconds before it answers the first."""
+"""Timeout of one call; the server imports for some seconds before its first answer."""
 _SERVER = "lmcache.v1.multiprocess.server"
 
 
 def missing() -> str:
-    """Say what LMCache's server needs and is not installed; empty: it can be started."""
+    """Return the missing packages of LMCache's server; empty: it can be started."""
     lacking = [name for name in ("lmcache", "zmq", "httpx") if find_spec(name) is None]
     return " ".join(lacking)
 
@@ -36,7 +36,7 @@ def missing() -> str:
 def serving(
     layers: list[torch.Tensor], ids: Sequence[int], *, chunks: int, chunk: int
 ) -> Iterator[dict[str, Work]]:
-    """Yield store and retrieve of copies of these layers, as long as the server runs."""
+    """Yield store and retrieve of copies of these layers while the server runs."""
     room = 1 + (chunks * chunk * len(layers) * layers[0][..., 0].nbytes >> 30)
     with _started(chunk, room) as url:
         engine = _Engine(url, layers, ids, chunks=chunks, chunk=chunk)
@@ -111,7 +111,7 @@ class _Engine:
                 shm_unlink(each.shm_name)
 
     def store(self) -> None:
-        """What an earlier turn stored is dropped first; it is there when it can be found."""
+        """Drop the objects of an earlier turn, then store until the new ones can be found."""
         self._told("clear", force=False)
         _, well = self._told("store", self._named(next(self._names)), 1, [self._ids], self._event)
         assert well, "LMCache did not store"
@@ -127,7 +127,6 @@ class _Engine:
         self._told("end_session", name)
 
     def _settled(self) -> None:
-        """Its threads commit what was stored: the last chunk can be found then."""
         name = next(self._names)
         while self._found(name) < self._chunks:
             time.sleep(1e-4)

@@ -17,13 +17,13 @@ Work = Callable[[], None]
 
 
 def installed() -> bool:
-    """Tell whether a server can be started here."""
+    """Return whether a server can be started here."""
     return find_spec("zmq") is not None
 
 
 @contextmanager
 def serving(transfer: Transfer, ids: Sequence[int], chunks: int) -> Iterator[dict[str, Work]]:
-    """Yield store and retrieve, with the messages that they take, as long as the server runs."""
+    """Yield store and retrieve, messages included, while the server runs."""
     room = chunks * transfer.layout.nbytes + (1 << 20)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -40,7 +40,7 @@ def serving(transfer: Transfer, ids: Sequence[int], chunks: int) -> Iterator[dic
 def _store(
     transfer: Transfer, client: CacheClient, keys: Sequence[bytes], ids: Sequence[int]
 ) -> None:
-    """Room, bytes, commit; what an earlier turn stored is dropped first."""
+    """Reserve, write, commit; objects of an earlier turn are dropped first."""
     client.drop(keys)
     with client.reserve(dict.fromkeys(keys, transfer.layout.nbytes)) as room:
         transfer.store([ids], [HostObject.over(transfer.layout, room.views[key]) for key in keys])
