@@ -1,4 +1,4 @@
-"""The suite `access`: what a request may do with the cache, and why (A1, A2).
+"""The suite `access`: reads and writes of the cache by request (A1, A2).
 
 The subject is a cache manager with room for everything; the model is the longest prefix stored.
 """
@@ -47,11 +47,11 @@ WISHES = {
     "store": (True, "asked not to store"),
     "needs_every_token": (False, "needs every prompt token"),
 }
-"""Keyword of a decision -> its usual value, and what the other one is called."""
+"""Keyword of a decision -> its usual value, and the name of the other one."""
 
 
 class CachePolicyMachine:
-    """Requests come one after the other, run whole and go."""
+    """Runs requests one after the other, each to its end."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._enabled: bool = config["enabled"]
@@ -122,7 +122,7 @@ class CachePolicyMachine:
 
 
 def _shared(tokens: tuple[int, ...], stored: tuple[int, ...]) -> int:
-    """Tokens of a prompt that a stored one lends it: whole blocks, the last token never (T1)."""
+    """Tokens reusable from a stored prompt: whole blocks, never the last token (T1)."""
     blocks = min((len(tokens) - 1) // BLOCK, len(stored) // BLOCK)
     differ = (i for i in range(blocks) if _block(tokens, i) != _block(stored, i))
     return BLOCK * next(differ, blocks)
@@ -133,12 +133,12 @@ def _block(tokens: tuple[int, ...], index: int) -> tuple[int, ...]:
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw whether prefix caching is on: mostly."""
+    """Draw whether prefix caching is on, mostly yes."""
     return {"enabled": draw(st.integers(0, 7)) < 7}
 
 
 def draw_operation(machine: CachePolicyMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a request: a new prompt, or one that was there before, with some wishes."""
+    """Draw a request with some wishes: a new prompt or an earlier one."""
     known = sorted(machine.prompts)
     if known and draw(st.booleans()):
         tokens = list(draw(st.sampled_from(known)))

@@ -1,4 +1,4 @@
-"""The clients of a machine: what each of them holds, and how it can end."""
+"""Clients of a machine: their leases and reservations, and how they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Watched:
     def __init__(self) -> None:
         self.provable = True
         self.sessions: list[bytes] = []
-        """Of the last hello at the end."""
+        """Sessions of the last hello at the end."""
 
     def watch(self, session: bytes, process: m.Process, peer: object) -> tuple[int, bool]:
         """See Witness."""
@@ -38,22 +38,22 @@ class Actor:
     space: str
     provable: bool
     session: bytes = b""
-    """As the server knows it."""
+    """The session id of the server."""
     stopped: bool = False
-    """It sends nothing; what it copies, it may go on copying."""
+    """It sends nothing, but may go on copying."""
     gone: bool = False
-    """It does nothing at all any more."""
+    """It does nothing any more."""
     rooms: list[Room] = field(default_factory=list)
     holdings: list[Holding] = field(default_factory=list)
 
     @property
     def acts(self) -> bool:
-        """It can make a call."""
+        """Whether it can make a call."""
         return not (self.stopped or self.gone)
 
     @property
     def held(self) -> list[Life]:
-        """Lives that it keeps from being evicted, each as often as it does."""
+        """Lives that it protects from eviction, once for each lease."""
         leased = [
             life
             for holding in self.holdings
@@ -65,5 +65,5 @@ class Actor:
 
     @property
     def copies(self) -> list[Copy]:
-        """What it has reserved of the server that runs."""
+        """Copies into its reservations on the present server."""
         return [copy for room in self.rooms if not room.void for copy in room.copies]

@@ -1,4 +1,4 @@
-"""Objects whose bytes follow from their key, so that a reader needs to remember nothing."""
+"""Objects whose bytes follow from their key, so that a reader need not remember them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def key(number: int) -> bytes:
-    """Return the key that stands for a number."""
+    """Return the key of a number."""
     return hashlib.sha256(number.to_bytes(8, "little")).digest()
 
 

@@ -73,7 +73,6 @@ def contract_part(provider: Provider) -> ComponentSuite:
 
 
 def _propose(machine: StoreContractMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an operation of one client over a few keys."""
     verb = draw(st.sampled_from(VERBS))
     verb = draw(st.sampled_from(RARE)) if verb == "rare" else verb
     client = {"client": draw(st.integers(0, machine.clients - 1))}

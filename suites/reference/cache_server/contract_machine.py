@@ -1,4 +1,4 @@
-"""A store that several clients use, and beside it what may and what must be in it."""
+"""A store with several clients, and bounds of its content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.suites.reference.cache_server.provider import Provider
 
 
 class Held(NamedTuple):
-    """A lease, and the numbers of the objects it was asked for."""
+    """A lease, and the numbers of its requested objects."""
 
     lease: Lease
     numbers: Sequence[int]
@@ -24,14 +24,14 @@ class Held(NamedTuple):
 
     @property
     def there(self) -> list[int]:
-        """The numbers of the objects that it holds."""
+        """Numbers of the objects that the lease contains."""
         return [
             n for n, view in zip(self.numbers, self.lease.views, strict=True) if view is not None
         ]
 
 
 class StoreContractMachine:
-    """The subject is a provider's store; `_may` and `_must` bound what can be in it."""
+    """The subject is a provider's store; `_may` and `_must` bound its content."""
 
     def __init__(self, provider: Provider, config: Config, coverage: Coverage) -> None:
         self.clients: int = config["clients"]
@@ -41,18 +41,17 @@ class StoreContractMachine:
         self._coverage = coverage
         self._leases: list[Held] = []
         self._old: list[Held] = []
-        """Leases from before a restart: their bytes stay, the store does not know of them."""
+        """Leases from before a restart: their bytes stay, but the store has no record of them."""
         self._may: set[int] = set()
         self._must: set[int] = set()
-        """A part of `_may`: what nothing has made room by, or dropped."""
+        """A subset of `_may`: neither dropped nor possibly evicted."""
         self._writer: dict[int, int] = {}
-        """Object -> the client that stored it last."""
         self._drops: Counter[int] = Counter()
         self._recent: list[int] = []
-        """Objects that are there, the one longest unused first."""
+        """Present objects, the least recently used first."""
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Run one operation; then read again what is under a lease, and count."""
+        """Run one operation; then read the bytes of all leases again, and count."""
         verbs: dict[str, Callable[..., object]] = {
             "store": self._store,
             "lookup": self._lookup,
@@ -90,7 +89,7 @@ class StoreContractMachine:
         return f"{sorted(kept)} of {numbers} are there"
 
     def _made_room(self, before: set[int], now: set[int], numbers: Sequence[int]) -> None:
-        """Nothing goes while everything fits, and nothing that is needed goes at all."""
+        """No object goes while everything fits, and none under a lease goes at all."""
         wanted = set(numbers)
         everything = sum(self._sizes[n] for n in before | wanted)
         everything += sum(self._sizes[n] for n, _ in self._dropped())
@@ -196,7 +195,7 @@ class StoreContractMachine:
         return {number for number, _ in self._dropped()}
 
     def _dropped(self) -> set[tuple[int, int]]:
-        """Objects dropped under a lease, each with its life: stored again, it takes room twice."""
+        """Objects dropped under a lease, by life: stored again, an object takes room twice."""
         return {
             (n, held.lives[n])
             for held in self._leases
@@ -205,7 +204,7 @@ class StoreContractMachine:
         }
 
     def _used(self, numbers: Sequence[int]) -> None:
-        """Within one call the first goes first."""
+        """Within one call the first object is the oldest."""
         used = list(dict.fromkeys(numbers))
         self._recent = [n for n in self._recent if n not in used] + used
 
@@ -218,7 +217,6 @@ class StoreContractMachine:
         )  # fmt: skip
 
     def _there(self, client: int) -> set[int]:
-        """Look every object up."""
         found = self._stores[client].lookup([key(n) for n in range(len(self._sizes))])
         self._judge_found(list(range(len(self._sizes))), found)
         return {n for n, there in enumerate(found) if there}

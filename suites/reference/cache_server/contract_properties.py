@@ -1,4 +1,4 @@
-"""What every object store has to keep."""
+"""Properties of every object store."""
 
 from __future__ import annotations
 

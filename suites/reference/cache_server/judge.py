@@ -19,21 +19,21 @@ from kvproof.suites.reference.cache_server.local import LocalServer
 from kvproof.suites.reference.cache_server.model import Copy, Life, Model, Room, bytes_of
 
 LONG = 6
-"""Uses of other objects that make a read a late one."""
+"""Uses of other objects after which a read is late."""
 
 
 class Judged(Protocol):
-    """A server beside its model, and the clients that use it."""
+    """A server, its model, and its clients."""
 
     server: LocalServer
     model: Model
     actors: list[Actor]
 
     def held(self) -> set[Life]:
-        """Return the objects that some client keeps from being evicted."""
+        """Return the objects that some client protects from eviction."""
 
     def copies(self, space: str) -> list[Copy]:
-        """Return the objects that are being written in a namespace."""
+        """Return the copies in progress of a namespace."""
 
 
 class Judge:
@@ -44,7 +44,7 @@ class Judge:
         self._check, self._event = coverage.check, coverage.event
 
     def everything(self) -> None:
-        """Check what holds after every operation."""
+        """Check the invariants after every operation."""
         for actor in self._machine.actors:
             self._held_bytes(actor)
         self._owners()
@@ -61,7 +61,7 @@ class Judge:
         *,
         lost: bool,
     ) -> None:
-        """Check what became of a reservation."""
+        """Check the outcomes of a reservation."""
         copies = self._machine.copies(actor.space)
         if lost:
             self._event(seen.LOST, views)
@@ -95,7 +95,7 @@ class Judge:
         return len(actor.copies)
 
     def evictions(self, idle: Sequence[Life], *, granted: bool) -> None:
-        """Forget what made room, and check that it was its turn."""
+        """Check that evictions followed LRU order, then drop the victims from the model."""
         spaces = self._machine.server.core.spaces
         gone = [
             life
@@ -120,7 +120,7 @@ class Judge:
         self._machine.model.forget(gone)
 
     def refusals(self, full: Sequence[int]) -> None:
-        """Check by brute force that what found no room would find none with nothing idle."""
+        """Check by brute force that the refused objects would not fit with nothing idle."""
         if not full:
             return
         objects = self._machine.server.core.objects
@@ -138,7 +138,7 @@ class Judge:
         )
 
     def committed(self, actor: Actor, room: Room, told: set[int], done: set[int]) -> None:
-        """Check what a commit says is there."""
+        """Check the keys that a commit returns."""
         there = self._machine.model.of(actor.space)
         late = {c.number for c in room.copies if c.silent} & done
         self._check(
@@ -163,7 +163,7 @@ class Judge:
         )
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
-        """Check what is found by key."""
+        """Check the keys that a look-up finds."""
         there = self._machine.model.of(actor.space)
         writing = {copy.number for copy in self._machine.copies(actor.space)} - there.keys()
         self._event(seen.LOOKED, writing.intersection(numbers))
@@ -188,7 +188,7 @@ class Judge:
     def acquired(
         self, actor: Actor, numbers: Sequence[int], lease: Lease, lives: Sequence[Life | None]
     ) -> None:
-        """Check what is read."""
+        """Check the bytes of a lease."""
         clock = max((life.used for life in self._machine.model.there.values()), default=0)
         for number, view, life in zip(numbers, lease.views, lives, strict=True):
             if life is not None and life.flipped:
@@ -204,7 +204,7 @@ class Judge:
         self.presence(actor, numbers, flags)
 
     def dropped(self, actor: Actor, numbers: set[int], told: int, expected: int) -> None:
-        """Check how many were dropped."""
+        """Check the number of dropped objects."""
         del actor
         self._check(
             "what_was_dropped_stays_gone",
@@ -213,7 +213,7 @@ class Judge:
         )
 
     def pinned(self, told: Sequence[int], expected: Sequence[int]) -> None:
-        """Check what a pin or an unpin says."""
+        """Check the answer to a pin or an unpin."""
         self._check(
             "pins_outlive_their_client",
             list(told) == list(expected),
@@ -221,7 +221,7 @@ class Judge:
         )
 
     def buried(self, actor: Actor) -> None:
-        """Check that nothing is left of a client."""
+        """Check that nothing of a client is left."""
         core, used = self._machine.server.core, self._used()
         self._check(
             "dead_clients_hold_nothing",
@@ -230,7 +230,7 @@ class Judge:
         )
 
     def refused(self, frame: bytes) -> object:
-        """Send a message that makes no sense, and check that nothing happens."""
+        """Send a malformed message, and check that nothing happens."""
         core = self._machine.server.core
         before = self._state()
         answer = m.answers.decode(core.handle(frame))
@@ -242,7 +242,7 @@ class Judge:
         return answer.body
 
     def not_refused(self, kind: str) -> None:
-        """A request that makes no sense was done."""
+        """Raise Violation: a malformed request was carried out."""
         self._check("malformed_messages_change_nothing", ok=False, sentence=lambda: f"done: {kind}")
 
     def _state(self) -> object:

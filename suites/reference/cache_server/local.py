@@ -26,7 +26,7 @@ class LocalServer:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew with an empty arena; the memory of before is with those who mapped it."""
+        """Begin anew with an empty arena; the old memory stays with the clients that mapped it."""
         self.arena = bytearray(self.settings.size)
         self.core = CacheServer(
             self.settings,
@@ -54,7 +54,7 @@ class LocalServer:
 
 
 class LocalLink:
-    """A message is answered at once; `lose` answers are lost on their way."""
+    """Answers a message at once; loses the next `lose` answers."""
 
     address = "this process"
 

@@ -1,4 +1,4 @@
-"""A cache server, clients that stop and die at any step, and the model beside."""
+"""A cache server, clients that stop and die at any step, and the model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from kvproof.suites.reference.cache_server.malformed_messages import STRANGE, no
 from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Model, Room
 
 PATIENCE = 60.0
-"""Seconds."""
 MOST_ACTORS = 4
 
 
 class CacheServerMachine:
-    """Everything happens in one process; a copy happens when the machine says so."""
+    """Everything happens in one process; a copy happens when the machine runs it."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._sizes: list[int] = config["sizes"]
@@ -42,7 +41,7 @@ class CacheServerMachine:
         return self._watched
 
     def apply(self, verb: str, *, actor: int = 0, **arguments: Any) -> object:
-        """Run one operation; then look at every byte that somebody holds, and at the report."""
+        """Run one operation; then check every byte in use, and the report."""
         alone: dict[str, Callable[..., object]] = {
             "join": self._join,
             "wait": self._wait,
@@ -60,11 +59,11 @@ class CacheServerMachine:
         return answer
 
     def held(self) -> set[Life]:
-        """Return what some client keeps from being evicted."""
+        """Return the objects that some client protects from eviction."""
         return {life for actor in self.actors for life in actor.held}
 
     def copies(self, space: str) -> list[Copy]:
-        """Return what is being written in a namespace."""
+        """Return the copies in progress of a namespace."""
         return [copy for actor in self.actors if actor.space == space for copy in actor.copies]
 
     def _join(self, *, provable: bool, space: str) -> object:
@@ -102,7 +101,6 @@ class CacheServerMachine:
         return f"{sorted(views)} to write, {sorted(present)} there, {refused or 'none'} refused"
 
     def _store(self, actor: Actor, *, keys: list[int]) -> object:
-        """Reserve, copy and commit, with nothing between."""
         if not actor.acts:
             return None
         self._reserve(actor, keys=keys)
@@ -175,7 +173,7 @@ class CacheServerMachine:
         return "released"
 
     def _unheld(self, lives: Iterable[Life | None]) -> None:
-        """What nobody holds now was used now."""
+        """Update the last use of objects that no client holds any more."""
         held = self.held()
         for life in dict.fromkeys(lives):
             if life is not None and life not in held and not life.pins:
@@ -226,7 +224,6 @@ class CacheServerMachine:
         return count
 
     def _lose(self, actor: Actor) -> object:
-        """The next answer to this client does not arrive."""
         actor.link.lose = int(actor.acts)
         return None
 
@@ -235,7 +232,6 @@ class CacheServerMachine:
         return "stopped" if stopped else "goes on"
 
     def _die(self, actor: Actor) -> object:
-        """The server hears of it only if it can be proved."""
         self._coverage.event(seen.DIED, actor.provable and (actor.held or actor.copies))
         half = any(0 < copy.done < self._sizes[copy.number] for copy in actor.copies)
         self._coverage.event(seen.HALF, actor.provable and half)
@@ -296,7 +292,6 @@ class CacheServerMachine:
         return self._judge.refused(frame)
 
     def _strange(self, actor: Actor, *, kind: str) -> object:
-        """A request of a real client that makes no sense."""
         if not actor.acts:
             return None
         try:
@@ -307,7 +302,7 @@ class CacheServerMachine:
         return "done"
 
     def _flip(self, *, number: int) -> object:
-        """Change a byte of an object that nobody holds, as only a broken client could."""
+        """Change a byte of an idle object, as only a faulty client could."""
         held = self.held()
         lives = [life for life in self.model.there.values() if life not in held and self._verify]
         if lives:

@@ -1,4 +1,4 @@
-"""Messages that make no sense."""
+"""Malformed messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("bytes", "cut", "version", "verb", "long", "session", "deep", "twice")
 
 
 def noise(kind: str, seed: int, session: bytes) -> bytes:
-    """Return a message of a kind, from a client with that session."""
+    """Return a malformed message of a kind, from a client with that session."""
     draw = random.Random(seed)  # noqa: S311 - for tests
     whole = m.call(1 << 40, session, m.Reserve([key(900), key(901)], [64, 64]))
     encode = msgspec.msgpack.encode

@@ -1,4 +1,4 @@
-"""What a cache server must hold, kept without its help."""
+"""The expected content of a cache server, kept without its help."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Life:
 
 @dataclass(eq=False)
 class Copy:
-    """A copy into a reservation, which happens when the machine says so."""
+    """A copy into a reservation, which happens when the machine runs it."""
 
     number: int
     view: memoryview
     done: int = 0
-    """Bytes; at the end, all."""
+    """Bytes copied; at the end, all."""
     open: bool = True
-    """Its key was not dropped, and its writer not silent for too long."""
+    """Its key was not dropped, and its writer did not time out."""
     silent: bool = False
-    """Its writer was silent for too long, and that alone closed it."""
+    """Its writer timed out, and only that closed it."""
 
 
 @dataclass(eq=False)
@@ -44,10 +44,8 @@ class Room:
     reservation: Reservation
     copies: list[Copy]
     order: list[int]
-    """The numbers that were asked for."""
     present: dict[int, Life]
     void: bool = False
-    """Its server is gone."""
 
 
 @dataclass(eq=False)
@@ -60,28 +58,28 @@ class Holding:
 
 
 class Model:
-    """Objects by namespace and number, and the order in which idle ones were used last."""
+    """Objects by namespace and number, and the idle ones in LRU order."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
         self.there: dict[tuple[str, int], Life] = {}
         self.names: dict[tuple[str, str], list[Life]] = {}
-        """Namespace and name of pins -> what they keep, in order."""
+        """Namespace and name of pins -> pinned objects, in order."""
         self._clock = 0
 
     def publish(self, space: str, number: int) -> None:
-        """An object was committed."""
+        """Add a committed object."""
         life = Life(space, number, self.sizes[number])
         self.there[space, number] = life
         self.use(life)
 
     def use(self, life: Life) -> None:
-        """Make it the last to go."""
+        """Make an object the most recent."""
         self._clock += 1
         life.used = self._clock
 
     def forget(self, lives: Iterable[Life]) -> None:
-        """Objects were dropped or evicted."""
+        """Remove dropped or evicted objects."""
         for life in lives:
             life.listed = False
             for name in life.pins:
@@ -90,7 +88,7 @@ class Model:
             del self.there[life.space, life.number]
 
     def pin(self, space: str, number: int, name: str, share: float) -> bool:
-        """Keep an object; `share` is what pins may keep, in bytes."""
+        """Pin an object; `share` is the limit of all pins, in bytes."""
         life = self.there.get((space, number))
         if life is None:
             return False
@@ -103,26 +101,26 @@ class Model:
         return True
 
     def unpin(self, space: str, name: str) -> list[Life]:
-        """Return what a name kept."""
+        """Remove a pin name; returns its objects."""
         lives = self.names.pop((space, name), [])
         for life in lives:
             life.pins.remove(name)
         return lives
 
     def of(self, space: str) -> dict[int, Life]:
-        """Return what can be read in a namespace."""
+        """Return the readable objects of a namespace."""
         return {n: life for (name, n), life in self.there.items() if name == space}
 
     def idle(self, held: set[Life]) -> list[Life]:
-        """Return what may be evicted, the one longest unused first."""
+        """Return the evictable objects, the least recently used first."""
         idle = [life for life in self.there.values() if life not in held and not life.pins]
         return sorted(idle, key=lambda life: life.used)
 
     def pinned(self) -> Iterator[Life]:
-        """Objects that some name keeps."""
+        """Return the objects with a pin."""
         return (life for life in self.there.values() if life.pins)
 
 
 def bytes_of(sizes: Iterable[int]) -> int:
-    """Return what objects take of the arena."""
+    """Return the bytes of objects in the arena."""
     return sum(map(rounded, sizes))

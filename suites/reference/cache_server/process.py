@@ -1,4 +1,4 @@
-"""A cache server in a process of its own, that can be killed and started again."""
+"""A cache server in a process of its own that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOW = 60.0
 
 
 class ServerProcess:
-    """One address, at which one server after the other listens."""
+    """One address for one server after the other."""
 
     def __init__(self, folder: Path, *, size: int, patience: float = 60.0) -> None:
         self.address = f"ipc://{folder / 'cache.sock'}"
@@ -27,7 +27,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the server that runs."""
+        """Process id of the running server."""
         assert self._process is not None
         assert self._process.pid is not None
         return self._process.pid
@@ -41,13 +41,13 @@ class ServerProcess:
             client.heartbeat()
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """Kill it with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.join()
 
     def client(self, *, timeout: float = SLOW, verify: bool = False) -> CacheClient:
-        """Return a client of whatever server listens."""
+        """Return a client of the present server."""
         return connect(self.address, timeout=timeout, verify=verify)
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ def _serve(address: str, size: int, patience: float) -> None:
     parent, asked = os.getppid(), time.monotonic()
 
     def orphaned() -> bool:
-        """The one who kills this process may be killed first."""
+        """Stop when the parent is gone: a kill of the parent leaves no time to clean up."""
         nonlocal asked
         if time.monotonic() - asked < 1:
             return False

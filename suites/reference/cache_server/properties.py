@@ -1,4 +1,4 @@
-"""What the suite `store` demands of the cache server and its client."""
+"""Properties of the cache server and its client: the suite `store`."""
 
 from __future__ import annotations
 

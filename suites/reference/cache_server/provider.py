@@ -1,4 +1,4 @@
-"""An object store under test, and its promises; `contract` explains how one is made."""
+"""An object store under test, and its promises; `contract` explains how to make one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvproof.reference.stores.object_store import ObjectStore
 
 
 class Traits(NamedTuple):
-    """What a store promises beside the protocol; the module's text explains each."""
+    """Promises of a store in addition to the protocol; see the module's text."""
 
     largest: int
     capacity: int = 0
@@ -24,11 +24,11 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
 
     @property
     def traits(self) -> Traits:
-        """What it promises."""
+        """Its promises."""
 
     def fresh(self, clients: int) -> Sequence[ObjectStore]:
         """Return clients of one empty store; those returned before are not used any more."""

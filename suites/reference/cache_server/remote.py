@@ -1,9 +1,9 @@
 """The suite `objects`: the contract of object stores, on the cache server and on targets.
 
-A target offers a server that keeps what blocks of an engine hold, under the tokens before. Here an
-object is the one block of one chunk of 16 tokens, which are the 16 halves of words of its key; a
-client is an engine with pages of its own, and a page begins with the size of the object. A lease
-is a private copy. The calls are those of `suites.store.prefixes`.
+The target provides a server that stores the content of an engine's blocks by token prefix. Here an
+object is the one block of a chunk of 16 tokens, the 16 half-words of its key. A client is an engine
+with pages of its own, and a page begins with the size of the object. A lease is a private copy. The
+calls are those of the suite `prefixes`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOURCE, TARGET, BLOCKS = 1, 2, 3
 """Blocks of an engine; block 0 is the null block."""
 LARGEST = 4096
 FEW = 5
-"""Objects for which there is room, where room is short."""
+"""Number of objects that fit in a small store."""
 _WITHOUT = {
     "the_status_counts_what_is_there": "objects are counted in whole pages, with what is reserved",
 }
@@ -55,7 +55,7 @@ class Client:
         ask(("engine", {"instance": instance, "tables": [table]}))
 
     def store(self, objects: Mapping[bytes, Bytes]) -> frozenset[bytes]:
-        """Compute each object in a block, and have the block stored."""
+        """Compute each object in a block, and store the block."""
         return frozenset(key for key, payload in objects.items() if self._stored(key, payload))
 
     def _stored(self, key: bytes, payload: Bytes) -> bool:
@@ -72,11 +72,11 @@ class Client:
         return bool(well) and (kept == [True] or self.lookup([key]) == [True])
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
-        """RemoteCalls, and give the locks of what was found back."""
+        """Look objects up, and release the locks of those found."""
         return list(map(bool, self._ask(*(("found", self._named(key)) for key in keys))))
 
     def acquire(self, keys: Sequence[bytes]) -> Lease:
-        """Have what is found copied into a block, one after the other."""
+        """Copy each found object into a block, one after the other."""
         found = {key: self._retrieved(key) for key in dict.fromkeys(keys)}
         views = [found[key] for key in keys]
         return Lease([None if view is None else memoryview(view) for view in views])
@@ -99,7 +99,7 @@ class Client:
         return page[SIZE.size : SIZE.size + size] if well else None
 
     def drop(self, keys: Iterable[bytes]) -> int:
-        """Delete objects, but none that another engine is reading."""
+        """Delete objects that no other engine is reading."""
         calls = [("delete", {"part": 0, **self._named(key)}) for key in dict.fromkeys(keys)]
         return sum(deleted for deleted, _ in self._ask(*calls))
 
@@ -109,7 +109,7 @@ class Client:
         return int(count_)
 
     def status(self) -> StoreStatus:
-        """Count whole pages, since the server knows no other size."""
+        """Count whole pages, since the server has no other size."""
         (told,) = self._ask(("status", {}))
         names = ("total_object_count", "memory_used_bytes", "memory_total_bytes",
                  "read_locked_count")  # fmt: skip
@@ -133,7 +133,7 @@ class Provider:
             "eviction": "noop" if objects else "LRU",
             "separate": True,
         }
-        # capacity counts what the certain number of smallest objects has
+        # capacity counts the smallest objects that certainly fit
         self.traits = Traits(largest=LARGEST, capacity=objects, leases_hold=False, counts=False)
 
     def fresh(self, clients: int) -> Sequence[ObjectStore]:
@@ -143,7 +143,7 @@ class Provider:
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
-    """Return the part on a target, half of the time with room for few objects."""
+    """Return the suite on a target, half of the time with room for few objects."""
     contract = contract_part(Provider(ask, objects=0))
 
     def theme(room: int, draw: Draw) -> Config:

@@ -13,7 +13,6 @@ from kvproof.suites.reference.cache_server.properties import PROPERTIES
 
 NUMBERS = 10
 LARGEST = 700
-"""Bytes."""
 SPACES = ("a", "b", "a")
 OFTEN = ("theme", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "theme",
          "acquire", "release", "lookup", "theme")  # fmt: skip
@@ -23,11 +22,11 @@ PROFILES = {
     "losses": ("restart", "noise", "strange", "lose", "abort"),
     "drops": ("drop", "reserve", "copy", "commit", "clear", "leave"),
 }
-"""What happens beside, by theme."""
+"""Rare events, by profile."""
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw sizes, an arena that holds about half of the objects, and what happens beside."""
+    """Draw sizes, an arena for about half of the objects, and rare events."""
     return _themed(draw, draw(st.sampled_from(sorted(PROFILES))))
 
 
@@ -56,7 +55,7 @@ def draw_operation(machine: CacheServerMachine, draw: Draw) -> tuple[str, Argume
 
 
 def _who(machine: CacheServerMachine, verb: str) -> list[int]:
-    """Clients by number, of those that have what the verb is about if there are any."""
+    """Clients by number, preferably those with something that the verb applies to."""
     actors = machine.actors
     able = {
         "die": [bool(actor.held or actor.copies) for actor in actors],
@@ -73,7 +72,6 @@ def _join(draw: Draw) -> Arguments:
 
 
 def _alone(verb: str, draw: Draw) -> Arguments | None:
-    """Arguments of what no client does."""
     if verb == "join":
         return _join(draw)
     if verb in ("wait", "restart"):
@@ -108,7 +106,7 @@ def _arguments(machine: CacheServerMachine, actor: int, verb: str, draw: Draw) -
 
 
 def _keys(machine: CacheServerMachine, actor: int, draw: Draw) -> st.SearchStrategy[list[int]]:
-    """Half of the time, objects that are there or being written, by a silent client if any is."""
+    """Half of the time, objects stored or in progress, of a silent client if there is one."""
     space = machine.actors[actor].space
     copies = machine.copies(space)
     silent = sorted({copy.number for copy in copies if copy.silent})

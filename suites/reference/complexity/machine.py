@@ -1,4 +1,4 @@
-"""Two cache managers that hear the same, of which one has much more cached beside."""
+"""Two cache managers with the same requests, one of them with much more in the cache."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kvproof.suites.reference.complexity.measure import lines_of
 
 BLOCK = 4
 FEW, MANY = 20, 200
-"""Blocks that are cached beside: half as many prompts of two blocks."""
+"""Other cached blocks: half as many prompts of two blocks."""
 ROOM = 30_000
-"""Blocks beside these: nothing is evicted but on request."""
+"""Blocks in addition to these: nothing is evicted but on request."""
 MOST_BLOCKS = 6
 SLACK = 60
-"""Lines that a longer prompt may take without paying for its length: one more checkpoint."""
+"""Lines that a longer prompt may take beyond its length: one more checkpoint."""
 
 _BUFFERS: dict[str, Callable[[Sequence[int]], Any]] = {
     "bytes": lambda tokens: array("i", tokens).tobytes(),
@@ -38,14 +38,14 @@ _BUFFERS: dict[str, Callable[[Sequence[int]], Any]] = {
 
 
 class ComplexityMachine:
-    """Requests come one after the other, and are known by tokens that nothing beside has."""
+    """Runs requests one after the other, with tokens of their own."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         groups = tuple(GroupConfig(*group) for group in config["groups"])
         self._managers = [_manager(groups, blocks) for blocks in (FEW, MANY)]
         self._coverage = coverage
         self._evictable = FEW
-        """Blocks beside that both managers still have: the oldest ones of each."""
+        """Other blocks that both managers still cache: the oldest ones of each."""
         self._fresh = 0
         self.prompts: list[list[int]] = []
 
@@ -76,7 +76,6 @@ class ComplexityMachine:
     def _both(
         self, tokens: list[int], form: str, work: Callable[[CacheManager, Any], int]
     ) -> list[int]:
-        """Do the same in both managers, with a buffer of its own each."""
         done = []
         for manager in self._managers:
             buffer = _BUFFERS[form](tokens)
@@ -102,7 +101,7 @@ class ComplexityMachine:
         )
 
     def _pin(self, *, tokens: list[int], form: str) -> object:
-        """Pin in the first manager and ask who refers to the tokens while the pin is there."""
+        """Pin in the first manager and count references to the tokens while the pin is there."""
         manager, buffer = self._managers[0], _BUFFERS[form](tokens)
         before = sys.getrefcount(buffer)
         held = manager.pin("pin", buffer)
@@ -134,7 +133,7 @@ class ComplexityMachine:
         return len(few_ids)
 
     def _compare(self, *, blocks: int) -> object:
-        """Serve a prompt that begins like nothing else, one of twice and one of four times that."""
+        """Serve an unrelated prompt, then others of twice and four times its length."""
         prompts = [self._unknown(times * blocks) for times in (1, 2, 4)]
         one, two, four = (
             lines_of(lambda t=tokens: serve(self._managers[0], t))[1]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What a piece of work costs, counted and not timed: the same on every machine and at any load."""
+"""Cost in executed lines, not in time: the same on every machine and at any load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def lines_of(work: Callable[[], T]) -> tuple[T, int]:
-    """Return what `work` returns, and how many lines of Python ran for it."""
+    """Return the result of `work`, and the number of Python lines that ran for it."""
     count = 0
 
     def line(_: FrameType, event: str, __: Any) -> Any:
@@ -21,7 +21,7 @@ def lines_of(work: Callable[[], T]) -> tuple[T, int]:
         return line
 
     before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()  # whoever listens for collections would be counted too
+    gc.disable()  # callbacks of the garbage collector would be counted too
     sys.settrace(line)
     try:
         done = work()

@@ -1,4 +1,4 @@
-"""What the suite `cost` demands."""
+"""Properties of the suite `cost`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kvproof.harness.oracle.violation import METAMORPHIC
 from kvproof.suites.framework.property import Property
 
 FORMS = ("bytes", "bytearray", "array", "list", "tuple", "numpy")
-"""In which tokens may be given."""
+"""Forms of token buffers."""
 
 IN_FORM = {form: f"tokens come as {form}" for form in FORMS}
 HIT = "a prompt hits several blocks"

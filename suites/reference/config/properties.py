@@ -1,4 +1,4 @@
-"""What the suite `settings` demands."""
+"""Properties of the suite `settings`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Suite `settings`: any kernel block size with any block size, and models of every kind.
 
-Configurations that are taken or refused; beside them the rule, spelled out.
+Configurations are accepted or refused; the machine spells the rule out.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kvproof.suites.reference.config import properties as seen
 from kvproof.suites.reference.config.properties import PROPERTIES
 
 REWRITING = ("llada", "llada_moe", "dream", "sdar", "diffusion_gemma")
-"""Diffusion language models: they fill masks in any order, and may take tokens back."""
+"""Diffusion language models: they fill masks in any order, and may revise tokens."""
 WRITING_ONCE = ("llama", "qwen3", "mistral", "gemma2", "glm", "cohere")
 NOBODYS = ("dreamer", "sd", "not_a_model")
-"""Names that begin or end like others, and are in no table."""
+"""Names that begin or end like known ones, and are in no table."""
 
 _SHAPE = {
     "num_hidden_layers": 2,
@@ -37,13 +37,13 @@ _WHY = "tokens change after they were written"
 
 
 class ConfigMachine:
-    """Every operation is one configuration; nothing stays."""
+    """Every operation is one configuration; there is no state."""
 
     def __init__(self, _: Config, coverage: Coverage) -> None:
         self._coverage = coverage
 
     def apply(self, verb: str, **arguments: object) -> object:
-        """Configure a cache or read a model; returns what it was refused for."""
+        """Configure a cache or read a model; returns the reason of a refusal."""
         return self._configure(**arguments) if verb == "configure" else self._read(**arguments)  # type: ignore[arg-type]
 
     # --- K1 ---
@@ -102,7 +102,7 @@ class ConfigMachine:
 
 
 def _kernel_block_size(block: int, kernel: int, *, group: bool) -> int:
-    """Return what a cache with this kernel block size has. Raises ConfigError."""
+    """Return the kernel block size of the configured cache. Raises ConfigError."""
     if group:
         groups = (GroupConfig("full", block), GroupConfig("window", block, 8, kernel))
         return CacheConfig(8, groups=groups).layout.groups[1].kernel_size
@@ -113,12 +113,12 @@ LARGEST = 96
 
 
 def draw_config(_: Draw) -> Config:
-    """Every operation has its own."""
+    """Return an empty configuration: every operation has its own."""
     return {}
 
 
 def draw_operation(_: ConfigMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw sizes, half of the time such that one divides the other, or a model."""
+    """Draw a model, or sizes of which one divides the other half of the time."""
     if not draw(st.integers(0, 2)):
         family = draw(st.sampled_from((*REWRITING, *WRITING_ONCE, *NOBODYS)))
         return "read", {"family": family, "inside": draw(st.booleans())}

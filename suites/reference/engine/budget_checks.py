@@ -1,4 +1,4 @@
-"""Whether those who wait get what a step leaves of its budget (C1)."""
+"""Checks that the remaining budget of a step goes to waiting requests (C1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.suites.reference.engine.properties import SHARED_STEP
 
 
 class Leftovers:
-    """Looks at an engine's scheduler after each step that it decides."""
+    """Checks an engine's scheduler after each step."""
 
     def __init__(self, engine: Any, config: Config, coverage: Coverage) -> None:
         self._scheduler = scheduler = engine.scheduler
@@ -27,7 +27,7 @@ class Leftovers:
         scheduler.schedule = judged
 
     def _judge(self, decisions: Sequence[Any]) -> None:
-        """Whoever waits was refused in this step, or could not run for another reason."""
+        """Check that each waiting request was refused in this step, or could not run otherwise."""
         verbs = [decision.verb for decision in decisions]
         computed = [d.detail[1] - d.detail[0] for d in decisions if d.verb == "compute"]
         left = self._config["max_batch_tokens"] - sum(computed)

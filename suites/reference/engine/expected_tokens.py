@@ -1,7 +1,7 @@
-"""What the symbolic model says, computed from the tokens alone: no block, no table, no step.
+"""Output of the symbolic model from the tokens alone: no block, no table, no step.
 
 Written from the definition: position p of a layer sees every earlier position that its kind of
-group sees, a state folds one position after the other, a draft layer stands on the last one. The
+group sees, a state folds one position after the other, a draft layer builds on the last one. The
 hashes are the model's own.
 """
 
@@ -17,7 +17,7 @@ from kvproof.reference.model.symbolic_layers import digest, mix
 
 
 class Direct:
-    """One request under one version of the weights; tokens are given one after the other."""
+    """One request under one version of the weights; it takes one token after the other."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Direct:
         return next_token(self._hidden[len(tokens) - 1], vocabulary)
 
     def drafts_after(self, tokens: Sequence[int], count: int, vocabulary: int) -> tuple[int, ...]:
-        """Return the guesses for what follows `tokens`, whose last one was just sampled."""
+        """Return the guesses for the tokens after `tokens`, whose last one was just sampled."""
         self._extend(tokens[:-1])
         seen = self._last_seen
         for position in range(self._followed, len(tokens) - 1):
@@ -85,7 +85,7 @@ class Direct:
 
 
 def attend(group: GroupConfig, entries: list[int], hidden: int) -> int:
-    """Add the entry of the next position, which sees what its kind of group sees."""
+    """Add the entry of the next position, which sees the positions of its kind of group."""
     here = len(entries)
     seen = sum(
         entry * (2 * there + 1) for there, entry in enumerate(entries) if sees(group, here, there)

@@ -1,4 +1,4 @@
-"""Tiers for the engine under test: files in memory, and objects that come late or not at all."""
+"""Tiers of the engine under test: files in memory, and objects that come late or never."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kvproof.suites.reference.tiers.files import MemoryFiles
 
 
 class Slow:
-    """A source behind which every object takes its time; decides what of a fetch gets lost."""
+    """A source with delayed objects; loses some objects of a fetch."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self.where = source.where
         self.late = 0
-        """Polls that the next fetches take."""
+        """Polls until the next fetches complete."""
         self.lose = ""
-        """Of the next fetch: the `first` object, the `last`, `all`, or nothing."""
+        """Lost objects of the next fetch: the `first`, the `last`, `all`, or none."""
         self.happened: set[str] = set()
-        """What was wrong with the last fetch."""
+        """The fault of the last fetch."""
 
     def fetch(self, keys: Sequence[bytes]) -> Any:
         """Begin to read."""
@@ -54,7 +54,7 @@ class _Slow:
 
 
 def give_tiers(engine: Any, config: Config, modules: Any) -> None:
-    """Let an engine have what its configuration says of tiers."""
+    """Give an engine the tiers of its configuration."""
     tiers, given = engine.tiers, config["tiers"]
     if given["disk"]:
         tiers.disk = modules.disk_tier.DiskTier(MemoryFiles(), given["disk"])
@@ -64,7 +64,7 @@ def give_tiers(engine: Any, config: Config, modules: Any) -> None:
 
 
 class _Lost:
-    """A lease that shows less than the one behind it."""
+    """A lease without some objects of the original one."""
 
     def __init__(self, lease: Any, views: Sequence[Any]) -> None:
         self.views, self._lease = tuple(views), lease
@@ -74,7 +74,7 @@ class _Lost:
 
 
 def damage(engine: Any) -> bool:
-    """Flip a bit in the oldest file; tells whether there is one."""
+    """Flip a bit in the oldest file; returns whether there is one."""
     if engine.tiers is None or engine.tiers.disk is None:
         return False
     files = engine.tiers.disk.files

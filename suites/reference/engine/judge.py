@@ -1,4 +1,4 @@
-"""Is the answer right? Against the direct computation, and against the request alone."""
+"""Checks of answers: against the direct computation, and against the request alone."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ UNDISTURBED = (
     "chunked_equals_whole",
     "cached_equals_uncached",
 )
-"""Properties of an answer as far as its request has come into their reach, the rarest first."""
+"""Properties of an answer once its request has met their situations, the rarest first."""
 
 
 class Judge:
-    """Judges answers as they come, and whole ones again."""
+    """Checks answers as they come, and complete ones again."""
 
     def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
         self._subject, self._config, self._coverage = subject, config, coverage
@@ -88,7 +88,7 @@ class Judge:
             )
 
     def _judge_experts(self, asked: Asked, experts: Any) -> None:
-        """Rows of all tokens but the last, as computed; what is missing is named (R2)."""
+        """Rows of all tokens but the last, as computed; missing ones are named (R2)."""
         rows, missing = experts
         known = [*asked.prompt.tokens, *asked.answer][:-1]
         right = asked.oracle(self._groups).experts(known, EXPERTS)
@@ -126,7 +126,7 @@ class Judge:
 
 
 def most_blocks(layout: Any, state_pool: str, prompt: Prompt) -> int:
-    """Return how many blocks a request holds at its worst, computed token by token (P2, B8).
+    """Return the most blocks that a request holds, computed token by token (P2, B8).
 
     A span is computed at once. All blocks of a unit are there or none.
     """
@@ -143,7 +143,6 @@ def most_blocks(layout: Any, state_pool: str, prompt: Prompt) -> int:
 
 
 def _blocks(unit: int, group: Any, start: int, stop: int) -> int:
-    """Return what one group holds while [start, stop) is computed."""
     first = min(there for there in range(start + 1) if there == start or sees(group, start, there))
     units = -(-stop // unit) - first // unit
     blocks: int = units * (unit // group.block_size)

@@ -1,4 +1,4 @@
-"""The engine, its twin, and what every request must say."""
+"""The engine, its twin, and the expected answer of every request."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ class EngineMachine:
         self.asked: dict[str, Asked] = {}
         """Requests under way, and those outside of the engine."""
         self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
-        """Tokens ever asked or answered, with their spans, for prompts that begin alike."""
+        """Tokens of all prompts and answers, with their spans, for prompts that begin alike."""
         self.outside: dict[str, list[Any]] = {}
-        """Requests moved out, as each engine gave them."""
+        """Requests moved out, in the form that each engine exported."""
         self.pins: set[str] = set()
         self.named = 0
-        """How many requests were ever asked for."""
+        """Number of requests so far."""
         layout = self.engine.config.cache.layout
         self.unit = layout.unit
         self.recurrent = self.engine.cache.states is not None
         self.most_tokens = _most_tokens(config, layout)
-        """Longer prompts would hardly ever fit."""
         self._coverage = coverage
         self._judge = Judge(self.subject, config, coverage)
         self._watch = Watch(self.engine, config, coverage, self.asked)
@@ -64,17 +63,16 @@ class EngineMachine:
         return answer
 
     def _each(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Do the same to the engine and to its twin."""
         answers = [call(self.engine)]
         return [*answers, call(self.twin)] if self.twin else answers
 
     def preempted(self) -> list[str]:
-        """Names of the requests that were preempted and wait."""
+        """Return the names of preempted requests that wait."""
         requests = self.engine.scheduler.requests.values()
         return [request.id for request in requests if request.status == "preempted"]
 
     def runs_on_a_hit(self) -> bool:
-        """Whether a running request uses what others have computed."""
+        """Whether a running request uses blocks of others."""
         return any(self.asked[name].hit for name in self.engine.scheduler.running)
 
     # --- verbs ---
@@ -101,7 +99,7 @@ class EngineMachine:
         return refusal
 
     def _allowance(self, own: int) -> int:
-        """Steps for a request that arrives now: of its own, and of all that are served before."""
+        """Steps that a new request may take: its own, and those of all requests served before."""
         inside = [asked.most_tokens for name, asked in self.asked.items() if self._serves(name)]
         return self._steps_for(own + sum(inside))
 
@@ -209,7 +207,7 @@ class EngineMachine:
         self.pins.discard(name)
 
     def _trouble(self, late: int, lose: str, *, spoil: bool) -> None:
-        """From now on objects come late; of the next fetch some are lost, and a file is spoilt."""
+        """Delay objects from now on, lose some of the next fetch, and damage a file."""
         engines = [each for each in (self.engine, self.twin) if each is not None and each.tiers]
         for engine in engines:
             engine.tiers.source.late, engine.tiers.source.lose = late, lose
@@ -248,7 +246,7 @@ class EngineMachine:
         asked.hit = self.engine.scheduler.requests[name].computed
         asked.allowance = self._allowance(0)
         for other in self.asked.values():
-            other.allowance += 1  # the step that moved it in
+            other.allowance += 1  # the step that imported it
         return None
 
     # --- the end ---
@@ -278,7 +276,7 @@ class EngineMachine:
 
 
 def _most_tokens(config: Config, layout: Any) -> int:
-    """Full attention needs every unit; of windows and chunks only the last ones are there."""
+    """Full attention needs every unit; windows and chunks need only the last ones."""
     width = sum(layout.unit // g.block_size for g in layout.groups if g.kind == "full")
     states = sum(g.state_blocks for g in layout.groups if g.kind == "state")
     units: int = (config["num_blocks"] - 1 - states) // max(1, width)

@@ -1,4 +1,4 @@
-"""What the engine decides: which situations that makes, and whether its options allow it."""
+"""Decisions of the engine: their situations, and whether its options allow them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.suites.reference.engine.tracked_requests import Asked
 
 
 def trace(cache: Any) -> object:
-    """Return everything that a later decision may depend on, block ids included."""
+    """Return the state that later decisions may depend on, block ids included."""
     return (
         cache.usage(),
         cache.pool.free_ids().tolist(),
@@ -31,16 +31,16 @@ class Watch:
         self._engine, self._config, self._coverage = engine, config, coverage
         self._asked = asked
         self._read = 0
-        """Decisions followed so far."""
+        """Number of decisions read so far."""
         self._saved: dict[tuple[Any, ...], str] = {}
-        """What was saved as a checkpoint, and why: at a junction, or while decoding."""
+        """Saved checkpoints, with their reason: a junction, or decoding."""
         self._guard("admit")
         self._guard("extend")
 
     # --- refusals of the cache manager ---
 
     def _guard(self, verb: str) -> None:
-        """Look at the cache manager before and after each call of `verb`."""
+        """Check the cache manager before and after each call of `verb`."""
         cache, call = self._engine.cache, getattr(self._engine.cache, verb)
 
         def guarded(asked: Any, *arguments: Any, **options: Any) -> Any:
@@ -64,7 +64,7 @@ class Watch:
         setattr(cache, verb, guarded)
 
     def _lookup(self, asked: Any) -> int:
-        """Return what a recurrent request would hit, unless its own hit were in the way (C2)."""
+        """Return the hit of a recurrent request without the room that its own hit takes (C2)."""
         cache = self._engine.cache
         if not cache.config.enable_prefix_caching or cache.states is None:
             return 0
@@ -72,7 +72,7 @@ class Watch:
         return found
 
     def _started(self, live: Any, answer: Any) -> None:
-        """See what a step does besides computing."""
+        """Count the side effects of a step."""
         saw, state = self._coverage.event, answer.state
         saw(seen.ENCODED, answer.encode)
         if state is None:
@@ -90,12 +90,12 @@ class Watch:
     # --- decisions of the scheduler ---
 
     def waits_for_objects(self) -> bool:
-        """Whether the last step let somebody wait for what is on its way (C8)."""
+        """Whether a request of the last step waits for objects in transfer (C8)."""
         new = self._engine.decisions()[self._read :]
         return any(d.verb == "wait" and d.detail[0] == "loading" for d in new)
 
     def follow(self) -> None:
-        """Read what was decided since the last call."""
+        """Read the decisions since the last call."""
         decisions = self._engine.decisions()[self._read :]
         self._read += len(decisions)
         for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
@@ -116,7 +116,7 @@ class Watch:
         )
 
     def _judge_steps(self, decisions: list[Any]) -> None:
-        """No step computes more than its budget, beyond what the last span needs (M3)."""
+        """No step computes more than its budget, beyond the need of the last span (M3)."""
         steps: dict[int, list[Any]] = {}
         for decision in decisions:
             if decision.verb == "compute":
@@ -189,4 +189,4 @@ class Watch:
 
 
 def _ignore(*_: Any) -> None:
-    """Nothing to learn from it."""
+    """Needs no check."""

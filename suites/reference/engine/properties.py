@@ -1,4 +1,4 @@
-"""What the suite `system` demands of a whole engine."""
+"""Properties of a whole engine: the suite `system`."""
 
 from __future__ import annotations
 

@@ -14,19 +14,18 @@ from kvproof.suites.reference.engine.machine import MOST_UNITS, EngineMachine
 from kvproof.suites.reference.engine.properties import PROPERTIES
 
 BLOCK_SIZES = ((1,), (2,), (4,), (2, 4), (1, 2, 4), (3,), (2, 3, 6))
-"""Of the groups of one engine."""
 MOST_GROUPS = 4
 WORD_BYTES = 8
 """Of a token in a block of the symbolic model."""
 HEADERS = 64 * 300
 """Bytes of the headers of some hundred files."""
 MOST_REQUESTS = 6
-"""Asked for and not answered."""
+"""Most unanswered requests."""
 
 Deal: TypeAlias = Callable[[Draw, tuple[int, ...]], list[Config]]
 """Draws groups with some of the block sizes."""
 Room: TypeAlias = Callable[[Draw, int, int], Config]
-"""Takes the blocks of a state and of a unit; returns what changes of a configuration."""
+"""Takes the blocks of a state and of a unit; returns changes of a configuration."""
 
 
 def _int(draw: Draw, first: int, last: int) -> int:
@@ -39,7 +38,6 @@ def _one(draw: Draw, choices: Any) -> Any:
 
 
 def _rarely(draw: Draw, times: int) -> bool:
-    """True once in so many draws."""
     return _int(draw, 0, times - 1) == times - 1
 
 
@@ -59,7 +57,7 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw an engine whose pool is too small for what it will be asked."""
+    """Draw an engine whose pool is too small for its requests."""
     theme: Callable[[Draw], Config] = _one(draw, PROFILES)
     return theme(draw)
 
@@ -73,7 +71,7 @@ def _config(
     drafts: bool = False,
     room: Room | None = None,
 ) -> Config:
-    """Draw an engine with groups that `deal` draws; what is asked for is there, else rarely."""
+    """Draw an engine with groups of `deal`; given options stand, others are rare."""
     sizes = _one(draw, BLOCK_SIZES)
     groups = deal(draw, sizes)
     unit = lcm(*(group["block_size"] for group in groups))
@@ -106,7 +104,6 @@ def _config(
 
 
 def _tiers(draw: Draw, unit: int, blocks: int) -> Config:
-    """Host memory for a few units, and a disk for many."""
     size = WORD_BYTES * unit * blocks
     return {
         "host": size * 40 if _rarely(draw, 3) else size * _int(draw, 1, 4),
@@ -116,7 +113,7 @@ def _tiers(draw: Draw, unit: int, blocks: int) -> Config:
 
 
 def _tight(draw: Draw, states: int, width: int) -> Config:
-    """No block is left beside the longest prompt: its hit would be in its own way (C2)."""
+    """No block remains next to the longest prompt: its own hit takes its room (C2)."""
     return {
         "prefix_caching": True,
         "state_pool": "shared",
@@ -127,7 +124,7 @@ def _tight(draw: Draw, states: int, width: int) -> Config:
 
 
 def _roomy(_: Draw, states: int, width: int) -> Config:
-    """Checkpoints stay until somebody comes back to them."""
+    """Checkpoints stay until another request hits them."""
     return {
         "prefix_caching": True,
         "num_blocks": 1 + 8 * states + 12 * max(1, width),
@@ -137,7 +134,7 @@ def _roomy(_: Draw, states: int, width: int) -> Config:
 
 
 def _crowded(draw: Draw, states: int, width: int) -> Config:
-    """More requests run than a step has tokens, and who was moved out finds no room."""
+    """More requests run than a step has tokens, and moved requests find no room."""
     return {
         "num_blocks": 1 + 2 * states + max(1, width) * _int(draw, 4, 6),
         "max_requests": _int(draw, 3, 5),
@@ -245,7 +242,7 @@ def _rare(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
 
 
 def _below(draw: Draw) -> tuple[str, Arguments]:
-    """Everything goes to the tiers, or something is wrong with them."""
+    """Move everything to the tiers, or damage them."""
     if draw(st.booleans()):
         return "evict", {"count": 100}
     return "trouble", {
@@ -269,7 +266,7 @@ def _prompt(machine: EngineMachine, draw: Draw) -> Arguments:
 
 
 def _again(machine: EngineMachine, draw: Draw) -> Arguments:
-    """Ask once more for something that may be cached whole, with nobody else there."""
+    """Repeat a request that may be cached whole, with no other request there."""
     tokens, spans = machine.prompts[-_int(draw, 1, min(3, len(machine.prompts)))]
     kept = [list(span) for span in spans if span.start + span.length <= machine.most_tokens]
     tokens = tokens[: machine.most_tokens]
@@ -277,7 +274,7 @@ def _again(machine: EngineMachine, draw: Draw) -> Arguments:
 
 
 def _squeezed(machine: EngineMachine, draw: Draw) -> Arguments:
-    """A short prompt, and then all that fits after it, which leaves no room for its hit."""
+    """A short prompt, then the longest one that still fits, without room for its hit."""
     most, last = machine.most_tokens, machine.prompts[-1][0] if machine.prompts else ()
     if 0 < len(last) < most - machine.unit:
         tokens = [*last, *[0] * (most - len(last))]
@@ -288,7 +285,7 @@ def _squeezed(machine: EngineMachine, draw: Draw) -> Arguments:
 
 
 def _going_on(machine: EngineMachine, draw: Draw) -> Arguments:
-    """A short prompt with a long answer, and then a prompt that goes on after that answer."""
+    """A short prompt with a long answer, then a prompt that continues the answer."""
     last = machine.prompts[-1][0] if machine.prompts else ()
     if 0 < len(last) < machine.most_tokens:
         return {"name": f"r{machine.named}", "tokens": [*last, 0], "new": 1}
@@ -320,7 +317,7 @@ def _leaving(machine: EngineMachine, draw: Draw) -> tuple[list[int], list[list[A
 
 
 def _tokens(machine: EngineMachine, draw: Draw) -> tuple[list[int], list[list[Any]]]:
-    """A fresh prompt, or one that goes on after an earlier one or its answer, with its spans."""
+    """A fresh prompt, or one that continues an earlier one or its answer, with its spans."""
     if machine.recurrent and draw(st.booleans()):
         return _leaving(machine, draw)
     unit = machine.unit

@@ -9,11 +9,11 @@ from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.engine.fault_injection import give_tiers
 
 EXPERTS = (11, 2, 3)
-"""Experts to choose from, layers, ranks."""
+"""Number of experts, layers, ranks."""
 
 
 class Subject:
-    """What a machine needs of the reference engine, from the package that it is told."""
+    """The parts of the reference engine that a machine needs, from the given package."""
 
     def __init__(self, package: str) -> None:
         def module(name: str) -> Any:
@@ -28,7 +28,7 @@ class Subject:
         self.disk_tier = module("tiers.disk_tier")
 
     def build(self, config: Config, **changes: Any) -> Any:
-        """Return an engine with its symbolic model; `changes` go before the configuration."""
+        """Return an engine with its symbolic model; `changes` override the configuration."""
         config = config | changes
         cache = self.config.CacheConfig(
             config["num_blocks"],

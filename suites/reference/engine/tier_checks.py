@@ -1,4 +1,4 @@
-"""What goes to the tiers below the pool and comes back, and whether that changes what it may."""
+"""Checks of objects that go to the tiers below the pool and come back."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ TROUBLED = "late_or_failed_loads_cost_no_correctness"
 
 
 class Depths:
-    """Looks at the tiers of an engine before and after each call."""
+    """Inspects the tiers of an engine before and after each call."""
 
     def __init__(self, engine: Any, coverage: Coverage, asked: dict[str, Asked]) -> None:
         self._engine, self._coverage, self._asked = engine, coverage, asked
         self._parts: set[str] = set()
-        """Parts that came back for the request that is being admitted."""
+        """Objects that came back for the request of the present admission."""
         self._promised: dict[str, int] = {}
-        """Request -> tokens that came back for it."""
         self._came_back = False
         self._known: list[tuple[tuple[int, ...], Any]] = []
         """Prompts with their namespaces, since the last reset."""
         self._old: list[tuple[tuple[int, ...], Any]] = []
-        """Those from before it."""
         self._waits: Counter[str] = Counter()
         """Request -> steps that it has waited for objects, since it last ran."""
         self._counted = 0
@@ -122,10 +120,10 @@ class Depths:
 
         cache.admit = guarded
 
-    # --- what the machine tells ---
+    # --- calls of the machine ---
 
     def asks(self, tokens: tuple[int, ...], namespace: Any) -> None:
-        """A prompt is asked that may be like others of another namespace or epoch."""
+        """Count a prompt that resembles others of another namespace or epoch."""
         if self._holds():
             unit, saw = self._engine.config.cache.layout.unit, self._coverage.event
             other = [old for old, space in self._known if space != namespace]
@@ -141,18 +139,18 @@ class Depths:
         )
 
     def leaves(self, name: str) -> None:
-        """A request is taken out: where it goes on, it waits anew."""
+        """Note that a request is moved out: its wait starts anew elsewhere."""
         self._waits.pop(name, None)
 
     def resets(self) -> None:
-        """The cache is about to be reset."""
+        """Note that the cache is about to be reset."""
         self._waits.clear()
         if self._holds():
             self._old, self._known = self._known, []
         self._came_back = False
 
     def judge_end(self) -> None:
-        """Nobody waits any more: nothing is on its way, and everything is counted (V1)."""
+        """At the end no transfer is in progress, and everything is counted (V1)."""
         tiers = self._engine.tiers
         if tiers is None:
             return
@@ -171,5 +169,5 @@ class Depths:
 
 
 def _alike(tokens: tuple[int, ...], old: tuple[int, ...], unit: int) -> bool:
-    """Whether a whole unit could be taken for the same."""
+    """Whether a whole unit could be confused."""
     return len(tokens) > unit and tokens[:unit] == old[:unit]

@@ -1,4 +1,4 @@
-"""What the machine knows of one request: what was asked, what happened, what it must say."""
+"""One request in the machine: its input, its history, its expected answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvproof.suites.reference.engine.expected_tokens import Direct
 
 
 class Prompt(NamedTuple):
-    """What a client asked for."""
+    """The input of a client."""
 
     tokens: tuple[int, ...]
     new: int
@@ -20,29 +20,27 @@ class Prompt(NamedTuple):
 
 
 class Asked:
-    """One request as the machine sees it."""
+    """One request in the machine."""
 
     def __init__(self, prompt: Prompt, allowance: int) -> None:
         self.prompt = prompt
         self.answer: tuple[int, ...] = ()
         self.weights = 0
-        """Of the admission under way."""
         self.epochs: set[int] = set()
         """All versions of the weights that it was computed with."""
         self.admissions = self.hit = 0
-        """How often it was admitted, and what it hit the last time."""
+        """Number of admissions, and the last hit."""
         self.was_reset = False
-        """Whether the cache was reset since its admission: the rows of its hit are gone."""
+        """Whether the cache was reset since its admission, so that the rows of its hit are gone."""
         self.allowance = allowance
-        """Steps that it may take from now on."""
         self.done = False
         self.happened: set[str] = set()
-        """Properties whose reach it has come into."""
+        """Properties whose situation it has met."""
         self._oracles: dict[int, Direct] = {}
 
     @property
     def most_tokens(self) -> int:
-        """Tokens of prompt and whole answer."""
+        """Tokens of the prompt and the whole answer."""
         return len(self.prompt.tokens) + self.prompt.new
 
     def oracle(self, groups: tuple[GroupConfig, ...]) -> Direct:
@@ -56,7 +54,7 @@ class Asked:
     def first_wrong(
         self, answer: tuple[int, ...], groups: tuple[GroupConfig, ...], vocabulary: int
     ) -> int | None:
-        """Return the first new token that the direct computation does not say, by its index."""
+        """Return the index of the first new token that differs from the direct computation."""
         oracle, known = self.oracle(groups), (*self.prompt.tokens, *answer)
         first = len(self.prompt.tokens)
         for index in range(first + len(self.answer), len(known)):

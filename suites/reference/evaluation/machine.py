@@ -1,4 +1,4 @@
-"""Requests, prompts and pairs of answers; beside them what they should come to, spelled out."""
+"""Requests, prompts and pairs of answers, with their expected results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FAILED: Final = "timeout"
 
 
 class EvaluationMachine:
-    """Every operation is one request, one prompt or one comparison; nothing stays."""
+    """Every operation is one request, one prompt or one comparison; there is no state."""
 
     def __init__(self, _: Config, coverage: Coverage) -> None:
         self._coverage = coverage
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """RemoteCalls, cut or compare; returns what came of it."""
+        """Send a request, cut a prompt or compare; returns the result."""
         verbs: dict[str, Callable[..., object]] = {
             "ask": self._ask,
             "cut": self._cut,
@@ -106,7 +106,7 @@ class EvaluationMachine:
     # --- E3: two configurations ---
 
     def _compare(self, *, samples: list[dict[str, Any]]) -> object:
-        """Of each sample the letter expected, and the answers of each repeat before and after."""
+        """For each sample: the expected letter, and the answers of each repeat before and after."""
         sides = Sides(self._once(samples, "before"), self._once(samples, "after"), {})
         row = make_row(sides, Configuration(name="on"), "cold", "off")
         self._flips(row, samples)
@@ -153,7 +153,6 @@ class EvaluationMachine:
         )
 
     def _chance(self, row: Row) -> None:
-        """Try all ways in which the samples that changed sides could have done so."""
         changed, most = row.lost + row.won, max(row.lost, row.won)
         ways = [sum(way) for way in product((0, 1), repeat=changed)]
         uneven = sum(max(lost, changed - lost) >= most for lost in ways)
@@ -165,7 +164,6 @@ class EvaluationMachine:
 
 
 def _majority(answers: Sequence[str]) -> str:
-    """The most frequent one, of several the first."""
     return max(answers, key=answers.count)
 
 

@@ -1,4 +1,4 @@
-"""What the suite `evaluation` demands."""
+"""Properties of the suite `evaluation`."""
 
 from __future__ import annotations
 

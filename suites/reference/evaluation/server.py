@@ -1,4 +1,4 @@
-"""A server of one answer at a time, in a thread of this process: says what it is told to."""
+"""A server in a thread of this process, with one scripted answer at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Said(NamedTuple):
-    """What is answered next."""
+    """The next answer."""
 
     status: int
     text: str
@@ -21,21 +21,21 @@ class Said(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What was asked last."""
+    """The last request."""
 
     path: str
     body: dict[str, Any]
 
 
 class Server(TCPServer):
-    """Answers every request with `said`, and keeps what was `asked`."""
+    """Answers every request with `said`, and stores the request in `asked`."""
 
     said: Said
     asked: Asked
 
     @property
     def url(self) -> str:
-        """As clients take it."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def _completion(said: Said) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _completion(said: Said) -> dict[str, Any]:
 
 
 def _streamed(said: Said) -> bytes:
-    """One piece for each character, the reason, the usage, the end."""
+    """One piece for each character, the finish reason, the usage, the end."""
     choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": c}} for c in said.text]
     choices.append({"index": 0, "delta": {}, "finish_reason": said.reason})
     events: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
@@ -84,5 +84,5 @@ def _running(_: int) -> Server:
 
 
 def running() -> Server:
-    """The server of this process; it ends with it."""
+    """Return the server of this process; it ends with the process."""
     return _running(os.getpid())

@@ -25,7 +25,7 @@ _ANSWERS = st.sampled_from((*LETTERS[:2], INVALID, FAILED))
 
 
 def draw_config(_: Draw) -> Config:
-    """Every operation has its own."""
+    """Return an empty configuration: every operation has its own."""
     return {}
 
 
@@ -52,7 +52,7 @@ def _request(draw: Draw) -> Arguments:
 
 
 def _samples(repeats: int) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Both sides of all samples are repeated alike."""
+    """Both sides of all samples have equally many repeats."""
     answers = st.lists(_ANSWERS, min_size=repeats, max_size=repeats)
     sample = st.fixed_dictionaries(
         {"expected": st.sampled_from(LETTERS[:2]), "before": answers, "after": answers}

@@ -1,4 +1,4 @@
-"""The machine of the suite `explain`: a small cache that serves requests, each hit explained."""
+"""The machine of the suite `explain`: a small cache that serves requests and explains each hit."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from kvproof.suites.reference.explain.properties import AFTER_RESET, LOST, SEVER
 Order: TypeAlias = "list[str]"
 
 MOST_FILLED = 16
-"""Units of a prompt that fills the pool."""
 
 
 class _Told(NamedTuple):
-    """What the explainer said before an admission, and what is true."""
+    """The explanation before an admission, and the truth."""
 
     prompt: Prompt
     lifted: dict[str, int]
     """Limit -> hit with it and every later one lifted."""
     lookup: int
-    """What the manager says that a request would hit."""
+    """The hit according to the manager's look-up."""
     truth: Truth
 
 
 class ExplainMachine:
-    """Requests run one step at a time; `held` ones stay and make room scarce."""
+    """Runs requests one step at a time; `held` ones stay and take room."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         manager = CacheManager(
@@ -56,19 +55,19 @@ class ExplainMachine:
         )
         self.config, self.manager, self.subject = config, manager, Explainer(manager)
         self.prompts: list[tuple[list[int], list[list[Any]]]] = []
-        """Tokens and spans of what was asked for, for others to fork."""
+        """Tokens and spans of all requests, for others to fork."""
         self.held: list[str] = []
         self._coverage = coverage
         self._records: list[Record] = []
         self._rows = RowsGiven(manager)
         self._hit = 0
         self._junction = 0
-        """Of the request being served (S8), as its hit."""
+        """Divergence point of the present request (S8), from its hit."""
         self._forgotten: list[Prompt] = []
         self._unstored: list[Prompt] = []
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Serve a request, or make room, or forget."""
+        """Serve a request, make room, or clear the cache."""
         if verb == "serve":
             return self._serve(**arguments)
         if verb == "fill":
@@ -167,7 +166,6 @@ class ExplainMachine:
         store: bool,
         rows: bool,
     ) -> None:
-        """Compute the rest of a prompt; then each of `decode`: a token and its drafts."""
         asked = len(prompt.tokens)
         while stop < len(prompt.tokens):
             step = self.manager.begin_step()
@@ -203,7 +201,7 @@ class ExplainMachine:
         accepted: dict[str, int] | None = None,
         asked: int = 0,
     ) -> None:
-        """End a step; what it computed can be reused from now on if it is stored.
+        """End a step; its tokens can be reused from now on if they are stored.
 
         `asked`: tokens of the prompt, if it grew since.
         """
@@ -222,7 +220,6 @@ class ExplainMachine:
                     self._records.append(Record(prompt, at, wanted=True, saved=at in saved))
 
     def _wanted(self, prompt: Prompt, start: int, stop: int, asked: int) -> set[int]:
-        """After how many tokens the state is worth a checkpoint (S6, S8)."""
         unit, interval = self.manager.config.layout.unit, self.config["interval"]
         passed = range(start + 1, stop + 1)
         borders = [
@@ -239,9 +236,9 @@ class ExplainMachine:
     # --- judging ---
 
     def _ask(self, prompt: Prompt, *, read: bool) -> _Told:
-        """Lift limits, last first, before the admission changes what is there.
+        """Lift limits, last first, before the admission changes the cache.
 
-        Whether its own pins will be in the way of a request is seen only when it is admitted.
+        Whether its own pins take a request's room shows only at admission.
         """
         names, tokens = list(LIMITS), list(prompt.tokens)
         namespace, spans = prompt.namespace, prompt.spans
@@ -291,7 +288,6 @@ class ExplainMachine:
 
 
 _CONTENT = list(LIMITS)[: list(LIMITS).index("own_pins")]
-"""Limits that the content decides."""
 
 
 def _content(told: _Told) -> int:
@@ -299,7 +295,7 @@ def _content(told: _Told) -> int:
 
 
 def _without(told: _Told, answer: Admission, applied: Order) -> int:
-    """Own pins are lifted by asking without being admitted, and access by asking at all."""
+    """Own pins are lifted by a look-up without admission, access by any look-up."""
     if "own_pins" not in applied:
         return told.truth.hit(applied)
     return answer.hit if answer.access.read else _content(told)

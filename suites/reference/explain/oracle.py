@@ -1,7 +1,7 @@
-"""The truth about a hit, by brute force: records of what was computed, and the index read whole.
+"""The true hit, by brute force: records of all computed tokens, and the index read whole.
 
-Nothing here asks the reference for a match, a floor or a ghost. What a group must have for a hit
-of some length is told by the oracle of the suite `hits`.
+Nothing here uses a match, clamp or infinite cache of the reference. The oracle of the suite `hits`
+defines the content that a group needs for a hit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Unit: TypeAlias = tuple[Tokens, tuple[Span, ...]]
 
 
 class Prompt(NamedTuple):
-    """All that identifies content, and who may reuse it."""
+    """Identity of content, and its permissions."""
 
     namespace: Namespace
     tokens: Tokens
@@ -52,13 +52,12 @@ def common(one: Prompt, other: Prompt) -> int:
 
 
 class Found(NamedTuple):
-    """What the index holds of a prompt, in units."""
+    """Content of the index for a prompt, in units."""
 
     units: int
     resident: tuple[tuple[int, ...], ...]
     """For each class of windows and chunks."""
     checkpoints: tuple[int, ...]
-    """In tokens."""
 
 
 def read(manager: CacheManager, prompt: Prompt, most: int) -> Found:
@@ -95,7 +94,6 @@ def _units(prompt: Prompt, unit: int) -> tuple[Unit, ...]:
 
 
 def _equal(node: Node, units: tuple[Unit, ...], prompt: Prompt) -> int:
-    """Count the leading units that the path to the end of a node shares with a prompt."""
     namespace, there = _path(node)
     if namespace != prompt.namespace:
         return 0
@@ -118,7 +116,7 @@ def _unit_of(node: Node, inside: int) -> Unit:
 
 
 class RowsGiven:
-    """Which units have expert rows: those computed with rows and stored, until they go (R3).
+    """Units with expert rows: computed with rows and stored, until they are evicted (R3).
 
     A unit is named by its namespace and all units up to it.
     """
@@ -128,13 +126,13 @@ class RowsGiven:
         self._known: set[tuple[object, tuple[Unit, ...]]] = set()
 
     def give(self, prompt: Prompt, start: int, stop: int) -> None:
-        """Tokens [start, stop) of a prompt came with rows; `start` is where a unit begins."""
+        """Add rows for tokens [start, stop) of a prompt; a unit begins at `start`."""
         units, first = _units(prompt, self._unit), start // self._unit + 1
         names = [units[:end] for end in range(first, stop // self._unit + 1)]
         self._known.update((prompt.namespace, name) for name in names)
 
     def forget_evicted(self) -> None:
-        """What is not in the index has no rows; call it before more is stored."""
+        """Remove rows of units outside the index; call it before more is stored."""
         paths = [(node, *_path(node)) for node in self._manager.trie.nodes()]
         self._known &= {
             (namespace, there[:end])

@@ -1,4 +1,4 @@
-"""What the suite `explain` demands."""
+"""Properties of the suite `explain`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = {
     "own_pins": "tokens are lost to the pins of the hit",
     "access": "tokens are lost because the request may not read",
 }
-"""Limit -> the situation that it took something."""
+"""Limit -> the situation that it shortened a hit."""
 SEVERAL = "three limits take tokens from one request"
 AFTER_RESET = "a prompt of an earlier epoch is asked for again"
 UNSTORED = "a prompt that nobody was allowed to store is asked for again"

@@ -1,4 +1,4 @@
-"""The suite `explain`: what is drawn, and how often."""
+"""The suite `explain`: its operations and their frequencies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Mix: TypeAlias = tuple[tuple[str, int, bool], ...]
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw groups and a pool in which one prompt just fits, or a few do."""
+    """Draw groups, and a pool for exactly one prompt or a few."""
     return _config(draw, mix=draw(st.sampled_from(_MIXES)))
 
 
@@ -62,7 +62,7 @@ _MIXES: tuple[Mix, ...] = (
 
 
 def draw_operation(machine: ExplainMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Mostly serve a request that goes some way with an earlier one."""
+    """Draw mostly a request that shares a prefix with an earlier one."""
     if machine.held and draw(st.integers(0, 2)) == 2:
         return "drop", {"name": draw(st.sampled_from(machine.held))}
     choice = draw(st.integers(0, 11))
@@ -111,7 +111,6 @@ def _prompt(machine: ExplainMachine, unit: int, draw: Draw) -> tuple[list[int], 
 
 
 def _span(spans: list[list[Any]], tokens: list[int], unit: int, draw: Draw) -> list[list[Any]]:
-    """Sometimes put one more span behind the others."""
     place = draw(st.integers(0, 7))
     start = sum(spans[-1][1:3]) if spans else 0
     length = unit + place

@@ -1,4 +1,4 @@
-"""Cases of the hit-length search: groups, what is resident of each, spans and a limit.
+"""Cases of the hit-length search: groups, their resident blocks, spans and a limit.
 
 One generator serves Hypothesis and a seeded random generator: both choose integers in a range.
 """
@@ -19,7 +19,6 @@ UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 30)
 MOST_GROUPS = 6
 LARGEST_BLOCK = 8
 LARGEST_SIZE = 20
-"""Of a window or a chunk, tokens."""
 
 
 class Group(NamedTuple):
@@ -32,12 +31,12 @@ class Group(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What one request finds."""
+    """The cache content for one request."""
 
     groups: tuple[Group, ...]
     limit: int
     resident: tuple[tuple[int, ...], ...]
-    """Per group: blocks that are there; for a state, the lengths with a checkpoint. Ascending."""
+    """Per group: present blocks; for a state, the lengths with a checkpoint. Ascending."""
     spans: tuple[tuple[int, int], ...]
     """(start, stop) in order."""
 
@@ -59,7 +58,7 @@ def choose_groups(choose: Choose) -> tuple[Group, ...]:
 
 
 def choose_case(choose: Choose, groups: tuple[Group, ...]) -> Case:
-    """Return what one request of up to eight units finds in these groups."""
+    """Return the cache content for one request of up to eight units in these groups."""
     limit = choose(0, 8 * max(4, lcm(*(group.block_size for group in groups))))
     resident = tuple(_choose_resident(choose, group, limit) for group in groups)
     return Case(groups, limit, resident, _choose_spans(choose, limit))
@@ -73,7 +72,6 @@ def _choose_resident(choose: Choose, group: Group, limit: int) -> tuple[int, ...
 
 
 def _subset(choose: Choose, count: int) -> tuple[int, ...]:
-    """Choose any subset of range(count), or one with a few holes."""
     if not count:
         return ()
     if choose(0, 3) == 3:

@@ -27,9 +27,9 @@ class Reduction(NamedTuple):
 
 
 def as_indexed(case: Case) -> Case:
-    """Return the case as an index can hold it: whole units, the same in all groups of one rule.
+    """Return the case as an index can hold it: whole units, equal in all groups of one rule.
 
-    Full attention holds a prefix, and nothing lies behind it.
+    Full attention holds a prefix, and nothing lies after it.
     """
     unit = lcm(*(group.block_size for group in case.groups))
     units = case.limit // unit
@@ -54,7 +54,6 @@ def as_indexed(case: Case) -> Case:
 
 
 def _rule(group: Group) -> tuple[object, ...]:
-    """Groups with equal rules are evicted together."""
     if group.kind in ("window", "chunk"):
         return group.kind, group.size, group.draft
     return (group.kind,)
@@ -78,7 +77,7 @@ def _resident(group: Group, there: set[int], unit: int, units: int) -> tuple[int
 
 
 class LiveIndex:
-    """Answers with the hit of the manager itself; the case is `as_indexed`."""
+    """Returns the manager's own hit for the case `as_indexed`."""
 
     def __init__(self, case: Case) -> None:
         self._limit = case.limit
@@ -97,7 +96,7 @@ class LiveIndex:
         return RequestState("r", self._tokens, DEFAULT_NAMESPACE, self._spans, self.unit)
 
     def _insert(self) -> None:
-        """Index every unit in all groups, each in a node of its own, held by nobody."""
+        """Index every unit in all groups, each in a node of its own, without locks."""
         eviction, request, units = self.manager.eviction, self._request, self._units
         node = eviction.trie.lock(NO_HIT, request.namespace)
         blocks = eviction.pool.allocate(units * eviction.full_width)
@@ -112,7 +111,7 @@ class LiveIndex:
             eviction.trie.unlock(self._locked(count))
 
     def _locked(self, units: int) -> Node:
-        """Lock the first units; a node ends behind them from then on."""
+        """Lock the first units; a node ends after them from then on."""
         request, trie = self._request, self.manager.trie
         match = trie.match(request.namespace, request.tokens, request.segments, units)
         return trie.lock(match, request.namespace)
@@ -191,7 +190,7 @@ def _config(case: Case, unit: int) -> CacheConfig:
 
 
 def _units_known(case: Case, unit: int) -> int:
-    """Units that the index has: those of full attention, or all if there is no such group."""
+    """Units in the index: those of full attention, or all if there is no such group."""
     full: Sequence[int] = [
         len(there) * group.block_size // unit
         for group, there in zip(case.groups, case.resident, strict=True)

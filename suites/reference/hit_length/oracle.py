@@ -1,4 +1,4 @@
-"""The longest valid hit by trying every length, written from the words of X1-X3 and M2 alone."""
+"""The longest valid hit by trying every length, written from X1-X3 and M2 alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_valid(case: Case, length: int) -> bool:
 
 
 def _serves(case: Case, index: int, length: int) -> bool:
-    """Whether a group has what the next position needs; a draft group, one unit on as well."""
+    """Whether a group has the blocks for the next position; a draft group, one unit more."""
     group = case.groups[index]
     there = set(case.resident[index])
     if not group.draft or group.kind == "state":
@@ -55,7 +55,6 @@ def _has_all(group: Group, there: set[int], length: int) -> bool:
 
 
 def _sees(group: Group, query: int, position: int) -> bool:
-    """Whether computing position `query` reads an earlier `position`."""
     if group.kind == "window":
         return query - position < group.size
     if group.kind == "chunk":

@@ -1,4 +1,4 @@
-"""What the suite `hits` demands."""
+"""Properties of the suite `hits`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = {
     "state": "a hit limited by a state",
     "draft": "a hit limited by a draft group",
 }
-"""What lowered a length last -> the situation."""
+"""The limit that lowered a length last -> the situation."""
 
 TWO_ROUNDS = "a limit has to be asked again after another one"
 HOLE = "a hit over a hole that is no longer seen"

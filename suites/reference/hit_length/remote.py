@@ -1,7 +1,7 @@
-"""The suite `hits` on a target that finds the longest prefix of chunks by itself.
+"""The suite `hits` on a target with its own search for the longest prefix of chunks.
 
 Calls: `open(windows)` in chunks, -1 for full attention; `hit(chunks, present) -> {"hit", "kept"}`:
-chunks that are there and chunks that the hit keeps, both for each group.
+present chunks and chunks that the hit keeps, both for each group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvproof.suites.reference.hit_length.oracle import is_valid, longest_by_tryi
 from kvproof.suites.reference.hit_length.properties import HOLE, LIMITS, PROPERTIES
 
 CHUNK = 2
-"""Tokens; what a window of whole chunks needs of them is the same for every size but one."""
+"""Tokens; the need of a window of whole chunks is the same for every size but one."""
 MOST = 12
 _REACHED = (LIMITS["full"], LIMITS["window"], HOLE)
 _JUDGED = (
@@ -37,7 +37,7 @@ _WITHOUT = "a hit is of whole chunks: spans and drafts lower it in the engine"
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
-    """Return the part on a target."""
+    """Return the suite on a target."""
     return TargetProvided(
         ComponentSuite(
             name="hits",
@@ -53,7 +53,7 @@ def offered(ask: RemoteCalls) -> TargetProvided:
 
 
 class TargetHitLengthMachine:
-    """Asks the target for a hit and the oracle for the truth."""
+    """Compares a target's hit with the oracle."""
 
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self.windows: list[int] = config["windows"]
@@ -101,7 +101,7 @@ class TargetHitLengthMachine:
         )
 
     def _judge_kept(self, case: Case, hit: int, kept: Sequence[Sequence[int]]) -> None:
-        """Exactly what the position after the hit sees is kept for it."""
+        """The hit keeps exactly the chunks that the next position sees."""
         needed = [list(range(self._first(window, hit), hit)) for window in self.windows]
         self._coverage.check(
             "the_length_is_valid_in_every_group",

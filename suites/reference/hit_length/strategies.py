@@ -34,7 +34,7 @@ Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
 class HitLengthMachine:
-    """Asks the reference for a hit and the oracle for the truth."""
+    """Compares the reference's hit with the oracle."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.groups = tuple(Group(*group) for group in config["groups"])
@@ -77,7 +77,7 @@ class HitLengthMachine:
         )
 
     def _judge_drafts(self, case: Case, hit: int) -> None:
-        """One more draft group, whose window of one token needs no block, changes nothing."""
+        """One more draft group, whose window of one token needs no block, is free."""
         if not any(group.draft and group.kind != "state" for group in case.groups):
             return
         more = Group("window", case.groups[0].block_size, 1, draft=True)
@@ -110,7 +110,7 @@ class HitLengthMachine:
 
 
 def _situations(case: Case, hit: int, steps: list[Reduction]) -> list[str]:
-    """Return what happened; a case that misses everything shows nothing."""
+    """Return the situations; a case that misses everything shows nothing."""
     if not hit:
         return []
     asked = [step.which for step in steps]
@@ -142,7 +142,7 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: HitLengthMachine, draw: Draw) -> tuple[str, Config]:
-    """Draw what one request finds."""
+    """Draw the cache content for one request."""
     return "hit", arguments_of(choose_case(_chooser(draw), machine.groups))
 
 

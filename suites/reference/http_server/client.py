@@ -1,4 +1,4 @@
-"""One HTTP request as ASGI, and what its client has been told so far."""
+"""One HTTP request as ASGI, and the bytes of its response so far."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Event: TypeAlias = MutableMapping[str, Any]
 
 
 class Client:
-    """Sends its request at once; what comes back is there when the loop has settled."""
+    """Sends its request at once; the response is there when the loop has settled."""
 
     def __init__(self, loop: QuietLoop, app: Any, path: str, body: object = None) -> None:
         data = b"" if body is None else json.dumps(body).encode()
         self._given: list[Event] = [{"type": "http.request", "body": data, "more_body": False}]
         self._gone = loop.create_future()
         self.status = 0
-        """0: not a byte has come."""
+        """0: no byte has come."""
         self.told = bytearray()
         self._task = loop.create_task(
             app(_scope("GET" if body is None else "POST", path), self._receive, self._send)
@@ -45,7 +45,7 @@ class Client:
 
     @property
     def done(self) -> bool:
-        """Whether the server has nothing to do for this client; raises what it raised."""
+        """Return whether the server has finished with this client; raises its errors."""
         if not self._task.done():
             return False
         if not self._task.cancelled():

@@ -1,4 +1,4 @@
-"""An event loop that runs until nothing can go on: no thread, no clock, nothing is waited for."""
+"""An event loop that runs until nothing can go on: no thread, no clock, no waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Selector(selectors.DefaultSelector):
-    """Says so instead of sleeping."""
+    """Raises an error instead of sleeping."""
 
     def __init__(self, idle: Callable[[], None]) -> None:
         super().__init__()
@@ -25,20 +25,20 @@ class _Selector(selectors.DefaultSelector):
 
 
 class QuietLoop(asyncio.SelectorEventLoop):
-    """What would run in another thread runs at once; timers never fire."""
+    """Runs thread work at once; timers never fire."""
 
     def __init__(self) -> None:
         super().__init__(_Selector(self.stop))
         self.leaving: list[Callable[[], None]] = []
-        """What ends the tasks that are under way; keeps them alive until then."""
-        # a machine that was left in the middle of a failure has nobody to tell
+        """Tasks that cancel the open ones, kept alive until then."""
+        # a machine that a failure interrupted has no client left
         self.set_exception_handler(lambda *_: None)
 
     def settle(self) -> None:
-        """Run until everybody waits for something that is not there."""
+        """Run until every task waits for an absent event."""
         self.run_forever()
 
-    def run_in_executor(  # type: ignore[override]  # what it is told is of any type
+    def run_in_executor(  # type: ignore[override]  # its arguments are of any type
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
         """Call `func` now; see `asyncio`."""
@@ -51,7 +51,7 @@ class QuietLoop(asyncio.SelectorEventLoop):
         return future
 
     def clear(self) -> None:
-        """End whatever an earlier user has left under way."""
+        """Cancel the open tasks of an earlier user."""
         for leave in self.leaving:
             leave()
         self.settle()

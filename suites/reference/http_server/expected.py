@@ -1,4 +1,4 @@
-"""What a prompt has to be answered, from its tokens alone, and how much of it may be cached."""
+"""The expected answer to a prompt, from its tokens alone, and the longest possible hit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Wanted(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How one answer ends."""
+    """End conditions of one answer."""
 
     most: int
     stops: tuple[str, ...]
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
 
 
 def answer(direct: Direct, prompt: Sequence[int], limits: Limits, letters: Sequence[str]) -> Wanted:
-    """Say one token after the other; `letters`: token -> its text, as many as there are tokens."""
+    """Generate one token after the other; `letters`: token -> its text, one for each token."""
     tokens: list[int] = []
     text = ""
     while True:
@@ -41,7 +41,7 @@ def answer(direct: Direct, prompt: Sequence[int], limits: Limits, letters: Seque
 
 
 def content(tokens: Sequence[int], spans: Sequence[Any]) -> list[Any]:
-    """Return what stands at each position: a token, or a piece of a medium."""
+    """Return the content of each position: a token, or a piece of a medium."""
     found: list[Any] = list(tokens)
     for span in spans:
         for offset in range(span.length):
@@ -50,7 +50,7 @@ def content(tokens: Sequence[int], spans: Sequence[Any]) -> list[Any]:
 
 
 def common(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return how many positions two requests share from their beginning."""
+    """Return the number of leading positions that two requests share."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

@@ -1,4 +1,4 @@
-"""How much of a prompt may be found in the cache, and how much has to be."""
+"""Bounds of the hit of a prompt."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NOTHING_ELSE = "clients_find_nothing_else"
 
 
 class Hits:
-    """Judges where the first step of a prompt begins."""
+    """Checks the position where the first step of a prompt begins."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._block_size = config["block_size"]
         self._coverage = coverage
         self._left = config["num_blocks"] - 1
-        """Blocks that nothing asked so far can have filled: without an eviction all stays."""
+        """Blocks that no request so far can have filled: without an eviction everything stays."""
 
     def asked(self, order: Order, earlier: Sequence[Order]) -> None:
-        """Count what a prompt may fill, and see what it has in common with others."""
+        """Count the blocks that a prompt may fill, and its shared prefixes."""
         tokens = len(order.prompt) + order.most
         self._left -= -(-tokens // self._block_size)
         for other in earlier:
@@ -33,7 +33,7 @@ class Hits:
                 self._coverage.event(seen.IMAGE, other.asks != order.asks)
 
     def judge(self, order: Order, hit: int, asked: Sequence[Order], done: Sequence[Order]) -> None:
-        """Judge a hit; `asked`: all that were begun before, `done`: those answered before."""
+        """Check a hit; `asked`: all requests begun before, `done`: those answered before."""
         mine = order.asks
 
         def longest(others: Sequence[Order]) -> int:
@@ -44,7 +44,7 @@ class Hits:
             seen.PROMPT_SCORED, not order.reads and longest(done) > self._block_size
         )
         if not order.reads:
-            return  # that all of it was computed is seen by its scores
+            return  # its scores show that all of it was computed
         most = min(longest(asked), len(mine) - 1)
         self._coverage.check(
             NOTHING_ELSE,

@@ -1,4 +1,4 @@
-"""Compares what clients were told with what they had to be told."""
+"""Compares responses with the expected answers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ USAGE = "usage_tells_what_was_computed"
 
 
 class Judge:
-    """Judges one client at a time; `letters`: token -> its text."""
+    """Checks one client at a time; `letters`: token -> its text."""
 
     def __init__(self, coverage: Coverage, letters: Sequence[str]) -> None:
         self._coverage, self._letters = coverage, letters
 
     def so_far(self, asked: Asked) -> None:
-        """Judge the pieces of a stream: nothing is told that has to be taken back."""
+        """Check the pieces of a stream: nothing in them is revised later."""
         for index, choice in asked.told.choices.items():
             known = index in range(len(asked.orders))
             text = self._text(asked, asked.orders[index]) if known else ""
@@ -42,7 +42,7 @@ class Judge:
         return echo + order.wanted.text
 
     def whole(self, asked: Asked) -> None:
-        """Judge an answer that has ended well."""
+        """Check an answer that has ended well."""
         told, orders = asked.told, asked.orders
         ended = sorted(told.choices) == [*range(len(orders))] and told.done == asked.how.stream
         self._coverage.check(

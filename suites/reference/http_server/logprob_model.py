@@ -1,4 +1,4 @@
-"""The symbolic language with scores, as a real one tells them: of what its model has computed."""
+"""The symbolic language with scores of computed tokens, as in a real model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvproof.reference.server.language.symbolic_text import SymbolicText
 
 
 def chance(before: Sequence[int], token: int) -> float:
-    """Return the log-probability of a token: any number that depends on all that is before it."""
+    """Return the log-probability of a token: any number that depends on everything before it."""
     return -crc32(repr((*before, token)).encode()) / 2**32
 
 
@@ -22,25 +22,22 @@ class Broken(RuntimeError):
 
 
 class Watched(SymbolicModel):
-    """Knows what it was asked to compute, and what it said; fails once when it is told to."""
+    """Records its work and its output; fails once on request."""
 
     def __init__(self, config: CacheConfig, *, vocabulary: int) -> None:
         super().__init__(config, vocabulary=vocabulary)
         self.first: dict[str, int] = {}
-        """Request -> where its first step began: all before was in the cache."""
+        """Request -> where its first step began: everything before was in the cache."""
         self.positions: dict[str, set[int]] = {}
         self.said: dict[str, tuple[int, ...]] = {}
-        """Answers so far: what was computed for somebody preempted meanwhile is none."""
+        """Answers so far, without tokens of requests that were preempted meanwhile."""
         self.resumed: set[str] = set()
-        """Requests that computed something twice."""
         self.launched: list[list[str]] = []
         """Requests of each step since the machine last looked."""
         self.failed: set[str] = set()
-        """Requests of the steps that were in flight when one raised."""
+        """Requests of the steps in flight when one raised."""
         self.breaks = ""
-        """The verb that fails next."""
         self.broke = ""
-        """The verb that failed last."""
         self._in_flight: dict[int, list[str]] = {}
 
     def launch(self, step: int, works: Sequence[Work]) -> None:
@@ -74,7 +71,7 @@ class Watched(SymbolicModel):
 
 
 class Scored(SymbolicText):
-    """Tells scores of prompts too, and knows for whom it keeps something."""
+    """Returns scores of prompts too, and records the requests with state."""
 
     def __init__(self, config: CacheConfig, *, max_len: int, answers: int) -> None:
         super().__init__(config, max_len=max_len, answers=answers)
@@ -101,7 +98,7 @@ class Scored(SymbolicText):
         return [self._score(every, at, sampling) for at in range(begin, len(every))]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
-        """See `Language`: what was not computed for this request is not known."""
+        """See `Language`: tokens not computed for this request have no score."""
         prepared, sampling = self.kept[request_id]
         known = {at + 1 for at in self.model.positions[request_id]}
         places = sorted(known & set(range(1, len(prepared.tokens))))

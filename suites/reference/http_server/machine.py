@@ -1,4 +1,4 @@
-"""Clients that ask, read and leave, and a server that takes one step at a time."""
+"""Clients that send, read and leave, and a server that takes one step at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REST = "nothing_is_held_once_all_have_gone"
 
 
 class HttpServerMachine:
-    """Judges everything after each operation; see `properties`."""
+    """Checks everything after each operation; see `properties`."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._coverage = coverage
@@ -44,7 +44,7 @@ class HttpServerMachine:
         self._turned_away = 0
         self._was_full = False
         self.known: list[tuple[int, ...]] = []
-        """Tokens ever asked or answered, for prompts that begin alike."""
+        """Tokens of all prompts and answers, for prompts that begin alike."""
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -52,10 +52,10 @@ class HttpServerMachine:
 
     @property
     def open(self) -> list[Asked]:
-        """Return the requests whose clients wait for something."""
+        """Return the requests whose clients wait."""
         return self._turns.open
 
-    # --- asking ---
+    # --- requests ---
 
     def _complete(self, prompts: list[list[int]], *, text: bool, **how: Any) -> object:
         request = self._asking.completion(prompts, text=text, how=How(**how))
@@ -67,7 +67,7 @@ class HttpServerMachine:
         return self._send(self._asking.chat(words, image, how=How(**how)))
 
     def _send(self, request: Request) -> object:
-        """Send a request; what needs no step is answered at once, everything else waits."""
+        """Send a request; without a need for steps it is answered at once."""
         due, prop = self._due(request)
         client = self._subject.ask(request.path, request.body)
         self._coverage.check(
@@ -85,7 +85,7 @@ class HttpServerMachine:
         return due or None
 
     def _due(self, request: Request) -> tuple[int, str]:
-        """Return the status of a request that is not accepted, 0 if it is, and what says so."""
+        """Return the status of a request that is not accepted, 0 if it is, and the property."""
         count, taken = len(request.orders), sum(len(each.orders) for each in self.open)
         if count > self._places:
             self._coverage.event(seen.TOO_MANY)
@@ -136,7 +136,6 @@ class HttpServerMachine:
             self._rest()
 
     def _hear(self, asked: Asked) -> None:
-        """Judge what a client has been told in this turn."""
         client, states = asked.client, [order.state for order in asked.orders]
         refused, failed = asked.has("refused"), asked.has("failed")
         if asked.how.stream:
@@ -159,7 +158,6 @@ class HttpServerMachine:
             self._judge.whole(asked)
 
     def _leave(self, index: int) -> None:
-        """Let a client go that waits for an answer."""
         if index >= len(self.open):
             return
         asked = self.open[index]
@@ -178,10 +176,9 @@ class HttpServerMachine:
         self._coverage.event(seen.LEFT_SEVERAL, len(inside) > 1)
 
     def _fail(self, verb: str) -> None:
-        """Let the model fail the next time that it does this."""
         self._subject.language.model.breaks = verb
 
-    # --- looking ---
+    # --- metrics ---
 
     def _scrape(self) -> object:
         """Read `/metrics`, which the engine answers between two steps."""
@@ -202,7 +199,6 @@ class HttpServerMachine:
         return due["requests inside"]
 
     def _drain(self) -> None:
-        """Go on until nobody waits."""
         for _ in range(MOST_TURNS):
             if not self.open:
                 break

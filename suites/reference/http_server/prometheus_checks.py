@@ -1,4 +1,4 @@
-"""What `/metrics` tells, and what it has to tell."""
+"""Checks of `/metrics`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(data: bytes) -> dict[str, float]:
 
 
 def expected(asked: Sequence[Asked], *, turned_away: int, failed_steps: int) -> dict[str, float]:
-    """Return the figures that follow from what the model was asked to compute."""
+    """Return the figures that follow from the model's work."""
     orders = [order for each in asked for order in each.orders]
     states = Counter(order.state for order in orders)
     figures = {
@@ -38,7 +38,7 @@ def expected(asked: Sequence[Asked], *, turned_away: int, failed_steps: int) -> 
         "kvproof_requests_turned_away_total": turned_away,
         "kvproof_failed_steps_total": failed_steps,
     }
-    if not failed_steps:  # after one nobody says whom it had admitted
+    if not failed_steps:  # after a failed step its admissions are unknown
         figures |= {"kvproof_requests_total{cancelled}": states["cancelled"]} | _tokens(orders)
     return {name: float(value) for name, value in figures.items()}
 

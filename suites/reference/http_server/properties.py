@@ -1,4 +1,4 @@
-"""What the suite `http` demands of a server."""
+"""Properties of a server: the suite `http`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kvproof.suites.framework.property import Property
 from kvproof.suites.reference.engine.properties import DIRECT
 
 LAW = "law of the cache"
-"""Whole blocks of what has been computed before, counted from the tokens alone."""
+"""Whole blocks of tokens computed before, counted from the tokens alone."""
 WATCHED = "what the model was asked to compute"
 
 TOGETHER = "several clients in one step"

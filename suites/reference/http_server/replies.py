@@ -1,4 +1,4 @@
-"""What a client reads out of the bytes of an answer, whole or streamed."""
+"""Parses the bytes of an answer, complete or streamed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Choice:
-    """One answer, put together from all that came of it."""
+    """One answer, joined from all its pieces."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
@@ -18,23 +18,23 @@ class Choice:
     scores: list[Any] = field(default_factory=list)
     """(log-probability, number of alternatives) of each token; None for one without."""
     begun: int = 0
-    """How often it was told what only its beginning tells: a role, the prompt's tokens."""
+    """Number of first chunks: a role, the prompt's tokens."""
 
 
 @dataclass
 class Told:
-    """All that has come so far."""
+    """Everything received so far."""
 
     choices: dict[int, Choice] = field(default_factory=dict)
     usages: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     done: bool = False
-    """Whether the end of a stream was told."""
+    """Whether the end of the stream has come."""
 
 
 def read(data: bytes, *, stream: bool) -> Told:
-    """Read whole events or the whole body; what is incomplete has not come yet."""
+    """Parse whole events or the whole body; incomplete ones have not come yet."""
     told = Told()
     if not stream or not data.startswith(b"data: "):
         if data:

@@ -1,4 +1,4 @@
-"""Requests as clients write them, and what each of their prompts must be answered."""
+"""Requests in the clients' form, and the expected answer of each prompt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Asking:
         return self._request("/v1/completions", body, prepared, how)
 
     def chat(self, words: list[str], image: int | None, *, how: How) -> Request:
-        """Write a chat of turns in turn; the first one may show an image."""
+        """Write a chat of alternating turns; the first one may show an image."""
         data = None if image is None else PNG + bytes([image])
         texts = [[Part(text)] for text in words]
         if data:

@@ -28,7 +28,7 @@ VERBS = (
 )
 MOST_PROMPT = 20
 STOPS = ("e", "t", "et", "tt", "eat", "aet", "tea")
-"""Letters of the first tokens, which answers are made of."""
+"""Letters of the first tokens, which answers consist of."""
 CHATS = (["tea"], ["eat"], ["tea", "e", "eat"], ["tea", "e", "tea"])
 TAILS = tuple(tail for length in range(5) for tail in product((1, 2, 3), repeat=length))
 HOWS: dict[str, Sequence[Any]] = {
@@ -42,15 +42,15 @@ HOWS: dict[str, Sequence[Any]] = {
     "logprobs": (None, None, 0, 2),
     "echo": (False, False, True),
 }
-"""What a client may want."""
+"""Request options."""
 GROUPS = (("most", "salt"), ("stops",), ("stream", "usage", "token_ids"), ("ignore_ends",),
           ("logprobs", "echo"))  # fmt: skip
 VALUES = {names: [*product(*(HOWS[name] for name in names))] for names in GROUPS}
-"""Some wishes are drawn at once: what is drawn one by one takes longer than the server."""
+"""Some options are drawn together: one by one takes longer than the server."""
 
 
 def missing() -> str:
-    """Say what is not installed."""
+    """Return the missing packages."""
     gone = [name for name in ("fastapi", "prometheus_client") if find_spec(name) is None]
     return f"needs {' and '.join(gone)}: pip install 'kvproof[serve]'" if gone else ""
 
@@ -65,7 +65,6 @@ def _int(draw: Draw, first: int, last: int) -> int:
 
 
 def _config(draw: Draw, *, blocks: tuple[int, int], **more: Any) -> Config:
-    """Draw a server; `blocks`: least and most of the pool."""
     return {
         "num_blocks": _int(draw, *blocks),
         "block_size": _one(draw, (2, 4)),
@@ -111,7 +110,6 @@ def draw_operation(machine: HttpServerMachine, draw: Draw) -> tuple[str, Argumen
 
 
 def _prompt(machine: HttpServerMachine, draw: Draw) -> list[int]:
-    """A prompt that mostly begins like an earlier one, or is the same."""
     head = list(_one(draw, tuple(machine.known[-6:]))) if machine.known else []
     if not _int(draw, 0, 2):
         head = head[: _int(draw, 0, len(head))]

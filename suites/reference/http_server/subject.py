@@ -1,4 +1,4 @@
-"""The server under test: everything of `kvproof serve` behind the socket, stepped by hand."""
+"""The server under test: all of `kvproof serve` above the socket, stepped by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_LEN = 96
 
 
 class Watched(Engine):
-    """An engine whose answers are known before the server sees them."""
+    """An engine whose answers are known before the server receives them."""
 
     def step(self) -> list[Output]:
         """See `Engine`."""
@@ -33,20 +33,20 @@ class Watched(Engine):
 
 
 class Stepped(Service):
-    """A service whose engine has no thread: it runs when it is told to."""
+    """A service whose engine has no thread: it runs on request."""
 
     def start(self) -> None:
         """See `Service`."""
         self._asyncio = asyncio.get_running_loop()
 
     def turn(self) -> None:
-        """Let the engine do what its thread does between two waits: orders, then a step."""
+        """Run one cycle of the engine's thread: orders, then a step."""
         self.loop.between_steps(_nothing)
         self.loop.turn()
 
 
 def _nothing() -> None:
-    """Wakes the engine."""
+    """Wake the engine, which has no thread here."""
 
 
 class Subject:
@@ -90,7 +90,7 @@ class Subject:
         self.loop.settle()
 
     def turn(self) -> None:
-        """Let the engine take a turn, and everybody hear of it."""
+        """Let the engine take a turn, and deliver its output."""
         with heard(engine_loop.LOG):
             self.service.turn()
         self.loop.settle()

@@ -1,4 +1,4 @@
-"""What the machine knows of a request: what was asked, and what each of its prompts must say."""
+"""One request in the machine: its input, and the expected answer of each prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State: TypeAlias = Literal["sent", "begun", "completed", "cancelled", "failed", 
 
 
 class How(NamedTuple):
-    """What a client wants beside an answer."""
+    """Options of a request."""
 
     most: int
     stops: list[str]
@@ -38,25 +38,22 @@ class Order:
     wanted: Wanted
     most: int
     reads: bool
-    """Whether it may use the cache."""
     fits: bool
-    """Whether the empty pool has room for it."""
     state: State = "sent"
     name: str = ""
-    """What the engine calls it, once the engine has heard of it."""
+    """Its id in the engine, once it has arrived there."""
     hit: int | None = None
-    """Where its first step began."""
     said: int = 0
-    """Tokens of its answer that the model has said."""
+    """Tokens of its answer that the model has output."""
 
     @cached_property
     def asks(self) -> list[Any]:
-        """What stands at each position of its prompt."""
+        """Return the content of each position of its prompt."""
         return content(self.prompt, self.spans)
 
     @cached_property
     def leaves(self) -> list[Any]:
-        """All that is in the cache in the end; the last token of an answer never gets in."""
+        """Content in the cache at the end; the last token of an answer never gets in."""
         return [*self.asks, *self.wanted.tokens[:-1]]
 
     @property
@@ -74,13 +71,13 @@ class Asked:
     how: How
     chat: bool
     closed: bool = False
-    """Whether its client has left, or was told everything."""
+    """Whether its client has left, or has everything."""
     _told: Told = field(default_factory=Told)
     _length: int = -1
 
     @property
     def told(self) -> Told:
-        """Return what the client has read so far."""
+        """Return the data that the client has read so far."""
         data = self.client.told
         if len(data) != self._length:
             self._length = len(data)
@@ -93,5 +90,5 @@ class Asked:
         return any(order.inside for order in self.orders)
 
     def has(self, state: State) -> bool:
-        """Whether one of its prompts has come to this."""
+        """Whether one of its prompts has reached this state."""
         return any(order.state == state for order in self.orders)

@@ -1,4 +1,4 @@
-"""What one turn of the engine does to the requests under way."""
+"""Effects of one turn of the engine on the requests under way."""
 
 from __future__ import annotations
 
@@ -16,34 +16,32 @@ FAILED = "a_failed_step_fails_who_took_part"
 
 
 class Turns:
-    """Follows every prompt by what the model was asked to compute, and judges that."""
+    """Follows every prompt through the model's work, and checks it."""
 
     def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
         self._subject, self._coverage = subject, coverage
         self._model = subject.language.model
         self.hits = Hits(config, coverage)
         self.asked: list[Asked] = []
-        """All that were ever accepted, in the order in which they came."""
+        """All accepted requests, in order of arrival."""
         self.orders: list[Order] = []
-        """Their prompts, in the order in which the engine hears of them."""
+        """Their prompts, in the order in which the engine receives them."""
         self.failed_steps = 0
         self._active: list[Asked] = []
-        """Those of which something may still be told or computed."""
+        """Requests with output or work to come."""
         self._named: dict[str, Order] = {}
         self._new: list[Order] = []
-        """Prompts of which the engine hears in this turn."""
         self._done: list[Order] = []
-        """Prompts that were answered before this turn."""
 
     def accept(self, asked: Asked) -> None:
-        """Take in a request; the engine hears of it with the next turn."""
+        """Add a request; the engine receives it in the next turn."""
         self.asked.append(asked)
         self._active.append(asked)
         self.orders += asked.orders
 
     @property
     def open(self) -> list[Asked]:
-        """Return the requests whose clients wait for something."""
+        """Return the requests whose clients wait."""
         return [each for each in self._active if not each.closed]
 
     @property
@@ -52,7 +50,7 @@ class Turns:
         return any(order.inside for each in self._active for order in each.orders)
 
     def hear(self) -> None:
-        """Engines hear of arrivals and departures between two steps, in this order."""
+        """Deliver arrivals and departures between two steps, in this order."""
         self._active = [each for each in self._active if not each.closed or each.inside]
         self._new = [o for each in self._active for o in each.orders if o.state == "sent"]
         for asked in self._active:
@@ -104,7 +102,7 @@ class Turns:
                     self._coverage.event(seen.PREEMPTED, order.name in self._model.resumed)
 
     def _fail(self, steps: int) -> None:
-        """Judge who is told of steps that raised: whom they computed, and whom the engine lost."""
+        """When a step raises, exactly its requests and those that the engine lost get an error."""
         self.failed_steps += steps
         broke, self._model.broke = self._model.broke, ""
         self._coverage.check(
