@@ -76,7 +76,8 @@ def _head(profile: Profile) -> Iterator[str]:
 
 def _docstring(engine: str) -> str:
     folder = Path(next(iter(kvproof.harness.adapters.__path__)))
-    module = ast.parse((folder / engine / "target.py").read_text(encoding="utf-8"))
+    source = folder / engine.replace("-", "_") / "target.py"
+    module = ast.parse(source.read_text(encoding="utf-8"))
     paragraphs = (ast.get_docstring(module) or "").split("\n\n")
     return "\n\n".join(text for text in paragraphs if not text.startswith("Imported in"))
 
