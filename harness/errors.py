@@ -6,8 +6,6 @@ from enum import IntEnum
 from typing import Literal
 
 FailureKind = Literal["crash", "hang", "garbage", "start"]
-"""How a target can die."""
-
 ANSWERS = "every_verb_answers"
 """The property that a death breaks."""
 
@@ -35,7 +33,7 @@ def worst(codes: list[Exit]) -> Exit:
 class UsageError(ValueError):
     """The command, a file or the environment is not usable as given: exit code 2.
 
-    The message says what was wrong, with the value; `hint` says what to do next.
+    The message contains the wrong value; `hint` is the next step.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -51,10 +49,10 @@ class UnsupportedVerb(RuntimeError):
 
 
 class TargetDied(Exception):
-    """A target crashed, hung or answered garbage: a verdict about that target.
+    """A target crashed, hung or returned garbage: a verdict about that target.
 
-    `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's log.
-    `fatal`: its process is gone, rather than a verb that raised.
+    `kind` is `crash`, `hang`, `garbage` or `start`; `log` is the tail of the worker's log. `fatal`:
+    its process is gone, and not only one verb failed.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say what is judged, if anything is."""
+    """Name the targets under test, if there are any."""
     if not _targets(config):
         return None
     seed = config.getoption("kvproof_seed")
@@ -171,7 +171,7 @@ class TargetSuite(pytest.Collector):
             yield item
 
     def setup(self) -> None:
-        """Run the suite on the target once, whatever comes of it."""
+        """Run the suite on the target once, and keep any error."""
         from kvproof.harness.errors import UsageError
         from kvproof.harness.records.run_directory import RunWriter
         from kvproof.suites.runner.runner import SuiteRun

@@ -117,7 +117,6 @@ class Session:
         return not next(reversed(self.steps.values())).drafts
 
     def _inspect(self) -> None:
-        """Inspect the target: follow its evictions, then compare its counts."""
         state, before = self.state, self.state.inspected
         assert before is not None
         state.inspected = found = self.target.inspect()
@@ -213,7 +212,6 @@ class Session:
     # --- a step ---
 
     def _schedule(self, step: Step, compute: int | None) -> None:
-        """Judge and follow a scheduled step: copies, reads, writes, saves, bookkeeping."""
         live, answer = step.live, step.answer
         self._copy(step, compute)
         self.content.read(live, answer.start)
@@ -249,7 +247,6 @@ class Session:
         self._tables.uncached_first(victims, step.fresh)
 
     def _save(self, step: Step) -> None:
-        """States are written, then checkpoints and frozen blocks are copied out."""
         state, live, answer = self.state, step.live, step.answer
         if self.layout.states:
             self._states.compute(live, answer)

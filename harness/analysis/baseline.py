@@ -1,6 +1,7 @@
-"""Samples of an earlier gate on this machine, and whether this one is worse.
+"""Samples of an earlier gate on this machine, and the comparison with them.
 
-A baseline holds for the hardware it was measured on. Elsewhere its lines are skipped and say so.
+A baseline holds for the hardware it was measured on. Elsewhere its lines are skipped with that
+reason.
 """
 
 from __future__ import annotations

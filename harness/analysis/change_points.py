@@ -38,8 +38,8 @@ class Step(NamedTuple):
 def steps(values: Sequence[float], *, threshold: float) -> list[Step]:
     """Changes of level by more than `threshold`, a fraction; ordered by time.
 
-    A series is split where the ranks of its halves differ most, if random orders of the same
-    values rarely differ so much; then its halves are looked at in the same way.
+    A series is split where the ranks of its halves differ most, if random orders of the same values
+    rarely differ so much; then each half is split in the same way.
     """
     found = sorted(_splits(np.asarray(values, float), 0, threshold))
     if not found:

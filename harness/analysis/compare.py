@@ -1,6 +1,6 @@
 """Compares two sides, each one or several runs: verdicts, then figures, with an error rate.
 
-What may not be compared is refused with its reason; the rest is judged by itself.
+Invalid comparisons are refused with their reason; the others are made.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed between two sides, and what could not be compared."""
+    """Changes between two sides, and the refused comparisons."""
 
     base: tuple[Run, ...]
     head: tuple[Run, ...]
@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def undecided(self) -> tuple[Row, ...]:
-        """Rows of which nothing may be said."""
+        """Rows without a decision."""
         return tuple(row for row in self.rows if row.change == "inconclusive")
 
     @property
@@ -101,7 +101,7 @@ class Comparison:
 
     @property
     def unfinished(self) -> tuple[Run, ...]:
-        """Runs of the head that were cut short: what they did not judge may have failed."""
+        """Runs of the head that were cut short: their missing verdicts may be failures."""
         return tuple(run for run in self.head if not _finished(run))
 
     @property
@@ -202,10 +202,11 @@ def _refused(common: Sequence[Key], found: Sequence[Difference]) -> Iterator[str
 def judge(
     pairs: Sequence[tuple[Series, Series]], margins: Sequence[float], *, alpha: float
 ) -> list[Row]:
-    """Decide about figures of base and head as one table: the only rule of kvproof for this.
+    """Compare figures of base and head as one table: the only rule of kvproof for this.
 
-    `margins` are the largest changes that count as none. P of what is measured is adjusted for
-    all rows, so that equal sides have any row called slower or faster with at most `alpha`.
+    `margins` are the largest changes that count as none. The p values of measured figures are
+    adjusted for all rows, so that equal sides have any row called slower or faster with at most
+    `alpha`.
     """
     tested = [at for at, (base, _) in enumerate(pairs) if base.key.metric not in COUNTED]
     estimates = {
@@ -258,7 +259,7 @@ def _measured(
 
 
 def _clocks(base: Series, head: Series) -> str:
-    """Say so if the clocks of the GPU explain a difference."""
+    """Warn if the clocks of the GPU explain a difference."""
     if not (base.clocks and head.clocks):
         return ""
     before, after = float(np.median(base.clocks)), float(np.median(head.clocks))

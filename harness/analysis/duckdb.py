@@ -18,7 +18,7 @@ class Answer(NamedTuple):
 
 
 def query(directory: Path, sql: str) -> Answer:
-    """Ask SQL of the views `runs` (run.json) and `events` (all of events.jsonl, by file).
+    """Run SQL on the views `runs` (run.json) and `events` (all of events.jsonl, by file).
 
     Columns of `events`: `run` (the directory's name), `event` (its kind), `at`, and `data`, the
     event as JSON. Raises UsageError if DuckDB is missing or refuses the query.

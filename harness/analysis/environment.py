@@ -1,4 +1,4 @@
-"""In what two sides differ besides the code, and what must therefore not be compared."""
+"""Differences between two sides besides the code, and the comparisons that they forbid."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _DEPTH = ("level", "budget", "seeds", "workload", "requests")
 
 
 def _depth(run: Run) -> Mapping[str, str]:
-    """What a verdict depends on besides the target."""
+    """Conditions of a verdict besides the target."""
     config = run.manifest.config
     whole = {**config, **_table(config, "run"), **_table(config, "gate")}
     return {name: str(whole[name]) for name in _DEPTH if name in whole}

@@ -52,10 +52,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(base: Side, head: Side, *, margin: float, paired: bool = False) -> Estimate:
-    """Compare two sides; `margin` is the largest change that is none, as a fraction.
+    """Compare two sides; `margin` is the largest change that counts as none, as a fraction.
 
-    `paired`: run i of one side was measured next to run i of the other, so that what disturbed
-    the machine for a while disturbed both.
+    `paired`: run i of one side was measured next to run i of the other, so that disturbances of the
+    machine affect both.
     """
     per_run = min(len(base), len(head)) >= LEAST_RUNS
     before, after = (_units(side, per_run=per_run) for side in (base, head))
@@ -98,10 +98,10 @@ def least_p(left: int, right: int, counted: Counted = "samples") -> float:
 
 
 def decide(found: Estimate, p: float, *, margin: float, alpha: float) -> Change:
-    """What may be said; `p` is two-sided and adjusted for the table.
+    """The decision for one row; `p` is two-sided and adjusted for the table.
 
-    A change is claimed if the whole interval lies beyond the margin and p is below alpha; that
-    there is none, if the whole interval lies within it.
+    A change is claimed if the whole interval is beyond the margin and p is below alpha; no change,
+    if the whole interval is within it.
     """
     bound = 1 + margin
     if p < alpha and found.low > bound:

@@ -1,4 +1,4 @@
-"""What many runs say together: trends, expected failures, corpus, faults, verdicts over time."""
+"""Many runs together: trends, expected failures, corpus, faults, verdicts over time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ class History:
 
     runs: tuple[Run, ...]
     unreadable: tuple[str, ...]
-    """Directories that look like runs and could not be read, with the reason."""
     trends: tuple[Trend, ...]
     expected: tuple[Expected, ...]
     corpus: tuple[Point, ...]

@@ -1,7 +1,7 @@
 """Merges the runs of separate jobs into the events of one.
 
-Jobs share work by target, by suite, by seed or by cells. What several of them judged is judged on
-all of it: a failure stays one, and a property that needed situations has seen those of every job.
+Jobs share work by target, by suite, by seed or by cells. A subject of several jobs gets one verdict
+on all of their work: a failure stays a failure, and a property counts the situations of every job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALIKE = ("kvproof",)
 
 
 class Merged(NamedTuple):
-    """What comes of several runs."""
+    """Result of a merge."""
 
     events: list[AnyEvent]
     versions: dict[str, str]
@@ -98,7 +98,7 @@ def _targets(runs: Sequence[Run]) -> Iterator[AnyEvent]:
 
 
 def _others(runs: Sequence[Run]) -> Iterator[AnyEvent]:
-    """What needs no merging: each event once, in the order of the jobs."""
+    """Events that need no merging: each once, in the order of the jobs."""
     merged = (TargetStarted, Failure, PropertyVerdict, Ended, *SWEEP)
     for run in runs:
         yield from (event for event in run.events if not isinstance(event, merged))

@@ -53,7 +53,7 @@ def merged_sweep(runs: Sequence[Run]) -> Iterator[AnyEvent]:
 
 
 def _place(devices: list[SweepDevice], device: SweepDevice) -> int:
-    """Number of a device among all of them; cards alike on several machines are several."""
+    """Number of a device among all of them; each machine's cards have their own numbers."""
     found = replace(device, index=len(devices))
     devices.append(found)
     return found.index

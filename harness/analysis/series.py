@@ -1,4 +1,4 @@
-"""The figures of runs as costs that can be compared: what was measured, and what was counted."""
+"""The figures of runs as comparable costs: measured and counted ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COUNTED: tuple[Metric, ...] = ("bytes_per_block", "misses")
 
 
 class Key(NamedTuple):
-    """What identifies a figure in every run."""
+    """Identity of a figure in every run."""
 
     subject: str
     """Target or kernel provider; the engine without its version where a run has only one."""
@@ -64,8 +64,6 @@ def one_run(key: Key, samples: Sequence[float], *, clock: float | None = None) -
 
 
 class _Found(NamedTuple):
-    """Samples of one event."""
-
     key: Key
     values: list[float]
     at: float
@@ -130,7 +128,7 @@ def _samples(events: Sequence[AnyEvent], engines: Mapping[str, str]) -> Iterator
 
 
 def cell_key(cell: Cell) -> Key:
-    """What identifies the time of a kernel's cell."""
+    """Identity of the time of a kernel's cell."""
     return Key(
         cell.provider, "kernel", f"{cell.kernel} {case_name(dict(sorted(cell.case.items())))}"
     )

@@ -11,7 +11,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.records.run_directory import Run, read_run
 
 FILES = ("run.json", "events.jsonl")
-"""What a baseline keeps of a run; reports can be rendered from it again."""
+"""Files of a run that a baseline keeps; reports can be rendered from them again."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def read_side(given: Path, baselines: Path) -> list[Run]:
     """Runs of a side: a run's directory, a folder of several, or the name of a baseline.
 
-    Raises UsageError if it is none of them.
+    Raises UsageError for anything else.
     """
     place = given
     if not given.exists() and (baselines / given).is_dir():
@@ -45,10 +45,10 @@ def run_directories(place: Path) -> list[Path]:
 def save_baseline(
     runs: Sequence[Path], name: str, baselines: Path, *, replace: bool
 ) -> tuple[Path, int]:
-    """Keep runs as the baseline `name`; where it lies, and how many runs it has.
+    """Save runs as the baseline `name`; returns its folder and the number of its runs.
 
-    A run that is given twice, such as by the link runs/latest, counts once.
-    Raises UsageError for a name that is no folder's, or that exists, unless `replace`.
+    A run that is given twice, such as by the link runs/latest, counts once. Raises UsageError for a
+    name that is no folder name, or that exists, unless `replace`.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"--name {name!r} is no name", "letters, digits, dots and dashes")

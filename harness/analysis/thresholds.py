@@ -1,4 +1,4 @@
-"""Whether the figures of a bench are good enough: fixed limits, and samples of an earlier gate.
+"""Checks of bench figures: fixed limits, and samples of an earlier gate.
 
 Limits that do not depend on the machine, such as `ratio`, belong into `kvproof.toml`.
 """
@@ -15,7 +15,7 @@ from kvproof.harness.settings import GateSettings, Limit
 
 
 class Judgement(NamedTuple):
-    """What the gate's figures came to."""
+    """Results of the gate's thresholds."""
 
     thresholds: list[Threshold]
     skipped: list[Skipped]
@@ -31,11 +31,11 @@ def judge_thresholds(
     targets: Sequence[str] = (),
     samples: Sequence[BenchSample] = (),
 ) -> Judgement:
-    """Judge the limits of the settings, then every figure that the baseline has.
+    """Check the limits of the settings, then every figure of the baseline.
 
-    `targets` are those that the bench was asked for, also if they died: a limit on one of them
-    without a figure is inconclusive, a limit on any other target is skipped. `samples` are the
-    repetitions behind the summaries, which are compared with those of the baseline.
+    `targets` are those of the bench, dead ones included: a limit on one of them without a figure is
+    inconclusive, a limit on any other target is skipped. `samples` are the repetitions of the
+    summaries, for the comparison with the baseline.
     """
     asked = {*targets, *(each.target for each in summaries)}
     events: list[Threshold | Skipped] = []
@@ -70,7 +70,7 @@ def _limit(
 
 
 def _names(wanted: str, target: str) -> bool:
-    """Tell whether a settings file's `vllm` or `vllm==0.33.0` means this target."""
+    """Whether a settings file's `vllm` or `vllm==0.33.0` means this target."""
     return wanted in (target, target.partition("==")[0])
 
 

@@ -31,7 +31,7 @@ UNKNOWN = 2
 
 
 class Subject(NamedTuple):
-    """What has an outcome."""
+    """The identity of an outcome."""
 
     kind: Literal["property", "cell", "op log", "checked", "target"]
     target: str
@@ -39,7 +39,7 @@ class Subject(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One outcome, with what tells two failures of one kind apart."""
+    """One outcome, with the data that separates two failures of one kind."""
 
     verdict: str
     fingerprint: str = ""
@@ -87,7 +87,7 @@ def _outcomes(
 
 
 def _of_target(event: AnyEvent, target: str) -> Iterable[tuple[Subject, Outcome]]:
-    """What an event says of a target; one of which anything is told has lived, until it died."""
+    """The outcome of a target in one event; any other event proves that it was alive then."""
     alive = Subject("target", target, "lives")
     if isinstance(event, TargetFailed):
         yield alive, Outcome("fail", "", f"{event.kind}: {event.message}")
@@ -107,7 +107,7 @@ def _of_target(event: AnyEvent, target: str) -> Iterable[tuple[Subject, Outcome]
 def changes(
     base: Mapping[Subject, Outcome], head: Mapping[Subject, Outcome]
 ) -> list[VerdictChange]:
-    """Changed outcomes of what both sides judged, the worst first."""
+    """Changed outcomes of subjects on both sides, the worst first."""
     found = [
         VerdictChange(subject, old, head[subject], _trend(old, head[subject]))
         for subject, old in base.items()

@@ -138,7 +138,6 @@ def _serve(cycle: Cycle, first: int, prompts: list[object], stamps: list[int]) -
 
 
 def _serve_groups(cycle: Cycle, first: int, prompts: list[object], stamps: list[int]) -> _Counts:
-    """The same with a table for each group."""
     run_one, now, stamp = cycle.run, time.perf_counter_ns, stamps.append
     hits = freed = 0
     sizes: list[list[int]] = []

@@ -73,8 +73,6 @@ def read_trace(path: Path, *, block: int = 0, skip_bad_lines: bool = False) -> T
 
 
 class _Reader:
-    """The state of the checks that go over several lines."""
-
     def __init__(self, path: Path, block: int) -> None:
         self.path = path
         self.block = block

@@ -370,7 +370,6 @@ class _Bench:
     def _ask(
         self, runner: Runner, job: str, work: dict[str, int], **arguments: Any
     ) -> dict[str, Any] | None:
-        """The result of a job; None if the target is out from now on."""
         timeout = _START + work["tokens"] * _PER_TOKEN + work["blocks"] * _PER_BLOCK
         arguments["factory"] = runner.factory
         try:

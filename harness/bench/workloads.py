@@ -52,7 +52,6 @@ class Workload:
     """A sequence of requests; prompts are built on demand."""
 
     name: str
-    """For people and run records."""
     spec: str
     """Gives the same workload to `load_workload` in any process of this machine."""
     paths: Paths
@@ -296,7 +295,6 @@ def _parameters(name: str, given: str, defaults: dict[str, int | float]) -> dict
 
 
 def _number(key: str, text: str, default: int | float) -> int | float:
-    """A number of the default's type: fractions in 0..1, others at least 1 (or 0 as default)."""
     low = 1 if default and key != "seed" else 0
     try:
         value = type(default)(text)

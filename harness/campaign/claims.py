@@ -25,7 +25,7 @@ class Claims(Protocol):
         """Give back what a unit has claimed, but for the names that it has `used`."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the folder."""
 
 
 class DirectoryClaims:
@@ -101,7 +101,7 @@ class RayClaims:
         return partial(_claim_actor, self._board)
 
     def release(self, unit: str, *, used: Collection[str] = ()) -> None:
-        """Tell the actor."""
+        """Release the claim at the actor."""
         self._ray.get(self._board.release.remote(unit, list(used)))
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ def _claim_actor(board: Any, name: str, unit: str) -> bool:
 
 
 class Asked:
-    """Claims of one unit: each property is asked for once, when it is to be shrunk."""
+    """Claims of one unit: each property is claimed once, before it is shrunk."""
 
     def __init__(self, claim: Callable[[str], bool], known: Collection[str]) -> None:
         """`known` has been shrunk already."""
@@ -131,5 +131,5 @@ class Asked:
 
     @property
     def held(self) -> set[str]:
-        """What this unit has claimed."""
+        """Claims of this unit."""
         return {name for name, ours in self._answers.items() if ours}

@@ -1,7 +1,7 @@
-"""Example databases of Hypothesis: a directory, Redis or Valkey, and artifacts of CI read-only.
+"""Example databases of Hypothesis: a directory, Redis or Valkey, and read-only CI artifacts.
 
-Nothing is stored here. A database that cannot be reached for a while must not look like a failure
-of what is tested: its operations are counted, and left out until it is back.
+An unreachable database must not look like a failure of the target: its operations are counted, and
+skipped until it is back.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SCHEMES = ("redis://", "rediss://", "unix://")
 def open_database(where: str, artifact: str = "") -> WatchedDatabase:
     """Open the database `where`, a directory or a URL of Redis.
 
-    `artifact` is `owner/repository`: what its CI has found is read too, never written.
-    Raises UsageError for a place that cannot be written, or a package that is missing.
+    `artifact` is `owner/repository`: the examples of its CI are read too, never written. Raises
+    UsageError for a place that cannot be written, or a missing package.
     """
     own = _redis(where) if where.startswith(_SCHEMES) else _directory(where)
     if not artifact:
@@ -53,7 +53,7 @@ def open_database(where: str, artifact: str = "") -> WatchedDatabase:
 
 
 def _directory(where: str) -> ExampleDatabase:
-    """Hypothesis goes on without a directory that it cannot write, and says so per example."""
+    """Hypothesis would go on without a writable directory, with one warning per example."""
     try:
         Path(where).mkdir(parents=True, exist_ok=True)
     except OSError as error:

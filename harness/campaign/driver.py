@@ -28,7 +28,7 @@ class Given(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one attempt."""
+    """Result of one attempt."""
 
     unit: str
     attempt: int
@@ -48,13 +48,13 @@ def work_off(
     tick: Callable[[int], None] = lambda _: None,
     lost: Iterable[str] = (),
 ) -> None:
-    """Hand the outcomes of all units to `take` as they come, until it answers something true.
+    """Pass the outcomes of all units to `take` as they come, until it returns something true.
 
-    Nothing new begins after `deadline` (monotonic). What was lost is tried again also after it, as
-    long as there is a place to run; `lost` names units that an earlier driver has lost. `argument`
-    is asked when a unit begins, so that it holds what is known by then; `tick` hears how many run.
-    At the end what runs is given up. Ctrl-C waits until `take` has taken what has come; then the
-    units that run are interrupted, what they answer is taken, and KeyboardInterrupt raised again.
+    No unit begins after `deadline` (monotonic). Lost units are retried also after it, while there
+    is a place to run; `lost` names units that an earlier driver has lost. `argument` is called when
+    a unit begins, for the current knowledge; `tick` gets the number of running units. At the end
+    the running units are given up. Ctrl-C waits until `take` has the finished ones; then the
+    running units are interrupted, their answers are taken, and KeyboardInterrupt is raised again.
     """
     queue = _Queue(units, lost)
     running: dict[str, Given] = {}
@@ -93,8 +93,6 @@ def _outcome(given: Given, result: Any) -> Outcome:
 
 
 class _Queue:
-    """Units to come: those that were lost before those that are new."""
-
     def __init__(self, units: Iterable[str], lost: Iterable[str]) -> None:
         self._left = iter(units)
         self._next = next(self._left, None)

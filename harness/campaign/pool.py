@@ -33,7 +33,7 @@ class Finished(NamedTuple):
 
     unit: str
     result: Any
-    """What the work returned, or Lost."""
+    """Return value of the work, or Lost."""
 
 
 class Pool(Protocol):
@@ -49,7 +49,7 @@ class Pool(Protocol):
         """Units that ended, after at most `timeout` seconds."""
 
     def wind_up(self, patience: float) -> list[Finished]:
-        """Interrupt everything that runs; what units answer to that within `patience` seconds."""
+        """Interrupt all running units; returns the answers that come within `patience` seconds."""
 
     def close(self) -> None:
         """End everything that runs."""
@@ -60,7 +60,7 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     unit: str = ""
-    """What it does; empty: nothing."""
+    """Its unit; empty: none."""
     began: float = 0.0
 
 
@@ -85,7 +85,7 @@ class LocalPool:
         self._crew: list[_Worker] = []
 
     def slots(self) -> int:
-        """As many as were asked for."""
+        """The requested number."""
         return self._workers
 
     def submit(self, unit: str, argument: Any) -> None:
@@ -161,7 +161,6 @@ class LocalPool:
 
 
 def _serve(work: Work, prepare: Callable[[], None], pipe: Connection) -> None:
-    """Do unit after unit until the driver closes the pipe, or ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError, KeyboardInterrupt):
         prepare()

@@ -22,7 +22,7 @@ _PATIENCE = 5.0
 def connect(address: str) -> Any:
     """Join a cluster and return the module ray; `auto`: the one of this node, else a new one.
 
-    Raises UsageError if Ray is missing, or nobody answers at the address.
+    Raises UsageError if Ray is missing or the address does not answer.
     """
     if find_spec("ray") is None:
         raise UsageError("--ray needs Ray", "pip install 'kvproof[ray]'")
@@ -59,7 +59,7 @@ def _silent(address: str, error: Exception) -> UsageError:
 
 
 def beside_driver(ray: Any, made: type) -> Any:
-    """An actor on the driver's node, which takes nobody's place."""
+    """An actor on the driver's node, which takes no place of a worker."""
     here = ray.get_runtime_context().get_node_id()
     near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
     return ray.remote(made).options(num_cpus=0, scheduling_strategy=near).remote()
@@ -72,7 +72,7 @@ class Clock:
         self._began: dict[int, float] = {}
 
     def begin(self, task: int) -> None:
-        """Hear that a task has a place."""
+        """Record that a task has a place."""
         self._began[task] = time.monotonic()
 
     def end(self, task: int) -> None:
@@ -102,9 +102,9 @@ class RayPool:
     """One task for each unit; a task whose node or process died is lost, never run twice by Ray."""
 
     def __init__(self, work: Work, address: str, *, limit: float) -> None:
-        """`limit` as for LocalPool, from when a unit has a place, for which it waits as long.
+        """`limit` as for LocalPool, from when a unit has a place; the wait has the same limit.
 
-        A unit asks Ray for one CPU.
+        A unit requires one CPU of Ray.
         """
         self._ray = connect(address)
         self._work, self._limit = work, limit
@@ -139,7 +139,7 @@ class RayPool:
         return found
 
     def _late(self, task: _Task) -> Lost | None:
-        """What a unit is lost to that takes too long; waiting for a place is no fault of it."""
+        """Reason for the loss of a slow unit; the wait for a place is not its fault."""
         if time.monotonic() - task.submitted <= self._limit:
             return None
         spent = self._ray.get(self._clock.spent.remote(task.number))

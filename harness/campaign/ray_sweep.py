@@ -1,7 +1,7 @@
-"""Workers of a sweep on a Ray cluster: an actor for each, which asks Ray for a GPU or a core.
+"""Workers of a sweep on a Ray cluster: one actor each, with a GPU or a core of Ray.
 
-In the actor runs the same worker process as on one machine, so that a kernel that crashes is an
-outcome of its cell; a node that goes away is none, and the cell is asked for again elsewhere.
+The actor runs the same worker process as on one machine, so a kernel crash is an outcome of its
+cell; the loss of a node is not, and the cell runs again elsewhere.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class RaySweep:
     def options(self, options: SweepOptions) -> SweepOptions:
         """The same sweep over all GPUs of the cluster, or over its cores.
 
-        Raises UsageError if it is to run on GPUs and there are none.
+        Raises UsageError if it needs GPUs and there are none.
         """
         there = self._ray.cluster_resources()
         gpus, cores = int(there.get("GPU", 0)), max(1, int(there.get("CPU", 1)))

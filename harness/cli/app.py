@@ -87,7 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _complaint(error: CycloptsError) -> tuple[str, str]:
-    """Return one line about the command line that was given, and one about the next step."""
     chain = error.command_chain or ()
     hint = f"see {' '.join(['kvproof', *chain])} --help"
     unused = (error.unused_tokens or [""])[0]

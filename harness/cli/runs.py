@@ -72,7 +72,6 @@ class ActiveRun:
         self.judged: set[str] = set()
         """Targets of which an earlier, interrupted part of the run has concluded every suite."""
         self.samples: list[BenchSample] = []
-        """Bench samples that it has written."""
         self.earlier: Sequence[AnyEvent] = ()
         """All events that it has written."""
         self.exit_code = int(Exit.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""A client of chat completions: every request ends in one `Reply`, whatever the server does."""
+"""A client of chat completions: every request ends in one `Reply`, for any server behaviour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_WAIT = 8.0
 """Seconds between two tries at most; they begin at a half and double."""
 
 _TRY_AGAIN = (408, 409, 425, 429)
-"""Client errors that pass; every other one says that the request itself is refused."""
+"""Transient client errors; every other one is a refusal of the request itself."""
 
 
 class Reply(NamedTuple):
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     tries: int = 1
     faults: tuple[str, ...] = ()
     logprobs: tuple[float, ...] = ()
-    """Of the answer's tokens, where they are asked for and told."""
+    """Of the answer's tokens, if requested and reported."""
     thought: str = ""
     """The answer of the turn before."""
 
@@ -142,7 +142,7 @@ def _read(response: Response, begun: float) -> Reply:
 
 
 def _gathered(response: Response, begun: float) -> Reply:
-    """Put a stream together. One that ends without its last event has lost its server."""
+    """Join a stream. Without its last event the connection was lost."""
     chunks: list[Chunk] = []
     first: float | None = None
     for event in response.events():
@@ -159,7 +159,7 @@ def _gathered(response: Response, begun: float) -> Reply:
 
 
 def _reply(chunks: list[Chunk], seconds: float, first: float | None) -> Reply:
-    """Put chunks together. A model may choose to say nothing; one that was cut off did not."""
+    """Join chunks. A complete answer may be empty; one that was cut off is an error."""
     text = "".join(chunk.text for chunk in chunks)
     reason = next((c.finish_reason for c in reversed(chunks) if c.finish_reason), "")
     if not text.strip() and reason != "stop":

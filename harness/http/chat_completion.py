@@ -24,19 +24,19 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Malformed(ValueError):
-    """What came is no chat completion."""
+    """The body is no chat completion."""
 
     outcome: Outcome = "malformed"
 
 
 class ErrorInstead(Malformed):
-    """What came is an error, under a status or in a stream that promised an answer."""
+    """An error under a status, or in a stream that promised an answer."""
 
     outcome: Outcome = "server_error"
 
 
 class Chunk(NamedTuple):
-    """What one event adds."""
+    """Content of one event."""
 
     text: str = ""
     finish_reason: str = ""
@@ -87,7 +87,7 @@ def _with_choice(choice: Any, part: str, usage: Usage | None) -> Chunk:
 
 
 def _logprobs(value: Any) -> tuple[float, ...]:
-    """Of the tokens of this part; nothing if the server does not tell."""
+    """Of the tokens of this part; empty if the server does not report them."""
     content = value.get("content") if isinstance(value, dict) else None
     entries = content if isinstance(content, list) else []
     found = [_logprob(each.get("logprob") if isinstance(each, dict) else None) for each in entries]
@@ -104,7 +104,7 @@ def _logprob(value: object) -> float | None:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """What the server counted. A count that cannot be true is left out, and said to be."""
+    """The server's token counts. An impossible count is left out, with the reason."""
     if not isinstance(value, dict):
         return None
     details = value.get("prompt_tokens_details")

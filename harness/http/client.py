@@ -71,10 +71,10 @@ class HttpClient:
         timeout: float | None = None,
         whole: bool = False,
     ) -> Iterator[Response]:
-        """Send one request; leaving the block closes its connection, whatever is under way.
+        """Send one request; leaving the block closes its connection at any time.
 
         `path` is below the address of the API, or with `whole` below that of the server. `timeout`
-        in seconds stands for that of the client. Raises OSError, HTTPException, TooLong, Aborted.
+        in seconds replaces that of the client. Raises OSError, HTTPException, TooLong, Aborted.
         """
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         connection = self._connected(deadline)

@@ -19,10 +19,10 @@ class ServerEvent(NamedTuple):
 
 
 class EventDecoder:
-    """Puts events together from bytes as they arrive, wherever they are cut.
+    """Decodes events from bytes in pieces of any size.
 
     Lines end in CR, LF or both. A line without a colon is a field without a value, and fields
-    that the standard does not know are ignored. An event without its empty line is none.
+    outside the standard are ignored. An event without its empty line is incomplete and dropped.
     """
 
     def __init__(self) -> None:

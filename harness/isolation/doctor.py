@@ -1,4 +1,4 @@
-"""Whether this machine is fit for kvproof, what is missing, and the command that gets it."""
+"""Checks of this machine for kvproof: missing parts, and the commands that install them."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Finding(NamedTuple):
     """`missing` is optional and gets skipped; `problem` breaks or distorts something."""
     detail: str
     command: str = ""
-    """What fixes it; empty if nothing has to be, or no single command does."""
+    """Command of the fix; empty if none is needed, or no single command does it."""
 
 
 def diagnose() -> list[Finding]:
-    """Everything there is to say, most basic first."""
+    """All findings, most basic first."""
     return [
         _python(),
         *_core(),

@@ -40,13 +40,13 @@ _KEPT = {
         "sglang/srt/mem_cache/rust_tree_core/*.so",
     ),
 }
-"""Engine -> patterns of what it needs of its wheel beside Python files."""
+"""Engine -> patterns of the files that it needs from its wheel besides Python files."""
 
 _PACKAGES = {"vllm-engine": "vllm"}
 """Engine -> package of its environment, where the two differ."""
 
 _FREE_BYTES = 3 << 30
-"""Free disk space that a build needs: packages of about 1.5 GB and the wheels beside them."""
+"""Free disk space for a build: packages of about 1.5 GB plus their wheels."""
 
 _INDEX_HINT = (
     "pip uses your own configuration; the CPU build of torch is on an index of its own, chosen by "
@@ -73,7 +73,7 @@ class EngineVersion(NamedTuple):
 
     @property
     def package(self) -> str:
-        """What is installed, `vllm==0.33.0`: targets of one package share its environment."""
+        """The installed package, `vllm==0.33.0`: targets of one package share its environment."""
         return f"{_PACKAGES.get(self.engine, self.engine)}=={self.version}"
 
     @property
@@ -148,10 +148,10 @@ def _lock_hash(wanted: EngineVersion) -> str:
 
 
 def install(spec: str, *, progress: Callable[[str], None]) -> Path:
-    """Build the environment of `engine==version` unless it is there; returns its directory.
+    """Build the environment of `engine==version` unless it exists; returns its directory.
 
-    `progress` gets one line per stage. Raises UsageError with the reason if it cannot be built;
-    nothing half-made is left behind.
+    `progress` gets one line per stage. Raises UsageError with the reason of a failed build, and
+    leaves nothing half-made.
     """
     wanted = parse(spec)
     with exclusive(wanted):
@@ -238,7 +238,7 @@ def _build(wanted: EngineVersion, scratch: Path, progress: Callable[[str], None]
 
 
 _EXACT = ("--no-deps", "--only-binary=:all:")
-"""What the lock says and nothing else; nothing is compiled."""
+"""Exactly the packages of the lock; nothing is compiled."""
 
 
 def _requirements(wanted: EngineVersion) -> Iterator[str]:
@@ -264,7 +264,7 @@ def run_quietly(command: Sequence[str], what: str, *, hint: str = _INDEX_HINT) -
 
 
 def _unpack(wheel: Path, destination: Path, kept: Sequence[str]) -> None:
-    """Only `*.py`, the metadata, and what the cache manager needs beside them."""
+    """Unpack `*.py`, the metadata, and the other files that the cache manager needs."""
     patterns = ("*.py", "*.dist-info/*", *kept)
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if any(fnmatch(name, p) for p in patterns)]

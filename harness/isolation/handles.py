@@ -1,8 +1,7 @@
-"""Targets in this process or in a worker of the engine's own environment, behind one interface.
+"""Targets in this process or in a worker of the engine's own environment, with one interface.
 
-Whatever a target does wrong - crash, hang, nonsense instead of an answer, no start - reaches the
-caller as `TargetDied` with the log attached, and the next `create` begins with a fresh target.
-A handle serves one thread.
+Any failure of a target - crash, hang, invalid answer, no start - reaches the caller as `TargetDied`
+with the log attached, and the next `create` begins with a fresh target. A handle serves one thread.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class Handle(Protocol):
 
 
 VERBS = tuple(verb for verb in vars(Target) if not verb.startswith("_") and verb != "profile")
-"""Verbs of the contract."""
 
 
 class _Proxy:
@@ -104,7 +102,7 @@ class InProcessHandle:
 
     @cached_property
     def profile(self) -> Profile:
-        """What the factory's targets support. Raises TargetDied(`start`)."""
+        """The profile of the factory's targets. Raises TargetDied(`start`)."""
         with _verdict("start"):
             profile = worker.profile_of(self._make)
         return cast("Profile", _as_written("profile", profile, {Profile.__name__: Profile}))
@@ -161,9 +159,9 @@ def _verdict(kind: FailureKind) -> Iterator[None]:
 
 
 def _as_written(verb: str, answer: object, expected: Mapping[str, type]) -> object:
-    """Return an answer as a worker's would be read, so that fields, too, have their types.
+    """Return an answer after a JSON round trip, so that fields, too, have their types.
 
-    Raises TargetDied(`garbage`) for one that is none of `expected` or cannot be written.
+    Raises TargetDied(`garbage`) if it is none of `expected` or has no JSON form.
     """
     told = f"{verb} answered {type(answer).__name__} {answer!r:.200}"
     kind = next((kind for kind in expected.values() if _is(answer, kind)), None)
@@ -246,7 +244,7 @@ class WorkerHandle:
 
     @property
     def profile(self) -> Profile:
-        """What the worker said at its start. Raises TargetDied(`start`)."""
+        """The profile that the worker sent at its start. Raises TargetDied(`start`)."""
         self._started()
         assert self._profile is not None
         return self._profile

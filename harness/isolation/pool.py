@@ -1,4 +1,4 @@
-"""Worker processes that do tasks side by side; one that dies or hangs is replaced.
+"""Parallel worker processes for tasks; one that dies or hangs is replaced.
 
 A worker reads JSON lines and answers with JSON lines (see `worker_main.take_pipes`). One thread
 drives one worker; all results go through one queue to the caller.
@@ -78,7 +78,7 @@ class Worker(Generic[Answer]):
         self._guarded(lambda process: process.send(encode(message), timeout), timeout)
 
     def receive(self, timeout: float) -> Answer:
-        """Wait for one more answer to what was sent. Raises WorkerLost."""
+        """Wait for one more answer to an earlier message. Raises WorkerLost."""
         return self._guarded(lambda process: process.receive(timeout), timeout)
 
     def _guarded(self, use: Callable[[WorkerProcess], bytes | None], timeout: float) -> Answer:
@@ -134,7 +134,7 @@ def run_on_pool(
     tasks: Iterable[Task],
     work: Callable[[W, Task], Iterable[Result]],
 ) -> Generator[Result]:
-    """Results of all tasks as they come; every worker takes the next that nobody has taken.
+    """Yield the results of all tasks as they come; every worker takes the next free task.
 
     An error of `work` is raised again. It, or closing the iterator early, kills the workers.
     """

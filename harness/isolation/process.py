@@ -57,7 +57,7 @@ class WorkerProcess:
         self._sink, self._source = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._sink, False)
         self._rest = bytearray()
-        """Read, and not yet asked for."""
+        """Bytes read and not yet requested."""
 
     def exchange(self, message: bytes, timeout: float) -> bytes:
         """Send one line and wait for one. Raises TimeoutError, or EOFError if the worker ended."""
@@ -121,12 +121,12 @@ class WorkerProcess:
         self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process group; whoever waits for an answer sees the end of the pipe."""
+        """Kill the process group; a waiting reader gets the end of the pipe."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def log_tail(self) -> str:
-        """The end of what this process has written to its log."""
+        """The end of this process's log."""
         with self._log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - _LOG_TAIL))

@@ -1,4 +1,4 @@
-"""From what a user writes (`reference`, `vllm==0.33.0`, `my_pkg.cache:make_target`) to a handle."""
+"""From a target's name (`reference`, `vllm==0.33.0`, `my_pkg.cache:make_target`) to a handle."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class TargetRow(NamedTuple):
     """One line of `kvproof targets`."""
 
     name: str
-    """What to write after `--target`."""
+    """Name for `--target`."""
     isolation: str
     """`in_process` or `worker`."""
     state: str
     """`ready`, `installed`, `outdated` or `missing`."""
     command: str
-    """What makes it ready; empty if it is."""
+    """Command that makes it ready; empty if it is."""
 
 
 def list_targets() -> list[TargetRow]:
@@ -147,8 +147,7 @@ def _scratch() -> Path:
 def _own(spec: str) -> InProcessHandle:
     """A handle of the user's own factory, imported also from the working directory.
 
-    The directory stays in `sys.path` until the handle is closed: a target may import more of its
-    modules while it runs.
+    The directory stays in `sys.path` until the handle is closed: a target may import more later.
     """
     directory = os.getcwd()  # noqa: PTH109 - sys.path holds strings
     sys.path.insert(0, directory)
@@ -173,7 +172,7 @@ _OWN = (
 
 
 def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Target]:
-    """Carry out an import. Raises UsageError for whatever goes wrong."""
+    """Run an import. Raises UsageError for any error in it."""
     try:
         factory = load()
     except ImportError as error:

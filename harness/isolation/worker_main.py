@@ -1,8 +1,7 @@
 """Runs a target in the engine's own Python and answers the host over two pipes.
 
 Started as a plain file, `python -I <root>/harness/isolation/worker_main.py --factory
-pkg.module:function`, so
-that nothing of kvproof has to be installed beside the engine. `-I` keeps this folder off
+pkg.module:function`, so that kvproof need not be installed there. `-I` keeps this folder off
 `sys.path`, where its modules would shadow others.
 
 One JSON object per line each way. Host: `{"id", "call", "arguments", "keywords"}`. Worker: `{"id",
@@ -41,7 +40,7 @@ if not __package__:
 from kvproof.harness.contract.target import CONTRACT_VERSION, Profile, Target, TargetConfig
 
 _PROBE_SIZES = (16, 64, 256, 1)
-"""Block sizes tried for the target that is asked for the profile; the first accepted one wins."""
+"""Block sizes tried for the target whose profile is read; the first accepted one is used."""
 
 
 def load(name: str) -> Callable[..., Any]:
@@ -102,7 +101,7 @@ def decode(kind: Any, data: Any) -> Any:
 
 
 def plain(value: object) -> object:
-    """JSON form of what `json` does not know: records, and integers of an engine's own types."""
+    """JSON form of types that `json` does not know: records, and an engine's own integers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return operator.index(typing.cast("typing.SupportsIndex", value))

@@ -22,8 +22,6 @@ from kvproof.harness.oracle.state import NULL_BLOCK, Forecast, OracleState, Requ
 
 
 class _Past(NamedTuple):
-    """A request that was admitted, with its fingerprints then."""
-
     request: Request
     prints: Fingerprints
     epoch: int
@@ -111,7 +109,6 @@ class Coverage:
             self._groups.meets(request, forecast)
 
     def _in_namespace(self, request: Request, forecast: Forecast, space: Namespace) -> int:
-        """Return the hit of an equal request in another namespace."""
         state = self._state
         here = (request.namespace, state.epoch)
         prints = moved(forecast.prints, here, (space, state.epoch))
@@ -133,7 +130,6 @@ class Coverage:
         )
 
     def _cached(self, past: _Past) -> Request:
-        """Return the prefix of a request that is cached, without spans after that."""
         state, (request, prints, epoch) = self._state, past
         space = request.namespace
         prints = moved(prints, (space, epoch), (space, state.epoch))

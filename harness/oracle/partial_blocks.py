@@ -59,7 +59,6 @@ class PartialBlocks:
         return next(fitting, None)
 
     def _here(self, start: int) -> list[PartialBlock]:
-        """Return those that begin there. One goes as soon as one of its blocks is gone."""
         cached = self._model.cached
         self._known = [
             each
@@ -127,7 +126,6 @@ class PartialBlocks:
         self._known.append(PartialBlock(start, mine.copy(), entries))
 
     def _blocks(self, live: Computed, start: int) -> dict[int, tuple[int, int]]:
-        """Return block -> (group, index) of the blocks after `start` that hold a token."""
         layout = self._layout
         return {
             live.groups[group][index]: (group, index)

@@ -36,8 +36,8 @@ def unpack(text: str) -> tuple[int, ...]:
 class Veil:
     """Replaces tokens and names by hashes under a key that no recording holds.
 
-    The number of a token depends on all tokens before it: equal numbers say that two prompts are
-    equal up to there, which is all that a cache depends on, and nothing about single tokens.
+    The hash of a token depends on all tokens before it: equal numbers prove that two prompts are
+    equal up to there, which suffices for a cache, and reveal nothing about single tokens.
     """
 
     def __init__(self, key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Why a recorded request hit what it hit: what was computed before, what of it was still there."""
+"""Limits of a recorded request's hit: earlier computed content, and the part still cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Told(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Say it in a line."""
+        """Format it in a line."""
         if not self.optimum:
             return f"hit 0 of {self.prompt} tokens: no earlier request began like it"
         if not self.lost:

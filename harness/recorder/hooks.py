@@ -24,7 +24,7 @@ def journal_of(cache: Any) -> Journal | None:
 def begin(
     owner: Any, describe: Callable[[Any], Cache | str], settings: Settings, tokens: Tokens
 ) -> None:
-    """Start to record a cache that was just made, unless it cannot be; the log says why."""
+    """Start to record a new cache if that is possible; the log has the reason if not."""
     try:
         cache = describe(owner)
         if isinstance(cache, str):

@@ -1,8 +1,8 @@
-"""What is written of one cache: admissions, blocks as they are handed out, releases, resets.
+"""The journal of one cache: admissions, allocated blocks, releases, resets.
 
-A decoding step is written when it brings a block or fills one: nothing else that it does can be
-seen by another request. An error of the recorder ends the recording, is logged once, and never
-reaches the engine.
+A decoding step is written when it allocates or fills a block: its other effects are invisible to
+other requests. An error of the recorder ends the recording, is logged once, and never reaches the
+engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _stems = count(1)
 
 
 class Settings(NamedTuple):
-    """What the user chose."""
+    """The user's settings."""
 
     directory: Path
     limit: int = 1 << 30
@@ -55,7 +55,7 @@ class Cache(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What determines the content of a request beside its tokens."""
+    """The inputs that determine the content of a request besides its tokens."""
 
     name: str
     adapter: str | None = None
@@ -106,7 +106,7 @@ class Journal:
         return name in self._live
 
     def guard(self, react: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a hook; whatever goes wrong ends the recording and nothing else."""
+        """Call a hook; any error ends the recording and nothing else."""
         if not self.active:
             return None
         try:
@@ -129,7 +129,7 @@ class Journal:
             raise error
 
     def stop(self, reason: str) -> None:
-        """End the recording, say why in it and in the log."""
+        """End the recording, with the reason in it and in the log."""
         self.active = False
         log.warning("kvproof record: recording stopped: %s", reason)
         try:
@@ -146,7 +146,7 @@ class Journal:
     ) -> None:  # fmt: skip
         """A request of `known` tokens reuses `hit`, computes up to `stop`, and holds `blocks`.
 
-        The first `loaded` positions after the hit are not computed but brought from elsewhere.
+        The first `loaded` positions after the hit are not computed but loaded from elsewhere.
         """
         self._turn()
         entry = Entry(next(self._numbers), arrival, self._veil.chain() if self._veil else None)
@@ -167,7 +167,7 @@ class Journal:
         )
 
     def step(self, name: str, known: int, stop: int, fresh: Sequence[int] = ()) -> bool:
-        """A request of `known` tokens computes up to `stop` and was given `fresh` blocks.
+        """A request of `known` tokens computes up to `stop` and got `fresh` blocks.
 
         Returns whether it was admitted. Called for every token, and mostly writes nothing.
         """
@@ -191,7 +191,6 @@ class Journal:
         self._write(pack(tokens), pack(fresh), op="extend", n=entry.number, stop=stop)
 
     def _following(self, entry: Entry, request: Any, known: int) -> Sequence[int]:
-        """Return the tokens that were not written yet, as they are written."""
         if known <= entry.logged:
             return ()
         tokens = self._tokens(request, entry.logged, known)
@@ -210,9 +209,9 @@ class Journal:
             self._write("", pack(blocks), op="table", n=entry.number)
 
     def release(self, name: str, verb: str, blocks: Sequence[int], *, fenced: bool = False) -> None:
-        """`verb` (finish, cancel or preempt) gave back `blocks`; nothing if it held none.
+        """`verb` (finish, cancel or preempt) released `blocks`; nothing if it held none.
 
-        `fenced`: they are free only when a step or a transfer that is under way has ended.
+        `fenced`: they are free only after a running step or transfer.
         """
         if name not in self._live:
             return
@@ -244,12 +243,11 @@ class Journal:
     # --- how it is written ---
 
     def _turn(self) -> None:
-        """Go on in a new file if this one is full."""
         if self._segments.full:
             self._segments.begin(self._opening())
 
     def _opening(self) -> bytes:
-        """What a file begins with: the cache, and the requests that there are."""
+        """First lines of a file: the cache, and the present requests."""
         live = (self._carried(entry, request) for entry, request in self._live.values())
         return b"".join((self._header(), *live))
 
@@ -257,7 +255,7 @@ class Journal:
         self._segments.write(self._line(tokens, blocks, **fields))
 
     def _carried(self, entry: Entry, request: Any) -> bytes:
-        """What a reader has to know of a request whose admission may be gone."""
+        """State of a request whose admission may be in a deleted file."""
         return self._line(
             pack(entry.told or self._tokens(request, 0, entry.logged)),
             pack(entry.table),

@@ -29,7 +29,7 @@ MOST_SLOTS = 1 << 29
 """Tokens of a pool that is judged: more than a large device has for a toy of a model."""
 
 _Int: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-"""What arrays of 64 bits can be asked for, whatever an engine answered."""
+"""64-bit integers, the largest that arrays accept, for any answer of an engine."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -135,9 +135,9 @@ class Recording(NamedTuple):
         return self.paths[0].name.rpartition(".")[0].rpartition(".")[0]
 
     def lines(self) -> Iterator[tuple[Place, Line]]:
-        """Every line but headers. Raises UsageError where a file is damaged.
+        """Yield every line but headers. Raises UsageError where a file is damaged.
 
-        The requests that a file begins with are left out where the file before is there.
+        The requests at the start of a file are left out if the previous file is present.
         """
         live: set[int] = set()
         for path in self.paths:
@@ -171,7 +171,7 @@ def _astray(place: Place, what: str) -> UsageError:
 
 
 def is_recording(path: Path) -> bool:
-    """Tell whether a path is a file of a recording, or a folder that has one."""
+    """Whether a path is a file of a recording, or a folder that has one."""
     if path.is_dir():
         return any(path.glob(f"*{SUFFIX}"))
     return path.name.endswith(SUFFIX)
@@ -217,7 +217,6 @@ def _file(path: Path) -> tuple[Header, Iterator[tuple[int, Line]]]:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file; a torn last one, which a loss of power leaves, is none."""
     try:
         with path.open("rb") as file:
             yield from (text for text in file if text.endswith(b"\n"))

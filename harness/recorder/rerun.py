@@ -1,4 +1,4 @@
-"""Runs what was recorded again on a target, and says where the two differ."""
+"""Runs a recording again on a target, and compares the two."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Difference(NamedTuple):
 
 @dataclass
 class Rerun:
-    """What a target did with the requests of a recording."""
+    """Results of a target for the requests of a recording."""
 
     requests: int = 0
     """Admitted by both."""
     refused: int = 0
-    """For want of space on the target; what followed of them was left out."""
+    """Refused for lack of space on the target; their later operations were left out."""
     tokens: int = 0
     recorded: int = 0
     """Tokens that hit when it was recorded."""

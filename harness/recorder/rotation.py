@@ -32,14 +32,14 @@ class Segments:
 
     @property
     def full(self) -> bool:
-        """Tell whether the next line belongs into the next file."""
+        """Whether the next line belongs into the next file."""
         return self._size >= self._most
 
     def begin(self, opening: bytes) -> None:
-        """Drop the oldest file and go on in the next, which begins with some lines.
+        """Drop the oldest file and go on in the next, which begins with `opening`.
 
-        It takes at least as much again: however small the limit is, most of what is written is
-        news. Raises OSError; the file before is then still open, for the reason to be written.
+        Its limit is at least as large again: with any small limit, most of a file is news. Raises
+        OSError; the previous file is then still open, for the reason.
         """
         self.path(self.number + 1 - KEPT).unlink(missing_ok=True)
         path = self.path(self.number + 1)
@@ -68,7 +68,7 @@ class Segments:
 
 
 def _append(file: int, data: bytes, size: int) -> None:
-    """Append to a file of `size` bytes all of `data`, or nothing: what follows begins a line."""
+    """Append all of `data` to a file of `size` bytes, or nothing: the next write begins a line."""
     taken = os.write(file, data)
     if taken != len(data):
         os.ftruncate(file, size)

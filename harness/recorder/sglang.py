@@ -1,7 +1,7 @@
-"""SGLang: hooks of the radix cache and of what its scheduler calls, written for 0.5.23.
+"""SGLang: hooks of the radix cache and of its scheduler's calls, written for 0.5.23.
 
-Tables are rows of `req_to_token`, which may lie on a GPU: they are copied beside the engine's own
-work and written when they have arrived, in order, so that nothing ever waits for them.
+Tables are rows of `req_to_token`, which may be on a GPU: they are copied in parallel with the
+engine's own work and written in order when they have arrived, without a wait.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class _Waiting(NamedTuple):
     numbers: Any
     """A tensor on its way to the host, or None."""
     event: Any
-    """Says when it is there; None: at once."""
+    """Completion of the copy; None: at once."""
     react: Callable[[list[int]], None]
 
 
 class Later:
-    """What is to be written, in order, each as soon as its numbers have come from the device."""
+    """Queue of lines in order; each is written when its numbers have come from the device."""
 
     def __init__(self) -> None:
         self._queue: deque[_Waiting] = deque()
@@ -86,7 +86,7 @@ def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
 
 
 def _describe(cache: Any) -> Cache | str:
-    """Say what is recorded, or why it cannot be."""
+    """Describe the cache, or return why it cannot be recorded."""
     parts = [component.name for component in cache.tree_components]
     if parts != ["FULL"]:
         return f"its tree keeps {', '.join(parts)}; recorded are trees of full attention alone"

@@ -1,7 +1,7 @@
 """Starts to record in a process of an engine: hooks the modules of its cache as they are imported.
 
-Nothing is imported that the engine does not import itself, and nothing at all happens unless
-KVPROOF_RECORD names a folder.
+It imports only modules that the engine imports itself, and does nothing unless KVPROOF_RECORD names
+a folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings | None:
 
 
 def start(environment: Mapping[str, str] = os.environ) -> None:
-    """Hook what is imported already, and what will be. Also the entry point of vLLM's plugins."""
+    """Hook imported modules and later imports. Also the entry point of vLLM's plugins."""
     try:
         settings = settings_from(environment)
     except ValueError as error:  # a plugin that raises would keep the engine down
@@ -90,7 +90,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """A loader that hooks what it has loaded; everything else is asked of the real one."""
+    """A loader that hooks each loaded module; the real loader does the rest."""
 
     def __init__(self, loader: Any, settings: Settings) -> None:
         self._loader, self._settings = loader, settings

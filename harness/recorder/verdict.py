@@ -56,7 +56,7 @@ class Broken(NamedTuple):
 
 @dataclass
 class Judged:
-    """What a recording says of its engine."""
+    """Verdict on a recorded engine."""
 
     header: Header
     operations: int = 0
@@ -74,11 +74,11 @@ class Judged:
     stopped: str = ""
     """Why the recorder gave up; empty: it did not."""
     told: list[Told] = field(default_factory=list)
-    """Each admission, if it was asked for."""
+    """Each admission, if requested."""
 
 
 def profile(header: Header) -> Profile:
-    """What is known of any engine whose calls were recorded: no counters, no digests."""
+    """Profile of any recorded engine: no counters, no digests."""
     return Profile(
         engine=header.engine,
         version=header.version,
@@ -98,12 +98,10 @@ def profile(header: Header) -> Profile:
 
 
 class _Recorded:
-    """A target whose answers are known beforehand."""
-
     def __init__(self, header: Header) -> None:
         self.profile = profile(header)
         self.answer: Scheduled | Refused | Released = Released()
-        """What the next verb answers."""
+        """Answer of the next verb."""
 
     def _say(self, *_: object, **__: object) -> Scheduled | Refused | Released:
         return self.answer
@@ -111,7 +109,7 @@ class _Recorded:
     admit = extend = finish = cancel = preempt = reset = _say
 
     def complete(self, step: int, *_: object) -> Completed:
-        """Nothing changes when a step ends: what does is a line of its own."""
+        """The end of a step changes nothing: its effects have their own lines."""
         scheduled = cast("Scheduled", self.answer)
         return Completed(step, scheduled.blocks, scheduled.tables)
 
@@ -132,9 +130,9 @@ def long_session(target: Target, config: TargetConfig) -> Session:
 
 
 def judge(recording: Recording, *, tell: bool = False) -> Judged:
-    """Judge a recording up to the first violation. Raises UsageError for what is damaged.
+    """Check a recording up to the first violation. Raises UsageError for damaged files.
 
-    `tell`: keep of each admission what it hit, and what it lost.
+    `tell`: keep the hit and the losses of each admission.
     """
     return _Judge(recording, tell=tell).run()
 
@@ -149,7 +147,7 @@ class _Judge:
         self._step = 0
         self._trusting = recording.dropped > 0
         self._known: set[int] = set()
-        """Blocks that were handed out or forgotten since: others are what the engine says."""
+        """Blocks allocated or reset since the start; others hold unrecorded content."""
         self._fenced = self._trusting
         """Blocks may be on their way back or in a transfer: who holds them cannot be seen."""
         self._names: dict[str, str] = {}
@@ -280,9 +278,9 @@ class _Judge:
         state.live[request.id] = live
 
     def _trust(self, request: Request, table: Table, stop: int, *, cached: bool) -> None:
-        """Take what an engine has in blocks that nobody was seen filling for what it says.
+        """Trust the content of blocks that were filled before recording began.
 
-        `cached`: the whole ones can be hit. A block outside the pool is judged later.
+        `cached`: the whole ones can be hit. A block outside the pool is checked later.
         """
         if not self._trusting:
             return

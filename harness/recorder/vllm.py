@@ -1,8 +1,8 @@
 """vLLM: hooks of `KVCacheManager`, written for 0.33.0.
 
-An admission is the first `allocate_slots` of a request, a step each one after it. Hits, blocks and
-lengths are those that the call was given and answered, tokens those that the request has then:
-drafts and tokens that asynchronous scheduling does not know yet are written when they are known.
+An admission is the first `allocate_slots` of a request, a step each later one. Hits, blocks and
+lengths are arguments and results of the call, tokens those of the request at that time: drafts, and
+tokens not yet known under asynchronous scheduling, are written when they are known.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
 
 
 def _describe(manager: Any) -> Cache | str:
-    """Say what is recorded, or why it cannot be."""
+    """Describe the cache, or return why it cannot be recorded."""
     groups = manager.kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec).__name__ for group in groups]
     if len(groups) != 1 or kinds[0] not in _FULL:

@@ -1,4 +1,4 @@
-"""What every event of a run record is built on."""
+"""Base of the events of a run record."""
 
 from __future__ import annotations
 

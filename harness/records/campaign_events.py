@@ -1,4 +1,4 @@
-"""What a campaign records of each work unit."""
+"""Events of a campaign's work units."""
 
 from __future__ import annotations
 

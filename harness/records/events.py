@@ -1,7 +1,7 @@
-"""What happens in a run: the events of `events.jsonl`, and the exit codes they call for.
+"""The events of `events.jsonl`, and their exit codes.
 
-One file, although a long one, because it is the format of the records.
-Unknown fields are ignored when events are read back, so that newer code reads older runs.
+One file, although a long one, because it is the format of the records. Unknown fields are ignored
+when events are read back, so that newer code reads older runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
     answer: str
     note: str = ""
-    """What was expected, on the step that failed."""
+    """Expected value, on the step that failed."""
 
 
 class BlockView(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class Failure(Event, tag="failure", frozen=True, kw_only=True):
     rules: list[str]
     oracle: str
     sentence: str
-    """What went wrong, in the words of the field."""
+    """The failure in the field's words."""
     detail: str = ""
     """The slot and both fingerprints spelled out."""
     fingerprint: str
@@ -118,7 +118,7 @@ class TargetFailed(Event, tag="target_failed", frozen=True, kw_only=True):
 
 
 class Exercised(Event, tag="exercised", frozen=True, kw_only=True):
-    """What a suite did to a target."""
+    """Counts of a suite's work on a target."""
 
     target: str
     suite: str
@@ -191,7 +191,7 @@ class BenchSummary(Event, tag="bench_summary", frozen=True, kw_only=True):
     ratio_low: float | None = None
     ratio_high: float | None = None
     note: str = ""
-    """What the case leaves out, and why."""
+    """Parts that the case leaves out, with the reason."""
 
 
 class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
@@ -209,7 +209,7 @@ class Optimum(Event, tag="optimum", frozen=True, kw_only=True):
     lru_tokens: float | None = None
     belady_tokens: float | None = None
     rule: Literal["engine_blocks", "hash_blocks"] = "engine_blocks"
-    """What counts as a block and as a hit: see `harness.optimum`."""
+    """Definition of blocks and hits: see `harness.bench.belady`."""
     lru_root_first_tokens: float | None = None
     """LRU that touches the blocks of a prompt from the first to the last; `hash_blocks` only."""
 
@@ -237,7 +237,7 @@ class Checked(Event, tag="checked", frozen=True, kw_only=True):
     slots_compared: int
     verdict: Literal["pass", "fail", "inconclusive"]
     message: str = ""
-    """What is wrong, or why it proves little."""
+    """The failure, or the reason why it proves little."""
 
 
 class Explained(Event, tag="explained", frozen=True, kw_only=True):

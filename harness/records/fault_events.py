@@ -1,4 +1,4 @@
-"""What a run over planted faults records: its plan, every fault, and the verdict."""
+"""Events of a run over planted faults: its plan, every fault, and the verdict."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FaultJudged(Event, tag="fault", frozen=True, kw_only=True):
     unshadowed: str = ""
     """Of a soundness fault: why no shadow memory can see it."""
     reason: str = ""
-    """Why it is equivalent; what ran against a survivor."""
+    """Why it is equivalent, or the suites that ran against a survivor."""
     cases: int = 0
     seconds: float = 0.0
     """Everything, shrinking included."""

@@ -72,7 +72,6 @@ def _fails(event: AnyEvent) -> bool:
 
 
 def _proves(event: AnyEvent) -> bool:
-    """Whether an event is a failure with evidence."""
     return _fails(event) and (not isinstance(event, PropertyVerdict) or bool(event.fingerprint))
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: what was asked for and where it ran."""
+    """`run.json`: command, settings and environment of a run."""
 
     schema: int = SCHEMA_VERSION
     id: str
@@ -43,7 +43,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     """ISO 8601, UTC."""
     config: dict[str, Any]
-    """The resolved configuration."""
     seed: int | None = None
     versions: dict[str, str]
     hardware: dict[str, str]
@@ -54,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(AnyEvent)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are not JSON, not the record, nested too deep, or no text."""
+"""Decoding errors for bytes that are not JSON, not the record, nested too deep, or no text."""
 
 
 def _decode(line: bytes) -> AnyEvent:
@@ -70,7 +69,7 @@ def _line(event: AnyEvent) -> bytes:
 
 
 class LineFile:
-    """The records of one run directory: lines of the file `name`, beside `run.json`.
+    """The records of one run directory: lines of the file `name`, next to `run.json`.
 
     Opening an existing one appends to it (resume). Raises UsageError if it cannot be written.
     """
@@ -140,7 +139,7 @@ class RunWriter:
         self._events.append(_line(stamped))
 
     def write_file(self, name: str, data: bytes) -> Path:
-        """Store a file beside the events; returns its path."""
+        """Store a file next to the events; returns its path."""
         return store(self.directory / name, data)
 
     def close(self) -> None:
@@ -148,7 +147,7 @@ class RunWriter:
         self._events.close()
 
     def discard_if_empty(self) -> bool:
-        """Take a run without events back, as far as the file system lets it; tell if it was."""
+        """Remove a run without events, as far as the file system allows; whether it was removed."""
         empty = self._events.is_empty
         if empty:
             self.close()
@@ -206,7 +205,6 @@ def read_run(directory: Path) -> Run:
 
 
 def _seconds_so_far(directory: Path) -> float:
-    """Return when the last event of a run was recorded, 0 for one that begins."""
     events, _ = read_lines(directory / EVENTS, _decode)
     return continuous(events)[-1].at if events else 0.0
 
@@ -246,13 +244,13 @@ def _with_zone(directory: Path, manifest: Manifest) -> Manifest:
 
 
 class _Schema(msgspec.Struct, frozen=True):
-    """What a manifest of any version has."""
+    """The field of a manifest of any version."""
 
     schema: int = SCHEMA_VERSION
 
 
 def _check_schema(directory: Path, found: _Schema) -> None:
-    """Say so first if a manifest is newer: it may look like nothing known here."""
+    """Refuse a newer manifest first: it may have no known form."""
     if found.schema > SCHEMA_VERSION:
         raise UsageError(
             f"run {str(directory)!r} has schema {found.schema}, newer than {SCHEMA_VERSION}",

@@ -1,4 +1,4 @@
-"""What a sweep records: its plan, the machine, every cell, and the verdict."""
+"""Events of a sweep: its plan, the machine, every cell, and the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SweepDevice(msgspec.Struct, frozen=True, kw_only=True):
     """As given to `--devices`; `Cell.device` refers to it."""
     name: str
     facts: dict[str, str] = {}
-    """What a speed depends on: memory, multiprocessors, cache, shared memory, driver."""
+    """Conditions of a speed: memory, multiprocessors, cache, shared memory, driver."""
 
 
 class SweepKernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,18 +38,18 @@ class SweepKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's implementation of some kernels."""
+    """An implementation of some kernels."""
 
     name: str
     version: str
     peer: bool
-    """Shown beside the others, but no part of the verdict."""
+    """Shown next to the others, but no part of the verdict."""
     kernels: list[str]
     """Those of the sweep's kernels that it offers."""
 
 
 class SweepStarted(Event, tag="sweep_started", frozen=True, kw_only=True):
-    """What a sweep is about to run, and on what; written again when it is resumed."""
+    """Plan and machine of a sweep; written again when it is resumed."""
 
     device: Literal["cpu", "cuda"]
     """`cpu`: in Triton's interpreter, correctness only."""
@@ -108,7 +108,7 @@ class CellCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a launch asked for and what there is, as far as the error tells."""
+    """Requested and available resources of a launch, as far as the error has them."""
 
     name: str = ""
     """`shared memory`, `registers`, ..."""
@@ -132,7 +132,6 @@ class Cell(Event, tag="cell", frozen=True, kw_only=True):
     """Those that were checked, up to the first failure."""
     outcome: CellOutcome
     reason: str = ""
-    """Why it is not ok, in a sentence."""
     errors: dict[str, OutputError] = {}
     """Output -> its error."""
     allowed: Allowed | None = None
@@ -150,7 +149,7 @@ class Cell(Event, tag="cell", frozen=True, kw_only=True):
     resources: Resources | None = None
     """For out_of_resources."""
     log: str = ""
-    """For a crash: the tail of what the worker wrote, or the traceback."""
+    """For a crash: the tail of the worker's log, or the traceback."""
     device: int = 0
     seconds: float = 0.0
     """Of the whole cell, inputs, reference and compilation included."""
@@ -176,7 +175,6 @@ class SweepConcluded(Event, tag="sweep_concluded", frozen=True, kw_only=True):
 
     verdict: Literal["pass", "fail", "inconclusive"]
     reason: str = ""
-    """Why it is not a pass."""
     planned: int
     outcomes: dict[str, dict[str, int]]
     """Provider -> outcome -> cells."""

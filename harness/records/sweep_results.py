@@ -1,4 +1,4 @@
-"""What the cells of a sweep say: times, rates, ratios, neighbours.
+"""Results of the cells of a sweep: times, rates, ratios, neighbours.
 
 Pure functions over the events of a run, shared by the sweep, its report and comparisons.
 """
@@ -59,12 +59,12 @@ def case_name(case: Mapping[str, CaseValue]) -> str:
 
 
 def key_of(cell: Cell) -> CellKey:
-    """What identifies a cell within a run."""
+    """Identity of a cell within a run."""
     return cell.kernel, cell.provider, case_key(cell.case)
 
 
 def case_key(case: Mapping[str, CaseValue]) -> str:
-    """The same for equal cases, whatever the order of their axes."""
+    """The same text for equal cases, for any order of their axes."""
     return json.dumps(case, sort_keys=True)
 
 
@@ -74,7 +74,7 @@ def latest(events: Iterable[AnyEvent]) -> dict[CellKey, Cell]:
 
 
 def started(events: Iterable[AnyEvent]) -> SweepStarted | None:
-    """What was planned; None if no sweep began."""
+    """The plan; None if no sweep began."""
     found = [event for event in events if isinstance(event, SweepStarted)]
     return found[-1] if found else None
 

@@ -1,7 +1,7 @@
 """Op logs: histories as JSON, the durable form of a failure.
 
 An op log is data: it is decoded into records, never executed. It names no engine internals, so a
-log of the suite `cache` that was found on one target can be replayed on another.
+log of the suite `cache` can be replayed on another target.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _ComponentLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """Fields by which logs of all versions and kinds can be told apart."""
+    """Fields that identify the version and kind of a log."""
 
     format: int = FORMAT
     contract: int = CONTRACT_VERSION

@@ -1,7 +1,7 @@
 """A plain script that shows a failure with the adapter alone: no Hypothesis, no op log.
 
-Where the property is about one answer, the script asserts it directly; where it is about the
-whole history (events, orphans), the script asks a `Session` to judge the same operations.
+A property of one answer is asserted directly; for one of the whole history (events, orphans), a
+`Session` checks the same operations.
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ def _or_refused(assertion: str, state: OracleState) -> str:
 
 
 def _variable(operation: ops.Operation) -> str:
-    """Return the id of the request that an operation is about."""
     return str(getattr(getattr(operation, "request", operation), "id", ""))
 
 

@@ -1,7 +1,7 @@
-"""Playing the operations of a log on a session, where another target may answer differently.
+"""Replay of a log's operations on a session, whose target may answer differently.
 
-Operations that the answers of this target made impossible are left out, and steps are completed
-where the target takes fewer of them in flight than the one that the log comes from.
+Operations that this target's answers make impossible are left out, and steps are completed where
+the target takes fewer of them in flight than the recorded one.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def _named(operation: ops.Operation, index: int) -> ops.Operation:
 
 
 def play(session: Session, operations: Iterable[ops.Operation]) -> bool:
-    """Apply operations, leaving out those that another target's answers made impossible.
+    """Apply operations, leaving out those that this target's answers make impossible.
 
-    Tells whether the last one was carried out; where steps end at once, their end with them.
+    Returns whether the last one ran; where steps end at once, with its end.
     """
     done, at_once = True, not session.profile.in_flight_steps
     for operation in operations:
@@ -75,7 +75,7 @@ def making_room(session: Session, operations: Iterable[ops.Operation]) -> Iterat
 
 
 def _crowded(session: Session, operation: ops.Operation) -> bool:
-    """Tell whether an operation would schedule one step more than the target takes."""
+    """Whether an operation would exceed the steps in flight of the target."""
     if not isinstance(operation, (ops.Admit, ops.Extend)):
         return False
     schedules = isinstance(operation, ops.Extend) or not malformed(operation.request)
@@ -83,7 +83,6 @@ def _crowded(session: Session, operation: ops.Operation) -> bool:
 
 
 def _possible(session: Session, operation: ops.Operation) -> bool:
-    """Operations on requests that this target refused cannot be asked of it."""
     profile, live = session.profile, session.live
     request = getattr(operation, "request", None)
     if request is not None and malformed(request):

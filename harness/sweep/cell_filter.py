@@ -29,7 +29,7 @@ def parse_where(text: str) -> dict[str, list[str]]:
 
 
 def matches(case: Mapping[str, CaseValue], where: Where) -> bool:
-    """Whether a case has one of the values of every axis asked for."""
+    """Whether a case has one of the wanted values of every axis."""
     return all(axis in case and _text(case[axis]) in values for axis, values in where.items())
 
 

@@ -1,7 +1,7 @@
-"""Whether a provider gives the right answer in one cell, and touches nothing else.
+"""Checks one cell of a provider: the right answer, and no other memory touched.
 
-Runs in the worker. Every output is compared whole, so what must not be written is compared too;
-every other tensor must come back unchanged; the bytes around each tensor are canaries.
+Runs in the worker. Every output is compared whole, so stray writes in it are found; every other
+tensor must come back unchanged; the bytes around each tensor are canaries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 
 class ProviderRaised(Exception):
-    """The code of a provider raised; the cause is what it raised."""
+    """The code of a provider raised; `__cause__` is its exception."""
 
 
 class Checked(NamedTuple):
@@ -43,12 +43,12 @@ def check(
     device: str,
     shelf: InputCache[Inputs] | None = None,
 ) -> Cell:
-    """Judge a cell on several seeds, up to the first that fails.
+    """Check a cell on several seeds, up to the first that fails.
 
-    With `again`, it is launched twice on the inputs of the first. What `shelf` holds was made for
-    this case, and nobody has damaged it.
+    With `again`, it is launched twice on the inputs of the first. The inputs in `shelf` belong to
+    this case and are undamaged.
 
-    Raises NoRoom, or whatever the kernel's own description raises.
+    Raises NoRoom, or any error of the kernel's own description.
     """
     limit, shelf = kernel.tolerance(case), shelf or InputCache(most=1)
     cell = Cell(
@@ -103,7 +103,7 @@ def _checked(
 
 
 class _Run(NamedTuple):
-    """One launch: its errors, what it damaged, and what it left in the outputs."""
+    """One launch: its errors, damage and outputs."""
 
     found: dict[str, Comparison]
     damage: list[str]
@@ -149,7 +149,7 @@ def compared(
 
 
 def _with(cell: Cell, found: Checked) -> Cell:
-    """Add a seed to what earlier seeds have shown."""
+    """Add the result of a seed to those of earlier seeds."""
     errors = dict(cell.errors)
     for name, (relative, worst, _) in found.comparisons.items():
         earlier = errors.get(name, OutputError(relative=0.0, worst=0.0))

@@ -69,7 +69,7 @@ class DeviceWorker(Protocol):
 
 
 class SweepProcess:
-    """A process of this machine that is started when it is asked something."""
+    """A local process that starts at its first request."""
 
     def __init__(self, slot: DeviceSlot, log: Path) -> None:
         self.slot = slot

@@ -1,4 +1,4 @@
-"""What an exception of a provider means: out of resources with the numbers, or a crash."""
+"""Meaning of a provider's exception: out of resources with the numbers, or a crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBERS = (
         re.IGNORECASE,
     ),
 )
-"""How Triton, ptxas and others tell what was asked for and what there is."""
+"""Messages of Triton, ptxas and others with requested and available amounts."""
 
 _WORDS = re.compile(
     r"out of resources?\b|too many resources requested|LaunchOutOfResources"
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Tell a launch that asked for too much from one that broke."""
+    """Classify a failed launch: out of resources, or broken."""
     text = "".join(traceback.format_exception_only(error)).strip()
     resources = _resources(error, text)
     if resources is not None:

@@ -1,6 +1,6 @@
-"""The inputs of a cell and what must come of them, made once for all providers of a case.
+"""Inputs and expected outputs of a cell, made once for all providers of a case.
 
-Runs in the worker. To make them, and the reference, takes longer than most kernels take.
+Runs in the worker. Making them takes longer than most kernels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPIED = 1 << 30
 
 
 class NoRoom(Exception):
-    """The memory of the device did not suffice; `outcome` is that of the cell if nobody shares it.
+    """The device has too little memory; `outcome` is that of the cell if it runs alone.
 
     Inputs and references are the sweep's own, workspaces the provider's.
     """
@@ -45,15 +45,15 @@ def in_room(make: Callable[[], Made]) -> Made:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without its advice."""
+    """The message of an error, without its advice."""
     return str(error).partition("\n")[0]
 
 
 class Inputs:
-    """One problem, what its outputs must hold, and how everything was before any launch.
+    """One problem, its expected outputs, and the state before any launch.
 
-    With `guarded`, tensors lie between canaries and inputs are watched. Raises NoRoom, or what the
-    kernel's own description raises.
+    With `guarded`, tensors are between canaries and inputs are watched. Raises NoRoom, or any error
+    of the kernel's own description.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Inputs:
             tensor.copy_(self._outputs[name])
 
     def damage(self) -> list[str]:
-        """What was written beside the outputs."""
+        """Writes outside the outputs."""
         named = tensors(self.problem.arguments)
         found = [
             f"the input {name} was changed"
@@ -116,9 +116,9 @@ def outputs(problem: Problem) -> dict[str, torch.Tensor]:
 
 
 def expected_of(kernel: Kernel, case: Case, problem: Problem) -> dict[str, torch.Tensor]:
-    """What the outputs must hold, computed on copies of the outputs.
+    """The expected outputs, computed on copies of the outputs.
 
-    Raises ValueError if the reference is about other outputs than the kernel.
+    Raises ValueError if the reference has other outputs than the kernel.
     """
     arguments: Arguments = dict(problem.arguments)
     arguments.update(cloned({name: arguments[name] for name in problem.outputs}))
@@ -132,7 +132,7 @@ def expected_of(kernel: Kernel, case: Case, problem: Problem) -> dict[str, torch
 
 
 class InputCache(Generic[Made]):
-    """What was made for the last case, by its seed, for the next provider of that case."""
+    """Inputs of the last case, by seed, for the next provider of that case."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -140,7 +140,7 @@ class InputCache(Generic[Made]):
         self._made: dict[int, Made] = {}
 
     def take(self, kernel: Kernel, case: Case, seed: int, make: Callable[[], Made]) -> Made:
-        """What was made, or is made now: at most `most` at a time are kept."""
+        """Return cached inputs, or make them: at most `most` at a time are kept."""
         place = (kernel.name, case_key(case))
         if place != self._case or (seed not in self._made and len(self._made) >= self._most):
             self._made.clear()

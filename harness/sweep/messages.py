@@ -1,4 +1,4 @@
-"""What a sweep and its workers say to each other: one JSON object per line, each way.
+"""Messages between a sweep and its workers: one JSON object per line, each way.
 
 Without torch: the sweep itself runs where neither torch nor Triton is imported.
 """
@@ -67,7 +67,7 @@ class KernelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: str = ""
     axes: dict[str, list[CaseValue]] = {}
     sets: dict[str, int] = {}
-    """Set of cells -> how many; of `random` as many as asked for."""
+    """Set of cells -> number; of `random` the requested number."""
     problem: str = ""
 
 
@@ -75,7 +75,7 @@ class ProviderFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A provider as it describes itself, or why it cannot be loaded."""
 
     spec: str
-    """As it was asked for: an entry point, or `module:function`."""
+    """As in the command: an entry point, or `module:function`."""
     name: str = ""
     version: str = ""
     kernels: list[str] = []
@@ -120,7 +120,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, tag="fault"):
-    """The inputs or the reference could not be made: nobody's kernel is to blame."""
+    """The inputs or the reference could not be made: no kernel's fault."""
 
     message: str
     traceback: str

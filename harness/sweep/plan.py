@@ -41,14 +41,14 @@ _VERSIONS = ("python", "torch", "triton", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """What to sweep; empty means the usual."""
+    """Options of a sweep; empty means the default."""
 
     kernels: tuple[str, ...] = ()
     """Names, or `module:attribute`; empty: all of kvproof's."""
     providers: tuple[str, ...] = ("kvproof", "torch")
     """Entry points, or `module:function`; the verdict is about these."""
     peers: tuple[str, ...] = ()
-    """Shown beside them; those that are not installed are skipped."""
+    """Shown next to them; those that are not installed are skipped."""
     cells: tuple[str, ...] = ()
     """Sets of cells, `random:100` for some of a set; empty: `gpu` on a GPU, else `cpu`."""
     where: str = ""
@@ -67,7 +67,7 @@ class SweepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a sweep runs."""
+    """The plan of a sweep."""
 
     options: SweepOptions
     device: DeviceKind
@@ -212,7 +212,7 @@ def _providers(
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:
-    """Cells are told apart by these names."""
+    """Cells are distinguished by these names."""
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise UsageError(f"two {what} are called {twice[0]!r}", "leave one out, or rename it")
 

@@ -1,7 +1,7 @@
-"""Sweeps kernels over their cells: first whether every provider is right, then how fast.
+"""Sweeps kernels over their cells: first correctness, then speed.
 
-Every cell runs in a worker process, which may crash or hang without taking the sweep along. Cells
-are checked side by side and timed one after the other. Neither torch nor Triton is imported here.
+Every cell runs in a worker process: its crash or hang does not stop the sweep. Cells are checked in
+parallel and timed one after the other. Neither torch nor Triton is imported here.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ MakeProcess = Callable[[DeviceSlot, Path], DeviceWorker]
 """A worker for a slot, and the file that it logs to."""
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how many cells are done, of how many."""
+"""Current work, cells done, cells planned."""
 
 
 class _Task(NamedTuple):
-    """A cell, and what was found when it was checked, if it is to be timed."""
+    """A cell, and the result of its check, if it is to be timed."""
 
     planned: Planned
     checked: Cell | None = None
@@ -58,12 +58,12 @@ class _Task(NamedTuple):
 
     @property
     def case(self) -> tuple[str, str]:
-        """What it shares its inputs with."""
+        """Key of the shared inputs."""
         return self.planned.kernel, case_key(self.planned.case)
 
 
 class _Found(NamedTuple):
-    """What came of a task."""
+    """Result of a task."""
 
     task: _Task
     result: Cell | Fault
@@ -134,7 +134,7 @@ class _Sweep:
         return self.cells
 
     def _other_leads(self) -> list[DeviceWorker]:
-        """One process on each further device, started for what it says about it."""
+        """One process on each further device, started for its facts."""
         rest = self.options.devices[1:] if self.plan.device == "cuda" else ()
         found = []
         for index in rest:
@@ -214,7 +214,7 @@ class _Sweep:
         *,
         alone: bool = False,
     ) -> list[_Task]:
-        """Do the tasks and record what comes of them; those that had no room are left.
+        """Do the tasks and record their results; those without enough memory are left.
 
         All providers of a case come to one process, which makes its inputs only once.
         """
@@ -265,7 +265,7 @@ class _Sweep:
         return found._replace(result=_merged(task.checked, found.result))
 
     def _judged(self, process: DeviceWorker, task: _Task, request: Check | Measure) -> _Found:
-        """Ask for a cell; whatever happens to the process is an outcome of the cell."""
+        """Run a cell in the process; a death of the process is an outcome of the cell."""
         try:
             answer = process.ask(request, self.options.timeout)
         except WorkerLost as lost:
@@ -292,7 +292,7 @@ class _Sweep:
         return self._owned(process, task, cell)
 
     def _owned(self, process: DeviceWorker, task: _Task, cell: Cell) -> Cell:
-        """What the worker does not know: who asked, and where it runs."""
+        """Add the provider and the place, which the worker does not know."""
         provider = self.plan.provider(task.planned.provider)
         return replace(
             cell,
@@ -329,7 +329,7 @@ def _device(process: DeviceWorker) -> SweepDevice:
 
 
 def _merged(checked: Cell, timed: Cell) -> Cell:
-    """One cell of what was found when it was checked and when it was timed."""
+    """One cell from the results of its check and of its timing."""
     seconds = round(checked.seconds + timed.seconds, 3)
     if timed.outcome != "ok":
         reason = f"when it was timed: {timed.reason}"

@@ -9,13 +9,13 @@ import torch
 from kvproof.kernels.spec import Tolerance
 
 _PIECE = 1 << 26
-"""Elements compared at a time: in float64, pools of many GiB would not fit beside each other."""
+"""Elements compared at a time: pools of many GiB have no room for whole copies in float64."""
 
 _TINY = 1e-30
 
 
 class Comparison(NamedTuple):
-    """Errors of one output, and what is wrong with it in a sentence, or nothing."""
+    """Errors of one output, and the failure in a sentence, or empty."""
 
     relative: float
     worst: float
@@ -23,7 +23,7 @@ class Comparison(NamedTuple):
 
 
 class _Sums:
-    """What the errors are computed from, gathered piece by piece."""
+    """Sums for the errors, gathered piece by piece."""
 
     def __init__(self) -> None:
         self.error = self.norm = 0.0
@@ -102,7 +102,6 @@ def digest(tensor: torch.Tensor) -> int:
 
 
 def _mixed(words: torch.Tensor) -> int:
-    """Sum of the words, each scattered over 64 bits by its value and its place."""
     places = torch.arange(words.numel(), device=words.device)
     mixed = (words ^ (places * _SCATTER)) * _SCATTER
     return int(((mixed ^ (mixed >> 32)) * _SCATTER).sum())

@@ -21,13 +21,14 @@ _MOST_SETS = 256
 """More sets than this take longer to make than they are worth: tiny inputs stay in the cache."""
 
 _SHARE = 0.5
-"""Of the memory that is free beside the first set; the rest is for workspaces and references."""
+"""Share of the memory that is free after the first set; the rest is for workspaces and references.
+"""
 
 
 class InputSets:
-    """What the timed launches rotate over: the first and the last set with what must come of them.
+    """Sets for the timed launches in rotation: the first and the last with expected outputs.
 
-    Raises NoRoom, or whatever the kernel's own description raises.
+    Raises NoRoom, or any error of the kernel's own description.
     """
 
     def __init__(self, kernel: Kernel, case: Case, *, seed: int, device: str) -> None:
@@ -63,9 +64,9 @@ def measured(
     device: str,
     shelf: InputCache[InputSets] | None = None,
 ) -> Cell:
-    """Time a cell that was found right.
+    """Time a cell that passed its check.
 
-    Raises NoRoom, or whatever the kernel's own description raises.
+    Raises NoRoom, or any error of the kernel's own description.
     """
     sets = (shelf or InputCache(most=1)).take(
         kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)

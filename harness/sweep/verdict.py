@@ -1,4 +1,4 @@
-"""What the cells of a sweep come to: whether all is there and right, and what is slower."""
+"""The verdict on the cells of a sweep: complete, correct, and not slower."""
 
 from __future__ import annotations
 

@@ -145,10 +145,7 @@ def _usable() -> bool:
 
 
 def cells_of(spec: str, sets: Sequence[str]) -> list[dict[str, Any]]:
-    """Cases of some sets, each once.
-
-    Raises LookupError for a set that the kernel does not have.
-    """
+    """Cases of some sets, each once. Raises LookupError for a set that the kernel does not have."""
     found: dict[str, dict[str, Any]] = {}
     for name in sets:
         for case in _set(kernel_of(spec), name):
@@ -209,7 +206,7 @@ def _limits() -> messages.Limits:
 
 
 def _device(asked: str) -> messages.DeviceKind:
-    """Raises RuntimeError if a GPU is asked for and there is none."""
+    """Raises RuntimeError if a GPU is requested and there is none."""
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:
         raise RuntimeError("there is no CUDA device that torch can use")

@@ -9,7 +9,6 @@ from kvproof.harness.adapters.lmcache.pages import Pages
 from kvproof.harness.adapters.lmcache.server import Server
 
 _CURRENT: dict[str, Any] = {}
-"""The subject of each job."""
 _OPTIONS: dict[str, Any] = {}
 """Of the server that runs: a process has one, since what ends its copies is found by its name."""
 

@@ -21,8 +21,6 @@ from kvproof.harness.adapters.drift import attribute_drift, signature_drift
 from kvproof.harness.contract.target import TargetConfig
 
 VERSIONS = ("0.13.0", "0.14.0", "0.15.0", "0.16.0", "0.17.0", "0.18.0")
-"""The releases that this adapter was written for."""
-
 MOST_REQUESTS = 64
 """Sequences that may run at once: more than any test case has."""
 

@@ -140,7 +140,6 @@ class LmdeployTarget:
         return Scheduled(self._last_step, hit, start, stop, blocks, tables, *moves)
 
     def _tables(self, native: Any) -> tuple[tuple[Table, ...], tuple[Table, ...]]:
-        """(blocks, pages) of each group, as a batch of one has them."""
         rows = self._states.rows(native)
         return (self._view.table(native), *rows), (tuple(self._padded([native])[0]), *rows)
 
@@ -194,7 +193,6 @@ class LmdeployTarget:
     def _next_turn(
         self, name: str, native: Any, tokens: Table, compute: int | None
     ) -> Scheduled | Refused:
-        """The sequence stops, gets more input and waits for its turn."""
         known = int(native.num_all_ids)
         native.state.finish()
         self._append(native, tokens)

@@ -21,7 +21,6 @@ class View:
         self._manager, self._trie = scheduler.block_manager, scheduler.block_trie
         self._checkpoints = checkpoints
         self._known: set[int] = set()
-        """Blocks that were in the trie at the last inspection."""
         self._known_rows: set[int] = set()
         self._private: set[int] = set()
         """Blocks freed since then that the trie never had: it has other copies, or none."""
@@ -88,7 +87,6 @@ class View:
         return {self.physical(block): count for block, count in counts.items()}
 
     def _digest(self, held: dict[int, int]) -> str:
-        """Nodes, references, free blocks in order, tables, rows; a match refreshes recency."""
         free = self._manager.allocator.get_phy_allocator("gpu")
         state = (
             sorted((end_of(node), self.physical(block_of(node))) for node in nodes(self._trie)),

@@ -22,7 +22,6 @@ from kvproof.harness.adapters.sglang import stubs as sglang_stubs
 from kvproof.harness.contract.target import Group, TargetConfig
 
 VERSIONS = ("0.5.15", "0.5.23")
-"""The releases that this adapter was written for."""
 
 
 @cache

@@ -101,7 +101,6 @@ class Host:
         self._pools: dict[int, _Pool] = {}
         """Address of a host pool's memory -> the pool."""
         self.there = bool(config.host_blocks)
-        """Whether there is a host tier."""
         self._known: set[Place] = set()
         """Host pages and slots that were reported full."""
         self._made: list[sglang_device.Copy] = []

@@ -280,7 +280,6 @@ def _nodes(
     windows: bool,  # noqa: FBT001 - passed on by a recursion
     unlocked: bool,  # noqa: FBT001 - passed on by a recursion
 ) -> Iterator[Place]:
-    """Walk a tree of the older releases, below `node`."""
     for child in node.children.values():
         slots = child.value.tolist()
         lock = "swa_lock_ref" if windows else "full_lock_ref"

@@ -282,7 +282,6 @@ RELEASES = {
     "0.23.0": _0_23,
     "0.33.0": Release(),
 }
-"""The releases that this adapter was written for."""
 
 
 @cache

@@ -18,8 +18,6 @@ from kvproof.harness.errors import UnsupportedVerb
 
 
 class _OneGroup:
-    """One request alone through the manager's own calls."""
-
     def __init__(self, config: TargetConfig, algorithm: str) -> None:
         self._hasher = hasher(config.block_size, algorithm)
         self._manager = new_manager(config)

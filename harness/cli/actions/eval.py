@@ -152,7 +152,6 @@ def _urls(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _earlier(directory: Path, kept: dict[str, Any]) -> list[Record]:
-    """Return the records of the run that is to be resumed. Raises UsageError if it is another."""
     if not (directory / "run.json").exists():
         return []
     run = read_eval(directory)
@@ -166,7 +165,6 @@ def _earlier(directory: Path, kept: dict[str, Any]) -> list[Record]:
 
 
 def _difference(run: EvalRun, kept: dict[str, Any]) -> str:
-    """The first value that differs, with both."""
     now = _flat(msgspec.json.decode(msgspec.json.encode(kept)))
     then = _flat(run.manifest.config)
     for name in sorted(now.keys() | then.keys()):
@@ -196,7 +194,6 @@ def _resumable(console: Console, directory: Path) -> None:
 
 @contextmanager
 def _shown(console: Console) -> Iterator[Shown]:
-    """A bar per configuration on a terminal, a line per configuration elsewhere."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:

@@ -74,7 +74,6 @@ def print_catalogue(only: str) -> None:
 
 
 def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
-    """Faults that are to be judged: not equivalent, installed, and not judged before."""
     done = {event.fault for event in active.earlier if isinstance(event, FaultJudged)}
     skipped: Counter[tuple[str, str]] = Counter()
     for fault in wanted:

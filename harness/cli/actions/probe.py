@@ -135,7 +135,6 @@ def _reference(asked: _Asked, facts: Facts) -> Asker | None:
 
 
 def _unanswered(line: ServerConnection, why: Exception) -> Verdict:
-    """Judge a server that cannot even be asked what it is."""
     failed = isinstance(why, ServerUnreachable) or getattr(why, "trouble", "") in (
         "failed",
         "malformed",
@@ -147,7 +146,6 @@ def _unanswered(line: ServerConnection, why: Exception) -> Verdict:
 
 
 def _write(active: ActiveRun, verdict: Verdict, asked: _Asked) -> None:
-    """Record a verdict, after what shows a failure."""
     if verdict.outcome == "fail" and verdict.history:
         active.write(failure(verdict, active.writer, target=asked.target, url=asked.url))
     active.write(property_verdict(verdict, asked.target))

@@ -158,7 +158,6 @@ def compare(active: ActiveRun, swept: Swept, before: Run, max_regression: float)
 
 @contextmanager
 def _cells_after(wanted: bool) -> Iterator[list[Path]]:  # noqa: FBT001 - one caller, with an option
-    """Print the cells of the run in the directory given, when the run is closed."""
     directories: list[Path] = []
     try:
         yield directories

@@ -85,7 +85,6 @@ class AnswerChecks:
             )
 
     def _share_is_short(self, request: Request) -> bool:
-        """Whether the share of one group may be too small now, where the pool is divided."""
         state, layout = self._state, self._layout
         if state.profile.pools != "divided":
             return False
@@ -100,7 +99,6 @@ class AnswerChecks:
         return False
 
     def _rows_are_short(self, request: Request, drafts: int) -> bool:
-        """Whether running requests and steps in flight may fill the separate state pool."""
         state = self._state
         if not self._layout.separate:
             return False

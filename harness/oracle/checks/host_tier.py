@@ -21,8 +21,6 @@ _LOADS = "loads_read_what_the_host_keeps"
 
 
 class _Location(NamedTuple):
-    """A block or a row of one group, in the pool or in the host tier."""
-
     key: int
     """Its id in the cache model."""
     slots: slice
@@ -80,7 +78,6 @@ class HostTierChecks:
         return self._state.model.tiers(group)
 
     def _between(self, group: int, number: int, below: int) -> bool:
-        """Whether one id is the pool's and the other the host's."""
         ids = self._ids(group)
         return 0 < number < ids.start and below in ids
 

@@ -138,7 +138,6 @@ class TableChecks:
             )
 
     def _kept(self, live: RequestState, answer: Scheduled, before: tuple[Table, ...]) -> bool:
-        """Whether an extension kept the entries of all tables."""
         for group in self._layout.attention:
             old, new = before[group], answer.blocks[group][: len(before[group])]
             if old != new and not all(
@@ -189,7 +188,6 @@ class TableChecks:
                 self._stolen(_RUNNING, live, touched, owners)
 
     def _other_holders(self, live: RequestState) -> dict[int, str]:
-        """Return block -> request or pin, for all but one request."""
         others = {
             block: other.request.id
             for other in self._state.live.values()

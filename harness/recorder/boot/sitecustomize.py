@@ -11,7 +11,6 @@ from importlib.machinery import PathFinder
 
 
 def _root() -> str:
-    """The folder of the packages of kvproof."""
     folder = os.path.realpath(__file__)
     for _ in range(4):
         folder = os.path.dirname(folder)  # noqa: PTH120 - no import that an engine may not need

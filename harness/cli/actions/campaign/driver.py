@@ -104,7 +104,6 @@ class Campaign:
         )
 
     def _take(self, outcome: Outcome) -> bool:
-        """Record one outcome; whether something failed."""
         if isinstance(outcome.result, Lost):
             return self._lost(outcome, outcome.result)
         result: UnitResult = outcome.result

@@ -133,7 +133,6 @@ def _device(torch: Any, name: str) -> Any:
 
 
 def _blocks(memory: str, block_bytes: int) -> int:
-    """Return how many blocks memory holds, the null block included."""
     size = read_size(memory, "memory")
     count = size // block_bytes
     if count < 2:
