@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from itertools import product
+from typing import Any
 
 from kvproof.kernels.spec import Case, Value
 
@@ -63,7 +64,27 @@ def published() -> list[Case]:
         cell(page=page, head_dim=dim, batch=batch, kv_dtype=dtype, scales="tensor")
         for dtype, dim, batch, page in product(("fp8", "int8"), (128, 256), (8, 64), (16, 64, 128))
     ]
-    return [{**found, "leftovers": "finite"} for found in (*even, *ragged, *narrow)]
+    return [
+        {**found, "leftovers": "finite"} for found in (*even, *ragged, *narrow, *_latent_anchors())
+    ]
+
+
+def _latent_anchors() -> list[Case]:
+    """Heads, batch and context at which FlashMLA's figures are stated, 1 and 2 query tokens."""
+    sizes = (
+        (128, 64, 32768), (128, 128, 8192), (128, 1, 4096), (128, 1, 32768), (128, 1, 131072),
+        (64, 64, 32768), (64, 8, 32768), (16, 64, 32768), (16, 128, 4096),
+    )  # fmt: skip
+    return [
+        _latent(page=64, heads=heads, batch=batch, context=context, q_tokens=tokens)
+        for tokens in (1, 2)
+        for heads, batch, context in sizes
+    ]
+
+
+def _latent(**axes: Any) -> Case:
+    """A cell with rows of 576 columns, 512 of them values, and one KV head."""
+    return cell(**{"head_dim": 576, "latent": 512, "kv_heads": 1, **axes})
 
 
 def gpu() -> list[Case]:
@@ -96,11 +117,19 @@ def _around() -> list[Case]:
     small = cell(batch=1, context=4096)
     found += [{**small, "context": context} for context in (1024, 2000, 3500, 5000, 7000, 9000)]
     for heads, dtype, batch in product((16, 128), ("bf16", "fp8"), (1, 8, 64)):
-        found.append(
-            cell(page=64, head_dim=576, latent=512, heads=heads, kv_heads=1, kv_dtype=dtype,
-                 batch=batch)
-        )  # fmt: skip
-    return found
+        found.append(_latent(page=64, heads=heads, kv_dtype=dtype, batch=batch))
+    wide: tuple[dict[str, Any], ...] = (
+        {"page": 8}, {"page": 48}, {"page": 256}, {"page": 4}, {"page": 128, "kv_dtype": "fp16"},
+        {"q_tokens": 2, "lengths": "edges", "batch": 20}, {"q_tokens": 4, "heads": 40},
+        {"q_tokens": 8, "heads": 128, "batch": 3}, {"sinks": True, "batch": 64},
+        {"sinks": True, "batch": 1, "heads": 20}, {"lengths": "ragged", "batch": 40},
+        {"lengths": "edges", "batch": 100, "context": 700}, {"heads": 3, "batch": 300},
+        {"window": 1000}, {"soft_cap": 30.0},
+    )  # fmt: skip
+    return [
+        *found,
+        *(_latent(**{"page": 64, "heads": 128, "context": 4096, **axes}) for axes in wide),
+    ]
 
 
 def _edges(context: int) -> list[Case]:

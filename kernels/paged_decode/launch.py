@@ -10,9 +10,16 @@ import torch
 from kvproof.kernels.backend import interpreted, runs_triton, starts_ahead
 from kvproof.kernels.checks import dtype_of, last_dim_contiguous, require, same_device, shape_of
 from kvproof.kernels.interpreter import let_tensors_bound_loops
+from kvproof.kernels.latent import launch as latent
 from kvproof.kernels.paged_decode import rules
 from kvproof.kernels.paged_decode.torch_reference import paged_decode_torch
-from kvproof.kernels.paged_decode.workspace import Workspace, check_room, room, workspace
+from kvproof.kernels.paged_decode.workspace import (
+    Workspace,
+    check_room,
+    latent_room,
+    room,
+    workspace,
+)
 
 _KINDS = {torch.bfloat16: 0, torch.float16: 0, torch.float8_e4m3fn: 1, torch.int8: 2}
 
@@ -57,7 +64,10 @@ def paged_decode(
         tables_ready: Neither block_table nor lengths is written by the kernel launched right
             before, as in every layer of a model but the first; so they are read while it ends.
         space: See `workspace`; without it one is made, which costs two fills.
-        config: Another shape of the launch than the rules choose.
+        config: Another shape of the launch than the rules choose, of the portable kernel.
+
+    Latent rows of 576 columns, 512 of them values, go to a kernel of their own on Hopper, if pages
+    have q's dtype and a size that 8 divides, and there is neither window nor soft cap.
 
     Raises:
         ArgumentError: An argument does not fit the others.
@@ -104,12 +114,15 @@ def _launch(
     space: Workspace | None,
     config: rules.Config | None,
 ) -> None:
+    q = tensors["q"]
+    shape = shape_of_problem(*(tensors[name] for name in ("q", "k_pages", "v_pages", "out")))
+    if config is None and latent.takes(tensors, numbers):
+        _launch_latent(tensors, numbers, space or workspace(shape, device=q.device), shape)
+        return
     if interpreted():
         let_tensors_bound_loops()
     from kvproof.kernels.paged_decode.triton_kernel import paged_decode_kernel
 
-    q = tensors["q"]
-    shape = shape_of_problem(*(tensors[name] for name in ("q", "k_pages", "v_pages", "out")))
     chosen = config or rules.config(shape)
     if not starts_ahead(q.device):
         chosen = chosen._replace(pdl=0, ahead=0)
@@ -128,6 +141,14 @@ def _launch(
         **constants(shape, chosen, tensors, numbers),
         **_options(chosen),
     )  # fmt: skip
+
+
+def _launch_latent(
+    tensors: dict[str, Any], numbers: dict[str, Any], space: Workspace, shape: rules.Shape
+) -> None:
+    """The kernel for wide latent heads; it needs no arrivals."""
+    check_room(space, latent_room(shape, processors=rules.processors(tensors["q"].device)))
+    latent.launch(tensors, numbers, parts=space.parts, norms=space.norms)
 
 
 def constants(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from kvproof.kernels.checks import require
+from kvproof.kernels.latent.launch import KEYS, VALUES, cut
 from kvproof.kernels.paged_decode import rules
 
 
@@ -38,6 +39,14 @@ def room(shape: rules.Shape, chosen: rules.Config, *, processors: int) -> Room:
     return Room(2 * places, rows * shape.value_dim, rows)
 
 
+def latent_room(shape: rules.Shape, *, processors: int) -> Room:
+    """What the kernel for wide latent heads needs; nothing where it takes no part."""
+    if not shape.latent or (shape.head_dim, shape.value_dim) != (KEYS, VALUES):
+        return Room(0, 0, 0)
+    rows = cut(shape.rows, processors=processors).part_rows
+    return Room(0, rows * VALUES, rows)
+
+
 def workspace(
     shape: rules.Shape, *, device: torch.device, config: rules.Config | None = None
 ) -> Workspace:
@@ -49,7 +58,12 @@ def workspace(
     `config` is that of the launches, if they do not go by the rules.
     """
     chosen = config or rules.config(shape)
-    need = room(shape, chosen, processors=rules.processors(device))
+    processors = rules.processors(device)
+    needs = (
+        room(shape, chosen, processors=processors),
+        latent_room(shape, processors=processors),
+    )
+    need = Room(*map(max, *needs))
     return Workspace(
         torch.zeros(need.arrivals, dtype=torch.int32, device=device),
         torch.empty(need.parts, dtype=torch.float32, device=device),

@@ -15,11 +15,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kvproof.kernels.gluon import async_load, barrier
 
 LOG2E = gl.constexpr(1.4426950408889634)
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
@@ -82,7 +83,7 @@ def _copy_pages(
             # Past the end of the pool the copy brings zeros.
             row = gl.where(position < length, pages[j] * apart + position % PAGE, rows)
             place = smem.index(stage).slice(j * BOX, BOX)
-            tma.async_copy_global_to_shared(desc, [row, column], full.index(stage), place)
+            async_load(desc, [row, column], full.index(stage), place)
 
 
 @gluon.jit
@@ -93,8 +94,8 @@ def _copy_queries_and_keys(
 ):  # fmt: skip
     HALF: gl.constexpr = q_smem.shape[1]
     mbarrier.expect(q_full, 2 * HALF * q_smem.shape[2] * 2)
-    tma.async_copy_global_to_shared(q_desc, [q_row, q_column], q_full, q_smem.index(0))
-    tma.async_copy_global_to_shared(q_desc, [q_row + HALF, q_column], q_full, q_smem.index(1))
+    async_load(q_desc, [q_row, q_column], q_full, q_smem.index(0))
+    async_load(q_desc, [q_row + HALF, q_column], q_full, q_smem.index(1))
     _copy_pages(desc, table, smem, full, empty, column, length, rows, apart, low, end, PAGE, BOX)
 
 
@@ -108,7 +109,7 @@ def _zero_beyond(v_tile, start, length):
         here = start + c * CHUNK + gl.arange(0, CHUNK, gl.SliceLayout(1, layout))
         part.store(gl.where((here < length)[:, None], part.load(layout), 0.0))
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
 
 
 @gluon.jit
@@ -118,7 +119,7 @@ def _zero_padding(q_tile, DIM: gl.constexpr):
     column = gl.arange(0, q_tile.shape[1], gl.SliceLayout(0, layout))
     q_tile.store(gl.where((column < DIM)[None, :], q_tile.load(layout), 0.0))
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
 
 
 @gluon.jit
@@ -342,7 +343,7 @@ def prefill_hopper(
         mbarrier.init(k_empty.index(i), count=2)
         mbarrier.init(v_empty.index(i), count=2)
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     ring = (k_smem, v_smem, k_full, k_empty, v_full, v_empty)
     tiles = (low, inner_low, inner_end, end)
     q_row, seen = start + row, length - new + row

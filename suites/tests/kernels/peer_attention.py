@@ -160,6 +160,26 @@ def flash_schedule(
     return torch.zeros(batch_size + 1, dtype=torch.int32)
 
 
+def flash_mla_schedule(*args, **kwargs):
+    return object(), None
+
+
+def flash_mla(
+    q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits=None,
+    softmax_scale=None, causal=False, out=None,
+):  # fmt: skip
+    assert causal
+    assert k_cache.shape[1:] == (64, 1, 576)
+    assert out is None or q.shape[1] == 1
+    found = q.new_empty(*q.shape[:3], head_dim_v) if out is None else out
+    for i, length in enumerate(cache_seqlens.tolist()):
+        keys = gathered(k_cache, block_table[i], length)
+        found[i] = look(
+            q[i], keys, keys[..., :head_dim_v], scale=softmax_scale, window=0, cap=0.0, sinks=None
+        )
+    return found, None
+
+
 def vllm_mla(
     q, k_buffer, v_buffer, o, lse, req_to_token, b_seq_len, attn_logits, num_kv_splits, sm_scale,
     page_size=1, logit_cap=0.0, k_scale=None, v_scale=None, is_mla=False,

@@ -32,6 +32,10 @@ MODULES = {
     f"{OPS}triton_reshape_and_cache_flash": {"triton_reshape_and_cache_flash": moves.vllm_fill},
     "vllm.v1.worker.mamba_utils": {"batch_memcpy": moves.batch_memcpy},
     "vllm.v1.kv_cache_interface": {"KVQuantMode": attention.KVQuantMode},
+    "vllm.third_party.flashmla.flash_mla_interface": {
+        "flash_mla_with_kvcache": attention.flash_mla,
+        "get_mla_metadata": attention.flash_mla_schedule,
+    },
     "vllm.vllm_flash_attn": {
         "flash_attn_varlen_func": attention.flash_attention,
         "get_scheduler_metadata": attention.flash_schedule,

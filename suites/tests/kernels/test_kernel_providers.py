@@ -29,6 +29,7 @@ from kvproof.kernels.providers import (
     sglang,
     vllm,
     vllm_fa3,
+    vllm_flashmla,
 )
 from kvproof.kernels.providers.engine import (
     Engine,
@@ -48,6 +49,7 @@ MAKERS = {
         vllm.vllm,
         vllm.vllm_mla,
         vllm_fa3.vllm_fa3,
+        vllm_flashmla.vllm_flashmla,
         sglang.sglang,
         sglang.sglang_more_splits,
         flashinfer.flashinfer,
@@ -55,6 +57,7 @@ MAKERS = {
         lmcache.lmcache,
     )
 }
+LATENT = {"head_dim": 576, "latent": 512, "kv_heads": 1, "page": 64, "kv_dtype": "bf16"}
 CELLS = {
     "paged_decode": [
         decode_cells.cell(**{
@@ -66,6 +69,7 @@ CELLS = {
             {"window": 7}, {"window": 1}, {"sinks": True}, {"soft_cap": 4.0}, {"q_tokens": 3},
             {"q_tokens": 2, "window": 9}, {"kv_dtype": "int8"}, {"kv_dtype": "bf16"},
             {"head_dim": 48, "latent": 32, "kv_heads": 1}, {"kv_dtype": "fp8", "scales": "tensor"},
+            {**LATENT}, {**LATENT, "q_tokens": 3, "lengths": "edges", "batch": 5},
         )
     ],
     "paged_prefill": [
@@ -159,6 +163,10 @@ SPELT = ("FP8", "INT8", "FlashAttention", "FlashInfer", "SGLang")
         ("vllm", "paged_decode", {"kv_dtype": "fp8"}, "one scale each, not one for each head"),
         ("vllm_mla", "paged_decode", {"window": 9}, "no window and no sinks"),
         ("vllm_fa3", "paged_decode", {"kv_dtype": "fp8"}, "another accuracy"),
+        ("vllm_flashmla", "paged_decode", {"page": 32}, "a page has 64 tokens; it has 32"),
+        ("vllm_flashmla", "paged_decode", {"sinks": True}, "no window, no sinks"),
+        ("vllm_flashmla", "paged_decode", {"kv_dtype": "fp8"}, "the dtype of the query"),
+        ("vllm_flashmla", "paged_decode", {"latent": 0}, "latent rows have 576 columns"),
         ("sglang", "kv_fill", {"to": "slots", "batch": "ragged"}, "a slot below 0 is an error"),
         ("flashinfer", "paged_decode", {"sinks": True}, "sinks need a module compiled for them"),
         ("flashinfer_cuda_cores", "paged_decode", {"heads": 40}, "it is 5"),
@@ -166,6 +174,8 @@ SPELT = ("FP8", "INT8", "FlashAttention", "FlashInfer", "SGLang")
 )  # fmt: skip
 def test_what_a_kernel_cannot_do_is_said_from_the_case(maker, name, change, why):
     usual = decode_cells.cell() if name == "paged_decode" else fill_cells.cell()
+    if maker == "vllm_flashmla":
+        usual = decode_cells.cell(**LATENT)
     entry = peer_fakes.offered(MAKERS[maker])[name]
     assert entry.unsupported(usual) == ""
     assert why in entry.unsupported({**usual, **change})

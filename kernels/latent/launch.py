@@ -1,0 +1,155 @@
+"""Which problems of latent decode the Hopper kernel takes, and its launch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from kvproof.kernels.backend import interpreted, multiprocessors, power_above
+
+ROWS = 64
+"""Query rows of a program: heads times query tokens, in blocks of this many."""
+
+TILE = 64
+"""Tokens that a program attends at a time, whatever the page."""
+
+KEYS = 576
+VALUES = 512
+"""Columns of a latent row, and how many of them are values."""
+
+LEAST_TILES = 2
+"""Tiles below which a chunk is not worth a program."""
+
+LEAST_BOX = 8
+"""Rows of a page that one copy must bring at least: the swizzle of shared memory repeats then."""
+
+MANY_CHUNKS = 8
+"""Chunks a request from which its parts are combined by more programs, a slice of columns each."""
+
+COMBINED_ROWS = 2048
+"""Query rows of a batch above which a program combines several of them."""
+
+
+class Cut(NamedTuple):
+    """How many programs a launch has."""
+
+    head_blocks: int
+    """Blocks of query rows of a request."""
+    chunks: int
+    """Equal parts of the batch's tiles."""
+
+    @property
+    def part_rows(self) -> int:
+        """Rows of all parts that chunks may leave."""
+        return 2 * self.chunks * self.head_blocks * ROWS
+
+
+def cut(rows: int, *, processors: int) -> Cut:
+    """Chunks such that all programs together fill the GPU once; `rows` are those of a request."""
+    blocks = -(-rows // ROWS)
+    return Cut(blocks, max(1, processors // blocks))
+
+
+def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
+    """Whether the Hopper kernel can do a decode: its shapes, its memory and this GPU."""
+    q, pages, out = tensors["q"], tensors["k_pages"], tensors["out"]
+    return (
+        tensors["v_pages"] is None
+        and (q.shape[3], out.shape[3], pages.shape[2]) == (KEYS, VALUES, 1)
+        and pages.dtype == q.dtype
+        and not numbers["window"]
+        and not numbers["soft_cap"]
+        and numbers["scale"] > 0
+        and q.is_contiguous()
+        and out.is_contiguous()
+        and box(pages.shape[1]) >= LEAST_BOX
+        and _on_one_grid(pages)
+        and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
+        and _is_hopper(q.device)
+    )
+
+
+def box(page_size: int) -> int:
+    """Tokens that one copy brings: the greatest power of two in a page size, at most a tile."""
+    return min(TILE, page_size & -page_size)
+
+
+def launch(
+    tensors: dict[str, Any], numbers: dict[str, Any], *, parts: torch.Tensor, norms: torch.Tensor
+) -> None:
+    """Attend; arguments are those of `paged_decode` that `takes` has found to fit.
+
+    `parts` and `norms` are float32, 512 numbers and one for each of `Cut.part_rows`.
+    """
+    from kvproof.kernels.latent.triton_kernel_hopper import descriptor, latent_decode_hopper
+
+    q, pages, out, lengths = (tensors[name] for name in ("q", "k_pages", "out", "lengths"))
+    batch, q_tokens, heads, _ = q.shape
+    page, size = pages.shape[1], pages.stride(1)
+    shape = cut(q_tokens * heads, processors=multiprocessors(q.device))
+    apart = pages.stride(0) // size
+    rows = (len(pages) - 1) * apart + page
+    latent_decode_hopper[(shape.chunks * shape.head_blocks,)](
+        *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
+        *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (256, 64)),
+        out, parts, norms, tensors["sinks"], tensors["block_table"], lengths, numbers["scale"],
+        batch, shape.chunks, tensors["block_table"].stride(0), VALUES, rows, apart,
+        HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
+        LEAST=LEAST_TILES, PAGE=page, BOX=box(page), num_warps=4,
+    )  # fmt: skip
+    combine(out, lengths, tensors["sinks"], shape, parts=parts, norms=norms, ahead=True)
+
+
+def combine(
+    out: torch.Tensor,
+    lengths: torch.Tensor,
+    sinks: torch.Tensor | None,
+    shape: Cut,
+    *,
+    parts: torch.Tensor,
+    norms: torch.Tensor,
+    ahead: bool,
+) -> None:
+    """Combine the parts of requests that several chunks share.
+
+    `out` is [batch, q_tokens, heads, 512]. With `ahead` the kernel starts before the one that
+    leaves the parts has ended, and waits for it where it must.
+    """
+    from kvproof.kernels.latent.triton_kernel_combine import latent_combine
+
+    batch, q_tokens, heads, _ = out.shape
+    numbers = q_tokens * heads
+    many = shape.chunks >= MANY_CHUNKS * batch
+    columns, step = (64, min(64, power_above(shape.chunks))) if many else (VALUES, 4)
+    each = 1 if many else power_above(max(1, batch * numbers // COMBINED_ROWS))
+    latent_combine[(-(-numbers // each) * (VALUES // columns), batch)](
+        parts, norms, sinks, out, lengths, batch, shape.chunks, VALUES,
+        NUMBERS=numbers, HEADS=heads, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
+        LEAST=LEAST_TILES, TILE=TILE, ROWS=ROWS, VALUES=VALUES, COLUMNS=columns,
+        MOST=power_above(shape.chunks), STEP=step, EACH=each, PDL=ahead, num_warps=4,
+        **({"launch_pdl": True} if ahead else {}),
+    )  # fmt: skip
+
+
+def _on_one_grid(pages: torch.Tensor) -> bool:
+    """Whether the slots of all pages lie on one grid of rows that copies can bring."""
+    page, slot = pages.stride()[:2]
+    return bool(page % slot == 0 and slot * pages.itemsize % 16 == 0 and pages.stride(3) == 1)
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.version.hip is not None or interpreted():
+        return False
+    major, _ = torch.cuda.get_device_capability(device)
+    return major == 9 and _has_gluon()
+
+
+@cache
+def _has_gluon() -> bool:
+    """Gluon is experimental: its names moved until Triton 3.6."""
+    import triton
+
+    return tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 6)
