@@ -19,6 +19,7 @@ from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
+from kvproof.kernels.sparse_latent import sparse_latent
 from kvproof.kernels.state_copy import StatePools, state_pools
 from kvproof.kernels.state_copy import copy_rows as copy_states
 
@@ -35,6 +36,7 @@ __all__ = [
     "paged_decode",
     "paged_prefill",
     "scatter_blocks",
+    "sparse_latent",
     "state_pools",
     "transfer_from_host",
     "transfer_to_host",
@@ -50,6 +52,7 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "block_transfer": (gather_blocks, scatter_blocks),
     "host_transfer": (transfer_to_host, transfer_from_host),
     "state_copy": (copy_states,),
+    "sparse_latent": (sparse_latent,),
 }
 """Name of a kernel -> its operations."""
 

@@ -16,6 +16,7 @@ KERNELS = (
     "block_transfer",
     "host_transfer",
     "state_copy",
+    "sparse_latent",
 )
 
 GROUP = "kvproof.kernels"

@@ -67,7 +67,7 @@ def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
         and box(pages.shape[1]) >= LEAST_BOX
         and _on_one_grid(pages)
         and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
-        and _is_hopper(q.device)
+        and is_hopper(q.device)
     )
 
 
@@ -104,32 +104,36 @@ def launch(
 
 def combine(
     out: torch.Tensor,
-    lengths: torch.Tensor,
+    lengths: torch.Tensor | None,
     sinks: torch.Tensor | None,
     shape: Cut,
     *,
+    size: int = 0,
     parts: torch.Tensor,
     norms: torch.Tensor,
     ahead: bool,
 ) -> None:
     """Combine the parts of requests that several chunks share.
 
-    `out` is [batch, q_tokens, heads, 512]. With `ahead` the kernel starts before the one that
-    leaves the parts has ended, and waits for it where it must.
+    `out` is [batch, q_tokens, heads, 512]; without `lengths` every request has `size` tokens.
+    With `ahead` the kernel starts before the one that leaves the parts has ended, and waits for it
+    where it must.
     """
     from kvproof.kernels.latent.triton_kernel_combine import latent_combine
 
     batch, q_tokens, heads, _ = out.shape
+    if 0 < size <= TILE:
+        return  # requests of one tile lie in one chunk each
     numbers = q_tokens * heads
     many = shape.chunks >= MANY_CHUNKS * batch
     columns, step = (64, min(64, power_above(shape.chunks))) if many else (VALUES, 4)
     each = 1 if many else power_above(max(1, batch * numbers // COMBINED_ROWS))
     latent_combine[(-(-numbers // each) * (VALUES // columns), batch)](
         parts, norms, sinks, out, lengths, batch, shape.chunks, VALUES,
-        NUMBERS=numbers, HEADS=heads, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
-        LEAST=LEAST_TILES, TILE=TILE, ROWS=ROWS, VALUES=VALUES, COLUMNS=columns,
-        MOST=power_above(shape.chunks), STEP=step, EACH=each, PDL=ahead, num_warps=4,
-        **({"launch_pdl": True} if ahead else {}),
+        NUMBERS=numbers, HEADS=heads, HEAD_BLOCKS=shape.head_blocks, LEAST=LEAST_TILES,
+        BATCH=1 if size else power_above(batch), SIZE=size, TILE=TILE, ROWS=ROWS, VALUES=VALUES,
+        COLUMNS=columns, MOST=power_above(shape.chunks), STEP=step, EACH=each, PDL=ahead,
+        num_warps=4, **({"launch_pdl": True} if ahead else {}),
     )  # fmt: skip
 
 
@@ -139,8 +143,14 @@ def _on_one_grid(pages: torch.Tensor) -> bool:
     return bool(page % slot == 0 and slot * pages.itemsize % 16 == 0 and pages.stride(3) == 1)
 
 
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU that programs are counted for."""
+    return multiprocessors(device)
+
+
 @cache
-def _is_hopper(device: torch.device) -> bool:
+def is_hopper(device: torch.device) -> bool:
+    """Whether the kernels in Gluon run on a device."""
     if device.type != "cuda" or torch.version.hip is not None or interpreted():
         return False
     major, _ = torch.cuda.get_device_capability(device)

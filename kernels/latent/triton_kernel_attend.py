@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kvproof.kernels.latent.triton_kernel_chunks import TILE, span, tiles_of
+from kvproof.kernels.latent.triton_kernel_chunks import TILE, size_of, span, tiles_of
 
 LOG2E = gl.constexpr(1.4426950408889634)
 ROWS = gl.constexpr(64)
@@ -103,18 +103,25 @@ def _start_values_of_other(acc, top, mass, turn, half, links, WHICH: gl.constexp
 
 @gluon.jit
 def _find_weights(
-    s, top, mass, tile, limit, size, first_row, scale, ring, links,
-    HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, WHICH: gl.constexpr, MASKED: gl.constexpr,
+    s, top, mass, tile, newest, limit, size, first_row, scale, ring, links,
+    HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, WHICH: gl.constexpr, ALONE: gl.constexpr,
 ):  # fmt: skip
-    """Weights of this warp group's tile, for both; what the values so far are scaled by."""
+    """Weights of this warp group's tile, for both; what the values so far are scaled by.
+
+    Only the newest tile has positions that do not exist, and only it and that before it some that
+    a query token does not see.
+    """
     tops, weights, top_ready, weights_ready = links
-    if MASKED:
+    if ALONE:
         s = _masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
+    elif WHICH == 1 and Q_TOKENS > 1:  # noqa: SIM102 - likewise below
+        if tile == newest:
+            s = _masked(s, tile, limit, size, first_row, HEADS, Q_TOKENS)
     new_top = gl.maximum(top, gl.max(s, 1) * scale)
     tops.index(WHICH).store(new_top)
     mbarrier.arrive(top_ready.index(WHICH))
-    if MASKED:  # noqa: SIM102 - one is known to the compiler, the other is not
-        if (tile * TILE < limit) & ((tile + 1) * TILE > limit):
+    if ALONE:  # noqa: SIM102 - one is known to the compiler, the other is not
+        if (tile + 1) * TILE > limit:
             _zero_beyond(ring[0][0].index(WHICH), tile * TILE, limit)
             _zero_beyond(ring[1][0].index(WHICH), tile * TILE, limit)
     p = gl.exp2(s * scale - new_top[:, None])
@@ -128,9 +135,9 @@ def _find_weights(
 
 @gluon.jit
 def _step(
-    acc, top, mass, turn, other_turn, tile, limit, size, first_row, scale, queries, operand,
-    ring, links, HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, WHICH: gl.constexpr,
-    ALONE: gl.constexpr, MASKED: gl.constexpr,
+    acc, top, mass, turn, other_turn, tile, newest, limit, size, first_row, scale, queries,
+    operand, ring, links, biases, HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, WHICH: gl.constexpr,
+    ALONE: gl.constexpr,
 ):  # fmt: skip
     """Values of the other warp group's tile, if there is one before; then this one's tile.
 
@@ -145,10 +152,12 @@ def _step(
         acc = warpgroup_mma_wait(3, deps=[acc])
         mbarrier.arrive(empty.index(1 - WHICH))
     s = warpgroup_mma_wait(0, deps=[s])
+    if biases is not None:
+        s = s + biases.index(WHICH).load(gl.SliceLayout(0, S_LAYOUT))[None, :]
     mbarrier.arrive(ring[2][2].index(WHICH))
     weights, top, mass, shrink = _find_weights(
-        s, top, mass, tile, limit, size, first_row, scale, ring, links,
-        HEADS, Q_TOKENS, WHICH, MASKED,
+        s, top, mass, tile, newest, limit, size, first_row, scale, ring, links,
+        HEADS, Q_TOKENS, WHICH, ALONE,
     )  # fmt: skip
     acc = warpgroup_mma(weights, tiles.index(WHICH), _scaled(acc, shrink), is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])
@@ -164,6 +173,7 @@ def _store(
     """Finish a request that lies in this chunk; of another, leave a part."""
     row = gl.arange(0, ROWS, O_ROW)
     column = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(0, O_LAYOUT))
+    live = (block * ROWS + row < numbers)[:, None]
     if (low == 0) & (high == tiles_of(size)):
         whole = mass
         if sinks is not None:
@@ -171,16 +181,16 @@ def _store(
             whole = gl.where(mass > 0.0, mass + gl.exp2(gl.load(sinks + head) * LOG2E - top), 0.0)
         share = 1.0 / gl.where(whole > 0.0, whole, 1.0)
         target = out + (request * numbers + block * ROWS).to(gl.int64) * out_row
-        live = block * ROWS + row < numbers
         place = target + row[:, None] * out_row + column[None, :]
-        gl.store(place, _scaled(acc, share).to(out.dtype.element_ty), mask=live[:, None])
+        gl.store(place, _scaled(acc, share).to(out.dtype.element_ty), mask=live)
     else:
         # A chunk has at most two parts: of a request that began before it, and of one that ends
         # after it.
         slot = (2 * chunk + (low == 0).to(gl.int32)) * HEAD_BLOCKS + block
         some = gl.where(mass > 0.0, mass, 1.0)
         part = parts + slot.to(gl.int64) * (ROWS * 2 * HALF)
-        gl.store(part + row[:, None] * (2 * HALF) + column[None, :], _scaled(acc, 1.0 / some))
+        at = part + row[:, None] * (2 * HALF) + column[None, :]
+        gl.store(at, _scaled(acc, 1.0 / some), mask=live)
         if WHICH == 0:
             norm = gl.where(mass > 0.0, top + gl.log2(some), float("-inf"))
             gl.store(norms + slot * ROWS + gl.arange(0, ROWS, S_ROW), norm)
@@ -188,10 +198,14 @@ def _store(
 
 @gluon.jit
 def attend_chunk(
-    out, parts, norms, sinks, lengths, scale, shared, plan, chunk, block, out_row,
-    HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, WHICH: gl.constexpr,
+    out, parts, norms, sinks, lengths, scale, shared, biases, plan, chunk, block, out_row,
+    HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, SIZE: gl.constexpr,
+    WHICH: gl.constexpr,
 ):  # fmt: skip
-    """Half of the value columns of all tiles of a chunk, and the scores of every other tile."""
+    """Half of the value columns of all tiles of a chunk, and the scores of every other tile.
+
+    `biases` [2, 64] in shared memory, if given, are added to scores: -inf where a token is none.
+    """
     begin, end, request, request_begin = plan
     ring, query, links, masses = shared
     queries, q_rope, q_full, q_empty = query
@@ -202,7 +216,7 @@ def attend_chunk(
     other_turn = 0
     served = 0
     while request_begin < end:
-        size = gl.load(lengths + request)
+        size = size_of(lengths, request, SIZE)
         low, high = span(size, begin, end, request_begin)
         limit = gl.minimum(size, high * TILE)
         # The newest tile is the left one's, and the last of an odd number.
@@ -219,28 +233,18 @@ def attend_chunk(
             mbarrier.arrive(q_kept)
         else:
             mbarrier.wait(q_kept, served & 1)
-        masked = gl.to_tensor(0)
         if WHICH == 0:
             acc, top, mass = _step(
-                acc, top, mass, turn, other_turn, newest, limit, size, first_row, scale, queries,
-                operand, ring, links, HEADS, Q_TOKENS, WHICH, ALONE=True, MASKED=True,
+                acc, top, mass, turn, other_turn, newest, newest, limit, size, first_row, scale,
+                queries, operand, ring, links, biases, HEADS, Q_TOKENS, WHICH, ALONE=True,
             )  # fmt: skip
-            masked = gl.to_tensor(1)
             # Its second tile comes behind the first of the other.
             other_turn -= 1
-        elif Q_TOKENS > 1:
-            masked = gl.minimum(count, 1)
-            for i in range(masked):
-                acc, top, mass = _step(
-                    acc, top, mass, turn + i, other_turn + i, newest, limit, size, first_row,
-                    scale, queries, operand, ring, links, HEADS, Q_TOKENS, WHICH,
-                    ALONE=False, MASKED=True,
-                )  # fmt: skip
-        for i in range(masked, count):
+        for i in range(1 - WHICH, count):
             acc, top, mass = _step(
-                acc, top, mass, turn + i, other_turn + i, newest - 2 * i, limit, size, first_row,
-                scale, queries, operand, ring, links, HEADS, Q_TOKENS, WHICH,
-                ALONE=False, MASKED=False,
+                acc, top, mass, turn + i, other_turn + i, newest - 2 * i, newest, limit, size,
+                first_row, scale, queries, operand, ring, links, biases, HEADS, Q_TOKENS, WHICH,
+                ALONE=False,
             )  # fmt: skip
         turn += count
         other_turn += other_count + (1 - WHICH)

@@ -23,20 +23,37 @@ def tiles_of(size):
 
 
 @gluon.jit
-def chunk_of(lengths, batch, chunk, chunks, BATCH: gl.constexpr, LEAST: gl.constexpr):
+def _share_of(total, chunk, chunks, LEAST: gl.constexpr):
+    """Chunks in use, and first and last tile of one; the first `longer` have a tile more."""
+    used = gl.minimum(chunks, (total + LEAST - 1) // LEAST)
+    share = total // used
+    longer = total - share * used
+    begin = chunk * share + gl.minimum(chunk, longer)
+    return used, begin, begin + share + (chunk < longer).to(gl.int32)
+
+
+@gluon.jit
+def size_of(lengths, request, SIZE: gl.constexpr):
+    """Tokens of a request; with `SIZE` all have as many."""
+    return gl.to_tensor(SIZE) if SIZE > 0 else gl.load(lengths + request)
+
+
+@gluon.jit
+def chunk_of(
+    lengths, batch, chunk, chunks, BATCH: gl.constexpr, LEAST: gl.constexpr, SIZE: gl.constexpr
+):
     """Chunks in use, first and last tile of this one, its first request and where that begins."""
+    if SIZE > 0:
+        each = (SIZE + TILE - 1) // TILE
+        used, begin, end = _share_of(batch * each, chunk, chunks, LEAST)
+        request = begin // each
+        return used, begin, end, request, request * each
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     requests = gl.arange(0, BATCH, layout)
     there = requests < batch
     tiles = gl.where(there, tiles_of(gl.load(lengths + requests, mask=there, other=0)), 0)
     ends = gl.associative_scan(tiles, 0, _add)
-    total = gl.sum(tiles, 0)
-    used = gl.minimum(chunks, (total + LEAST - 1) // LEAST)
-    # The first `longer` chunks have a tile more than the others.
-    share = total // used
-    longer = total - share * used
-    begin = chunk * share + gl.minimum(chunk, longer)
-    end = begin + share + (chunk < longer).to(gl.int32)
+    used, begin, end = _share_of(gl.sum(tiles, 0), chunk, chunks, LEAST)
     request = gl.sum((there & (ends <= begin)).to(gl.int32), 0)
     request_begin = gl.sum(gl.where(requests < request, tiles, 0), 0)
     return used, begin, end, request, request_begin

@@ -24,9 +24,9 @@ def _slot(place, first, block, HEAD_BLOCKS: tl.constexpr):
 def latent_combine(
     parts, norms, sinks, out, lengths, batch, chunks, out_row,
     NUMBERS: tl.constexpr, HEADS: tl.constexpr, HEAD_BLOCKS: tl.constexpr, BATCH: tl.constexpr,
-    LEAST: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, VALUES: tl.constexpr,
-    COLUMNS: tl.constexpr, MOST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr,
-    PDL: tl.constexpr,
+    LEAST: tl.constexpr, SIZE: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr,
+    VALUES: tl.constexpr, COLUMNS: tl.constexpr, MOST: tl.constexpr, STEP: tl.constexpr,
+    EACH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """`EACH` query rows of a request, `COLUMNS` of their values; grid: slices of rows, batch.
 
@@ -34,13 +34,19 @@ def latent_combine(
     `latent_decode_hopper`. A request that lies in one chunk is finished already.
     """
     request = tl.program_id(1)
-    requests = tl.arange(0, BATCH)
-    there = requests < batch
-    sizes = tl.load(lengths + requests, mask=there, other=0)
-    tiles = tl.where(there, tl.maximum(tl.cdiv(sizes, TILE), 1), 0)
-    total = tl.sum(tiles, 0)
-    start = tl.sum(tl.where(requests < request, tiles, 0), 0)
-    stop = start + tl.sum(tl.where(requests == request, tiles, 0), 0)
+    if SIZE:
+        each = tl.cdiv(SIZE, TILE)
+        total = batch * each
+        start = request * each
+        stop = start + each
+    else:
+        requests = tl.arange(0, BATCH)
+        there = requests < batch
+        sizes = tl.load(lengths + requests, mask=there, other=0)
+        tiles = tl.where(there, tl.maximum(tl.cdiv(sizes, TILE), 1), 0)
+        total = tl.sum(tiles, 0)
+        start = tl.sum(tl.where(requests < request, tiles, 0), 0)
+        stop = start + tl.sum(tl.where(requests == request, tiles, 0), 0)
     used = tl.minimum(chunks, tl.cdiv(total, LEAST))
     share = total // used
     longer = total - share * used

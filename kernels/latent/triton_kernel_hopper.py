@@ -87,7 +87,7 @@ def latent_decode_hopper(
     chunk = gl.program_id(0) // HEAD_BLOCKS
     block = gl.program_id(0) % HEAD_BLOCKS
     used, begin, end, request, request_begin = chunk_of(
-        lengths, batch, chunk, chunks, BATCH, LEAST
+        lengths, batch, chunk, chunks, BATCH, LEAST, 0
     )  # fmt: skip
     if chunk >= used:
         return
@@ -101,15 +101,15 @@ def latent_decode_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, plan, chunk, block,
-                    out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0),
+                    out, parts, norms, sinks, lengths, log_scale, shared, None, plan, chunk,
+                    block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0), gl.constexpr(0),
                 ),
             ),
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, plan, chunk, block,
-                    out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(1),
+                    out, parts, norms, sinks, lengths, log_scale, shared, None, plan, chunk,
+                    block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0), gl.constexpr(1),
                 ),
             ),
             (

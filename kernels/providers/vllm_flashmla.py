@@ -1,4 +1,4 @@
-"""FlashMLA as vLLM builds and calls it: latent decode on Hopper."""
+"""FlashMLA as vLLM builds and calls it: dense and sparse latent decode on Hopper."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ MODULE = "vllm.third_party.flashmla.flash_mla_interface"
 PAGE = 64
 KEYS = 576
 VALUES = 512
+HEADS = (64, 128)
+"""Query heads of sparse attention; others are padded by the caller."""
+
+CHOSEN = 64
+"""Tokens of a tile of sparse attention."""
 
 
 def vllm_flashmla() -> Provider:
     """What vLLM runs on Hopper for models with latent attention."""
-    kernels = {"paged_decode": Entry(only_requests_with_tokens(_decode), _cannot)}
+    kernels = {
+        "paged_decode": Entry(only_requests_with_tokens(_decode), _cannot),
+        "sparse_latent": Entry(_sparse, _sparse_cannot),
+    }
     return Provider(name="vllm_flashmla", version=ENGINE.version(), kernels=kernels)
 
 
@@ -45,7 +53,37 @@ def _decode(_: Case, arguments: Arguments) -> Launch:
         "tile_scheduler_metadata": schedule,
         "softmax_scale": arguments["scale"],
         "causal": True,
-        # With several query tokens it wants another shape than it returns.
-        "out": out if q.shape[1] == 1 else None,
+        # One KV head, and the query tokens times their heads.
+        "out": out.view(len(out), 1, -1, out.shape[-1]),
     }
     return lambda: into(out, attend(**named)[0])
+
+
+def _sparse_cannot(case: Case) -> str:
+    if int(case["heads"]) not in HEADS:
+        return f"there are {HEADS[0]} or {HEADS[1]} heads; it has {case['heads']}"
+    if case["page"] != PAGE:
+        return f"a page has {PAGE} tokens; it has {case['page']}"
+    if int(case["chosen"]) % CHOSEN:
+        return f"tokens are chosen by multiples of {CHOSEN}; it has {case['chosen']}"
+    return ""
+
+
+def _sparse(_: Case, arguments: Arguments) -> Launch:
+    """Each query token as a request of its own, as vLLM's backend sends decodes."""
+    attend = ENGINE.load(MODULE, "flash_mla_with_kvcache")
+    schedule, _nothing = ENGINE.load(MODULE, "get_mla_metadata")()
+    out = arguments["out"]
+    named = {
+        "q": arguments["q"][:, None],
+        "k_cache": arguments["pages"][:, :, None],
+        "block_table": None,
+        "cache_seqlens": None,
+        "head_dim_v": VALUES,
+        "tile_scheduler_metadata": schedule,
+        "softmax_scale": arguments["scale"],
+        "is_fp8_kvcache": True,
+        "indices": arguments["indices"][:, None],
+        "attn_sink": arguments["sinks"],
+    }
+    return lambda: into(out, attend(**named)[0].view(out.shape))

@@ -15,6 +15,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from kvproof.kernels.latent import launch
 from kvproof.kernels.latent.triton_kernel_combine import latent_combine
 from kvproof.kernels.latent.triton_kernel_hopper import latent_decode_hopper
+from kvproof.kernels.latent.triton_kernel_sparse import sparse_latent_hopper
 
 POINTERS = {
     "out": "*bf16", "parts": "*fp32", "norms": "*fp32", "sinks": "*fp32", "block_table": "*i32",
@@ -47,11 +48,21 @@ def decode(*, page, heads, q_tokens, sinks):
     return shared_bytes(GluonASTSource, latent_decode_hopper, fixed, **descriptors)
 
 
+def sparse(*, heads, chosen):
+    layout = gl.NVMMASharedLayout(128, 16)
+    fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
+             "SIZE": chosen, "SMALL": chosen < 100}  # fmt: skip
+    rows = {"q_desc": 256, "q_rope_desc": 64}
+    descriptors = {n: f"tensordesc<bf16[64, {c}],{layout!r}>" for n, c in rows.items()}
+    words = {"pages": "*u8", "scales": "*fp32", "pages_wide": "*bf16", "indices": "*i32"}
+    return shared_bytes(GluonASTSource, sparse_latent_hopper, fixed, **descriptors, **words)
+
+
 def combine(*, columns, step, each):
     fixed = {
         "NUMBERS": 128, "HEADS": 128, "HEAD_BLOCKS": 2, "BATCH": 64, "LEAST": launch.LEAST_TILES,
-        "TILE": 64, "ROWS": 64, "VALUES": 512, "COLUMNS": columns, "MOST": 128, "STEP": step,
-        "EACH": each, "PDL": True,
+        "TILE": 64, "ROWS": 64, "SIZE": 0, "VALUES": 512, "COLUMNS": columns,
+        "MOST": 128, "STEP": step, "EACH": each, "PDL": True,
     }  # fmt: skip
     return shared_bytes(ASTSource, latent_combine, fixed)
 
@@ -60,6 +71,8 @@ if __name__ == "__main__":
     found = [
         decode(page=64, heads=128, q_tokens=1, sinks=False),
         decode(page=8, heads=40, q_tokens=4, sinks=True),
+        sparse(heads=128, chosen=2048),
+        sparse(heads=40, chosen=65),
         combine(columns=64, step=64, each=1),
         combine(columns=512, step=4, each=8),
     ]

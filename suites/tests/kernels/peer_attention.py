@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 
 from kvproof.kernels.paged_prefill.torch_reference import attend
+from kvproof.kernels.sparse_latent.torch_reference import sparse_latent_torch
 
 
 class QuantPolicy(enum.IntEnum):
@@ -160,18 +161,29 @@ def flash_schedule(
     return torch.zeros(batch_size + 1, dtype=torch.int32)
 
 
-def flash_mla_schedule(*args, **kwargs):
+def flash_mla_schedule():
     return object(), None
 
 
 def flash_mla(
     q, k_cache, block_table, cache_seqlens, head_dim_v, tile_scheduler_metadata, num_splits=None,
-    softmax_scale=None, causal=False, out=None,
+    softmax_scale=None, causal=False, is_fp8_kvcache=False, indices=None, attn_sink=None, out=None,
 ):  # fmt: skip
+    if indices is not None:
+        assert is_fp8_kvcache
+        assert not causal
+        assert block_table is cache_seqlens is out is None
+        assert k_cache.shape[1:] == (64, 1, 656)
+        found = q.new_empty(*q.shape[:3], head_dim_v)
+        sparse_latent_torch(
+            q[:, 0], k_cache[:, :, 0], indices[:, 0], out=found[:, 0], scale=softmax_scale,
+            sinks=attn_sink, compute=torch.float64,
+        )  # fmt: skip
+        return found, None
     assert causal
     assert k_cache.shape[1:] == (64, 1, 576)
-    assert out is None or q.shape[1] == 1
-    found = q.new_empty(*q.shape[:3], head_dim_v) if out is None else out
+    assert out.shape == (len(q), 1, q.shape[1] * q.shape[2], head_dim_v)
+    found = out.view(*q.shape[:3], head_dim_v)
     for i, length in enumerate(cache_seqlens.tolist()):
         keys = gathered(k_cache, block_table[i], length)
         found[i] = look(

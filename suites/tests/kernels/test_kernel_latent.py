@@ -27,7 +27,7 @@ def tensors(**axes):
 
 @pytest.fixture
 def hopper(monkeypatch):
-    monkeypatch.setattr(latent, "_is_hopper", lambda _: True)
+    monkeypatch.setattr(latent, "is_hopper", lambda _: True)
 
 
 @pytest.mark.parametrize("page", [8, 16, 24, 48, 64, 128, 200, 256])

@@ -39,6 +39,8 @@ from kvproof.kernels.providers.engine import (
     tokens_of,
 )
 from kvproof.kernels.registry import provider, provider_names
+from kvproof.kernels.sparse_latent import cells as sparse_cells
+from kvproof.kernels.sparse_latent import sweep as sparse
 from kvproof.kernels.state_copy import sweep as state
 from kvproof.suites.tests.kernels import peer_fakes
 
@@ -94,6 +96,13 @@ CELLS = {
         )
     ],
     "state_copy": state.KERNEL.cells["cpu"]()[:6],
+    "sparse_latent": [
+        sparse_cells.cell(**{
+            "tokens": 2, "heads": 64, "context": 150, "chosen": 64, "holes": "none", **change,
+        })
+        for change in ({}, {"holes": "tail", "sinks": True}, {"heads": 128, "chosen": 128},
+                       {"page": 16}, {"heads": 40}, {"chosen": 65})
+    ],
     "block_transfer": [
         transfer_cells.cell(**{
             "heads": 2, "page": 4, "layers": 3, "objects": 5, "tokens": 8, "head_bytes": 6,
@@ -112,6 +121,7 @@ KERNELS = {
     "paged_prefill": prefill,
     "kv_fill": fill,
     "state_copy": state,
+    "sparse_latent": sparse,
     "block_transfer": transfer,
 }
 OFFERED = [
