@@ -1,36 +1,38 @@
 """The warp group that brings chosen tokens of FP8 rows into shared memory, as bfloat16.
 
 A row has 656 bytes, the layout `fp8_ds_mla` of engines: 512 float8_e4m3 values, 4 float32 scales
-for 128 of them each, 64 rotary columns in bfloat16. Rows of the tile after are asked for, into L2,
-while those of a tile are widened: registers for more loads under way there are none.
+for 128 of them each, 64 rotary columns in bfloat16. There is no shared memory for narrow rows and
+no register for loads under way: the bytes of half a tile are copied to where the half will be, and
+widened in place.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
+from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
+    fence_async_shared,
+    mbarrier,
+)
 
-from kvproof.kernels.gluon import async_load
+from kvproof.kernels.gluon import async_load, barrier
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, size_of, span, tiles_of
 
 ROW = gl.constexpr(656)
 GROUP = gl.constexpr(128)
 """Values that share a scale."""
 
-ROWS = gl.constexpr(32)
-"""Tokens of a piece: smaller ones leave registers for loads under way."""
-
 WIDE = gl.constexpr(gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0]))
-ROPES = gl.constexpr(gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0]))
-"""A thread has the same rows of both, so that it loads their slots once."""
+"""Of values that a thread widens: what it stores of a row is 16 bytes."""
 
-SLOTS = gl.constexpr(gl.SliceLayout(1, WIDE.value))
+COPIED = gl.constexpr(gl.BlockedLayout([1, 16], [2, 16], [4, 1], [1, 0]))
+ROPES = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]))
 FLAT = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
 
 @gluon.jit
-def _slots_of(indices, first, limit, count: gl.constexpr, layout: gl.constexpr):
+def _slots_of(indices, first, limit, layout: gl.constexpr):
     """Slots of tokens; -1 stands for none, as all do of a tile that does not exist."""
-    at = first + gl.arange(0, count, layout)
+    at = first + gl.arange(0, TILE, layout)
     return gl.load(indices + at, mask=(at >= 0) & (at < limit), other=-1)
 
 
@@ -63,14 +65,30 @@ def _row_of(slots, width: gl.constexpr, SMALL: gl.constexpr):
 
 
 @gluon.jit
-def _load_piece(pages, scales, slots, group: gl.constexpr, SMALL: gl.constexpr):
-    """Bytes of a group of values of some tokens, and its scale of each."""
-    there = slots >= 0
-    column = group * GROUP + gl.arange(0, GROUP, gl.SliceLayout(0, WIDE))
+def _copy_half(pages, slots, tile, SIDE: gl.constexpr, SMALL: gl.constexpr):
+    """Start copies of the bytes of half the values of a tile into the first half of its place."""
+    HALF: gl.constexpr = tile.shape[1]
+    column = SIDE * HALF + gl.arange(0, HALF, gl.SliceLayout(0, COPIED))
     place = pages + (_row_of(slots, ROW, SMALL)[:, None] + column[None, :])
-    bits = gl.load(place, mask=there[:, None], other=0)
+    async_copy.async_copy_global_to_shared(
+        _narrow(tile), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
+    )  # fmt: skip
+    async_copy.commit_group()
+
+
+@gluon.jit
+def _narrow(tile):
+    """The first half of a tile's place, as bytes."""
+    bytes_of = tile._reinterpret(
+        gl.uint8, [2 * tile.shape[0], tile.shape[1]], gl.NVMMASharedLayout(128, 8)
+    )  # fmt: skip
+    return bytes_of.slice(0, tile.shape[0])
+
+
+@gluon.jit
+def _scales_of(scales, slots, group: gl.constexpr, SMALL: gl.constexpr):
     at = _row_of(slots, ROW // 4, SMALL) + (GROUP + group)
-    return bits, gl.load(scales + at, mask=there, other=0.0)
+    return gl.load(scales + at, mask=slots >= 0, other=0.0)
 
 
 @gluon.jit
@@ -118,27 +136,14 @@ def _scaled(bits, scale):
 
 
 @gluon.jit
-def _widen(piece, tile, group: gl.constexpr, first: gl.constexpr):
-    """Scale a piece and store it where it belongs in its half of a tile."""
-    bits, scale = piece
-    place: gl.constexpr = group * GROUP % tile.shape[1]
-    tile.slice(first, ROWS).slice(place, GROUP, 1).store(_scaled(bits, scale))
-
-
-@gluon.jit
-def _load_ropes(pages_wide, slots, SMALL: gl.constexpr):
-    """Rotary columns of some tokens."""
-    row = gl.convert_layout(_row_of(slots, ROW // 2, SMALL), gl.SliceLayout(1, ROPES))
-    column = (ROW - 128) // 2 + gl.arange(0, 64, gl.SliceLayout(0, ROPES))
-    mask = gl.convert_layout(slots >= 0, gl.SliceLayout(1, ROPES))[:, None]
-    return gl.load(pages_wide + (row[:, None] + column[None, :]), mask=mask, other=0.0)
-
-
-@gluon.jit
-def _store_ropes(ropes, slots, tile, bias, first: gl.constexpr):
-    """Store rotary columns, and 0 or -inf for each token that there is or is not."""
-    tile.slice(first, ROWS).store(ropes)
-    bias.slice(first, ROWS).store(gl.where(slots >= 0, 0.0, float("-inf")))
+def _widen(tile, scale, next_scale):
+    """Widen half a tile in place: all of its bytes are read before any is overwritten."""
+    narrow = _narrow(tile)
+    bits = narrow.slice(0, GROUP, 1).load(WIDE)
+    next_bits = narrow.slice(GROUP, GROUP, 1).load(WIDE)
+    barrier()
+    tile.slice(0, GROUP, 1).store(_scaled(bits, scale))
+    tile.slice(GROUP, GROUP, 1).store(_scaled(next_bits, next_scale))
 
 
 @gluon.jit
@@ -148,50 +153,48 @@ def _fill(part, WHICH: gl.constexpr):
 
 
 @gluon.jit
-def _bring_tile(
-    pages, scales, pages_wide, slots, ring, biases, turn, WHICH: gl.constexpr,
-    SMALL: gl.constexpr,
-):  # fmt: skip
-    """A tile, piece by piece as places become free; loads run ahead of what is stored."""
-    low, high = slots
-    phase = (turn & 1) ^ 1
-    left = ring[0][0].index(WHICH)
-    right = ring[1][0].index(WHICH)
-    rope = ring[2][0].index(WHICH)
-    low_ropes = _load_ropes(pages_wide, low, SMALL)
-    high_ropes = _load_ropes(pages_wide, high, SMALL)
-    first = _load_piece(pages, scales, low, 0, SMALL)
-    second = _load_piece(pages, scales, low, 1, SMALL)
-    mbarrier.wait(ring[2][2].index(WHICH), phase)
-    _store_ropes(low_ropes, low, rope, biases.index(WHICH), 0)
-    _store_ropes(high_ropes, high, rope, biases.index(WHICH), ROWS)
-    _fill(ring[2], WHICH)
-    third = _load_piece(pages, scales, high, 0, SMALL)
-    mbarrier.wait(ring[0][2].index(WHICH), phase)
-    _widen(first, left, 0, 0)
-    first = _load_piece(pages, scales, high, 1, SMALL)
-    _widen(second, left, 1, 0)
-    second = _load_piece(pages, scales, low, 2, SMALL)
-    _widen(third, left, 0, ROWS)
-    third = _load_piece(pages, scales, low, 3, SMALL)
-    _widen(first, left, 1, ROWS)
-    _fill(ring[0], WHICH)
-    first = _load_piece(pages, scales, high, 2, SMALL)
-    mbarrier.wait(ring[1][2].index(WHICH), phase)
-    _widen(second, right, 2, 0)
-    second = _load_piece(pages, scales, high, 3, SMALL)
-    _widen(third, right, 3, 0)
-    _widen(first, right, 2, ROWS)
-    _widen(second, right, 3, ROWS)
-    _fill(ring[1], WHICH)
+def _copy_ropes(pages_wide, slots, tile, SMALL: gl.constexpr):
+    """Start copies of the rotary columns of a tile: they stay as they are."""
+    column = (ROW - 128) // 2 + gl.arange(0, 64, gl.SliceLayout(0, ROPES))
+    place = pages_wide + (_row_of(slots, ROW // 2, SMALL)[:, None] + column[None, :])
+    async_copy.async_copy_global_to_shared(
+        tile, place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
+    )  # fmt: skip
+    async_copy.commit_group()
 
 
 @gluon.jit
-def _pieces_of(indices, first, limit):
-    return (
-        _slots_of(indices, first, limit, ROWS, SLOTS),
-        _slots_of(indices, first + ROWS, limit, ROWS, SLOTS),
-    )
+def _bring_tile(
+    pages, scales, pages_wide, slots, alone, ring, biases, turn, WHICH: gl.constexpr,
+    SMALL: gl.constexpr,
+):  # fmt: skip
+    """A tile, part by part: all copies are under way before the first part is widened."""
+    phase = (turn & 1) ^ 1
+    left = ring[0][0].index(WHICH)
+    right = ring[1][0].index(WHICH)
+    copied = gl.convert_layout(slots, gl.SliceLayout(1, COPIED))
+    mbarrier.wait(ring[2][2].index(WHICH), phase)
+    rope_slots = gl.convert_layout(slots, gl.SliceLayout(1, ROPES))
+    _copy_ropes(pages_wide, rope_slots, ring[2][0].index(WHICH), SMALL)
+    biases.index(WHICH).store(gl.where(alone >= 0, 0.0, float("-inf")))
+    mbarrier.wait(ring[0][2].index(WHICH), phase)
+    _copy_half(pages, copied, left, 0, SMALL)
+    mbarrier.wait(ring[1][2].index(WHICH), phase)
+    _copy_half(pages, copied, right, 1, SMALL)
+    scale = _scales_of(scales, slots, 0, SMALL)
+    next_scale = _scales_of(scales, slots, 1, SMALL)
+    async_copy.wait_group(2)
+    _fill(ring[2], WHICH)
+    async_copy.wait_group(1)
+    barrier()
+    _widen(left, scale, next_scale)
+    _fill(ring[0], WHICH)
+    scale = _scales_of(scales, slots, 2, SMALL)
+    next_scale = _scales_of(scales, slots, 3, SMALL)
+    async_copy.wait_group(0)
+    barrier()
+    _widen(right, scale, next_scale)
+    _fill(ring[1], WHICH)
 
 
 @gluon.jit
@@ -213,9 +216,8 @@ def widen_chunk(
         limit = gl.minimum(size, high * TILE)
         chosen = indices + request.to(gl.int64) * indices_row
         newest = (high - 1) * TILE
-        slots = _pieces_of(chosen, newest, limit)
-        _ask_for(pages, _slots_of(chosen, newest, limit, TILE, FLAT))
-        asked = _slots_of(chosen, newest - TILE, limit, TILE, FLAT)
+        alone = _slots_of(chosen, newest, limit, FLAT)
+        _ask_for(pages, alone)
         mbarrier.wait(q_empty, (served & 1) ^ 1)
         mbarrier.expect(q_full, q_rope.shape[0] * (2 * HALF + q_rope.shape[1]) * 2)
         q_row = request * numbers + block * q_rope.shape[0]
@@ -226,21 +228,21 @@ def widen_chunk(
         other_count = high - low - count
         for i in range(count):
             first = newest - 2 * i * TILE
-            _ask_for(pages, asked)
-            asked = _slots_of(chosen, first - 2 * TILE, limit, TILE, FLAT)
-            after = _pieces_of(chosen, first - TILE, limit)
+            after = _slots_of(chosen, first - TILE, limit, FLAT)
             _bring_tile(
-                pages, scales, pages_wide, slots, ring, biases, turn + i, 0, SMALL
+                pages, scales, pages_wide, gl.convert_layout(alone, gl.SliceLayout(1, WIDE)),
+                alone, ring, biases, turn + i, 0, SMALL,
             )  # fmt: skip
-            slots = after
+            alone = after
+            _ask_for(pages, alone)
             if i < other_count:
-                _ask_for(pages, asked)
-                asked = _slots_of(chosen, first - 3 * TILE, limit, TILE, FLAT)
-                after = _pieces_of(chosen, first - 2 * TILE, limit)
+                after = _slots_of(chosen, first - 2 * TILE, limit, FLAT)
                 _bring_tile(
-                    pages, scales, pages_wide, slots, ring, biases, other_turn + i, 1, SMALL
+                    pages, scales, pages_wide, gl.convert_layout(alone, gl.SliceLayout(1, WIDE)),
+                    alone, ring, biases, other_turn + i, 1, SMALL,
                 )  # fmt: skip
-                slots = after
+                alone = after
+                _ask_for(pages, alone)
         turn += count
         other_turn += other_count
         served += 1
