@@ -37,25 +37,6 @@ def _slots_of(indices, first, limit, layout: gl.constexpr):
 
 
 @gluon.jit
-def _ask_for(pages, slots):
-    """Ask for rows of memory, into L2; nothing waits for them."""
-    rows = pages + gl.maximum(slots, 0).to(gl.int64) * ROW
-    gl.inline_asm_elementwise(
-        """{
-        .reg .pred p;
-        setp.ge.s32 p, $2, 0;
-        @p cp.async.bulk.prefetch.L2.global [$1], 656;
-        mov.b32 $0, 0;
-        }""",
-        "=r,l,r",
-        [rows.to(gl.int64, bitcast=True), slots],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
 def _row_of(slots, width: gl.constexpr, SMALL: gl.constexpr):
     """Where rows begin, in units of which a row has `width`; a small pool needs no 64 bits."""
     row = gl.maximum(slots, 0)
@@ -181,19 +162,19 @@ def _bring_tile(
     _copy_half(pages, copied, left, 0, SMALL)
     mbarrier.wait(ring[1][2].index(WHICH), phase)
     _copy_half(pages, copied, right, 1, SMALL)
-    scale = _scales_of(scales, slots, 0, SMALL)
-    next_scale = _scales_of(scales, slots, 1, SMALL)
+    first = _scales_of(scales, slots, 0, SMALL)
+    second = _scales_of(scales, slots, 1, SMALL)
+    third = _scales_of(scales, slots, 2, SMALL)
+    fourth = _scales_of(scales, slots, 3, SMALL)
     async_copy.wait_group(2)
     _fill(ring[2], WHICH)
     async_copy.wait_group(1)
     barrier()
-    _widen(left, scale, next_scale)
+    _widen(left, first, second)
     _fill(ring[0], WHICH)
-    scale = _scales_of(scales, slots, 2, SMALL)
-    next_scale = _scales_of(scales, slots, 3, SMALL)
     async_copy.wait_group(0)
     barrier()
-    _widen(right, scale, next_scale)
+    _widen(right, third, fourth)
     _fill(ring[1], WHICH)
 
 
@@ -217,7 +198,6 @@ def widen_chunk(
         chosen = indices + request.to(gl.int64) * indices_row
         newest = (high - 1) * TILE
         alone = _slots_of(chosen, newest, limit, FLAT)
-        _ask_for(pages, alone)
         mbarrier.wait(q_empty, (served & 1) ^ 1)
         mbarrier.expect(q_full, q_rope.shape[0] * (2 * HALF + q_rope.shape[1]) * 2)
         q_row = request * numbers + block * q_rope.shape[0]
@@ -234,7 +214,6 @@ def widen_chunk(
                 alone, ring, biases, turn + i, 0, SMALL,
             )  # fmt: skip
             alone = after
-            _ask_for(pages, alone)
             if i < other_count:
                 after = _slots_of(chosen, first - 2 * TILE, limit, FLAT)
                 _bring_tile(
@@ -242,7 +221,6 @@ def widen_chunk(
                     alone, ring, biases, other_turn + i, 1, SMALL,
                 )  # fmt: skip
                 alone = after
-                _ask_for(pages, alone)
         turn += count
         other_turn += other_count
         served += 1
