@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
 )
 
-from kvproof.kernels.gluon import async_load, barrier
+from kvproof.kernels.gluon import async_gather, async_load, barrier, reinterpreted
 from kvproof.kernels.latent.triton_kernel_chunks import TILE, size_of, span, tiles_of
 
 ROW = gl.constexpr(656)
@@ -51,7 +51,7 @@ def _copy_half(pages, slots, tile, SIDE: gl.constexpr, SMALL: gl.constexpr):
     HALF: gl.constexpr = tile.shape[1]
     column = SIDE * HALF + gl.arange(0, HALF, gl.SliceLayout(0, COPIED))
     place = pages + (_row_of(slots, ROW, SMALL)[:, None] + column[None, :])
-    async_copy.async_copy_global_to_shared(
+    async_gather(
         _narrow(tile), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
     )  # fmt: skip
     async_copy.commit_group()
@@ -60,10 +60,9 @@ def _copy_half(pages, slots, tile, SIDE: gl.constexpr, SMALL: gl.constexpr):
 @gluon.jit
 def _narrow(tile):
     """The first half of a tile's place, as bytes."""
-    bytes_of = tile._reinterpret(
-        gl.uint8, [2 * tile.shape[0], tile.shape[1]], gl.NVMMASharedLayout(128, 8)
-    )  # fmt: skip
-    return bytes_of.slice(0, tile.shape[0])
+    shape: gl.constexpr = [2 * tile.shape[0], tile.shape[1]]
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 8)
+    return reinterpreted(tile, gl.uint8, shape, layout).slice(0, tile.shape[0])
 
 
 @gluon.jit
@@ -138,7 +137,7 @@ def _copy_ropes(pages_wide, slots, tile, SMALL: gl.constexpr):
     """Start copies of the rotary columns of a tile: they stay as they are."""
     column = (ROW - 128) // 2 + gl.arange(0, 64, gl.SliceLayout(0, ROPES))
     place = pages_wide + (_row_of(slots, ROW // 2, SMALL)[:, None] + column[None, :])
-    async_copy.async_copy_global_to_shared(
+    async_gather(
         tile, place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
     )  # fmt: skip
     async_copy.commit_group()

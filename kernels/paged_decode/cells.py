@@ -65,11 +65,12 @@ def published() -> list[Case]:
         for dtype, dim, batch, page in product(("fp8", "int8"), (128, 256), (8, 64), (16, 64, 128))
     ]
     return [
-        {**found, "leftovers": "finite"} for found in (*even, *ragged, *narrow, *_latent_anchors())
+        {**found, "leftovers": "finite"}
+        for found in (*even, *ragged, *narrow, *_latent_published())
     ]
 
 
-def _latent_anchors() -> list[Case]:
+def _latent_published() -> list[Case]:
     """Heads, batch and context at which FlashMLA's figures are stated, 1 and 2 query tokens."""
     sizes = (
         (128, 64, 32768), (128, 128, 8192), (128, 1, 4096), (128, 1, 32768), (128, 1, 131072),

@@ -34,14 +34,14 @@ def cell(
     }  # fmt: skip
 
 
-def anchors() -> list[Case]:
+def published() -> list[Case]:
     """The shapes that FlashMLA's figures are stated for, and a chunk of a prompt."""
     sizes = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 1), (128, 2048))
     return [cell(heads=heads, tokens=tokens, holes="none") for heads, tokens in sizes]
 
 
 def gpu() -> list[Case]:
-    """Neighbours of the anchors in every axis."""
+    """Neighbours of the published shapes in every axis."""
     changes = (
         {"page": 1}, {"page": 16}, {"page": 48}, {"page": 256}, {"tokens": 1}, {"tokens": 3},
         {"tokens": 70}, {"tokens": 300}, {"heads": 1}, {"heads": 16}, {"heads": 40}, {"heads": 64},
@@ -83,6 +83,6 @@ def random_cells(count: int, *, seed: int = 0, small: bool = False) -> list[Case
 SETS: dict[str, Callable[[], list[Case]]] = {
     "cpu": cpu,
     "gpu": gpu,
-    "anchors": anchors,
+    "published": published,
     "random": lambda: random_cells(100),
 }
