@@ -354,10 +354,7 @@ class PartialBlockSteps:
         return tuple(self._index.copies(match, request.table[first : first + self._width]))
 
     def cache(self, request: RequestState, uncached: Ids, epoch: int) -> Ids:
-        """Keep the tokens after the last full unit of `request`; returns the blocks to free.
-
-        `uncached`: its blocks after that unit. No step of the request is in flight.
-        """
+        """Keep the tokens after the last full unit in `uncached`; returns the blocks to free."""
         start, stop = request.indexed * self._unit, request.computed
         if stop == start or request.epoch != epoch or not request.access.write:
             return uncached

@@ -57,7 +57,6 @@ class EvictionPolicy:
         )
         self.row_width = width + sum(rule.width for rule in layout.local)
         self.state_blocks = layout.state_blocks if config.state_pool == "shared" else 0
-        """Blocks of the pool that a state fills."""
         self.states = self._make_states(config) if layout.states else None
         self.checkpoints = CheckpointIndex(self.states, self.unit) if self.states else None
         form = ExpertFormat(*config.experts, self.unit)
@@ -138,10 +137,7 @@ class EvictionPolicy:
         return self.pool.allocate(count)
 
     def evict(self, count: int) -> Ids:
-        """Evict `count` blocks, or all (B3); returns their ids, oldest first.
-
-        What hangs on the same unit goes with it, so more may leave. O(1) per block, amortised.
-        """
+        """Evict `count` blocks or more, or all (B3); returns ids, oldest first. O(1) per block."""
         victims = array("i")
         enough = self.pool.num_free + count
         if self.partial:

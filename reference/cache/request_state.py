@@ -131,7 +131,6 @@ class RequestState:
     units: int
     """Units that the tables have room for."""
     indexed: int
-    """Units that are in the index."""
     computed: int
     """Tokens computed or scheduled to be."""
     prompt: int
@@ -184,7 +183,6 @@ class StepEntry(Struct, frozen=True, gc=False):
     stop: int
     drafts: int
     saves: Sequence[Checkpoint]
-    """Where it saves states."""
 
 
 class StepFence:

@@ -75,11 +75,7 @@ class ExpertStore:
         self._stores: dict[Hashable, _RowStore] = {}
 
     def fill(self, owner: Hashable, first: int, rows: ExpertRows) -> int:
-        """Give rows to units `first` onwards that have none (R3); returns how many took them.
-
-        Rows that are there stay: equal content has equal rows. Raises ValueError unless `rows`
-        are whole units.
-        """
+        """Set rows of whole units that have none (R3); returns how many. Raises ValueError."""
         unit = self.form.unit
         if len(rows) % unit or rows.dtype != self.form.dtype:
             raise ValueError(f"{len(rows)} rows of {rows.dtype} are not whole units of {unit} rows")
@@ -221,10 +217,7 @@ class ExpertHistory:
         self.length = length
 
     def index(self, store: ExpertStore, owner: Hashable, first: int, start: int, stop: int) -> int:
-        """Fill units `first` onwards of `owner` from tokens [start, stop), whole units (R3).
-
-        Only units all of whose rows are recorded are filled; returns how many took them.
-        """
+        """Fill fully recorded units of `owner` from [start, stop) (R3); returns how many."""
         unit = self.form.unit
         known: npt.NDArray[np.bool_] = np.all(
             self._known[start - self.hit : stop - self.hit].reshape(-1, unit), axis=1
@@ -236,10 +229,7 @@ class ExpertHistory:
         return filled
 
     def recorded(self, total: int, store: ExpertStore, path: Iterable[Place]) -> Recorded:
-        """Return the rows of all of `total` tokens but the last, which nothing has read (R2).
-
-        `path` leads from the root of the index, at least to the end of the hit.
-        """
+        """Return rows of all of `total` tokens but the last (R2); `path` covers the hit."""
         size = max(total - 1, 0)
         rows = self.form.empty(max(size, self.hit))
         missing = np.ones(len(rows), np.bool_)

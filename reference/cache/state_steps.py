@@ -88,10 +88,7 @@ class StateSteps:
     def before(
         self, request: RequestState, start: int, stop: int
     ) -> tuple[StateUse, list[Checkpoint]]:
-        """Give the request its row, and a row for each state that it saves if there is room.
-
-        The caller knows that there is a row (`CapacityCheck`).
-        """
+        """Give the request its row, which must exist, and one per saved state if there is room."""
         states, restore, saves = self._states, None, None
         due = self.due(request, start, stop)
         row = states.running.get(request)

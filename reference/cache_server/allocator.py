@@ -21,7 +21,6 @@ class Allocator:
         self.taken: dict[int, int] = {}
         """Offset -> bytes, whole granules."""
         self.used = 0
-        """Bytes of extents that are taken."""
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._by_size: dict[int, dict[int, None]] = {}

@@ -146,7 +146,6 @@ class Welcome(_Body, frozen=True, tag="welcome"):
     descriptor: int
     """Of the arena, in the server's process; -1: it is in no process but this one."""
     size: int
-    """Bytes of the arena."""
     patience: float
     """Seconds of silence after which reservations lapse."""
 

@@ -38,7 +38,6 @@ class Space:
     layout: bytes = b""
     sessions: int = 0
     index: dict[bytes, Entry] = field(default_factory=dict)
-    """Listed objects, readable or being written."""
     readable: int = 0
     payload: int = 0
     leased: int = 0

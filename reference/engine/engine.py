@@ -32,7 +32,6 @@ class Output(NamedTuple):
 
     request_id: str
     tokens: tuple[int, ...]
-    """The whole answer up to now."""
     done: bool
     experts: Recorded | None = None
     """Of a finished request: the experts of all its tokens but the last (R2)."""

@@ -73,7 +73,6 @@ class ScheduledRequest:
         """Order of arrival; the lowest is served first and never preempted for a higher one."""
         self.status = REQUEST_LIFE.start
         self.tokens = list(prompt.tokens)
-        """Prompt and answer so far."""
         self.admissions = 0
         self.experts: Recorded | None = None
         """Rows of a finished request, if it requested them (R2)."""

@@ -128,10 +128,7 @@ class Scheduler:
         self.line.push(request)
 
     def join(self, request: ScheduledRequest, step: int, rows: ArrayLike | None) -> None:
-        """Let a request run whose content is moved in by `step`, which ends in its turn (C5).
-
-        `rows` are the experts of the tokens that are moved in, if all of them are known.
-        """
+        """Let a request run whose content and expert `rows` are moved in by `step` (C5)."""
         self.requests[request.id] = self.running[request.id] = request
         self.steps[step] = []
         if rows is not None:
@@ -199,10 +196,7 @@ class Scheduler:
         ]
 
     def _preempt_for_head(self) -> None:
-        """Preempt the youngest if an older request waits for its room or its place.
-
-        Only requests that were preempted from outside or moved in stand in such an order.
-        """
+        """Preempt the youngest if an older request, once preempted or moved in, waits for it."""
         head = self.line.head()
         full = len(self.running) >= self.cache.config.max_requests
         victim = self._victim(head) if head and self.running else None

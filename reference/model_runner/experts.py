@@ -30,7 +30,6 @@ class Block(NamedTuple):
     """Of the ids among the arguments of its forward."""
     argument: str
     choices: int
-    """Experts to choose from."""
     router: Any
     """Whose forward chooses."""
 

@@ -47,7 +47,6 @@ class Images:
         self._device = next(model.parameters()).device
         self._places = lru_cache(maxsize=256)(self._find_places)
         self.encoded = 0
-        """Runs of the encoder."""
 
     # --- images ---
 

@@ -50,7 +50,6 @@ class Field(NamedTuple):
     layer: int
     part: Part
     offset: int
-    """Bytes from the start."""
 
 
 def layer_groups(layers: Sequence[CachedLayer]) -> list[LayerGroup]:

@@ -43,7 +43,6 @@ class Explainer:
             raise ValueError("the manager has served requests already; explain a new one")
         self.manager = manager
         self.explanations: list[Explanation] = []
-        """One for each admission, in order."""
         self._latest: dict[str, Explanation] = {}
         self._known_index = InfiniteCacheIndex()
         self._running: dict[int, list[_Computed]] = {}

@@ -18,7 +18,7 @@ _PERIODS = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6, "cohere2": 4, "olmo
 """Where `layer_types` is missing: the last of so many layers is full, the others have windows."""
 
 _EVERY_LAYER = ("mistral", "mixtral", "phi3", "starcoder2", "ministral")
-"""The window applies to every layer, whatever other fields there are."""
+"""The window applies to every layer; other fields do not matter."""
 
 
 def plain(fields: Fields) -> list[LayerSpec]:

@@ -145,7 +145,6 @@ class Worker:
     """Per group: bytes of one block that its layers fill; for states, bytes of one state."""
     views: tuple[View, ...]
     state_row_bytes: int = 0
-    """Row of a separate state pool."""
 
 
 class Need(NamedTuple):
@@ -160,7 +159,6 @@ class Need(NamedTuple):
     rounding: int
     """Bytes of whole blocks beyond the tokens that are needed."""
     state_rows: int
-    """Of a separate state pool."""
 
 
 @dataclass(frozen=True)

@@ -164,10 +164,7 @@ class PartialBlockIndex:
         start: int,
         blocks: Ids,
     ) -> Ids:
-        """Take the unit `blocks` that holds `tokens` from `start` on; returns what is not kept.
-
-        A tail that another one begins with is not kept twice: the longer one stays (T2).
-        """
+        """Insert the tail `blocks`; returns unused ones. A prefix of a tail is not kept (T2)."""
         content = Content.of(tokens, spans, start)
         tails = self._tails.get(parent, [])
         place = bisect_left(tails, content.symbols, key=_key)

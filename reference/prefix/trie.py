@@ -102,7 +102,6 @@ class Match(Struct, frozen=True, gc=False):
     inside: int
     """Matched units of that node, all of them or fewer."""
     units: int
-    """Matched units in all."""
     checkpoint: Checkpoint | None = None
     """The state to restore, of models that have one."""
     divergence: int = 0
@@ -221,7 +220,6 @@ class PrefixTrie:
         self._forest = Node(None, None, bytearray(), array("i"), 0)
         self._idle: OrderedDict[Node, None] = OrderedDict()
         self.num_evictable = 0
-        """Blocks of unlocked nodes."""
 
     # --- questions: nothing here changes the index (T1) ---
 

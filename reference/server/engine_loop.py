@@ -37,7 +37,6 @@ class ServedRequest(NamedTuple):
     prepared: Prepared
     sampling: SamplingOptions
     most: int
-    """Tokens of the answer."""
     stops: tuple[str, ...] = ()
     namespace: Namespace = DEFAULT_NAMESPACE
     ignore_ends: bool = False
@@ -165,10 +164,7 @@ class EngineLoop:
             self._fail([output.request_id], _model_failed(f"{type(error).__name__}: {error}"))
 
     def _step_failed(self, error: Exception) -> None:
-        """Fail the requests of the step; waiting ones may be served by a later step.
-
-        If no request was computed, the cause is unknown and the next step fails alike.
-        """
+        """Fail the requests of the step; if there are none, the next step fails alike."""
         self.failures += 1
         self.failing = f"{type(error).__name__}: {error}"
         computed = any(self._engine.scheduler.steps.values())

@@ -16,7 +16,6 @@ _BEGINS = {
     "image/gif": (b"GIF87a", b"GIF89a"),
     "image/webp": (b"RIFF",),
 }
-"""How files of a type begin."""
 
 
 def image_of(url: str, param: str, most_bytes: int) -> Image:

@@ -124,10 +124,7 @@ class Service:
     async def answers(
         self, orders: Sequence[ServedRequest]
     ) -> AsyncGenerator[list[tuple[int, Piece]], None]:
-        """Yield what is there, (index of the order, piece), until all orders have ended.
-
-        Leaving early cancels the rest. Raises ApiError with the first order that fails.
-        """
+        """Yield (order index, piece) until all end; leaving cancels the rest. Raises ApiError."""
         stream: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         left = {order.id: index for index, order in enumerate(orders)}
         self._streams |= dict.fromkeys(left, stream)

@@ -5,8 +5,8 @@
 
 A running request always finds a row if one is free or some checkpoint has no pin (S5). Order
 within a step (S4): restores, forward, saves, `publish` with the producer's pin, `unpin_restore`;
-the next step; then, its copies being done, `unpin_save`. The caller fences (B6): what is given
-back here by `release`, `discard` and the last unpin must not be touched by a step in flight.
+the next step; then, its copies being done, `unpin_save`. The caller fences (B6): rows that
+`release`, `discard` and the last unpin return must not be touched by a step in flight.
 
 Every operation is O(1), or O(rows that it gives back). Forbidden moves raise IllegalMove and
 change nothing (S2); a refusal is None and changes nothing (B4).
@@ -58,7 +58,6 @@ class StateCache:
         self.running: Mapping[Hashable, Ids] = self._running.rows
         self._restores: dict[Hashable, Checkpoint] = {}
         self.restores: Mapping[Hashable, Checkpoint] = self._restores
-        """Checkpoint that each request restores from."""
         self._replaceable: dict[Hashable, Checkpoint] = {}
         self._pinned: dict[Checkpoint, None] = {}
         self._ready: OrderedDict[Checkpoint, None] = OrderedDict()

@@ -87,10 +87,7 @@ def _timed(kind: type[Any]) -> type[Any]:
 
 
 class RedisBackend:
-    """Five verbs as pipelines; for several threads, each with a connection of its own.
-
-    A call's time includes connecting, but not the resolver's: where that is slow, give a number.
-    """
+    """Five verbs as pipelines, thread-safe; deadlines cover connecting, not name resolution."""
 
     def __init__(self, address: Address, *, password: str = "", timeout_s: float) -> None:
         self.address = str(address)

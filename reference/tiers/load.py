@@ -145,11 +145,7 @@ class Loader:
         mover.load(places, [views[need.key] for need in moved])
 
     def _insert(self, request: RequestState, first: int, last: int, loaded: _Loaded) -> None:
-        """Hang units [first, last) on the index, in nodes of their own.
-
-        Runs have holes at their front only, so nothing is appended to a node that is there: it
-        is held twice.
-        """
+        """Add units [first, last) in nodes of their own: runs have holes at their front only."""
         if first >= last:
             return
         table = array("i", [NULL_BLOCK]) * (first * self._width)

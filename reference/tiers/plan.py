@@ -36,7 +36,6 @@ class Plan(NamedTuple):
     """Objects to load for one request; lengths in units."""
 
     match: Match
-    """Match in the index."""
     length: int
     """Hit length after the load."""
     reach: int

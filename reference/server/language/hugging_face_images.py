@@ -22,7 +22,6 @@ class Picture(NamedTuple):
     """One image, ready for the encoder."""
 
     content: str
-    """Hash of its file."""
     values: torch.Tensor
     grid: torch.Tensor | None
 

@@ -105,7 +105,6 @@ class Language(Protocol):
     max_len: int
     """Tokens of the longest prompt with its answer."""
     ends: frozenset[int]
-    """Tokens that end an answer."""
 
     @property
     def model(self) -> Model:
