@@ -1,4 +1,4 @@
-"""Explains every hit of a cache manager: what limited it, and by how much (V3).
+"""Explains every hit of a cache manager: its limits and their effect (V3).
 
 An `Explainer` is attached to a manager and indexes everything that was ever computed. Before an
 admission it evaluates the hit that the present content gives with no limit, with the first of

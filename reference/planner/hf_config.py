@@ -74,7 +74,7 @@ _REFUSED = {
 
 
 def read_model(config: Mapping[str, Any], *, kv_dtype: str = "auto") -> ModelSpec:
-    """Return the cache specs of a model; `kv_dtype` is for attention, states keep theirs.
+    """Return the cache specs of a model; `kv_dtype` is for attention, not for states.
 
     Raises PlanError for an unknown or unsupported family, and for a missing or invalid field.
     """
