@@ -65,7 +65,7 @@ class Source:
         """Normal values times `scale`, rounded to the dtype."""
         out = self.empty(shape, dtype)
         flat = out.view(-1)
-        # In pieces: the float32 draw of a pool of many GiB would not fit beside it.
+        # In pieces: the float32 draw of a pool of many GiB would not fit next to it.
         for start in range(0, flat.numel(), _PIECE):
             piece = flat[start : start + _PIECE]
             draw = torch.randn(piece.shape, generator=self._generator, device=self.device)

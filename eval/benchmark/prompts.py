@@ -42,7 +42,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     def render(self, sample: Sample) -> str:
         """Fill in a sample.
 
-        Every field is inserted once and unchanged, whatever the document contains.
+        Every field is inserted once and unchanged, for any document.
         """
         return self._filled(self.template, self._fields(sample) | {"DOC": sample.context})
 

@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     right_before: int
     right_after: int
     texts: int
-    """Pairs with different texts, whatever else differs."""
+    """Pairs with different texts."""
     answers: int
     """Pairs with different answers: letters, invalid ones and errors."""
     lost: int

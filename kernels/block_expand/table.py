@@ -41,7 +41,7 @@ class ExpandedTable:
                 that a manager keeps. It may be changed as soon as this returns.
 
         Returns:
-            [rows, blocks * ratio] int32, a view of the buffer; what lies beyond stays as it was.
+            [rows, blocks * ratio] int32, a view of the buffer; the rest of it is unchanged.
 
         Raises:
             ArgumentError: The table is larger than the buffer.

@@ -13,7 +13,7 @@ def expand(
     RATIO: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """`BLOCK` ids of one row a program; `COLUMNS` is the power of two at or above the ratio."""
-    # Not said to be contiguous, ids are loaded one a thread: by the thread that writes their parts.
+    # Without a contiguity hint, ids are loaded one a thread: by the thread that writes their parts.
     index = tl.max_contiguous(tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 1)
     part = tl.arange(0, COLUMNS)
     row = tl.program_id(1).to(tl.int64)

@@ -64,7 +64,7 @@ def kv_fill(
 ) -> None:
     """Write the new tokens of a ragged batch into its pages, in one launch.
 
-    Where they go is said by `slots`, or by `block_table`, `starts` and `query_starts`.
+    `slots` hold the targets, or `block_table`, `starts` and `query_starts`.
 
     Args:
         k: [tokens, heads, dim]; may be part of a larger tensor, dim contiguous.

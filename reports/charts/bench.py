@@ -141,7 +141,7 @@ def bench_table(groups: Sequence[BenchGroup]) -> Table:
     """All figures of the bench, one line per target and case."""
     return Table(
         ("target", "case", "block", "blocks", "tokens/s", "p10 to p90",
-         "beside the peer, 95 % interval", "p50", "p99", "hit rate", "bytes per block",
+         "against the peer, 95 % interval", "p50", "p99", "hit rate", "bytes per block",
          "index bytes per block", "harness share", "n"),
         tuple(_bench_row(entry) for group in groups for entry in group.entries),
         words=2,

@@ -94,7 +94,7 @@ def block_class(view: BlockView) -> str:
 def owners(view: BlockView) -> str:
     """List the holders of the block."""
     if not view.owners:
-        return "held by nobody known" if view.state == "held" else ""
+        return "holder unknown" if view.state == "held" else ""
     return f"{'shared by' if len(view.owners) > 1 else 'held by'} {listed(view.owners, 6)}"
 
 

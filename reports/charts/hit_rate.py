@@ -58,7 +58,7 @@ def _measured(first: Optimum, bench: Sequence[BenchGroup], order: Sequence[str])
 def optimum_table(points: Sequence[Optimum]) -> Table:
     """All capacities, in both units."""
     return Table(
-        ("workload", "what counts", "block", "capacity", "references", "infinite", "Belady", "LRU",
+        ("workload", "unit", "block", "capacity", "references", "infinite", "Belady", "LRU",
          "infinite, tokens", "Belady, tokens", "LRU, tokens", "LRU root first, tokens"),
         tuple(_optimum_row(point) for point in points),
         words=2,
@@ -104,7 +104,7 @@ def _hit_title(series: Sequence[Series], where: str) -> str:
         )
     return (
         f"LRU needs {plural(int(enough), 'block')} for nine tenths "
-        f"of what an infinite cache hits ({percent(most)})"
+        f"of the hits of an infinite cache ({percent(most)})"
     )
 
 

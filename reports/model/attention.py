@@ -132,7 +132,7 @@ def _sweep(report: Report) -> Iterator[Note]:
 def _torn(report: Report) -> Iterator[Note]:
     if report.run.torn:
         subject = f"{report.run.torn} unreadable lines in events.jsonl"
-        yield Note("inconclusive", subject, "what a killed run was writing is not in this report")
+        yield Note("inconclusive", subject, "the run was killed, so its last record is missing")
     if report.unsummarised:
         text = f"{report.unsummarised} repetitions were recorded and not summed up"
         yield Note("inconclusive", "bench cut short", text, "bench")

@@ -17,7 +17,7 @@ METRICS = {
     "cpu_per_token": "CPU time per token",
     "p50": "median latency",
     "p99": "p99 latency",
-    "growth": "time per token beside a full cache",
+    "growth": "time per token with a full cache",
     "kernel": "kernel time",
     "bytes_per_block": "memory per block",
     "misses": "tokens not in the cache",

@@ -89,7 +89,7 @@ def mechanisms_table(matrix: FaultMatrix) -> Table:
 
 def kills_table(matrix: FaultMatrix) -> Table:
     """Fault -> property that found it, cases, seconds, and operations of the failure."""
-    head = ("fault", "what is wrong", "modelled on", "found by", "oracle", "shadow memory alone")
+    head = ("fault", "defect", "modelled on", "found by", "oracle", "shadow memory alone")
     rows = tuple(
         (
             f"{each.mechanism}: {each.fault}",

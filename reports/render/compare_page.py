@@ -58,7 +58,7 @@ def _parts(found: Comparison) -> Iterator[tuple[str, Table]]:
     if found.changed:
         yield f"{plural(len(found.changed), 'figure')} changed", row_table(found.changed)
     if found.undecided:
-        yield "Nothing may be said of", undecided_table(found.undecided)
+        yield "Undecided", undecided_table(found.undecided)
 
 
 def _narrow(table: Table) -> Table:

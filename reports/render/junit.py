@@ -4,13 +4,13 @@
 | --- | --- | --- |
 | pass | a passed case | |
 | fail | `<failure>` | |
-| inconclusive | `<error>` | nothing was shown either way, and that must not look green |
-| unsupported | `<skipped>` | the profile switches it off and says why |
+| inconclusive | `<error>` | it proves nothing, and must not look green |
+| unsupported | `<skipped>` | the profile switches it off, with a reason |
 | expected_failure | `<skipped>` | the expected-failures file names it, with the reason |
 
-A target that died, a failed threshold, checked pass or replay, a cell that became slower and the
-conclusion of a sweep or of planted faults are cases of their own, and so is the run itself: it is
-no pass if it was killed, or ended with another code than 0 for what no other case shows.
+A dead target, a failed threshold, checked pass or replay, a slower cell and the conclusion of a
+sweep or of planted faults are separate cases. So is the run itself: it fails if it was killed, or
+if its exit code is not 0 for a reason that no other case shows.
 """
 
 from __future__ import annotations

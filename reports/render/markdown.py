@@ -162,7 +162,7 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
         [str(place), *map(code, (step.op, step.arguments, step.answer)), escape(step.note)]
         for place, step in enumerate(failure.history[:_MOST_STEPS], 1)
     ]
-    yield from _table(["#", "operation", "arguments", "the target answered", "what is wrong"], rows)
+    yield from _table(["#", "operation", "arguments", "the target answered", "violation"], rows)
     if failure.detail:
         yield from ("", *_fence(failure.detail))
     yield from ("", "<details><summary>script that reproduces it</summary>", "")
@@ -180,7 +180,7 @@ def _bench(report: Report) -> Iterator[str]:
              microseconds(entry.p50_us), microseconds(entry.p99_us), percent(entry.hit_rate)]
             for group in report.bench for entry in group.entries
         ]  # fmt: skip
-        heads = ["workload", "block", "case", "target", "tokens/s", "beside the peer", "p50", "p99"]
+        heads = ["workload", "block", "case", "target", "tokens/s", "against peer", "p50", "p99"]
         yield from _table([*heads, "hit rate"], rows)
 
 

@@ -95,7 +95,7 @@ def print_plan(told: Summary, console: Console) -> None:
     screen.line()
     screen.figures(group_table(told), wrap=False)
     if len(told.plan.choices) > 1:
-        screen.heading("What another group would gain")
+        screen.heading("Gain by another group")
         screen.figures(choice_table(told), wrap=False)
     if told.plan.notes:
         screen.line()

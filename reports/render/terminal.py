@@ -167,7 +167,7 @@ def _deaths(report: Report, screen: Screen) -> None:
 
 def _coverage(report: Report, screen: Screen) -> None:
     if report.coverage:
-        screen.heading("What was exercised")
+        screen.heading("Coverage")
     for entry in report.exercised:
         total = sum(entry.hit_blocks.values())
         reused = (total - entry.hit_blocks.get("0", 0)) / total if total else None
@@ -183,7 +183,7 @@ def _bench(report: Report, screen: Screen) -> None:
     for title, groups in grouped(report.bench, lambda group: group.title).items():
         screen.heading(f"Bench on {title}, tokens/s by CPU time")
         peers = sorted({e.peer for group in groups for e in group.entries if e.peer})
-        over = f"over {peers[0]}" if len(peers) == 1 else "beside the peer"
+        over = f"over {peers[0]}" if len(peers) == 1 else "against the peer"
         table = screen.table("block, case", "target", "tokens/s", over, "p50", "p99", "hits")
         for column in table.columns[2:]:
             column.justify = "right"

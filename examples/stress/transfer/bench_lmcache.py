@@ -13,7 +13,7 @@ Work = Callable[[], None]
 
 
 def installed() -> bool:
-    """Tell whether LMCache can be imported here."""
+    """Return whether LMCache can be imported here."""
     return find_spec("lmcache") is not None
 
 

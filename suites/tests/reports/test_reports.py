@@ -96,7 +96,7 @@ def test_charts_state_findings_and_carry_their_numbers(run: Run) -> None:
     page = "".join(Page(render_html(run)).text)
     assert "Block 16, no eviction: reference serves 38.9 times the tokens of vllm==0.33.0" in page
     assert "38.9 times vllm==0.33.0 (37.3 to 40.1)" in page
-    assert "LRU needs 50,000 blocks for nine tenths of what an infinite cache hits" in page
+    assert "LRU needs 50,000 blocks for nine tenths of the hits of an infinite cache" in page
     assert "+18 % from 1 k to 1 M cached blocks (reference)" in page
     assert "reference: 57.0 % of 12,354 admissions reused cached blocks" in page
     assert "36.64 %" in page
