@@ -81,10 +81,7 @@ class Session:
         return self.state.profile
 
     def apply(self, operation: ops.Operation) -> object:
-        """Run one operation and check its answer; returns the answer.
-
-        Raises TargetDied, and Violation with the state at that moment.
-        """
+        """Run and check one operation; returns the answer. Raises Violation and TargetDied."""
         try:
             return self._apply(operation)
         except Violation as violation:

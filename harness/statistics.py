@@ -41,10 +41,7 @@ class Ratio(NamedTuple):
 
 
 def ratio_of_medians(above: npt.ArrayLike, below: npt.ArrayLike, *, sure: float = 95.0) -> Ratio:
-    """Median of `above` over median of `below`, bounds at `sure` percent.
-
-    The two were not measured in pairs, so each is resampled on its own.
-    """
+    """Median of `above` over median of `below`, unpaired, with bounds at `sure` percent."""
     rng = _generator()
     own, other = np.asarray(below, float), np.asarray(above, float)
     lower = np.median(resampled(own, rng), axis=1)
@@ -143,10 +140,7 @@ def normal_p(u: float, mine: Samples, theirs: Samples) -> float:
 
 
 def wilcoxon(values: npt.ArrayLike) -> float:
-    """One-sided p of signed ranks that values tend to be positive; exact.
-
-    Values of equal size share their average rank; zeros are left out.
-    """
+    """One-sided exact p that values tend to be positive; ties share mean ranks, zeros are left out."""
     found = np.asarray(values, float)
     found = found[found != 0]
     ranks = _doubled_ranks(np.abs(found))

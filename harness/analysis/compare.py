@@ -1,7 +1,4 @@
-"""Compares two sides, each one or several runs: verdicts, then figures, with an error rate.
-
-Invalid comparisons are refused with their reason; the others are made.
-"""
+"""Compares two sides of one or several runs: verdicts, then figures, with an error rate."""
 
 from __future__ import annotations
 

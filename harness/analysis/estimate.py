@@ -1,7 +1,4 @@
-"""Whether two sides differ by more than a margin.
-
-Pure functions over numbers. A sample is a cost, so that a ratio above 1 is a loss.
-"""
+"""Whether two sides of costs differ by more than a margin. Pure functions over numbers."""
 
 from __future__ import annotations
 

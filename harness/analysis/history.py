@@ -85,10 +85,7 @@ class History:
 
 
 def read_history(directory: Path) -> tuple[list[Run], list[str]]:
-    """All runs below a directory but evaluations, and why some could not be read.
-
-    Raises UsageError if there is none.
-    """
+    """Runs below a directory but evaluations, and unreadable ones. Raises UsageError for none."""
     runs, unreadable = [], []
     seen = set()
     for path in sorted(directory.rglob("run.json")):

@@ -17,10 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def read_side(given: Path, baselines: Path) -> list[Run]:
-    """Runs of a side: a run's directory, a folder of several, or the name of a baseline.
-
-    Raises UsageError for anything else.
-    """
+    """Runs of a directory, a folder of several, or a baseline. Raises UsageError for others."""
     place = given
     if not given.exists() and (baselines / given).is_dir():
         place = baselines / given

@@ -139,10 +139,7 @@ def _ranges(starts: Ints, numbers: Ints) -> Ints:
 
 
 class Depths:
-    """For every reference, how many other blocks were touched since the last use of its atom.
-
-    One computation gives LRU at every capacity, and the infinite cache.
-    """
+    """For every reference, the number of other blocks touched since the last use of its atom."""
 
     def __init__(self, references: References, *, order: str = "leaf_first") -> None:
         """`order`: `leaf_first`, or `root_first`, for unsplit references only."""
@@ -197,10 +194,7 @@ def _previous(atoms: Ints) -> Ints:
 
 
 def _weight_below(values: Ints, weights: Ints, stops: Ints, limits: Ints) -> Ints:
-    """For each query i: the sum of weights[j] over j < stops[i] with values[j] < limits[i].
-
-    A wavelet matrix: one pass over the bits of the values, all queries at once.
-    """
+    """Sums of weights[j] over j < stops[i] with values[j] < limits[i], by a wavelet matrix."""
     low, high = np.zeros_like(stops), stops.copy()
     result = np.zeros_like(stops)
     bits = int(max(values.max(initial=0), limits.max(initial=0))).bit_length()

@@ -1,7 +1,4 @@
-"""The comparison of a benchmark: options, pools for a workload, statistics, optimum.
-
-Pure functions; `runner` runs the jobs.
-"""
+"""The comparison of a benchmark: options, pools, statistics, optimum. Pure functions."""
 
 from __future__ import annotations
 
@@ -127,10 +124,7 @@ def _longest(workload: Workload, block_size: int) -> int:
 def _no_eviction(
     workload: Workload, kept: list[int], block_size: int, running: int, max_blocks: int
 ) -> Case | None:
-    """The largest number of leading requests that `max_blocks` holds with one running request.
-
-    `kept` are the blocks that the cache holds after each request.
-    """
+    """Most leading requests for `max_blocks`; `kept`: blocks in the cache after each request."""
     spare = running + 1
     requests = sum(blocks + spare <= max_blocks for blocks in kept)
     if not requests:

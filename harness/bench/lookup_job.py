@@ -1,7 +1,4 @@
-"""The lookup alone of one long cached prompt, run inside the worker of a target.
-
-Needs the standard library of Python 3.10 and numpy.
-"""
+"""The lookup of one long cached prompt, in the worker of a target (Python 3.10, numpy)."""
 
 from __future__ import annotations
 

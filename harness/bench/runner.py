@@ -126,10 +126,7 @@ def run_bench(
 
 @contextmanager
 def _isolated(runners: Sequence[Runner]) -> Iterator[list[Runner]]:
-    """Run kvproof's own in-process targets in workers too: all sides are measured alike.
-
-    A user's factory stays in this process, which alone knows its import path.
-    """
+    """Run in-process targets in workers too; a user's stays: only this process can import it."""
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvproof-bench-")))
         separate: list[Runner] = []

@@ -152,10 +152,7 @@ def shared_prefix(
 def uniform(
     rng: np.random.Generator, *, requests: int = 2000, length: int = 4096, spread: float = 0.5
 ) -> Paths:
-    """Noise: nothing is shared, nothing hits.
-
-    Lengths are uniform in length * (1 - spread) .. length * (1 + spread), mean `length`.
-    """
+    """Noise without hits; lengths are uniform in length * (1 - spread) .. length * (1 + spread)."""
     half = int(length * spread)
     low, high = max(1, length - half), length + half
     lengths = rng.integers(low, high + 1, requests)

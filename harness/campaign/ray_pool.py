@@ -102,10 +102,7 @@ class RayPool:
     """One task for each unit; a task whose node or process died is lost, never run twice by Ray."""
 
     def __init__(self, work: Work, address: str, *, limit: float) -> None:
-        """`limit` as for LocalPool, from when a unit has a place; the wait has the same limit.
-
-        A unit requires one CPU of Ray.
-        """
+        """`limit` as for LocalPool, also for the wait for a place; a unit requires one CPU."""
         self._ray = connect(address)
         self._work, self._limit = work, limit
         self._clock = beside_driver(self._ray, Clock)

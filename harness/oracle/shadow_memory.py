@@ -196,10 +196,7 @@ class ShadowMemory:
         paging: Paging,
         expected: Fingerprints,
     ) -> Mismatch | None:
-        """Compare the slots of positions [start, stop) with their expected content.
-
-        Returns the first that differs. Raises BadTableError.
-        """
+        """Return the first unexpected slot of positions [start, stop). Raises BadTableError."""
         return self.mismatch(self.slots(table, *span, paging), expected, span[0])
 
     def compute(
@@ -210,10 +207,7 @@ class ShadowMemory:
         content: Fingerprints,
         writer: tuple[Request, int, int, int],
     ) -> None:
-        """Write `content` to the slots of positions [start, stop). Raises BadTableError.
-
-        `writer` holds the fields of a `Writer`.
-        """
+        """Write `content` to [start, stop); `writer`: fields of `Writer`. Raises BadTableError."""
         self.write(self.slots(table, *span, paging), span[0], content, Writer(*writer))
 
     def write(self, slots: Slots, start: int, content: Fingerprints, writer: Writer) -> None:

@@ -1,7 +1,4 @@
-"""The state of one history in the harness, with queries on it.
-
-Checks read it; the driver (`session.py`) changes it. No function here raises a violation.
-"""
+"""The state of one history, with queries on it; checks read it, `session.py` changes it."""
 
 from __future__ import annotations
 
@@ -316,10 +313,7 @@ class OracleState:
     # --- steps ---
 
     def step(self, live: RequestState, answer: Scheduled, known: tuple[Table, ...] | None) -> Step:
-        """Return the step that an answer schedules.
-
-        `known` are the request's tables before an extension; None for an admission.
-        """
+        """Return an answer's step; `known`: tables before an extension, None for an admission."""
         if answer.saves or not self.layout.single:
             return self._step(live, answer, known)
         size, blocks = self.layout.stride, live.blocks

@@ -120,10 +120,7 @@ class Journal:
         self.active = False
 
     def fail(self, error: BaseException) -> None:
-        """End the recording because of an error of the recorder.
-
-        Raises what a signal raised, which is for the engine: it may have come inside a line.
-        """
+        """End the recording after its own error; raises a signal's exception for the engine."""
         self.stop(f"{type(error).__name__}: {error}")
         if not isinstance(error, Exception):
             raise error

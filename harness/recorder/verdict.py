@@ -115,7 +115,7 @@ class _Recorded:
 
 
 def long_session(target: Target, config: TargetConfig) -> Session:
-    """Return a session for a history of any length: no inspections, no situations.
+    """Return a session without inspections and situations, for histories of any length.
 
     Raises UsageError if the pool is too large for this machine.
     """

@@ -6,9 +6,6 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of all events; `at` is seconds of work since the run began.
-
-    A run that is resumed goes on counting; the time between its parts is left out.
-    """
+    """Base of all events; `at` is seconds of work since the run began, without interruptions."""
 
     at: float = 0.0

@@ -1,7 +1,4 @@
-"""Names of workloads and bench cases in records and commands of version 0.13; goes with 0.15.
-
-Records and baselines are read with the names of this version, so that runs of both compare.
-"""
+"""Names of workloads and bench cases of 0.13, read as the new ones; goes with 0.15."""
 
 from __future__ import annotations
 

@@ -38,10 +38,7 @@ def once(events: Sequence[AnyEvent]) -> list[AnyEvent]:
 
 
 def final_verdicts(events: Iterable[AnyEvent]) -> list[PropertyVerdict]:
-    """Return one verdict for each target, suite and property: the one that counts.
-
-    A property with a recorded `Failure` does not pass, whatever a later part of the run found.
-    """
+    """Return the last verdict of each target, suite and property; a recorded `Failure` stays."""
     judged = [event for event in events if isinstance(event, PropertyVerdict | Failure)]
     return [event for event in once(judged) if isinstance(event, PropertyVerdict)]
 

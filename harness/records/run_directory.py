@@ -69,10 +69,7 @@ def _line(event: AnyEvent) -> bytes:
 
 
 class LineFile:
-    """The records of one run directory: lines of the file `name`, next to `run.json`.
-
-    Opening an existing one appends to it (resume). Raises UsageError if it cannot be written.
-    """
+    """Appends to the file `name` of a run directory. Raises UsageError if it is not writable."""
 
     def __init__(self, directory: Path, manifest: Manifest, name: str) -> None:
         self.path = directory / name
@@ -118,10 +115,7 @@ class LineFile:
 
 
 class RunWriter:
-    """Writes one run directory. Opening an existing one appends to its events (resume).
-
-    Raises UsageError if the directory cannot be written.
-    """
+    """Writes a run directory, or resumes it by appending. Raises UsageError if not writable."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory

@@ -1,7 +1,4 @@
-"""Results of the cells of a sweep: times, rates, ratios, neighbours.
-
-Pure functions over the events of a run, shared by the sweep, its report and comparisons.
-"""
+"""Results of the cells of a sweep from its events: times, rates, ratios, neighbours."""
 
 from __future__ import annotations
 

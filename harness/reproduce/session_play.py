@@ -49,10 +49,7 @@ def _named(operation: ops.Operation, index: int) -> ops.Operation:
 
 
 def play(session: Session, operations: Iterable[ops.Operation]) -> bool:
-    """Apply operations, leaving out those that this target's answers make impossible.
-
-    Returns whether the last one ran; where steps end at once, with its end.
-    """
+    """Apply the operations that this target's answers allow; whether the last one ran."""
     done, at_once = True, not session.profile.in_flight_steps
     for operation in operations:
         if at_once and isinstance(operation, ops.Complete) and not session.steps:

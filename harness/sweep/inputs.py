@@ -1,7 +1,4 @@
-"""Inputs and expected outputs of a cell, made once for all providers of a case.
-
-Runs in the worker. Making them takes longer than most kernels.
-"""
+"""Inputs and expected outputs of a cell, made once in the worker for all providers of a case."""
 
 from __future__ import annotations
 
@@ -116,10 +113,7 @@ def outputs(problem: Problem) -> dict[str, torch.Tensor]:
 
 
 def expected_of(kernel: Kernel, case: Case, problem: Problem) -> dict[str, torch.Tensor]:
-    """The expected outputs, computed on copies of the outputs.
-
-    Raises ValueError if the reference has other outputs than the kernel.
-    """
+    """The expected outputs, from copies. Raises ValueError for other outputs than the kernel's."""
     arguments: Arguments = dict(problem.arguments)
     arguments.update(cloned({name: arguments[name] for name in problem.outputs}))
     expected = kernel.reference(case, arguments)

@@ -1,7 +1,4 @@
-"""Messages between a sweep and its workers: one JSON object per line, each way.
-
-Without torch: the sweep itself runs where neither torch nor Triton is imported.
-"""
+"""Messages between a sweep and its workers, one JSON object per line; torch is not needed."""
 
 from __future__ import annotations
 

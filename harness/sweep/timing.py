@@ -26,10 +26,7 @@ _SHARE = 0.5
 
 
 class InputSets:
-    """Sets for the timed launches in rotation: the first and the last with expected outputs.
-
-    Raises NoRoom, or any error of the kernel's own description.
-    """
+    """First and last input set with expected outputs, and those between. Raises NoRoom."""
 
     def __init__(self, kernel: Kernel, case: Case, *, seed: int, device: str) -> None:
         def judged(number: int) -> Inputs:
@@ -64,10 +61,7 @@ def measured(
     device: str,
     shelf: InputCache[InputSets] | None = None,
 ) -> Cell:
-    """Time a cell that passed its check.
-
-    Raises NoRoom, or any error of the kernel's own description.
-    """
+    """Time a cell that passed its check. Raises NoRoom, or the description's own error."""
     sets = (shelf or InputCache(most=1)).take(
         kernel, case, seed, lambda: InputSets(kernel, case, seed=seed, device=device)
     )

@@ -1,7 +1,4 @@
-"""The interface of LMCache that the adapter uses, and its drift.
-
-Engine environment only; `engine()` imports the engine.
-"""
+"""LMCache's interface to the adapter, and its drift. Engine environment only."""
 
 from __future__ import annotations
 

@@ -45,10 +45,7 @@ def profile() -> Profile:
 
 
 def make_target(config: TargetConfig) -> Target:
-    """A target of the installed LMCache; no size of a pool concerns it.
-
-    Raises RuntimeError if LMCache is not the release that this adapter was written for.
-    """
+    """Target of the installed LMCache, for any pool. Raises RuntimeError for another release."""
     del config
     check_drift()
     return WithoutBlocks(profile())

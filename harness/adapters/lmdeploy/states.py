@@ -44,10 +44,7 @@ class States:
         return ((int(native.logical_state),),) if self else ()
 
     def budget(self, start: int, known: int, compute: int | None) -> int | None:
-        """Tokens of a step of a prompt.
-
-        Where checkpoints stand at block borders only, it ends at the last one that it reaches.
-        """
+        """Tokens of a prompt step; with checkpoints at block borders only, it ends at the last."""
         if not self or self._inside:
             return compute
         stop = known if compute is None else min(known, start + compute)

@@ -1,7 +1,4 @@
-"""A request's life in each release's scheduler: match, allocate, publish, release.
-
-Engine environment only.
-"""
+"""A request's life in each release's scheduler. Engine environment only."""
 
 from __future__ import annotations
 

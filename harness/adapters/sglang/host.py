@@ -257,10 +257,7 @@ def _free(pool: _Pool) -> list[int]:
 
 
 def _moved(pool: _Pool, copy: sglang_device.Copy) -> list[tuple[int, int, int]]:
-    """(group, source, destination) of one copy.
-
-    Raises AssertionError if slots are not whole pages in order.
-    """
+    """(group, source, destination) of one copy. Raises AssertionError for a partial page."""
     sides = (pool.first, pool.first_on_host)
     source, destination = sides if copy.to_host else sides[::-1]
     pages = zip(_whole(copy.sources, pool.page), _whole(copy.destinations, pool.page), strict=True)

@@ -25,10 +25,7 @@ def shares(config: TargetConfig) -> tuple[int, int]:
 
 
 def new_cache(config: TargetConfig) -> Any:
-    """Build a cache for one configuration.
-
-    Page 0 is SGLang's own sink for padding: it is the null block.
-    """
+    """Build a cache; page 0, SGLang's own sink for padding, is the null block."""
     names, page = engine(), config.block_size
     publish(page)
     grid(page)

@@ -99,10 +99,7 @@ class _OneOnCpu:
 
 
 def without_image_processors() -> None:
-    """Let releases register image processors with a transformers that lacks them (no torchvision).
-
-    Their package reloads transformers: it is imported first.
-    """
+    """Let releases register image processors without torchvision; their package comes first."""
     importlib.import_module("sglang")
     transformers: Any = importlib.import_module("transformers")
     transformers.AutoImageProcessor = _Empty("transformers.AutoImageProcessor")

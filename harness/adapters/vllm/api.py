@@ -1,7 +1,4 @@
-"""The interface of vLLM that the adapter uses, its differences by release, and its drift.
-
-Engine environment only; `engine()` imports the engine.
-"""
+"""vLLM's interface to the adapter, by release, and its drift. Engine environment only."""
 
 from __future__ import annotations
 

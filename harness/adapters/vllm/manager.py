@@ -1,7 +1,4 @@
-"""One `KVCacheManager` of vLLM, with one interface for all releases.
-
-Engine environment only; the engine is imported when a manager is made.
-"""
+"""One `KVCacheManager` of vLLM, with one interface for all releases. Engine environment only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recurrent states as vLLM's scheduler and worker treat them (`mamba_cache_mode="align"`).
-
-Engine environment only.
-"""
+"""Recurrent states as in vLLM (`mamba_cache_mode="align"`). Engine environment only."""
 
 from __future__ import annotations
 
@@ -43,10 +40,7 @@ class States:
         return found or min(left, self._size - start % self._size)
 
     def uses(self, tables: tuple[Table, ...], start: int, stop: int) -> tuple[StateUse, ...]:
-        """The state moves from the block of the last token before a step to that of its last token.
-
-        The worker copies it if the two blocks differ.
-        """
+        """The worker moves the state if the step's last token is in another block."""
         uses = []
         for group in self._groups:
             table = tables[group]

@@ -50,10 +50,7 @@ def replay_logs(paths: Sequence[Path], *, targets: Sequence[str], output: Path |
 
 
 def _subject(path: Path, targets: Sequence[str]) -> str:
-    """Return the target that a log was recorded on. Raises UsageError.
-
-    An op log is data: a name in it is imported only if the user names it too.
-    """
+    """Return the recorded target; it is imported only if the user names it. Raises UsageError."""
     target = _recorded_on(path)
     if ":" in target and not targets:
         raise UsageError(

@@ -73,10 +73,7 @@ class InspectionChecks:
     # --- evictions ---
 
     def evictions(self, before: Inspection, found: Inspection, held: Mapping[int, int]) -> None:
-        """Remove the blocks evicted since `before` from the cache model (B2, S7).
-
-        Evictions are inferred where the target does not report them.
-        """
+        """Remove blocks evicted since `before`, reported or inferred, from the model (B2, S7)."""
         dropped = found.dropped
         state, changes = self._state, self._state.changes
         if dropped is not None:

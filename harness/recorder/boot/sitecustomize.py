@@ -1,6 +1,6 @@
-"""Starts the recorder in every Python process that finds this folder on its path.
+"""Starts the recorder in Python processes with this folder on the path.
 
-The `sitecustomize` that this one hides, if there is one, runs all the same.
+If it hides another `sitecustomize`, that one runs too.
 """
 
 import importlib.util
