@@ -309,7 +309,6 @@ class Verdict(pytest.Item):
 
 
 def _describe(failure: Failure, directory: Path | None) -> str:
-    """Sentence, detail, minimal history, script, and where the files are."""
     log = (directory or Path()) / failure.op_log
     parts = [
         f"{failure.sentence}",

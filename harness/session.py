@@ -217,7 +217,6 @@ class Session:
         self._keep(step)
 
     def _copy(self, step: Step, compute: int | None) -> None:
-        """The step gets its blocks, then content is copied into them."""
         state, live, answer, layout = self.state, step.live, step.answer, self.layout
         if state.partial:
             self._partial.copied(live, answer)

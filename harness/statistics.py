@@ -140,7 +140,7 @@ def normal_p(u: float, mine: Samples, theirs: Samples) -> float:
 
 
 def wilcoxon(values: npt.ArrayLike) -> float:
-    """One-sided exact p that values tend to be positive; ties share mean ranks, zeros are left out."""
+    """Exact one-sided signed-rank p for positive values; ties share ranks, zeros are left out."""
     found = np.asarray(values, float)
     found = found[found != 0]
     ranks = _doubled_ranks(np.abs(found))

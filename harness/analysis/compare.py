@@ -256,7 +256,6 @@ def _measured(
 
 
 def _clocks(base: Series, head: Series) -> str:
-    """Warn if the clocks of the GPU explain a difference."""
     if not (base.clocks and head.clocks):
         return ""
     before, after = float(np.median(base.clocks)), float(np.median(head.clocks))

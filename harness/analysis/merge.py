@@ -105,7 +105,6 @@ def _others(runs: Sequence[Run]) -> Iterator[AnyEvent]:
 
 
 def _failures(runs: Sequence[Run]) -> Iterator[AnyEvent]:
-    """One of each fingerprint, that with the shortest history."""
     found: dict[tuple[str, str, str], Failure] = {}
     for event in _all(runs, Failure):
         key = (event.target, event.property, event.fingerprint)

@@ -51,7 +51,7 @@ class _Counts(NamedTuple):
 
 
 class _EmptyCycle:
-    """Does nothing: its time is the harness's own loop."""
+    """Its time is the harness's own loop."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._tables = ((),) * len(config.groups)
@@ -283,7 +283,6 @@ def _samples(
 def _fill_and_probe(
     make_cycle: MakeCycle, config: TargetConfig, fill: int, probes: list[NDArray[np.int32]]
 ) -> list[float]:
-    """Fill a new pool, then time all probes but the first."""
     per_prompt = widths(config.groups).blocks(-(-_LENGTH // config.block_size), 1)
     num_blocks = fill + (len(probes) + 2) * per_prompt + 1
     cycle = make_cycle(replace(config, num_blocks=num_blocks), "")

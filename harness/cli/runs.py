@@ -138,7 +138,6 @@ class ActiveRun:
 
 
 def _what_is_wrong(event: AnyEvent) -> str:
-    """Return a line about an event that excludes a pass, else nothing."""
     match event:
         case Failure() | PropertyVerdict(verdict="fail"):
             return f"{event.target}: {event.sentence}"

@@ -244,7 +244,6 @@ class Journal:
             self._segments.begin(self._opening())
 
     def _opening(self) -> bytes:
-        """First lines of a file: the cache, and the present requests."""
         live = (self._carried(entry, request) for entry, request in self._live.values())
         return b"".join((self._header(), *live))
 
@@ -273,7 +272,7 @@ class Journal:
         return f"{text}}}\n".encode()
 
     def _told(self, arrival: Arrival) -> dict[str, Any]:
-        """Return what of an arrival is not as it mostly is."""
+        """Return the fields of an arrival that differ from their usual values."""
         hide = self._veil.text if self._veil else str
         told: dict[str, Any] = {"name": arrival.name}
         for field in ("adapter", "adapter_version", "salt"):

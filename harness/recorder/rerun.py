@@ -68,7 +68,7 @@ def rerun(recording: Recording, target: Target) -> Rerun:
 
 
 def _check_tokens(line: Line, place: Place) -> None:
-    """Ask no target for what it need not take. Raises UsageError."""
+    """Refuse tokens that a target need not accept. Raises UsageError."""
     wide = next((token for token in unpack(line.tokens) if not -_WIDEST <= token < _WIDEST), None)
     if wide is not None:
         raise UsageError(

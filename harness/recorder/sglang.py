@@ -86,7 +86,6 @@ def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
 
 
 def _describe(cache: Any) -> Cache | str:
-    """Describe the cache, or return why it cannot be recorded."""
     parts = [component.name for component in cache.tree_components]
     if parts != ["FULL"]:
         return f"its tree keeps {', '.join(parts)}; recorded are trees of full attention alone"
@@ -225,7 +224,7 @@ def _checkpoint(original: Any) -> Callable[..., None]:
 
 
 def _checkpointed(journal: Journal, cache: Any, request: Any) -> None:
-    """The tree may have put its own pages in place of equal ones."""
+    """The tree may have replaced pages by its own equal ones."""
     name = request.rid
 
     def shown(pages: list[int]) -> None:

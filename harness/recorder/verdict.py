@@ -223,7 +223,7 @@ class _Judge:
         return Scheduled(self._step, hit, start, stop, (table,), (table,))
 
     def _table(self, line: Line) -> None:
-        """Blocks were put in place of equal ones: the request reads those now."""
+        """Equal blocks replaced some: the request reads those now."""
         live, blocks = self._live(line), unpack(line.blocks or "i")
         self._trust(live.request, blocks, live.computed // self._size * self._size, cached=True)
         tables = (blocks + live.groups[0][len(blocks) :],)
@@ -263,7 +263,7 @@ class _Judge:
     # --- blocks from before the first line ---
 
     def _carry(self, line: Line) -> None:
-        """A request goes on whose admission is gone."""
+        """Continue a request whose admission is in a deleted file."""
         state, request, table = self._session.state, line.request, unpack(line.blocks or "i")
         live = RequestState(request, state.prints(request), state.epoch, state.layout)
         live.show((table,), (table,))

@@ -42,7 +42,6 @@ def _made(settings: Settings) -> Callable[[Any], Callable[..., None]]:
 
 
 def _describe(manager: Any) -> Cache | str:
-    """Describe the cache, or return why it cannot be recorded."""
     groups = manager.kv_cache_config.kv_cache_groups
     kinds = [type(group.kv_cache_spec).__name__ for group in groups]
     if len(groups) != 1 or kinds[0] not in _FULL:

@@ -238,8 +238,6 @@ def _with_zone(directory: Path, manifest: Manifest) -> Manifest:
 
 
 class _Schema(msgspec.Struct, frozen=True):
-    """The field of a manifest of any version."""
-
     schema: int = SCHEMA_VERSION
 
 

@@ -56,8 +56,6 @@ class _ComponentLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """Fields that identify the version and kind of a log."""
-
     format: int = FORMAT
     contract: int = CONTRACT_VERSION
     part: str = ""

@@ -116,7 +116,7 @@ def _direct(violation: Violation, state: OracleState) -> list[str]:
 
 
 def _or_refused(assertion: str, state: OracleState) -> str:
-    """Let a right target refuse what a wrong one found room for."""
+    """Let a correct target refuse a request that a wrong one had room for."""
     operation, answer = state.history[-1]
     asked = isinstance(operation, (ops.Admit, ops.Extend)) and isinstance(answer, Scheduled)
     parts = (f"{_variable(operation)}.", "slot(", "last.", "done.")

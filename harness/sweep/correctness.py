@@ -103,8 +103,6 @@ def _checked(
 
 
 class _Run(NamedTuple):
-    """One launch: its errors, damage and outputs."""
-
     found: dict[str, Comparison]
     damage: list[str]
     left: dict[str, torch.Tensor]
@@ -149,7 +147,6 @@ def compared(
 
 
 def _with(cell: Cell, found: Checked) -> Cell:
-    """Add the result of a seed to those of earlier seeds."""
     errors = dict(cell.errors)
     for name, (relative, worst, _) in found.comparisons.items():
         earlier = errors.get(name, OutputError(relative=0.0, worst=0.0))

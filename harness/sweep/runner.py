@@ -63,8 +63,6 @@ class _Task(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Result of a task."""
-
     task: _Task
     result: Cell | Fault
     crowded: bool = False

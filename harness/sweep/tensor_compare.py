@@ -23,8 +23,6 @@ class Comparison(NamedTuple):
 
 
 class _Sums:
-    """Sums for the errors, gathered piece by piece."""
-
     def __init__(self) -> None:
         self.error = self.norm = 0.0
         self.most = self.largest = 0.0

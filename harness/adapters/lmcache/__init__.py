@@ -1,7 +1,4 @@
-"""The adapter of lmcache. In: a `TargetConfig`. Out: a `Target`, from `target.make_target`.
-
-Imports the contract and `harness.errors`; its engine only inside functions.
-"""
+"""The lmcache adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
 
 from kvproof.harness.adapters.lmcache.target import make_target
 

@@ -158,7 +158,6 @@ def engine() -> Any:
 
 
 def _later() -> dict[str, Any]:
-    """Names that older releases lack."""
     found: dict[str, Any] = {}
     if release() >= (0, 15):
         from lmdeploy.pytorch import long_context

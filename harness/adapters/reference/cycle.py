@@ -19,8 +19,6 @@ def native_groups(config: TargetConfig) -> tuple[GroupConfig, ...]:
 
 
 class _OneGroup:
-    """One step computes the whole prompt."""
-
     def __init__(self, config: TargetConfig, variant: str) -> None:
         self._variant = variant
         self.manager = CacheManager(

@@ -73,7 +73,6 @@ class _Pool(NamedTuple):
 
 
 def _pools(cache: Any, config: TargetConfig) -> dict[int, _Pool]:
-    """Full attention, then windows or states."""
     places = {group.kind: g for g, group in enumerate(config.layout)}
     entries = cache.cache_controller.mem_pool_host.entries
     windows = config.num_blocks // 2

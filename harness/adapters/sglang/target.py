@@ -190,7 +190,6 @@ class SglangTarget:
         return -(-tokens // self._page)
 
     def _no_space(self, start: int, stop: int, hit: int = 0, windows: int = 0) -> Refused | None:
-        """Of the `hit` after `start`, windows need only the loaded part."""
         needed = self._pages(stop) - self._pages(start)
         beside = self._pages(stop) - self._pages(max(hit, start)) + self._pages(windows)
         each = zip((needed, beside), self._view.room(), strict=False)
@@ -338,7 +337,6 @@ def _limited(left: int, compute: int | None) -> int:
 
 
 def _item(span: Span) -> Any:
-    """A media item with the caller's hash."""
     names = engine()
     item = names.MultimodalDataItem(
         modality=names.Modality.from_str(span.kind),

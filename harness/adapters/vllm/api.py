@@ -325,7 +325,6 @@ def engine() -> Any:
 
 
 def _hash_functions() -> Any:
-    """Until 0.11.0 they are in the general utilities module."""
     try:
         return importlib.import_module("vllm.utils.hashing")
     except ModuleNotFoundError:
@@ -430,7 +429,6 @@ def _group(index: int, group: Group, *, is_draft: bool) -> Any:
 
 
 def _accepted(name: str, **arguments: Any) -> dict[str, Any]:
-    """Drop the arguments that the installed release does not know."""
     parameters = (release().signatures.get(name) or _SIGNATURES[name]).split()
     return {key: value for key, value in arguments.items() if key in parameters}
 

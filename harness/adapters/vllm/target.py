@@ -254,7 +254,6 @@ class VllmTarget:
         return Inspection(usage, state, held, statistics, dropped=self._dropped(blocks))
 
     def _dropped(self, blocks: list[Any]) -> tuple[Table, ...]:
-        """Blocks whose hash is gone or has changed since the last inspection."""
         lost: list[list[int]] = [[] for _ in self._config.layout]
         for block, before in zip(blocks, self._hashes, strict=True):
             if before is not None and block.block_hash != before:
@@ -285,7 +284,6 @@ def _sampling(skip_reading: bool) -> Any:  # noqa: FBT001 - a key of the cache, 
 
 
 def _features(request: Request) -> list[Any] | None:
-    """Media in the order in which vLLM's input processor sorts them."""
     names = engine()
     return [
         names.MultiModalFeatureSpec(

@@ -91,7 +91,6 @@ def _left(active: ActiveRun, wanted: list[Fault]) -> list[Fault]:
 
 
 def _missing(fault: Fault) -> str:
-    """Return the missing packages that the suite of a fault needs."""
     if fault.suite == KERNELS:
         absent = [name for name in ("torch", "triton") if not find_spec(name)]
         return f"{' and '.join(absent)} not installed" if absent else ""

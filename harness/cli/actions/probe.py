@@ -75,8 +75,6 @@ def _hide(key: str) -> None:
 
 
 class _Asked(NamedTuple):
-    """The options of a probe."""
-
     url: str
     line: ServerConnection
     model: str

@@ -86,7 +86,6 @@ def _checked(
 
 
 def _summary(recording: Recording, judged: Judged) -> str:
-    """Summarise the checked calls."""
     happened = [plural(count, what) for what, count in judged.happened.items() if count]
     parts = [
         f"{plural(judged.operations, 'operation')}, {plural(judged.requests, 'request')}, "
@@ -116,7 +115,6 @@ def _again(active: ActiveRun, recording: Recording, spec: str) -> None:
 
 
 def _compared(recorded: str, spec: str, found: Rerun) -> list[str]:
-    """Compare the recorded hits with those of the target."""
     lines = [
         f"{plural(found.requests, 'request')} of {found.tokens:,} tokens: {recorded} hit "
         f"{found.recorded:,}, {spec} hits {found.target:,}; "

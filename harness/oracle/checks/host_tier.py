@@ -166,7 +166,6 @@ class HostTierChecks:
         self._saw("a state is only on the host", "state" in alone)
 
     def _all_above(self, group: int) -> bool:
-        """Whether the pool has all that the host has."""
         pool, host = self._tiers(group)
         return host.by_content.keys() <= pool.by_content.keys()
 

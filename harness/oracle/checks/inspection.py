@@ -96,7 +96,6 @@ class InspectionChecks:
             self._keep_duplicates()
 
     def _keep_duplicates(self) -> None:
-        """Of equal blocks the second is cached if the first was evicted for it."""
         model = self._state.model
         for block, prints, index, group in self._state.changes.duplicates_freed:
             if block != NULL_BLOCK and not model.in_pool(prints, index, group):

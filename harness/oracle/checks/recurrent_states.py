@@ -108,7 +108,6 @@ class StateChecks:
         return f"row {block}" if self._layout.separate else f"block {block}"
 
     def _in_range(self, live: RequestState, group: int, ids: Table) -> None:
-        """Ids of states are in range, and never the null block or row 0."""
         self._counts[_OWNER] += 1
         if not all(self._exists(block) for block in ids):
             sentence = f"request {live.request.id} uses {ids} as a state of group {group}"
