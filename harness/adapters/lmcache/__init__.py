@@ -1,4 +1,4 @@
-"""The lmcache adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The lmcache adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
 
 from kvproof.harness.adapters.lmcache.target import make_target
 

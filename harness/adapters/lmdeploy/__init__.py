@@ -1,4 +1,4 @@
-"""The lmdeploy adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The lmdeploy adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
 
 from kvproof.harness.adapters.lmdeploy.target import make_target
 

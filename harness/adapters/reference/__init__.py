@@ -1,4 +1,4 @@
-"""The reference adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The reference adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
 
 from kvproof.harness.adapters.reference.target import make_target
 

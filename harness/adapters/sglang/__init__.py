@@ -1,4 +1,4 @@
-"""The sglang adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The sglang adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
 
 from kvproof.harness.adapters.sglang.target import make_target
 

@@ -1,4 +1,4 @@
-"""The transformers adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The transformers adapter: `TargetConfig` to `Target`. The engine is imported late."""
 
 from kvproof.harness.adapters.transformers.target import make_target
 

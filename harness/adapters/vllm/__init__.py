@@ -1,4 +1,4 @@
-"""The vllm adapter: `TargetConfig` to `Target`. Imports its engine inside functions only."""
+"""The vllm adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
 
 from kvproof.harness.adapters.vllm.target import make_target
 
