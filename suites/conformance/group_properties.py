@@ -13,7 +13,7 @@ FULL = (
     _full(
         "groups_never_share_blocks",
         ("H7", "B1"),
-        "a block is in the tables of one group only, and read as what that group put there",
+        "a block is in the tables of one group only, and read as content of that group",
         ("blocks of unequal groups lie in one pool",),
         needs="several_tables",
     ),
@@ -27,7 +27,7 @@ FULL = (
     _full(
         "hits_are_valid_in_every_group",
         ("X1", "X2"),
-        "a hit has in every group all that its kind of attention still sees there",
+        "a hit has in every group all blocks that its kind of attention still sees",
         (
             "a hit is limited by a window",
             "a hit is limited by a chunk",
@@ -47,7 +47,7 @@ FULL = (
     _full(
         "backups_copy_what_is_cached",
         ("G10", "C8"),
-        "what is copied to the host tier is in the cache when the copy is made, however late",
+        "blocks copied to the host tier are in the cache when the copy is made, however late",
         (
             "a block is backed up to the host",
             "a request is admitted while a backup is in flight",
@@ -61,7 +61,7 @@ FULL = (
     _full(
         "loads_read_what_the_host_keeps",
         ("C8", "G10"),
-        "what is loaded back was copied to the host tier, and not given back there since",
+        "loaded blocks were copied to the host tier and have not been evicted there since",
         (
             "a block is only on the host",
             "a hit goes on in the host tier",
@@ -152,7 +152,7 @@ FULL = (
     _full(
         "state_blocks_have_one_owner",
         ("S5", "S9", "B1"),
-        "what a step writes a state to is used by nobody else",
+        "no other request uses the blocks that a step writes a state to",
         ("a checkpoint is saved",),
         needs="states",
     ),
@@ -195,7 +195,7 @@ FULL = (
     _full(
         "missing_expert_rows_are_reported",
         ("R2",),
-        "a row that nobody recorded is reported as missing",
+        "a row that was never recorded is reported as missing",
         ("an expert row is missing", "a step completes without expert rows"),
         needs="missing_experts",
     ),

@@ -16,7 +16,7 @@ CORE = (
     Property(
         ANSWERS,
         ("B4", "C6"),
-        "every call comes back with a record of the contract: none raises, hangs or talks nonsense",
+        "every call returns a valid record of the contract: none raises, hangs or returns garbage",
     ),
     Property(
         "null_block_is_never_used",
@@ -66,14 +66,14 @@ CORE = (
     Property(
         "least_recent_goes_first",
         ("B3", "T3"),
-        "cached blocks leave least recently used first, ends of chains first",
+        "cached blocks are evicted in LRU order, ends of chains first",
         ("cached blocks are evicted to make room",),
         needs="eviction_order",
     ),
     Property(
         "eviction_takes_idle_cached_blocks",
         ("B3",),
-        "eviction on request takes cached blocks that nobody holds, as many as asked",
+        "eviction on request takes the requested number of cached blocks without a holder",
         needs="evict",
     ),
     Property(
@@ -108,17 +108,17 @@ CORE = (
     Property(
         "held_blocks_are_those_in_tables",
         ("B7", "B1"),
-        "as many blocks count as held as there are in tables and pins",
+        "the number of held blocks equals the blocks in tables and pins",
     ),
     Property(
         "cached_blocks_are_those_stored",
         ("B7", "T2"),
-        "as many blocks count as cached as are stored and held by nobody",
+        "the number of cached blocks equals the stored blocks without a holder",
     ),
     Property(
         "what_fits_is_admitted",
         ("B8", "B4"),
-        "a request is refused only if its blocks are not there",
+        "a request is refused only if there are not enough blocks for it",
         ("a refusal: no_space",),
     ),
     Property(
@@ -230,7 +230,7 @@ CORE = (
     Property(
         "lookup_changes_nothing",
         ("T1",),
-        "a lookup leaves no trace, also not in recency or statistics",
+        "a lookup changes nothing, not even recency or statistics",
         ("a lookup finds something",),
         needs="lookup",
         oracle=METAMORPHIC,
@@ -253,7 +253,7 @@ CORE = (
     Property(
         "nothing_is_read_before_it_is_written",
         ("T2", "C4"),
-        "no request reads a slot that nobody wrote, or that a step will only write later",
+        "no request reads a slot before the step that writes it",
         _HIT,
         oracle=SHADOW,
     ),

@@ -62,14 +62,14 @@ PROPERTIES = (
     Property(
         "namespaces_share_no_slot",
         ("W1",),
-        "no request reads what another salt, adapter or version of an adapter has computed",
+        "no request reads tokens computed under another salt, adapter or adapter version",
         (SPACES,),
         oracle=SHADOW,
     ),
     Property(
         "unlike_media_share_no_slot",
         ("W1",),
-        "equal placeholders with other media behind them are other content",
+        "equal placeholders of different media are different content",
         (PICTURES,),
         oracle=SHADOW,
     ),
@@ -83,7 +83,7 @@ PROPERTIES = (
     Property(
         "only_accepted_drafts_stay",
         ("W5",),
-        "no request reads what was computed for a rejected draft, or behind one",
+        "no request reads tokens computed for a rejected draft, or after one",
         (ACCEPTED, REJECTED),
         oracle=SHADOW,
     ),
@@ -126,7 +126,7 @@ PROPERTIES = (
     Property(
         "a_row_has_its_requests_adapter_and_media",
         ("W4",),
-        "the worker runs a request with the adapter and the media that it came with",
+        "the worker runs a request with its own adapter and media",
         (SPACES, PICTURES),
         oracle=INVARIANT,
     ),
@@ -148,7 +148,7 @@ PROPERTIES = (
     Property(
         "every_request_ends",
         ("W7",),
-        "once nothing new comes, each request ends with as many tokens as it asked for",
+        "without new arrivals every request ends with the requested number of tokens",
         (REST, PREEMPTED),
         oracle=INVARIANT,
     ),

@@ -19,14 +19,14 @@ PROPERTIES = (
     Property(
         "an_object_is_whole_or_not_there",
         ("G7",),
-        "what is read under a key is what was stored under it, all of it",
+        "a read returns all bytes that were stored under its key",
         (READ, AGAIN),
         oracle=SHADOW,
     ),
     Property(
         "what_is_stored_is_there",
         ("G7",),
-        "a store returns keys that were asked for and that can be looked up then",
+        "a store returns requested keys, which a lookup then finds",
         (AGAIN,),
     ),
     Property(
@@ -38,27 +38,27 @@ PROPERTIES = (
     Property(
         "a_lease_holds_its_bytes",
         ("G8",),
-        "whatever happens, bytes under a lease stay as they are",
+        "bytes under a lease never change",
         (HELD, DROPPED),
     ),
     Property(
         "objects_go_only_for_room",
         ("G8",),
-        "nothing is lost that was not dropped, while all of it fits",
+        "no object is lost without a drop while all of them fit",
         (READ,),
         oracle=SHADOW,
     ),
     Property(
         "what_was_dropped_is_gone",
         ("H6",),
-        "what was dropped or cleared is not found again until it is stored again",
+        "dropped or cleared objects are not found until they are stored again",
         (GONE, CLEARED),
         oracle=SHADOW,
     ),
     Property(
         "the_status_counts_what_is_there",
         ("G8",),
-        "the status has as many objects, bytes and leased objects as there are",
+        "the status counts objects, bytes and leased objects correctly",
         (READ,),
     ),
 )

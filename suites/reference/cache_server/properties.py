@@ -30,14 +30,14 @@ PROPERTIES = (
     Property(
         "readers_see_what_was_written",
         ("G7", "G8"),
-        "every byte that is read was written before, by whoever stored the object",
+        "every byte that is read was written before, by the client that stored the object",
         (LATE, UNWRITTEN),
         oracle=SHADOW,
     ),
     Property(
         "nothing_is_found_before_its_commit",
         ("G7",),
-        "an object that is being written is not there for anybody",
+        "no client finds an object before its commit",
         (LOOKED,),
     ),
     Property(
@@ -57,13 +57,13 @@ PROPERTIES = (
     Property(
         "dead_clients_hold_nothing",
         ("G7", "G8"),
-        "when a client is gone for certain, nothing of it is held or half there",
+        "a client that is gone for certain holds no leases and no reservations",
         (DIED, HALF),
     ),
     Property(
         "silent_writers_lose_keys_but_keep_memory",
         ("G8",),
-        "others may store what a silent client was writing, and its late commit publishes nothing",
+        "others may store the objects of a silent writer, and its late commit publishes nothing",
         (SILENT,),
     ),
     Property(
@@ -75,7 +75,7 @@ PROPERTIES = (
     Property(
         "full_means_no_evictable_bytes",
         ("G8", "B4"),
-        "an object is refused if it would not fit were all idle ones gone, and evicts nothing then",
+        "an object is refused if it would not fit without all idle ones, and then evicts nothing",
         (FULL, FILLED),
         oracle=BRUTE_FORCE,
     ),
@@ -88,25 +88,25 @@ PROPERTIES = (
     Property(
         "the_report_adds_up",
         ("G8",),
-        "objects and bytes of every state are as many as there are",
+        "objects and bytes of every state are counted correctly",
         (PINNED, HELD, SILENT),
     ),
     Property(
         "malformed_messages_change_nothing",
         ("G8",),
-        "whatever comes is answered, and what makes no sense by a refusal alone",
+        "every message is answered; a malformed one is refused and changes nothing",
         (NOISE,),
     ),
     Property(
         "a_call_happens_once",
         ("G8",),
-        "a call whose answer was lost is asked for again and not done twice",
+        "a call whose answer was lost is repeated and not carried out twice",
         (LOST,),
     ),
     Property(
         "leases_do_not_survive_a_server_restart",
         ("G8",),
-        "after a server was lost, what clients held of it is neither there nor in their way",
+        "leases and reservations of a lost server are gone and block nothing",
         (RESTARTED,),
     ),
     Property(
@@ -118,7 +118,7 @@ PROPERTIES = (
     Property(
         "changed_bytes_are_not_read",
         ("G7",),
-        "a client that verifies gets no object whose bytes are not those of its commit",
+        "a client that verifies gets only objects with the bytes of their commit",
         (FLIPPED,),
         oracle=SHADOW,
     ),

@@ -19,20 +19,20 @@ PROPERTIES = (
     Property(
         "the_index_keeps_no_buffer_alive",
         ("T4",),
-        "once a request is gone nobody refers to the buffer that its tokens came in",
+        "after a request no reference to its token buffer is left",
         (*IN_FORM.values(), HIT, FORKED, PINNED),
     ),
     Property(
         "cost_does_not_grow_with_the_cache",
         ("T5",),
-        "serving and looking up take as many steps however much else is cached",
+        "serving and looking up cost the same however much else is cached",
         (HIT, FORKED),
         oracle=METAMORPHIC,
     ),
     Property(
         "eviction_does_not_grow_with_the_cache",
         ("T5", "B3"),
-        "evicting takes as many steps for each block however much else is cached",
+        "evicting a block costs the same however much else is cached",
         (EVICTED,),
         oracle=METAMORPHIC,
     ),

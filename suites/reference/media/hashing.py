@@ -15,7 +15,7 @@ ALLOWED = decide(enabled=True)
 
 
 class Watched(Mapping[str, int]):
-    """Data that count how often they are read."""
+    """Data that count reads."""
 
     __slots__ = ("reads",)
 
@@ -49,7 +49,7 @@ def compare(coverage: Coverage, *, one: Value, other: Value) -> str:
 
 
 def ask(coverage: Coverage, *, digest: str | None, cached: bool, times: int) -> int:
-    """One item whose hash is asked for by several requests."""
+    """One item whose hash several requests need."""
     data = Watched()
     content = media.Content(data, digest=digest)
     item = media.Item("image", 0, 1, content)

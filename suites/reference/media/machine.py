@@ -1,4 +1,4 @@
-"""The reference's media functions beside the model, request by request and step by step."""
+"""The reference's media functions and the model, request by request and step by step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spans: TypeAlias = tuple[Span, ...]
 
 
 class MediaMachine:
-    """One block size, the keys of all requests so far, and the newest of them."""
+    """One block size, the keys of all requests so far, and the newest request."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.block_size: int = config["block_size"]
@@ -54,7 +54,7 @@ class MediaMachine:
         turn: int,
         blank: bool,
     ) -> str:
-        """Take a request: its spans, its keys against all earlier ones, its hit."""
+        """Add a request: its spans, its keys against all earlier ones, its hit."""
         given = [Thing(kind, tuple(map(tuple, at)), tuple(what)) for kind, at, what in things]
         spans = self._spans(given, order, blank=blank)
         runs = list(places(given))

@@ -1,7 +1,6 @@
-"""A request with media spelled out position by position, and what the rules say of it.
+"""A request with media, position by position, with the rules spelled out.
 
-Nothing here knows of spans sorted or of searches: every question is answered by looking at
-positions, one by one.
+No sorted spans, no searches: every question is answered by looking at single positions.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ class Thing(NamedTuple):
 
     kind: str
     places: tuple[tuple[int, int], ...]
-    """(start, length)."""
     contents: tuple[int | None, ...]
-    """What lies there; None: an embedding that the mask leaves out."""
+    """Their content; None: an embedding that the mask leaves out."""
 
 
 class Place(NamedTuple):
@@ -33,12 +31,12 @@ class Place(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """First position behind it."""
+        """First position after it."""
         return self.start + self.length
 
 
 Entry: TypeAlias = tuple[int, Place | None]
-"""Token and, if the position stands for media, what for."""
+"""Token and, if the position stands for media, the content."""
 
 
 def places(things: list[Thing]) -> Iterator[Place]:
@@ -60,12 +58,12 @@ class Model:
 
     @property
     def tokens(self) -> list[int]:
-        """Token ids."""
+        """Return the token ids."""
         return [token for token, _ in self.entries]
 
     @property
     def runs(self) -> list[Place]:
-        """Runs of placeholders in order of position."""
+        """Return the runs of placeholders in order of position."""
         found = dict.fromkeys(place for _, place in self.entries if place)
         return list(found)
 
@@ -77,12 +75,12 @@ class Model:
         return before is None or before != after
 
     def hit(self, matched: int, block_size: int) -> int:
-        """Longest whole number of blocks within `matched` at which a hit may end (M2)."""
+        """Return the longest whole number of blocks within `matched` where a hit may end (M2)."""
         ends = range(0, matched + 1, block_size)
         return max(length for length in ends if self.may_end(length))
 
     def stop(self, start: int, wanted: int) -> int:
-        """Return the last end up to `wanted`, or else the first one behind it (M3)."""
+        """Return the last end up to `wanted`, or else the first one after it (M3)."""
         ends = [length for length in range(start + 1, wanted + 1) if self.may_end(length)]
         if ends:
             return ends[-1]
@@ -90,7 +88,7 @@ class Model:
         return next(length for length in behind if self.may_end(length))
 
     def limit(self, budget: int, turn: int) -> int:
-        """Tokens a step may take: the budget or the longest run that begins in this turn."""
+        """Return the token limit of a step: the budget or the longest run that begins in it."""
         return max([budget, *(run.length for run in self.runs if run.start >= turn)])
 
     def shared_blocks(self, other: Model, block_size: int) -> int:

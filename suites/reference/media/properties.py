@@ -1,4 +1,4 @@
-"""What the suite `media` demands."""
+"""Properties of the suite `media`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suite `media`: what it draws."""
+"""Suite `media`: its draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from kvproof.suites.reference.media.values import VALUES, changed, regrouped
 Operation: TypeAlias = tuple[str, Arguments]
 
 BLOCKS = (1, 2, 3, 4, 6, 8)
-"""Sizes of a block, in tokens."""
 
 
 def draw_config(draw: Draw) -> Config:
@@ -73,7 +72,7 @@ def _arrive(machine: MediaMachine, draw: Draw) -> Operation:
 
 
 def _matched(things: list[Thing], total: int, draw: Draw) -> int:
-    """Draw how many tokens the index knows; more often so many that a span is cut."""
+    """Draw the indexed length; often one that cuts a span."""
     long = [place for thing in things for place in thing.places if place[1] > 1]
     if not long or draw(st.booleans()):
         matched: int = draw(st.integers(0, total))
@@ -83,10 +82,10 @@ def _matched(things: list[Thing], total: int, draw: Draw) -> int:
 
 
 def _fresh(block_size: int, draw: Draw) -> list[Thing]:
-    """Draw things one behind the other; now and then one overlaps the one before.
+    """Draw things one after the other; now and then one overlaps the one before.
 
-    Or images a token shorter than a block without a gap: clamped out of one, a match lands in
-    the one before.
+    Or images a token shorter than a block without a gap: clamped out of one, a match lands in the
+    one before.
     """
     if block_size > 2 and draw(st.integers(0, 3)) == 3:
         length = block_size - 1

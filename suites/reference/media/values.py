@@ -1,7 +1,7 @@
 """Values to hash, spelled in JSON, so that equality is known without any hash.
 
-A value is a list: its type and what it holds, for example `["tuple", [["int", 1]]]`. `build`
-makes the Python object, in one of two layouts that mean the same.
+A value is a list: its type and its content, for example `["tuple", [["int", 1]]]`. `build` makes
+the Python object, in one of two layouts with the same meaning.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DTYPES = ("int16", "uint16", "int32", "float32", "float16", "bool", "datetime64[
 
 @dataclass(frozen=True)
 class Grid:
-    """A dataclass as processors return them."""
+    """A dataclass as processors return it."""
 
     rows: object
     columns: object
 
 
 def meaning(value: Value) -> Hashable:
-    """Return what a value is, with equality as in mathematics: order counts where it means."""
+    """Return the mathematical value: order counts where it has a meaning."""
     kind, held = value
     if kind == "array":
         dtype, shape, numbers = held
@@ -43,7 +43,7 @@ def meaning(value: Value) -> Hashable:
 
 
 def build(value: Value, *, twisted: int = 0) -> Any:
-    """Return the object; a twisted one is equal, but lies in memory in another way."""
+    """Return the object; a twisted one is equal, but has another memory layout."""
     kind, held = value
     if kind in _NESTED:
         parts = held[::-1] if twisted and kind in ("dict", "set") else held
@@ -63,7 +63,7 @@ _PLAIN: dict[str, Callable[[Any], object]] = {
     "str": str,
 }
 
-# Keys and members of sets are built plain: what can be changed in place cannot be one.
+# Keys and members of sets are built plain: mutable objects cannot be members.
 _NESTED: dict[str, Callable[[list[Any], Callable[[Value], Any]], object]] = {
     "list": lambda parts, make: [make(part) for part in parts],
     "tuple": lambda parts, make: tuple(make(part) for part in parts),

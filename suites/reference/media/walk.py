@@ -1,4 +1,4 @@
-"""A request on its way through steps: where each ends, and which encoders run."""
+"""The steps of a request: where each ends, and which encoders run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a logger is told, as lines; the logger is left as it was."""
+"""Log lines of a logger; the logger stays as it was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def heard(logger: logging.Logger) -> Iterator[list[str]]:
-    """Collect what the logger is told at level DEBUG inside, and pass none of it on."""
+    """Collect the logger's DEBUG lines inside, and pass none of them on."""
     lines: list[str] = []
     handler, level, passes_on = _Lines(lines), logger.level, logger.propagate
     logger.addHandler(handler)

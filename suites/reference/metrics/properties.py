@@ -1,4 +1,4 @@
-"""What the suite `metrics` demands."""
+"""Properties of the suite `metrics`."""
 
 from __future__ import annotations
 

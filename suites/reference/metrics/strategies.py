@@ -1,6 +1,6 @@
 """Suite `metrics`: small hybrid caches with something to count in every step.
 
-A cache manager with its metrics, and beside it counts and lines made from its answers alone.
+A cache manager with its metrics, and counts and lines made from its answers alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MetricsMachine:
         self._refused: Counter[str] = Counter()
         self._evicted: Counter[int] = Counter()
         self._lines: list[str] = []
-        """Expected of the operation that runs, evictions in the order in which they are heard."""
+        """Expected from the present operation, evictions in the order of their reports."""
         self._states = [g for g, group in enumerate(groups) if group.kind == "state"]
         self._steps: list[int] = []
         self.prompts: list[list[int]] = []
@@ -55,7 +55,7 @@ class MetricsMachine:
 
     @property
     def live(self) -> list[str]:
-        """Requests that were admitted and did not go."""
+        """Requests that were admitted and are not released."""
         return sorted(self._manager.live)
 
     def _drop(self, group: int, ids: Iterable[int]) -> None:
@@ -128,7 +128,6 @@ class MetricsMachine:
         return f"{answer.start}..{answer.stop}"
 
     def _end(self) -> None:
-        """End the oldest step."""
         if self._steps:
             self._manager.end_step(self._steps.pop(0))
 
@@ -200,7 +199,6 @@ def draw_operation(machine: MetricsMachine, draw: Draw) -> tuple[str, Arguments]
 
 
 def _prompt(machine: MetricsMachine, draw: Draw) -> Arguments:
-    """A prompt that mostly begins like an earlier one."""
     head = draw(st.sampled_from(machine.prompts[-3:])) if machine.prompts else []
     if not draw(st.integers(0, 3)):
         head = head[: len(head) // 2]

@@ -1,4 +1,4 @@
-"""A request whose keys are asked for, and all that they may depend on."""
+"""A request with keys, and all inputs of its keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Place = tuple[str, int, int, str]
 
 
 class Asked(NamedTuple):
-    """One request as it stands; everything is JSON."""
+    """One request; everything is JSON."""
 
     algorithm: str
     block_size: int
@@ -21,7 +21,7 @@ class Asked(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Full blocks."""
+        """Number of full blocks."""
         return len(self.tokens) // self.block_size
 
     def begin(self, subject: Any) -> Any:
@@ -34,16 +34,16 @@ class Asked(NamedTuple):
         )
 
     def extend(self, keys: Any, subject: Any) -> Any:
-        """Give `keys` the whole history; returns it."""
+        """Add the whole history to `keys`; returns it."""
         keys.extend(self.tokens, [subject.Span(*span) for span in self.spans])
         return keys
 
     def hashed(self, subject: Any) -> Any:
-        """Return keys from scratch."""
+        """Return keys computed from scratch."""
         return self.extend(self.begin(subject), subject)
 
     def content(self, block: int) -> tuple[object, ...]:
-        """Return all that determines what a block holds (H1)."""
+        """Return all that determines the content of a block (H1)."""
         stop = (block + 1) * self.block_size
         begun = tuple(span for span in self.spans if span[1] < stop)
         return (self.namespace, self.group, self.epoch, self.tokens[:stop], begun)

@@ -1,4 +1,4 @@
-"""Keys of many requests against what they stand for."""
+"""Keys of many requests against their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kvproof.suites.reference.object_keys.second_process import companion
 
 @dataclass
 class Known:
-    """A request with the keys that the subject has extended and cut so far."""
+    """A request with its keys, extended and cut so far."""
 
     asked: Asked
     keys: Any
@@ -23,7 +23,7 @@ class Known:
 
 
 class ObjectKeysMachine:
-    """Judges every key of every request after each operation; `subject` may carry a fault."""
+    """Checks every key of every request after each operation; `subject` may carry a fault."""
 
     def __init__(self, config: Config, coverage: Coverage, subject: Any = identity) -> None:
         self.known: list[Known] = []
@@ -55,7 +55,7 @@ class ObjectKeysMachine:
         return self._judge(self.known[-1])
 
     def _vary(self, chosen: Known, change: str, to: Any) -> object:
-        """Ask for an equal request, or for one that differs in one thing."""
+        """Add an equal request, or one that differs in one thing."""
         old = chosen.asked
         spans = _varied(old.spans, change, to, len(old.tokens))
         new = old._replace(spans=spans)
@@ -67,7 +67,6 @@ class ObjectKeysMachine:
         return self._add(new)
 
     def _cover(self, old: Asked, new: Asked) -> None:
-        """Count a difference that a full block has."""
         saw, differs = self._coverage.event, bool(new.blocks)
         ours, theirs = _named(old), _named(new)
         spaces = differs and old.namespace != new.namespace
@@ -93,7 +92,7 @@ class ObjectKeysMachine:
         whole = chosen.asked
         chosen.asked = whole.cut(count)
         gone = [span[1] for span in whole.spans if span not in chosen.asked.spans]
-        left = min([len(chosen.asked.tokens), *gone])  # a span that goes changes what it began in
+        left = min([len(chosen.asked.tokens), *gone])  # a removed span changes its first block
         chosen.was_cut = True
         self._coverage.event(seen.CUT, left % self.block_size and left // self.block_size)
         chosen.keys.truncate(left)

@@ -1,4 +1,4 @@
-"""What the suite `keys` demands."""
+"""Properties of the suite `keys`."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ PROPERTIES = (
         oracle=METAMORPHIC,
     ),
 )
-"""In the order of the rules; keys are asked for with every cryptographic algorithm."""
+"""Keys are computed with every cryptographic algorithm."""

@@ -1,4 +1,4 @@
-"""Keys computed by another process, which hashes strings in its own way (H2)."""
+"""Keys computed by another process, with another string hash seed (H2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from kvproof.reference.core import identity
 from kvproof.suites.reference.object_keys.history import Asked
 
 HASH_SEED = "104729"
-"""Of the other process."""
 CLOSING_SECONDS = 10
 _SERVE = "from kvproof.suites.reference.object_keys.second_process import serve; serve()"
 
@@ -33,7 +32,7 @@ class Companion:
         atexit.register(self.close)
 
     def keys(self, asked: Asked) -> list[str]:
-        """Return the keys of a history, hashed at once over there."""
+        """Return the keys of a history, hashed at once by the process."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None

@@ -19,7 +19,7 @@ NAMESPACES: tuple[tuple[str | None, str | None, str | None], ...] = (
     ("", None, None),
 )
 CONTENTS = ("0" * 64, "1" + "0" * 63, "0" * 32 + "1" + "0" * 31, "0" * 63 + "1")
-"""Whoever keeps only a part of a hash takes some of them for equal."""
+"""A key with only a part of a hash takes some of them for equal."""
 MOST_KNOWN = 8
 
 

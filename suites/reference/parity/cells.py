@@ -1,4 +1,4 @@
-"""What a run of the suite says, as a value that can be written down."""
+"""Results of the suite as serializable values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import transformers
 from kvproof.harness.errors import UsageError
 
 KERNELS = ("causal_conv1d", "fla", "kernels", "mamba_ssm")
-"""Packages that change, unasked, how transformers computes recurrences."""
+"""Packages that change the recurrences of transformers by being installed."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,19 +29,19 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     seconds: float = 0.0
     bug: bool = False
-    """A planted bug, which passes if it is seen."""
+    """A planted bug, which passes if it is found."""
     crashed: bool = False
-    """Something was raised; `wrong` says what."""
+    """It raised; `wrong` has the error."""
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """What the numbers belong to."""
+    """The environment of the numbers."""
 
     torch: str
     transformers: str
     device: str
     kernels: tuple[str, ...]
-    """Of `KERNELS`, those that are installed."""
+    """Those of `KERNELS` that are installed."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -55,20 +55,19 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> list[Cell]:
-        """Return what did not pass."""
+        """Return the cells that did not pass."""
         return [cell for cell in self.cells if not cell.passed]
 
 
 Row: TypeAlias = tuple[str, str]
-"""(family, dtype)"""
 
 
 def versions(device: str) -> Versions:
-    """Return what is installed here. Raises UsageError for a device that is not there."""
+    """Return the installed versions. Raises UsageError for a missing device."""
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         hint = f"torch {torch.__version__} sees no GPU here; --device cpu"
         raise UsageError(f"device {device!r} cannot be used", hint)
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-    packages = packages_distributions()  # a folder of such a name in the way is none of them
+    packages = packages_distributions()  # a folder of that name on the path is no package
     installed = tuple(package for package in KERNELS if package in packages)
     return Versions(str(torch.__version__), transformers.__version__, name, installed)

@@ -1,4 +1,4 @@
-"""Requests that hit, and what their logits have to be."""
+"""Requests that hit, and their expected logits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from kvproof.suites.reference.parity.prompts import Writer, longer, with_picture
 from kvproof.suites.reference.parity.run import CHUNK, Asked, Run, Served
 
 TOLERANCE = 1e-3
-"""Of the largest logit: what the shape of a batch may change in float32."""
+"""Share of the largest logit that the shape of a batch may change in float32."""
 ANSWER = 8
-"""Tokens per answer."""
 
 
 class Outcome(NamedTuple):
-    """What a level found."""
+    """Result of a level."""
 
     difference: float
-    """The largest, in logits or in what the level compares."""
+    """The largest, in logits or in the values that the level compares."""
     limit: float
     """The largest that passes; 0: equal bit by bit."""
     wrong: str = ""
-    """What else is wrong; empty if nothing is."""
+    """Other errors; empty if there are none."""
     detail: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether the level holds; a difference that is no number never does."""
+        """Whether the level holds; NaN never does."""
         return self.difference <= self.limit and not self.wrong
 
 
@@ -51,7 +50,7 @@ class Subject(NamedTuple):
 
     @property
     def parts(self) -> set[str]:
-        """Names of what it caches per token."""
+        """Return the names of its cached parts per token."""
         return {part.name for layer in self.probe.layers for part in layer.tokens}
 
     @property
@@ -68,11 +67,11 @@ class Subject(NamedTuple):
 
 
 def with_hits(subject: Subject, *, mode: Mode, **options: Any) -> tuple[Run, list[Served]]:
-    """Serve a prompt, one that forks from it, and the next turns of both, one by one.
+    """Serve a prompt, a fork of it, and the next turns of both, one by one.
 
-    No request computes a block that the index has: the block of the index would take its place,
-    and is equal up to rounding only. Recurrent models would, where blocks go on behind the last
-    checkpoint; so their fork ends before its next block is full.
+    No request recomputes an indexed block: the index's block, equal only up to rounding, would
+    replace it. Recurrent models would, where blocks go on after the last checkpoint; so their fork
+    ends before its next block is full.
     """
     writer, run = Writer(2), Run(subject.model, mode=mode, **options)
     system = subject.prompt(writer, 70, 2 * CHUNK - 4, seed=3)
@@ -89,7 +88,7 @@ def with_hits(subject: Subject, *, mode: Mode, **options: Any) -> tuple[Run, lis
 
 
 def spliced(served: Sequence[Served]) -> list[tuple[Served, Schedule]]:
-    """Put before the forwards of each request those that computed what it hit."""
+    """Prepend to each request's forwards those that computed its hit."""
     whole: list[tuple[Served, Schedule]] = []
     for each in served:
         whole.append((each, [*_before(each, whole), *each.schedule]))
@@ -125,13 +124,13 @@ def against(
 
 
 def largest(left: torch.Tensor, right: torch.Tensor) -> float:
-    """Return the largest difference; infinite if a value is no number."""
+    """Return the largest difference; infinite for NaN."""
     difference = (left.double() - right.double()).abs().max()
     return float(torch.nan_to_num(difference, nan=float("inf")))
 
 
 def _other_tokens(each: Served, right: Truth, close: float) -> str:
-    """Say which token differs although the model was sure of it by more than `close`."""
+    """Return which token differs although the model preferred it by more than `close`."""
     first = len(each.asked.tokens) - 1
     for place, token in enumerate(each.answer):
         row = right.logits[first + place]

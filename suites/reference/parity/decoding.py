@@ -1,8 +1,8 @@
 """Decode steps through the kernel: `python -m` this module with `--device cuda`.
 
-The same requests with the model's own attention, with the kernel that reads pages, and with its
-graphs: logits of the first decode step, kernel blocks as large as blocks and a quarter of them;
-then tokens per second of a larger model.
+Runs the same requests with the model's own attention, with the kernel that reads pages, and with
+its graphs. Compares logits of the first decode step, with kernel blocks as large as blocks and a
+quarter of them; then measures tokens per second of a larger model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvproof.suites.reference.parity.tiny_models import build
 FAMILIES = ("qwen3", "gpt_oss", "gemma3", "gemma4", "qwen3_moe", "qwen3_next", "falcon_h1")
 BLOCK = 16
 CLOSE = 0.05
-"""Of the largest logit: what another order of rounding to 16 bits may do to a random model."""
+"""Share of the largest logit that 16-bit rounding in another order may change."""
 PROMPTS = tuple(Writer(count).text(count) for count in (5, 33, 70, 100))
 LARGE = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 16, "head_dim": 128,
          "num_attention_heads": 16, "num_key_value_heads": 8}  # fmt: skip
@@ -38,7 +38,7 @@ console = Console(highlight=False)
 
 
 class Way(NamedTuple):
-    """How decode steps are computed."""
+    """Attention implementation of decode steps."""
 
     name: str
     attention: Attention
@@ -53,7 +53,7 @@ WAYS = (
 
 
 class Answered(NamedTuple):
-    """What one way said."""
+    """Output of one implementation."""
 
     answers: list[tuple[int, ...]]
     first: list[torch.Tensor]
@@ -67,7 +67,7 @@ class Answered(NamedTuple):
 def answered(
     model: Any, way: Way, prompts: Sequence[tuple[int, ...]], *, new: int, ratio: int, watch: bool
 ) -> Answered:
-    """Serve prompts side by side; `watch` keeps logits."""
+    """Serve prompts in one batch; `watch` keeps logits."""
     longest = max(map(len, prompts)) + new
     blocks = 2 + len(prompts) * (2 + longest // BLOCK) * 8
     config = cache_config(
@@ -103,7 +103,6 @@ def answered(
 
 
 def _route(output: Output, position: int) -> list[int]:
-    """Return the experts of a token, layer by layer; none if none were recorded."""
     return [] if output.experts is None else output.experts.rows[position].ravel().tolist()
 
 
@@ -149,7 +148,7 @@ def _agree(model: Any, name: str, ratio: int) -> bool:
 def _far(left: Answered, right: Answered) -> float:
     """Return the largest difference of first logits, as a share of the largest of them.
 
-    A request that another rounding sent to another expert computes something else: left out.
+    Leaves out requests that rounding sent to another expert: they compute something else.
     """
     rows = zip(left.first, right.first, left.routes, right.routes, strict=True)
     same = [(one, two) for one, two, mine, other in rows if mine == other]

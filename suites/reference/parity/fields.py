@@ -8,7 +8,7 @@ Fields: TypeAlias = dict[str, Any]
 
 VOCABULARY = 384
 TEXT = range(8, 360)
-"""Token ids of prompts; those of images and of the control tokens lie outside."""
+"""Token ids of prompts; those of images and of control tokens lie outside."""
 IMAGE, VIDEO, IMAGE_START, IMAGE_END = 370, 371, 372, 373
 
 BASE: Fields = {
@@ -84,14 +84,13 @@ def without(fields: Fields, *names: str) -> Fields:
 
 
 class Family(NamedTuple):
-    """How a tiny model is made."""
+    """Recipe of a tiny model."""
 
     model: str
-    """Class in transformers."""
     config: str
     fields: Fields
     shows: str
-    """What the family is in the zoo for."""
+    """The feature that the family stands for."""
     rotary: bool = True
-    """Whether what is cached depends on positions."""
+    """Whether cached values depend on positions."""
     image: bool = False

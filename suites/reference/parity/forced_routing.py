@@ -1,7 +1,7 @@
-"""Requests of a tiny model that are told their experts, beside equal ones that are not.
+"""Runs each request twice on a tiny model: with forced expert routing, and free.
 
-In float64: a step that is cut elsewhere rounds differently, and in float32 a rounding may choose
-another expert.
+In float64: other step borders round differently, and in float32 a rounding may choose another
+expert.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kvproof.suites.reference.parity.prompts import Writer
 from kvproof.suites.reference.parity.tiny_models import build
 
 _Asked: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
-"""Prompt, salt, and the rows that it is told."""
+"""Prompt, salt, and forced rows."""
 
 LAYERS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"num_hidden_layers": 2},
@@ -32,16 +32,14 @@ LAYERS: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
     },
 }  # fmt: skip
-"""Two layers with experts each."""
 BLOCK, KERNEL_BLOCK = 4, 2
 NEW = 2
-"""Tokens of an answer."""
 CLOSE = 1e-5
 """Logits are about 30; some routers compute in float32 whatever the type of the model."""
 
 
 class Seen(NamedTuple):
-    """What became of a request."""
+    """Results of a request."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
@@ -52,7 +50,6 @@ class Seen(NamedTuple):
     first: int
     """Position of the first of them."""
     ends: tuple[int, ...]
-    """Where its steps ended."""
     salt: str
 
 
@@ -94,7 +91,7 @@ class ForcedRoutingMachine:
         return seen.answer
 
     def replay(self, of: int, told: int, *, hit: bool) -> object:
-        """Serve an equal request that is told what was recorded, the first `told` rows."""
+        """Serve an equal request with the first `told` recorded rows forced."""
         source = self.recorded[of]
         told = min(told, len(source.rows))
         salt = source.salt if hit else self._salt()
@@ -105,7 +102,7 @@ class ForcedRoutingMachine:
         return [seen.first, told]
 
     def force(self, of: int, told: int, shift: int) -> object:
-        """Serve an equal request that is told other experts."""
+        """Serve an equal request with other experts forced."""
         source = self.recorded[of]
         wanted = (source.rows[:told] + shift) % self._experts
         seen = self._serve({"": (source.prompt, self._salt(), wanted)})[""]
@@ -114,7 +111,7 @@ class ForcedRoutingMachine:
         return shift
 
     def beside(self, of: int, told: int) -> object:
-        """Serve an equal request, and at its side one that is told other experts."""
+        """Serve an equal request in one batch with one whose experts are forced."""
         source = self.recorded[of]
         wanted = (source.rows[:told] + 1) % self._experts
         seen = self._serve(
@@ -128,7 +125,7 @@ class ForcedRoutingMachine:
         self.coverage.event("a told request beside another")
         return len(wanted)
 
-    # --- what has to hold ---
+    # --- checks ---
 
     def _follows(self, wanted: torch.Tensor, seen: Seen) -> None:
         self._same_rows("forced_experts_are_used", wanted, seen.rows[: len(wanted)])
@@ -172,7 +169,7 @@ class ForcedRoutingMachine:
     # --- requests ---
 
     def _salt(self) -> str:
-        """Name a namespace in which nothing is cached: other experts make other entries (H1)."""
+        """Return a namespace without cached blocks: other experts make other entries (H1)."""
         self._count += 1
         return str(self._count)
 
@@ -180,7 +177,6 @@ class ForcedRoutingMachine:
         self._logits.setdefault(name, []).append((start, logits))
 
     def _serve(self, asked: Mapping[str, _Asked]) -> dict[str, Seen]:
-        """Serve requests side by side."""
         self._logits.clear()
         for name, (prompt, salt, told) in asked.items():
             if told is not None:

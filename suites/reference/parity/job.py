@@ -23,15 +23,14 @@ SELF_CHECK = "self"
 
 
 class Job(NamedTuple):
-    """What one process computes at a time."""
+    """Work of one process at a time."""
 
     family: str
     dtype: str
     device: str
     levels: Sequence[str]
-    """Names; none: all."""
+    """Names; empty: all."""
     bugs: bool
-    """Plant bugs, too."""
 
 
 def subject(family: str, dtype: str = "float32", device: str = "cpu") -> Subject:
@@ -55,14 +54,14 @@ def run(job: Job) -> Iterator[Cell]:
 
 
 def crashed(job: Job, wrong: str, *, level: str = SELF_CHECK) -> Cell:
-    """Say what kept a cell from being computed."""
+    """Return why a cell was not computed."""
     return Cell(
         family=job.family, dtype=job.dtype, level=level, passed=False, wrong=wrong, crashed=True
     )
 
 
 def _spelled(error: Exception) -> str:
-    """Say what was raised and where, innermost last."""
+    """Return the exception and its place, innermost last."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames)
     return f"{type(error).__name__}: {str(error).strip()[:500]} ({where})"
@@ -103,7 +102,7 @@ def _cell(job: Job, name: str, check: Callable[[], Outcome], *, bug: bool = Fals
 
 
 def _self_check(on: Subject) -> Outcome:
-    """Tell an upstream fault from one of the runner, before any level."""
+    """Distinguish an upstream fault from one of the runner, before any level."""
     check = self_check(on.model)
     worst = max(check.findings, key=lambda finding: (not finding.passed, finding.difference))
     return Outcome(worst.difference, worst.limit, check.problem)

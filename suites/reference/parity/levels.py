@@ -1,6 +1,6 @@
-"""What parity means, from the strictest level on.
+"""The levels of parity, the strictest first.
 
-Logits are compared at all positions: greedy tokens alone are nearly blind to a wrong cache.
+Logits are compared at all positions: greedy tokens alone hardly show a wrong cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Check: TypeAlias = Callable[[Subject], Outcome]
 
 
 def exact(subject: Subject) -> Outcome:
-    """Without reuse, side by side: equal to a `DynamicCache` that gets the same chunks."""
+    """Without reuse, in one batch: equal to a `DynamicCache` with the same chunks."""
     writer, run = Writer(1), Run(subject.model)
     prompts = [
         subject.prompt(writer, 101, 49, seed=1),
@@ -134,7 +134,7 @@ def experts(subject: Subject) -> Outcome:
 
 
 def replay(subject: Subject) -> Outcome:
-    """A forward that is told the recorded choices equals the one that made them (R4)."""
+    """A forward with the recorded choices equals the one that made them (R4)."""
     tokens = Writer(5).text(60)
     free = truth(subject.model, tokens)
     assert free.experts is not None
@@ -183,11 +183,11 @@ class Level(NamedTuple):
     check: Check
     applies: Callable[[Subject], bool]
     bitwise: bool = False
-    """Whether it compares bits. Only that means anything in types of 16 bits, where the rounding
-    of another shape already chooses other experts."""
+    """Whether it compares bits. Only that means anything in 16-bit types, where the rounding of
+    another shape already chooses other experts."""
 
     def fits(self, dtype: str) -> bool:
-        """Whether the level says anything about a type."""
+        """Whether the level applies to a type."""
         return self.bitwise or dtype in ("float32", "float64")
 
 

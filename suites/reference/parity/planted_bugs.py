@@ -1,8 +1,7 @@
-"""Would parity see a wrong cache? Bugs planted under one request, on every family.
+"""Sensitivity of parity: bugs planted under one request, on every family.
 
-A request hits what an earlier one has left. Just before its first step something is damaged that
-it is about to read, or its forwards are called as a buggy engine would call them. What the levels
-compare then has to differ.
+A request hits an earlier one. Just before its first step, data that it is about to read is damaged,
+or its forwards are called as a buggy engine would call them. The levels must then differ.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ class Victim(NamedTuple):
     memory: PagedMemory
     work: Work
     donor_state: torch.Tensor | None
-    """Where the request that it shares its prefix with has got to."""
+    """The progress of the request that it shares its prefix with."""
 
     def pages(self, *names: str) -> Iterator[tuple[torch.Tensor, list[int]]]:
-        """Yield each tensor of attention with the kernel blocks of what was hit last."""
+        """Yield each tensor of attention with the kernel blocks that were hit last."""
         for group, config in enumerate(self.memory.map.configs):
             last = self.work.start // config.kernel_size
             table = self.work.tables[group][max(0, last - config.kernel_ratio) : last].tolist()
@@ -61,7 +60,7 @@ class Victim(NamedTuple):
         self.memory.write_state(ids, state)
 
 
-# --- what goes wrong ---
+# --- the bugs ---
 
 
 def _wrong_block(victim: Victim) -> None:
@@ -100,7 +99,7 @@ def _lost_indexer(victim: Victim) -> None:
 
 
 def _early_window(victim: Victim) -> None:
-    """Give the oldest visible block of each window and chunk back one step too early."""
+    """Free the oldest visible block of each window and chunk one step too early."""
     for group, config in enumerate(victim.memory.map.configs):
         if config.size:
             start = victim.work.start
@@ -193,11 +192,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug("no mask", "padding is attended to", _attends, call=_no_mask, together=True),
 )
-"""As many as the feasibility study had planted."""
 
 
 def seen(subject: Subject, bug: Bug | None) -> Outcome:
-    """Serve a request under a bug; it is seen if this outcome does not pass."""
+    """Serve a request under a bug; the bug is found if this outcome does not pass."""
     run = Run(subject.model, mode="batched" if bug and bug.together else "exact")
     writer = Writer(7)
     system = subject.prompt(writer, 60, HIT - 78 if subject.image else HIT - 60, seed=5)

@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what is computed survives a crash and a deadline."""
+"""Jobs in processes of their own: their results survive a crash and a deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "HF_HUB_OFFLINE": "1",
 }
-"""Environment of the processes, read when they begin: equal results, and nothing is fetched."""
+"""Environment of the processes: equal results, and no downloads."""
 
 COMMAND = (sys.executable, "-m", "kvproof.suites.reference.parity.worker_main")
 
@@ -36,10 +36,10 @@ class News(NamedTuple):
 
 
 def compute(todo: Sequence[Job], *, processes: int, seconds: float = 0) -> Iterator[News]:
-    """Compute jobs side by side; after `seconds` what is not finished is given up (0: never).
+    """Run jobs in parallel; after `seconds` unfinished ones are given up (0: never).
 
-    A process in which something was raised is not used again: after a fault of a GPU, all that
-    it would compute is wrong.
+    A process that raised is not used again: after a fault of a GPU, all its further results are
+    wrong.
     """
     deadline = time.monotonic() + (seconds or math.inf)
 

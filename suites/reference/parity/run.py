@@ -1,4 +1,4 @@
-"""Requests through the engine, with everything that parity compares kept."""
+"""Requests through the engine, with all data for the comparisons."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Served(NamedTuple):
     asked: Asked
     answer: tuple[int, ...]
     hit: int
-    """Of its last admission."""
     schedule: Schedule
     """Forwards of its last admission; the first begins at `hit`."""
     logits: torch.Tensor
@@ -48,7 +47,7 @@ class Served(NamedTuple):
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Every token that was computed: all but the last of the answer."""
+        """Return every computed token: all but the last of the answer."""
         return (*self.asked.tokens, *self.answer[:-1])
 
 
@@ -102,7 +101,7 @@ class Run:
         self._count = 0
 
     def serve(self, prompts: Sequence[Asked], *, answer: int) -> list[Served]:
-        """Answer prompts side by side with so many tokens each."""
+        """Answer prompts in one batch with so many tokens each."""
         asked: dict[str, Asked] = {}
         for prompt in prompts:
             self._count += 1
@@ -141,14 +140,14 @@ class Run:
 
     @property
     def preemptions(self) -> int:
-        """How often a request lost its blocks."""
+        """Number of preemptions."""
         return sum(decision.verb == "preempt" for decision in self.engine.decisions())
 
 
 def _last_admission(
     segments: Sequence[tuple[int, torch.Tensor]],
 ) -> Sequence[tuple[int, torch.Tensor]]:
-    """Drop what was computed before a request was preempted."""
+    """Drop the results from before a preemption."""
     for index in range(len(segments) - 1, 0, -1):
         start, logits = segments[index - 1]
         if segments[index][0] != start + len(logits):

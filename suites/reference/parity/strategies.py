@@ -1,6 +1,6 @@
-"""The suite `parity`: forwards of a real model that are told which experts to choose (R4).
+"""The suite `parity`: forwards of a real model with forced experts (R4).
 
-What else parity means needs no drawn histories: `python -m kvproof.suites.reference.parity`.
+The other levels need no drawn histories: `python -m kvproof.suites.reference.parity`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ PROPERTIES = (
 FAMILIES = ("qwen3_moe", "deepseek_v3", "gpt_oss")
 """Softmax; sigmoid with groups and a shared expert; softmax of the chosen, with biases."""
 MOST = 3
-"""Requests, or pairs of them, of a history: each is a dozen forwards."""
+"""Most requests, or pairs of them, in a history: each is a dozen forwards."""
 
 
 def missing() -> str:
-    """Say what is not installed."""
+    """Return the missing packages."""
     gone = [name for name in ("torch", "transformers") if find_spec(name) is None]
     return f"needs {' and '.join(gone)}: pip install 'kvproof[hf]'" if gone else ""
 
@@ -99,4 +99,3 @@ SUITE = ComponentSuite(
     under_test=("reference", "kernels"),
     missing=missing,
 )
-"""Real models: what a request computes that is told its experts."""

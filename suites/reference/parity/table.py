@@ -14,12 +14,12 @@ SHORT = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
 
 
 def columns(cells: Iterable[Cell]) -> list[str]:
-    """Return the levels in the order in which they come."""
+    """Return the levels in order."""
     return list(dict.fromkeys(cell.level for cell in cells))
 
 
 def rows(cells: Sequence[Cell]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield family, type and what each level found."""
+    """Yield family, type and the result of each level."""
     names = columns(cells)
     for family, dtype in dict.fromkeys((cell.family, cell.dtype) for cell in cells):
         found = {
@@ -31,7 +31,7 @@ def rows(cells: Sequence[Cell]) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def spell(cell: Cell) -> str:
-    """Write the largest difference; a failure says so in words."""
+    """Return the largest difference, or a failure in words."""
     if cell.crashed:
         return "CRASHED"
     if cell.difference is None:
@@ -54,7 +54,7 @@ def tables(report: Report) -> list[tuple[str, list[Cell]]]:
 
 
 def terminal(report: Report) -> Iterator[Table]:
-    """Draw the levels by family, and the bugs by how well they are seen, in 80 columns."""
+    """Return the levels by family, and the bugs by how well they are found, in 80 columns."""
     for title, cells in tables(report):
         table = Table(
             title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
@@ -95,7 +95,7 @@ def _coloured(text: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Write a report as a document."""
+    """Return a report as a document."""
     about = report.versions
     kernels = ", ".join(about.kernels) or "none"
     lines = [
@@ -116,7 +116,7 @@ def _line(texts: Iterable[str]) -> str:
 
 
 def reasons(report: Report) -> Iterator[str]:
-    """Say what each failure is about."""
+    """Yield the reason of each failure."""
     if report.unfinished:
         yield f"given up: {', '.join(report.unfinished)}"
     for cell in report.failed:

@@ -1,4 +1,4 @@
-"""Tiny models of text, by what they cache."""
+"""Tiny text models, by cached content."""
 
 from __future__ import annotations
 

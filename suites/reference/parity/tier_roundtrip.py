@@ -1,4 +1,4 @@
-"""What left a tiny pool for host memory and a disk, and came back: bit by bit what it was."""
+"""Blocks that moved from a tiny pool to host memory and a disk come back bit for bit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTH = 5 * CHUNK
 
 
 def tiers(subject: Subject) -> Outcome:
-    """A pool for a request or two, host memory for less, a disk for all: as in a pool for all."""
+    """Compare a tiny pool, less host memory and a disk for all with a pool for all."""
     prompts = _prompts(subject)
     large = Run(subject.model)
     expected = [large.serve([each], answer=ANSWER)[0] for each in prompts]
@@ -37,7 +37,7 @@ def tiers(subject: Subject) -> Outcome:
 
 
 def _prompts(subject: Subject) -> list[Asked]:
-    """Three conversations in turn, each going on twice: every turn has to hit what left."""
+    """Three interleaved conversations of two turns: every turn has to hit evicted blocks."""
     writer = Writer(8)
     first = [subject.prompt(writer, 40, 3 * CHUNK - 58 - n, seed=n) for n in range(3)]
     second = [longer(each, writer.text(CHUNK - 4)) for each in first]
@@ -60,7 +60,7 @@ def _small(subject: Subject, folder: Path) -> Run:
 
 
 def _other(expected: Sequence[Served], served: Sequence[Served]) -> str:
-    """Say what differs beside logits."""
+    """Return the differences other than logits."""
     for number, (left, right) in enumerate(zip(expected, served, strict=True)):
         if left.hit != right.hit:
             return f"request {number} hits {right.hit} tokens, {left.hit} in a large pool"

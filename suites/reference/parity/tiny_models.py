@@ -1,6 +1,6 @@
 """Tiny models of many families, from configs alone: random weights, no download.
 
-The weights are drawn so that what is cached decides the answer. With plain random weights the
+The weights are drawn so that the cache content decides the answer. With plain random weights the
 next token hardly depends on the context: a lost state then changes no token. So embeddings are
 small and the head is sharp, recurrences forget slowly, and convolutions weigh all their inputs.
 """
@@ -21,12 +21,11 @@ from kvproof.suites.reference.parity.text_families import TEXT_FAMILIES
 __all__ = ["FAMILIES", "IMAGE", "IMAGE_END", "IMAGE_START", "TEXT", "build", "sharpen"]
 
 FAMILIES = {**TEXT_FAMILIES, **IMAGE_FAMILIES}
-"""Name -> how a tiny model of the family is made."""
 
 
 @contextmanager
 def _random(seed: int) -> Iterator[None]:
-    """Draw from a seed, and leave the generator of the process as it was."""
+    """Draw from a seed; restores the process's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -57,7 +56,7 @@ def build(
 
 
 def _attending(family: Family) -> Any:
-    """Make the model with the attention of torch, or the family's own where it takes no other."""
+    """Make the model with torch's attention, or the family's own where it takes no other."""
     make = getattr(transformers, family.model)
     for attention in ("sdpa", "eager"):
         config = getattr(transformers, family.config)(**family.fields)
@@ -82,7 +81,7 @@ _DRAWS: tuple[tuple[str, Callable[[torch.Tensor], object]], ...] = (
 
 
 def sharpen(name: str, values: torch.Tensor) -> None:
-    """Draw a parameter again where the default makes the model blind to its cache."""
+    """Draw a parameter again where the default makes the model independent of its cache."""
     for ending, draw in _DRAWS:
         if name.endswith(ending) and "visual" not in name and "vision" not in name:
             draw(values)

@@ -1,4 +1,4 @@
-"""Computes jobs in a process that may die: one JSON line for each job, cell and end of a job."""
+"""Runs jobs in a process that may die: one JSON line for each job, cell and end of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """All cells of the job are computed."""
 
     healthy: bool
-    """Nothing was raised: after a fault of a GPU all that the process would compute is wrong."""
+    """Nothing was raised: after a fault of a GPU all further results of the process are wrong."""
 
 
 Line: TypeAlias = Computed | Finished
@@ -33,7 +33,7 @@ _read_job = msgspec.json.Decoder(Job).decode
 
 
 def main() -> None:
-    """Compute one job after the other until the host closes the pipe."""
+    """Run one job after the other until the host closes the pipe."""
     source, sink = take_pipes()
     threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
     for line in source:

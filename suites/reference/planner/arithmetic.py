@@ -1,4 +1,4 @@
-"""Sizes worked out a second time, from what the rules say and not from the planner's formulas."""
+"""Sizes computed a second time, from the rules and not from the planner's formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def first_seen(kind: str, size: int, position: int) -> int:
 
 
 def held(group: PlannedGroup, unit: int, start: int, stop: int) -> int:
-    """Return the blocks that a step over [start, stop) needs: whole units of what it reads."""
+    """Return the blocks that a step over [start, stop) needs: whole units of its reads."""
     first = first_seen(group.kind, group.size, start) // unit
     return ((stop - 1) // unit - first + 1) * (unit // group.block_size)
 
@@ -38,7 +38,6 @@ def most_held(plan: Plan, group: PlannedGroup, length: int) -> int:
 
 
 def _starts(group: PlannedGroup, unit: int, flight: int, length: int) -> Iterator[int]:
-    """Return where steps may begin; places recur, so a few periods and the end are all."""
     many = 2 * lcm(group.size, unit) + group.size + flight
     yield from range(min(length, many))
     yield from range(max(0, length - many), length)
@@ -70,7 +69,7 @@ def bytes_of(layers: Sequence[LayerSpec]) -> int:
 
 
 def seen_as(layer: LayerSpec, settings: PlanSettings) -> tuple[str, int]:
-    """Return kind and size of the group of a layer: what no request outgrows is full."""
+    """Return kind and size of a layer's group; a window that no request outgrows is full."""
     whole = not settings.hybrid_groups or layer.size >= settings.max_len
     return ("full", 0) if layer.kind != "state" and whole else (layer.kind, layer.size)
 

@@ -1,4 +1,4 @@
-"""What is judged: a model, the settings asked for, and where checks are counted."""
+"""A configuration under test: a model, its settings, and the counter of checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is judged once, when a plan has been made or refused."""
+"""Checks of a new plan or of its refusal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvproof.suites.reference.planner.questions import ranges
 
 
 def judge_refusal(case: Case, error: PlanError) -> None:
-    """Check that what the error says fits, fits."""
+    """Check that the sizes in the error fit."""
     name = "too_little_memory_says_what_fits"
     if not error.needed:
         return
@@ -106,7 +106,7 @@ def judge_layout(case: Case, plan: Plan) -> None:
 
 
 def judge_workers(case: Case, plan: Plan) -> None:
-    """Every worker has a row for every block, and exactly its own layers in the groups."""
+    """Each worker has a row for every block, and exactly its own layers in the groups."""
     name = "workers_agree"
     depth, count = case.model.depth, len(plan.workers)
     rows = 1 + case.settings.max_requests + case.settings.prefix_cache_state_budget
@@ -123,7 +123,7 @@ def judge_workers(case: Case, plan: Plan) -> None:
 
 
 def judge_sizes(case: Case, plan: Plan, stated: Capacity) -> None:
-    """Check what the plan says that fits."""
+    """Check the sizes that the plan states as fitting."""
     length = case.settings.max_len
     exact = tuple(most_held(plan, group, length) for group in plan.groups)
     name = "requests_hold_the_blocks_planned"
@@ -152,7 +152,7 @@ def _judge_capacity(case: Case, plan: Plan, stated: Capacity) -> None:
 
 
 def judge_choice(case: Case, plan: Plan) -> None:
-    """No equal split is better, a group more having to save what it costs."""
+    """No equal split is better; a further group must save its cost."""
     if len(plan.workers) > 1 or not any(group.kind != "state" for group in plan.groups):
         return
     length = case.settings.max_len
@@ -169,7 +169,7 @@ def judge_choice(case: Case, plan: Plan) -> None:
 
 
 def judge_fallback(case: Case, plan: Plan) -> None:
-    """Check that the fallback has no windows, and states what it costs."""
+    """Check that the fallback has no windows, and states its cost."""
     several = replace(case.settings, hybrid_groups=True)
     if case.settings.hybrid_groups or not _fits(case.model, several):
         return

@@ -1,4 +1,4 @@
-"""A plan, judged once when it is made, then asked about requests, bytes and states."""
+"""A plan, checked once when it is made, then queried for requests, bytes and states."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _QUESTIONS: dict[str, Any] = {
 
 
 class PlannerMachine:
-    """Makes a plan of a configuration; without one only the refusal is judged."""
+    """Makes a plan of a configuration; without one only the refusal is checked."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._coverage = coverage
         self.case, self.plan = self._planned(config)
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Plan something else, or ask the plan something; ignored where there is none."""
+        """Plan something else, or query the plan; ignored without a plan."""
         if verb == "plan":
             self.case, self.plan = self._planned(arguments["config"])
             return self.plan and [(g.kind, len(g.layers), g.block_size) for g in self.plan.groups]

@@ -26,7 +26,7 @@ KINDS = ("full", "window", "window", "chunk", "state")
 
 
 def draw_config(draw: Draw, *, first: str = "") -> Config:
-    """Draw the kinds of a model's layers, and what is planned for.
+    """Draw the kinds of a model's layers, and the settings of a plan.
 
     The first layer is of the kind `first`, if one is given.
     """
@@ -73,7 +73,7 @@ def _draw_settings(draw: Draw, stages: int) -> Config:
 
 
 def model_of(config: Config) -> ModelSpec:
-    """Return the model of a configuration; its last layers read the last that owns something."""
+    """Return the model of a configuration; its last layers read the last layer with a cache."""
     layers = [
         _layer(config["shapes"][shape], index) for index, shape in enumerate(config["layers"])
     ]

@@ -1,4 +1,4 @@
-"""What the suite `plan` demands."""
+"""Properties of the suite `plan`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ PROPERTIES = (
     Property(
         "every_byte_is_accounted_for",
         ("P2", "P5"),
-        "the bytes of a request are those its tokens need, plus padding, plus rounding",
+        "the bytes of a request are the need of its tokens, plus padding, plus rounding",
         (PADDED, UNEQUAL_BLOCKS, MIXED_LAYERS, BOUNDED),
         oracle=INVARIANT,
     ),

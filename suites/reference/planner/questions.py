@@ -1,4 +1,4 @@
-"""What a plan is asked: requests in steps, bytes of tokens, states in blocks."""
+"""Queries to a plan: requests in steps, bytes of tokens, states in blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvproof.suites.reference.planner.case import Case
 
 
 def ask_request(case: Case, plan: Plan, length: int, steps: Sequence[int]) -> object:
-    """Compute a request of `length` tokens in steps of the sizes given, again and again."""
+    """Compute a request of `length` tokens in steps of the sizes given, repeatedly."""
     needed = need(plan, length)
     exact = tuple(most_held(plan, group, length) for group in plan.groups)
     name = "requests_hold_the_blocks_planned"
@@ -70,7 +70,7 @@ def _useful_tokens(plan: Plan, kind: str, size: int, length: int) -> int:
 
 
 def ask_bytes(case: Case, plan: Plan, worker: int, first: list[int], second: list[int]) -> object:
-    """Compare what two tokens, (group, block, token), occupy on one worker."""
+    """Compare the bytes of two tokens, (group, block, token), on one worker."""
     places = [_place(plan, place) for place in (first, second)]
     (one, block, token), (other, second_block, second_token) = places
     if one != other and block == second_block:

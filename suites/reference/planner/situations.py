@@ -1,4 +1,4 @@
-"""What a drawn plan shows."""
+"""Situations of a drawn plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suite `plan`: a model and settings are drawn, planned, and the plan is asked questions."""
+"""Suite `plan`: draws a model and settings, plans, and queries the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANY = st.integers(0, 10**4)
 
 
 def draw_operation(_: PlannerMachine, draw: Draw) -> tuple[str, Config]:
-    """Draw a question, or another plan."""
+    """Draw a query, or another plan."""
     verb = draw(st.sampled_from(_VERBS))
     if verb == "plan":
         return verb, {"config": draw_config(draw)}

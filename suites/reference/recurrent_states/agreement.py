@@ -30,11 +30,11 @@ _OUTCOMES = {
     ("evict_one", DONE): "the_least_recent_checkpoint_goes",
     ("evict_one", REFUSED): "pinned_checkpoints_stay",
 }
-"""(verb, what should happen): what is broken if it does not."""
+"""(verb, expected outcome) -> property that a difference breaks."""
 
 
 class Compared(Protocol):
-    """The cache of states and its model side by side."""
+    """The cache of states and its model, compared."""
 
     coverage: Coverage
     cache: StateCache
@@ -62,7 +62,7 @@ def check_outcome(machine: Compared, verb: str, expected: str, found: str) -> No
 
 
 def _note_waiting(machine: Compared) -> None:
-    """A request may also wait for rows of running requests, or of something else."""
+    """A request may also wait for rows of running requests, or of other users."""
     model = machine.model
     full = bool(model.most_running) and len(model.running) == model.most_running
     pinned = any(record.pins for record in model.records)
@@ -71,7 +71,7 @@ def _note_waiting(machine: Compared) -> None:
 
 
 def check_replaced(machine: Compared, heard: list[tuple[int, object]], expected: list[int]) -> None:
-    """Compare what publishing a checkpoint evicted: the one that it replaces, or nothing."""
+    """Check the eviction by a new checkpoint: the one that it replaces, or nothing."""
     found = [number for number, _ in heard]
     machine.coverage.check(
         "one_replaceable_checkpoint_per_request",
@@ -82,7 +82,7 @@ def check_replaced(machine: Compared, heard: list[tuple[int, object]], expected:
 
 
 def check_evictions(machine: Compared, verb: str) -> None:
-    """Compare what was evicted: which ones, in which order, and that the index heard of it."""
+    """Compare the evictions, their order, and their reports to the index."""
     found = [number for number, _ in machine.evictions]
     expected = machine.model.evicted
     silent = "evictions_are_reported_once"
@@ -105,7 +105,7 @@ def check_evictions(machine: Compared, verb: str) -> None:
 
 
 def check_records(machine: Compared, verb: str) -> None:
-    """Compare every checkpoint's state, and who goes next."""
+    """Compare every checkpoint's state, and the next victim."""
     for number, record in enumerate(machine.model.records):
         _check_record(machine, verb, number, record)
     oldest = machine.cache.oldest()

@@ -1,4 +1,4 @@
-"""Copies of rows and lines of a batch, checked by doing them one by one (S3, S4, S10)."""
+"""Copies of rows and lines of a batch, compared with single copies (S3, S4, S10)."""
 
 from __future__ import annotations
 

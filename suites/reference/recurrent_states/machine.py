@@ -1,8 +1,8 @@
-"""The cache of states beside its model, with a memory that shows what each row holds.
+"""The cache of states, its model, and a memory with the content of each row.
 
 A state is the text that it has read. Copies into a checkpoint land as late as they may, when the
-producer's pin goes; copies out of it when the restore's pin goes. So a row that changes hands too
-early ends up with the wrong text.
+producer's pin goes; copies out of it when the restore's pin goes. So a row that is reused too early
+ends up with the wrong text.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class RecurrentStatesMachine(Pair):
     # --- checkpoints ---
 
     def reserve(self, request: str, *, decode: bool) -> object:
-        """Reserve a checkpoint of the state as it is, or will be once its restore has landed."""
+        """Reserve a checkpoint of the present state, or of the one that a restore brings."""
         running = request in self.model.running
         if request in self.model.drafts:
             return None
@@ -241,7 +241,7 @@ class RecurrentStatesMachine(Pair):
         return self.do("discard", number)
 
     def drop(self, number: int) -> object:
-        """Forget a checkpoint."""
+        """Drop a checkpoint."""
         return self.do("drop", number)
 
     def detach(self, number: int) -> object:
@@ -267,7 +267,7 @@ class RecurrentStatesMachine(Pair):
     # --- the rest of the machine ---
 
     def hold(self, count: int) -> object:
-        """Let something else have blocks of the shared pool."""
+        """Let another user take blocks of the shared pool."""
         if not self.shared:
             return None
         self.pool.hold(count)

@@ -1,4 +1,4 @@
-"""What the rows hold, and a shared pool for them."""
+"""Content of the rows, and a shared pool for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Memory:
 
 
 class Pool:
-    """Blocks that states share with something else; handed out in a scattered order."""
+    """Blocks that states share with another user; handed out in a scattered order."""
 
     def __init__(self, count: int) -> None:
         self.free = deque(range(1, count + 1))
@@ -57,7 +57,7 @@ class Pool:
         return array("i", [self.free.pop() if i % 2 else self.free.popleft() for i in range(count)])
 
     def hold(self, count: int) -> None:
-        """Let something else have `count` blocks in all, as far as they are free."""
+        """Let the other user hold `count` blocks in all, as far as they are free."""
         while len(self.held) < count and self.free:
             self.held.append(self.free.pop())
         while len(self.held) > count:

@@ -1,7 +1,7 @@
-"""What a cache of recurrent states should do, said with sets and without rows.
+"""The expected behaviour of a cache of recurrent states, with sets and without rows.
 
-Written from the rules alone. A record is a checkpoint; a *stage* is where it is in its life, and
-its pins are a set of names: "save", or the requests that restore from it.
+Written from the rules alone. A record is a checkpoint; a *stage* is its position in the life cycle,
+and its pins are a set of names: "save", or the requests that restore from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Record:
 
     @property
     def status(self) -> str:
-        """The name that the reference should use for it."""
+        """The reference's name for it."""
         hung = "pinned" if self.pins else "ready"
         return {RESERVED: "reserved", HUNG: hung, LOOSE: "detached", GONE: "absent"}[self.stage]
 
@@ -41,9 +41,9 @@ class Model:
         self.records: list[Record] = []
         self.restoring: dict[str, int] = {}
         self.order: list[int] = []
-        """Hung records without pins, the next to go first."""
+        """Published records without pins, the next victim first."""
         self.evicted: list[int] = []
-        """What the last operation evicted or replaced."""
+        """Evicted or replaced by the last operation."""
 
     @property
     def free(self) -> int:
@@ -90,7 +90,7 @@ class Model:
         return DONE
 
     def release(self, request: str) -> str:
-        """End all that it has."""
+        """End everything that a request has."""
         self.running.discard(request)
         self.drafts.pop(request, None)
         if request in self.restoring:
@@ -114,7 +114,7 @@ class Model:
         return DONE
 
     def publish(self, number: int, *, saved: bool) -> str:
-        """Hang a record, pinned unless it is saved; it replaces its request's last decode one."""
+        """Publish a record, pinned unless saved; it replaces its request's last decode one."""
         record = self.records[number]
         if record.stage != RESERVED:
             return FORBIDDEN
@@ -159,14 +159,14 @@ class Model:
         return DONE
 
     def touch(self, number: int) -> str:
-        """Make a record the last to go."""
+        """Make a record the most recent."""
         if number in self.order:
             self._leave_order(number)
             self.order.append(number)
         return DONE
 
     def drop(self, number: int) -> str:
-        """Forget a record without pins."""
+        """Drop a record without pins."""
         if number not in self.order:
             return FORBIDDEN
         self._leave_order(number)
@@ -182,20 +182,19 @@ class Model:
         return DONE
 
     def evict(self) -> str:
-        """Let the first in order go."""
+        """Evict the first in order."""
         return DONE if self._evict_first(None) else REFUSED
 
     def clear(self) -> str:
-        """Forget all that is in the index."""
+        """Drop all published records."""
         for number, record in enumerate(self.records):
             if record.stage == HUNG:
                 self.detach(number) if record.pins else self.drop(number)
         return DONE
 
-    # --- how ---
+    # --- helpers ---
 
     def _make_room(self, count: int, spare: int | None = None) -> bool:
-        """Evict as many as needed, or nothing if that is not enough."""
         candidates = [number for number in self.order if number != spare]
         if self.free + len(candidates) < count:
             return False

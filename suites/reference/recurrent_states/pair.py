@@ -1,4 +1,4 @@
-"""The cache of states and its model side by side: what the verbs of the machine are made of."""
+"""The cache of states and its model, moved together: the base of the machine's verbs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvproof.suites.reference.recurrent_states.model import (
 
 
 class Pair:
-    """Moves both, and knows what each row holds."""
+    """Moves both, and knows the content of each row."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.coverage = coverage
@@ -47,23 +47,22 @@ class Pair:
         )
         self.model = Model(config["blocks"] // self.width if self.shared else rows, most)
         self.texts: dict[str, str] = {}
-        """Of running requests."""
         self.read: dict[str, int] = {}
-        """How much of its text a running request has read."""
+        """Number of tokens of its text that a running request has read."""
         self.drafts: dict[str, list[Ids]] = {}
         self.checkpoints: list[Checkpoint] = []
         self.contents: list[str] = []
-        """What each checkpoint is a state of."""
+        """Text of each checkpoint's state."""
         self.in_flight: dict[int, Ids] = {}
-        """Checkpoints whose copy has not landed, and where it will."""
+        """Checkpoints whose copy has not landed, and its destination."""
         self.memory = Memory(coverage, self.width)
         self.evictions: list[tuple[int, object]] = []
-        """(checkpoint, place) as reported by the operation under way."""
+        """(checkpoint, place) as reported by the present operation."""
 
     # --- memory ---
 
     def _make_room(self, count: int) -> array[int] | None:
-        """Like a pool that has one order for checkpoints and all else, or like one without."""
+        """Evict like a pool with one order for checkpoints and all else, or like one without."""
         while self.config["one_order"] and len(self.pool.free) < count and self.cache.evict_one():
             pass
         return self.pool.take(count)
@@ -81,7 +80,7 @@ class Pair:
         return list(self.cache.running.get(request) or ())
 
     def state(self, request: str) -> str:
-        """Return what a request has read."""
+        """Return the text that a request has read."""
         return self.texts[request][: self.read[request]]
 
     def land(self, number: int) -> None:
@@ -90,11 +89,11 @@ class Pair:
             self.memory.write(self.in_flight.pop(number), self.contents[number])
 
     def check_own(self, request: str, prop: str = "rows_have_one_owner") -> None:
-        """Check that a request finds its own state in its row."""
+        """Check that the row of a request holds its own state."""
         self.memory.check(prop, self.row(request), self.state(request), f"request {request}")
 
     def owners(self) -> Iterator[tuple[str, Ids]]:
-        """Yield everybody who has rows, by what the cache says; what is no state comes first."""
+        """Yield all owners of rows by the cache's report; others than states first."""
         yield "something else", self.pool.held
         for request in sorted(self.model.running):
             yield f"request {request}", self.row(request)
@@ -139,4 +138,4 @@ class Pair:
 
 
 _NAMES = {"pin": "pin_restore", "unpin": "unpin_restore", "saved": "unpin_save"}
-"""What the cache calls a move, where the model has a shorter word."""
+"""The cache's name of a move, where the model has a shorter word."""

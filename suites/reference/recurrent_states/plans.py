@@ -1,4 +1,4 @@
-"""After which tokens the steps of a request save its state, against brute force (S6, S8)."""
+"""Token counts after which a request saves its state, against brute force (S6, S8)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class Chain:
     junction: int
     interval: int
     spans: list[tuple[int, int]]
-    """[start, end) of each."""
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return [start, stop) of each step; whether one splits a span is not judged here."""
+        """Return [start, stop) of each step; span borders are not checked here."""
         starts = range(self.hit, self.total, self.chunk)
         return [(start, min(start + self.chunk, self.total)) for start in starts]
 
@@ -33,7 +32,7 @@ class Chain:
         return not any(start < position < end for start, end in self.spans)
 
     def borders(self, start: int, stop: int) -> list[int]:
-        """Return where in (start, stop] an equal prompt could go on from a state."""
+        """Return the positions in (start, stop] where an equal prompt could go on from a state."""
         stop = min(stop, self.prompt - 1)
         return [p for p in range(start + 1, stop + 1) if p % self.unit == 0 and self.free(p)]
 
@@ -42,13 +41,13 @@ class Chain:
         return [p for p in range(start + 1, stop + 1) if p == self.prompt and p % self.unit == 0]
 
     def multiples(self, start: int, stop: int) -> list[int]:
-        """Return the multiples of the interval in (start, stop] behind the prompt."""
+        """Return the multiples of the interval in (start, stop] after the prompt."""
         behind = range(max(start, self.prompt) + 1, stop + 1)
         return [p for p in behind if self.interval and p % self.interval == 0]
 
 
 def check_chain(coverage: Coverage, spans: list[list[int]], **sizes: int) -> object:
-    """Plan a whole request, step by step, and judge all that is saved."""
+    """Plan a whole request, step by step, and check all saves."""
     chain = Chain(spans=[(start, end) for start, end in spans], **sizes)
     plan = {step: _saved(chain, *step) for step in chain.steps()}
     prefill = [p for saved in plan.values() for p in saved if p <= chain.prompt]

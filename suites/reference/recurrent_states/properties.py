@@ -1,4 +1,4 @@
-"""What the suite `states` demands: one row per property."""
+"""Properties of the suite `states`: one row each."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PROPERTIES = (
     Property(
         "allowed_moves_are_made",
         ("S2",),
-        "a move that a checkpoint's state allows leads to the state that the life cycle says",
+        "a move that a checkpoint's state allows leads to the next state of the life cycle",
         ("a checkpoint is published after its copy",),
     ),
     Property(
         "pinned_checkpoints_stay",
         ("S2", "S5"),
-        "a checkpoint with a pin keeps its row, whatever needs room",
+        "a pinned checkpoint keeps its row, however scarce rows are",
         ("a request waits: only pinned checkpoints are left", "a detached checkpoint goes"),
     ),
     Property(
@@ -166,4 +166,3 @@ PROPERTIES = (
         ("a draft is rejected", "all drafts are accepted", "draft rows are refused"),
     ),
 )
-"""In the order of the rules."""

@@ -1,4 +1,4 @@
-"""The suite `states`: what is drawn, and how often."""
+"""The suite `states`: its operations and their frequencies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REQUESTS = ("a", "b", "c", "d")
 TEXTS = ("xxxxxxxxxxxx", "xxxyyyyyyyyy", "xxxyyyzzzzzz")
 """Prompts that begin alike, so that one's checkpoint is another's hit."""
 RECENT = 4
-"""Checkpoints, gone ones included, that a verb is drawn for whatever their stage."""
+"""Checkpoints, gone ones included, that a verb may get in any stage."""
 
 ROWS = 22
 """Of the pool in which copies are merged."""
@@ -38,7 +38,7 @@ def _draw_config(draw: Draw) -> Config:
 
 
 def _propose(machine: RecurrentStatesMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw any verb, but mostly one that has something to work on, and mostly that."""
+    """Draw any verb, but mostly one that can do something, on a checkpoint that allows it."""
     pure = draw(st.integers(0, 15))
     if pure in _PURE:
         verb, draw_arguments = _PURE[pure]
@@ -80,7 +80,7 @@ def _mostly(fit: Values, every: Values) -> st.SearchStrategy[int | str]:
 
 
 def _fitting(machine: RecurrentStatesMachine) -> dict[str, Values]:
-    """Return the checkpoints, or else the requests, that a verb can do something with."""
+    """Return the checkpoints, or else the requests, that a verb can apply to."""
     model, records = machine.model, list(enumerate(machine.model.records))
     reserved = [number for number, record in records if record.stage == RESERVED]
     pinned = [number for number, record in records if record.pins]
@@ -111,7 +111,6 @@ def _fitting(machine: RecurrentStatesMachine) -> dict[str, Values]:
 
 
 def _draw_runs(draw: Draw) -> Arguments:
-    """Draw copies of a few neighbours each, sometimes unfit."""
     runs = st.tuples(st.integers(1, 5), st.integers(0, 1), st.integers(1, 3))
     destination = 6
     pairs: list[tuple[int, int]] = []
@@ -150,7 +149,7 @@ def _draw_chain(draw: Draw) -> Arguments:
 
 
 _PURE = {14: ("chain", _draw_chain), 15: ("runs", _draw_runs)}
-"""Questions that have nothing to do with the state of the cache: one operation in eight."""
+"""Queries without relation to the cache's state: one operation in eight."""
 
 _ARGUMENTS = {
     "remember": ("request", "text", "count", "decode", "land"),
@@ -172,13 +171,13 @@ _ARGUMENTS = {
     "clear": (),
 }
 _OPTIONAL = ("pin", "discard", "drop", "detach", "touch", "evict", "clear", "hold")
-"""Each history does without some verbs, so that others meet more often."""
+"""Each history leaves out some verbs, so that others meet more often."""
 _OFTEN = (
     *("remember", "remember", "arrive", "resume", "reserve", "reserve", "publish", "publish"),
     *("publish", "unpin", "unpin", "verify", "verify", "drafts_of", "pin", "pin", "saved"),
     *("batch", "batch", "step", "release", "detach"),
 )
-"""Verbs that are likelier, as long as they have something to work on."""
+"""Verbs that are likelier, as long as they can apply to something."""
 
 _MOSTLY = st.sampled_from((True, True, True, False))
 _STRATEGIES: dict[str, st.SearchStrategy[object]] = {
@@ -202,4 +201,3 @@ SUITE = ComponentSuite(
     machine=RecurrentStatesMachine,
     draw_operation=_propose,
 )
-"""Recurrent states: life of a checkpoint, rows, copies, saves."""

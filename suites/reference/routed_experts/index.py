@@ -1,4 +1,4 @@
-"""A small prefix index that holds no blocks: nodes with runs of units, which grow and are split."""
+"""A small prefix index without blocks: nodes with runs of units, which grow and are split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Node:
-    """Units of text behind `parent`; `number` names it in messages."""
+    """Units of text after `parent`; `number` names it in messages."""
 
     number: int
     parent: Node | None
@@ -22,7 +22,7 @@ class Node:
 
 
 class Index:
-    """`on_split(node, front, count)` hears that the first `count` units moved to `front`."""
+    """Calls `on_split(node, front, count)` when the first `count` units move to `front`."""
 
     def __init__(self, on_split: Callable[[Node, Node, int], None]) -> None:
         self._on_split = on_split
@@ -45,7 +45,7 @@ class Index:
         return node, inside, done
 
     def insert(self, units: list[str]) -> Node:
-        """Make sure that the index holds `units`; returns the node that ends with them."""
+        """Add `units` to the index; returns the node that ends with them."""
         node, inside, done = self.match(units)
         if inside < len(node.units):
             node = self._split(node, inside)

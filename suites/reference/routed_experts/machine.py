@@ -1,7 +1,7 @@
-"""The history of routed experts beside a model that keeps a row for every text.
+"""The history of routed experts, and a model that keeps a row for every text.
 
-What a token is routed to is a function of the text up to it, so the right row of every position
-is known; what is modelled is only who recorded it. Units are named by the text up to their end.
+The experts of a token are a function of the text up to it, so the right row of every position is
+known; the model only tracks which rows were recorded. Units are named by the text up to their end.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Request:
     text: str
     history: ExpertHistory
     node: Node
-    """End of its hit and what it has indexed; nodes up to there are not trimmed."""
+    """End of its hit and of its indexed units; nodes up to there are not trimmed."""
     recorded: dict[int, bool] = field(default_factory=dict)
     """Position -> whether a row came with it, for every token computed."""
 
     @property
     def path(self) -> list[Node]:
-        """Nodes that it holds."""
+        """Return the nodes that it holds."""
         return self.node.path()
 
 
@@ -53,7 +53,6 @@ class RoutedExpertsMachine:
         """Texts whose last unit has rows."""
         self.requests: dict[str, Request] = {}
         self.trimmed = False
-        """Rows were evicted in this epoch."""
         small = np.iinfo(self.form.dtype).max
         coverage.check(
             "expert_ids_are_small_integers",
@@ -73,7 +72,7 @@ class RoutedExpertsMachine:
     # --- requests ---
 
     def arrive(self, request: str, text: str, *, require: bool) -> object:
-        """Begin a request behind the longest prefix that it may hit."""
+        """Begin a request after the longest prefix that it may hit."""
         if request in self.requests:
             return None
         units = self._units(text)[: (len(text) - 1) // self.unit]
@@ -114,7 +113,7 @@ class RoutedExpertsMachine:
         live.recorded |= dict.fromkeys(range(start, start + count), record)
 
     def verify(self, request: str, drafts: str, accepted: int, *, record: bool) -> object:
-        """Compute the rest of the text and then drafts; the accepted ones go on the text."""
+        """Compute the rest of the text and then drafts; the accepted ones extend the text."""
         live = self.requests.get(request)
         if live is None:
             return None
@@ -231,7 +230,7 @@ class RoutedExpertsMachine:
     # --- rows that do not fit ---
 
     def unfit(self, request: str, kind: str) -> object:
-        """Offer rows that have to be refused."""
+        """Offer rows that must be refused."""
         live = self.requests.get(request)
         if live is None:
             return None
@@ -292,7 +291,7 @@ class RoutedExpertsMachine:
         return list(found.missing)
 
     def _is_known(self, live: Request, position: int) -> bool:
-        """A row of the hit is known if anybody recorded it until now."""
+        """A row of the hit is known if any request has recorded it so far."""
         if position < live.history.hit:
             return live.text[: self._end(position)] in self.known
         return live.recorded[position]
@@ -311,7 +310,6 @@ class RoutedExpertsMachine:
     # --- the store ---
 
     def _check_store(self, verb: str) -> None:
-        """Rows lie where their units are, and nowhere else."""
         count = 0
         for leaf in self.index.leaves():
             path = leaf.path()
@@ -338,7 +336,6 @@ class RoutedExpertsMachine:
         )
 
     def _has_rows(self, node: Node) -> bool:
-        """Whether a unit of a node has rows."""
         above = "".join(unit for each in node.path()[:-1] for unit in each.units)
         _, *ends = accumulate(node.units, initial=above)
         return not self.known.isdisjoint(ends)

@@ -1,4 +1,4 @@
-"""What the suite `experts` demands: one row per property."""
+"""Properties of the suite `experts`: one row each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PROPERTIES = (
     Property(
         "unrecorded_expert_rows_are_named",
         ("R2",),
-        "the ranges reported as missing are exactly the tokens whose rows nobody recorded",
+        "the ranges reported as missing are exactly the tokens without recorded rows",
         ("rows are missing in a hit", "rows are missing in a step"),
         oracle=BRUTE_FORCE,
     ),
@@ -72,4 +72,3 @@ PROPERTIES = (
         ("a reset of recorded rows",),
     ),
 )
-"""In the order of the rules."""

@@ -1,4 +1,4 @@
-"""The suite `experts`: what is drawn, and how often."""
+"""The suite `experts`: its operations and their frequencies."""
 
 from __future__ import annotations
 
@@ -68,4 +68,3 @@ SUITE = ComponentSuite(
     machine=RoutedExpertsMachine,
     draw_operation=_propose,
 )
-"""Routed experts: rows beside the index, histories of requests."""

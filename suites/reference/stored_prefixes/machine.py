@@ -1,6 +1,6 @@
-"""One engine of a server that keeps chunks, and what must be in the server.
+"""One engine of a server that keeps chunks, and the expected content of the server.
 
-Another one, whose numbers have another type, only looks at what the first one stores.
+Another engine, with numbers of another type, only queries the chunks of the first one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from kvproof.suites.reference.stored_prefixes.model import (
 from kvproof.suites.reference.stored_prefixes.pages import ENGINE, OTHER, UNTOUCHED, Pages
 
 PATIENCE_S = 5.0
-"""For what the server does in the background; a failure takes as long."""
+"""For background work of the server; a failure takes as long."""
 SHORT_PATIENCE_S = 0.5
-"""After a call that was refused: nothing is to be done then."""
+"""After a refused call, which leaves no work."""
 MOST_PENDING = 3
 ROOM = 8 << 20
-"""Bytes; more than a history stores."""
 NUMBERS = "bfloat16"
-"""Type of what the engine keeps."""
 
 
 class PrefixesMachine:
-    """The subject is a server, `model` what must be in it."""
+    """The subject is a server, `model` its expected content."""
 
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask, self._coverage = ask, coverage
@@ -87,7 +85,7 @@ class PrefixesMachine:
     def _store(
         self, *, sequence: int, salt: str, start: int, end: int, ahead: int, first: int
     ) -> object:
-        """Store chunks of which an engine that has computed `ahead` tokens more has the blocks."""
+        """Store chunks whose blocks an engine still has after `ahead` more tokens."""
         tokens = self.model.sequences[sequence]
         computed = end * CHUNK + ahead
         null = [
@@ -162,7 +160,7 @@ class PrefixesMachine:
         self._coverage.event(seen.TENANT, others)
 
     def _take(self, *, number: int, start: int, skip: int, nulls: bool, first: int) -> object:
-        """Retrieve from chunk `start` on, which an engine does that has those before."""
+        """Retrieve from chunk `start` on, for an engine that has the chunks before."""
         if number >= len(self.model.pending):
             return None
         pending = self.model.pending.pop(number)
@@ -194,7 +192,7 @@ class PrefixesMachine:
         return pending.hit
 
     def _ask_as_other(self, *, sequence: int, salt: str, most: int) -> object:
-        """Look up and retrieve what an engine with numbers of another type has stored (H6)."""
+        """Look up and retrieve chunks of an engine with numbers of another type (H6)."""
         if not self.other:
             return None
         tokens = self.model.sequences[sequence]
@@ -213,7 +211,6 @@ class PrefixesMachine:
         return found
 
     def _quit(self, *, number: int) -> object:
-        """Give a look-up up, as for a request that was cancelled while it waited."""
         if number >= len(self.model.pending):
             return None
         pending = self.model.pending.pop(number)
@@ -223,7 +220,7 @@ class PrefixesMachine:
         self._over(pending.request)
         return pending.request
 
-    # --- what goes ---
+    # --- deletions and evictions ---
 
     def _drop(self, *, sequence: int, salt: str, at: int, part: int) -> object:
         part %= len(self.model.parts)
@@ -244,7 +241,7 @@ class PrefixesMachine:
         return deleted
 
     def _evict(self, *, share: float) -> object:
-        """Whatever goes, it is nothing that is locked."""
+        """No locked object is evicted."""
         (count_,) = self._ask(("evict", {"share": share}))
         kept = self._found_by_name()
         gone = self.model.there.keys() - kept
@@ -273,7 +270,7 @@ class PrefixesMachine:
             if there
         }
 
-    # --- what must be refused ---
+    # --- refusals ---
 
     def _short_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
         self._coverage.event(seen.SHORT_STORE)
@@ -281,7 +278,7 @@ class PrefixesMachine:
         return self._refused_store(sequence, salt, start, end, few)
 
     def _wrong_store(self, *, sequence: int, salt: str, start: int, end: int) -> object:
-        """The last block does not exist; what is stored already is not copied again."""
+        """The last block does not exist; chunks stored already are not copied again."""
         if self.model.stored(self.model.sequences[sequence], salt, end - 1):
             return None
         self._coverage.event(seen.WRONG_STORE)
@@ -320,7 +317,7 @@ class PrefixesMachine:
         return well
 
     def _over(self, request: str, *, refused: bool = False) -> None:
-        """End a request: what is locked then is what others have found."""
+        """End a request: only the locks of other look-ups remain."""
         prop = "a_refused_call_leaves_nothing" if refused else "locks_end_with_their_request"
         locked, patience_s = len(self.model.locked()), SHORT_PATIENCE_S if refused else PATIENCE_S
         _, now = self._ask(

@@ -1,4 +1,4 @@
-"""What must be in a server that keeps chunks of prefixes, and which bytes blocks have."""
+"""Expected objects of a server that keeps chunks of prefixes, and expected bytes of blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ CHUNK, BLOCK = 16, 4
 """Tokens."""
 EACH = CHUNK // BLOCK
 CHUNKS = 8
-"""Of the longest sequence."""
 SEQUENCES = 4
 TENANTS = ("", "", "other tenant")
 BLOCKS = 80
@@ -21,21 +20,20 @@ Key: TypeAlias = tuple[int, str, tuple[int, ...]]
 
 
 class Pending(NamedTuple):
-    """A look-up that found something and was not answered yet."""
+    """A successful look-up without its retrieve."""
 
     request: str
     salt: str
     tokens: tuple[int, ...]
     hit: int
-    """Chunks."""
     keys: frozenset[Key]
 
 
 class Added(NamedTuple):
-    """What a store makes of one chunk."""
+    """Effect of a store on one chunk."""
 
     again: bool
-    """Some object of it was there."""
+    """Some object of it was there already."""
     empty: bool
     """A window has left all of it."""
     partly: bool
@@ -55,14 +53,14 @@ class Model:
         self.parts: list[list[int]] = []
         """Groups by object of a chunk."""
         self.needed: list[int] = []
-        """Chunks at the end of a hit that an object is needed for; -1: all."""
+        """Chunks at the end of a hit that need an object; -1: all."""
         self.there: dict[Key, frozenset[tuple[int, int]]] = {}
         self.writer: dict[Key, int] = {}
         """Object -> the sequence that stored it."""
         self.pending: list[Pending] = []
 
     def add(self, sequence: int, salt: str, at: int, null: Sequence[set[int]]) -> Added:
-        """Note what of a chunk is there now: objects that have a block, and are not there yet."""
+        """Note the objects of a chunk that have a block and are new."""
         tokens, added = self.sequences[sequence], []
         for part, groups in enumerate(self.parts):
             blocks = [(g, b) for g in groups for b in range(at * EACH, (at + 1) * EACH)]
@@ -77,17 +75,17 @@ class Model:
         return Added(any(again), any(empties), any(partly), all(whole))
 
     def sees(self, group: int, position: int, block: int) -> bool:
-        """Whether computing a position looks into a block (X1)."""
+        """Whether a position reads a block (X1)."""
         window = self.windows[group]
         return window < 0 or (block + 1) * BLOCK - 1 > position - window
 
     def content(self, group: int, salt: str, tokens: Sequence[int], block: int) -> bytes:
-        """What a group has in a block: it follows from all tokens up to its end."""
+        """A group's content of a block: it follows from all tokens up to its end."""
         told = repr((group, salt, tuple(tokens[: (block + 1) * BLOCK]))).encode()
         return hashlib.shake_128(told).digest(BLOCK * self.rows[group])
 
     def serves(self, tokens: Sequence[int], salt: str, length: int) -> bool:
-        """Whether all is there that a hit of so many chunks needs."""
+        """Whether all objects for a hit of so many chunks are there."""
         return all(key in self.there for key in self.used(tokens, salt, length))
 
     def stored(self, tokens: Sequence[int], salt: str, at: int) -> bool:
@@ -96,13 +94,13 @@ class Model:
         return all((part, salt, prefix) in self.there for part in range(len(self.parts)))
 
     def used(self, tokens: Sequence[int], salt: str, length: int) -> Iterable[Key]:
-        """Objects that a hit of so many chunks needs."""
+        """Return the objects that a hit of so many chunks needs."""
         for part, window in enumerate(self.needed):
             for at in range(0 if window < 0 else max(0, length - window), length):
                 yield part, salt, tuple(tokens[: (at + 1) * CHUNK])
 
     def locked(self) -> set[Key]:
-        """Objects that a look-up has found and nobody has taken."""
+        """Return the objects that a look-up has found and no retrieve has taken."""
         return {key for each in self.pending for key in each.keys}
 
     def shared(self, number: int) -> bool:
@@ -112,7 +110,6 @@ class Model:
 
 
 def _sequences(seed: int, forks: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return sequences that are equal up to where each forks off the first."""
     dice = random.Random(seed)  # noqa: S311 - no secret
     first = [dice.randrange(100) for _ in range(CHUNKS * CHUNK)]
     return [(*first[:fork], *(dice.randrange(100) for _ in first[fork:])) for fork in forks]

@@ -10,17 +10,17 @@ from kvproof.suites.reference.stored_prefixes.model import BLOCKS, CHUNK, EACH, 
 
 ENGINE, OTHER = 1, 2
 UNTOUCHED = 0xCD
-"""In every byte before a retrieve."""
+"""Every byte before a retrieve."""
 
 
 class Pages:
-    """Compares blocks of the engine with what the model says."""
+    """Compares blocks of the engine with the model."""
 
     def __init__(self, ask: RemoteCalls, coverage: Coverage, model: Model) -> None:
         self._ask, self._coverage, self._model = ask, coverage, model
 
     def judge(self, pending: Pending, start: int, skip: int, ids: Sequence[Sequence[int]]) -> None:
-        """Read all blocks after a retrieve into `ids`, and judge every byte of them."""
+        """Read all blocks after a retrieve into `ids`, and check every byte of them."""
         calls = [("read", {"instance": ENGINE, "table": g, "blocks": list(range(BLOCKS))})
                  for g in range(len(self._model.windows))]  # fmt: skip
         for group, pages in enumerate(self._ask(*calls)):
@@ -40,7 +40,7 @@ class Pages:
     def judge_other(
         self, tokens: Sequence[int], salt: str, ids: Sequence[int], numbers: str
     ) -> None:
-        """Read blocks of the other engine: none has the bytes that were stored (H6)."""
+        """Read blocks of the other engine: none has the stored bytes (H6)."""
         calls = [("read", {"instance": OTHER, "table": group, "blocks": [*ids]})
                  for group in range(len(self._model.windows))]  # fmt: skip
         same = [

@@ -1,8 +1,7 @@
-"""A plain server of chunks of prefixes, on which the suite `prefixes` is tried without an engine.
+"""A plain server of chunks of prefixes, to run the suite `prefixes` without an engine.
 
 A target of its own, `kvproof.suites.reference.stored_prefixes.plain_server:make_target`: right,
-small and slow, for
-full attention alone. Faults are planted into it, as others are into the reference.
+small and slow, for full attention alone. Faults are planted into it, as into the reference.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ Ids: TypeAlias = list[list[int]]
 
 
 class Plain:
-    """One server and the pages of its engines. Verbs, and what they answer: see `prefixes`."""
+    """One server and the pages of its engines. Verbs and answers: see `prefixes`."""
 
     def __init__(self) -> None:
         self._chunks: OrderedDict[Key, list[bytes]] = OrderedDict()
-        """The one longest unused first; of each, the blocks of all tables in order."""
+        """The least recently used first; for each, the blocks of all tables in order."""
         self._locks: Counter[Key] = Counter()
         self._held: dict[str, Counter[Key]] = {}
-        """Request -> what it has locked."""
+        """Request -> its locks."""
         self._layouts: dict[int, list[object]] = {}
-        """Engine -> what the bytes of a chunk mean."""
+        """Engine -> the meaning of a chunk's bytes."""
         self._pages: dict[int, list[list[bytes]]] = {}
 
     def traits(self) -> dict[str, object]:
-        """Windows are not known here."""
+        """Windows are not supported here."""
         return {"windows": False}
 
     def engine(self, *, instance: int, tables: list[dict[str, Any]]) -> dict[str, object]:
@@ -57,13 +56,13 @@ class Plain:
             pages[:] = [bytes([byte]) * len(page) for page in pages]
 
     def read(self, *, instance: int, table: int, blocks: list[int]) -> list[str]:
-        """Return what lies in blocks."""
+        """Return the content of blocks."""
         return [self._pages[instance][table][block].hex() for block in blocks]
 
     # --- stores and look-ups ---
 
     def store(self, *, instance: int, ids: Ids, **named: Any) -> list[object]:
-        """Copy blocks into chunks that are not there yet; if one does not exist, nothing."""
+        """Copy blocks into new chunks; if a block does not exist, store nothing."""
         keys = self._keys(instance=instance, **named)
         if _too_few(ids, keys):
             return [False, []]
@@ -84,7 +83,7 @@ class Plain:
         return [pages[own[place]] for pages, own in tables for place in places]
 
     def ask(self, *, request: str, **named: Any) -> int:
-        """Lock the chunks that are there, up to the first that is not; returns how many."""
+        """Lock the leading chunks that are there; returns their number."""
         keys = self._keys(**named)
         found = next((at for at, key in enumerate(keys) if key not in self._chunks), len(keys))
         self._locks.update(keys[:found])
@@ -92,7 +91,7 @@ class Plain:
         return found
 
     def take(self, *, instance: int, request: str, ids: Ids, skip: int = 0, **named: Any) -> bool:
-        """Copy chunks that the request has locked into blocks, but for `skip` tokens."""
+        """Copy chunks that the request has locked into blocks, except `skip` tokens."""
         keys = self._keys(instance=instance, **named)
         if _too_few(ids, keys) or not self._has(request, keys):
             return False
@@ -112,26 +111,26 @@ class Plain:
                 self._pages[instance][table][own[place]] = data
 
     def free(self, *, request: str, **named: Any) -> None:
-        """Give locks back."""
+        """Release locks."""
         self._unlock(request, self._keys(**named))
 
     def end(self, *, request: str) -> None:
-        """The request is over: what it did not take is nobody's."""
+        """End a request: release its unused locks."""
         self._unlock(request, [*self._held.get(request, Counter()).elements()])
         self._held.pop(request, None)
 
     def _unlock(self, request: str, keys: Sequence[Key]) -> None:
-        """Give back what the request has locked of these; they were used now."""
+        """Release these locks of the request; they were used now."""
         mine = Counter(keys) & self._held.get(request, Counter())
         self._held.get(request, Counter()).subtract(mine)
         self._locks -= mine
         for key in mine:
             self._chunks.move_to_end(key)
 
-    # --- what goes, and what is there ---
+    # --- deletions and queries ---
 
     def delete(self, *, part: int, last: int = 0, **named: Any) -> list[int]:
-        """Delete the last chunks, locked ones left out; returns how many of either."""
+        """Delete the last chunks except locked ones; returns the number of both."""
         del part
         keys = [key for key in self._keys(**named)[-last:] if key in self._chunks]
         gone = [key for key in keys if not self._locks[key]]
@@ -140,7 +139,7 @@ class Plain:
         return [len(gone), len(keys) - len(gone)]
 
     def evict(self, *, share: float) -> int:
-        """Delete a share of the chunks, those longest unused, and none that is locked."""
+        """Delete a share of the chunks in LRU order, except locked ones."""
         idle = [key for key in self._chunks if not self._locks[key]]
         gone = idle[: math.ceil(share * len(self._chunks))]
         for key in gone:
@@ -148,12 +147,12 @@ class Plain:
         return len(gone)
 
     def there(self, *, part: int, **named: Any) -> list[bool]:
-        """Tell of each chunk whether it is there."""
+        """Return for each chunk whether it is there."""
         del part
         return [key in self._chunks for key in self._keys(**named)]
 
     def rest(self, *, locked: int, patience_s: float) -> dict[str, int]:
-        """Return the status; nothing is left to be done."""
+        """Return the status; no background work exists."""
         del locked, patience_s
         return {"staging_object_count": 0, "read_locked_count": len(+self._locks)}
 
@@ -167,7 +166,7 @@ class Plain:
         salt: str,
         request: str = "",
     ) -> list[Key]:
-        """Name chunks by all tokens before their end, the tenant and what the bytes mean (H6)."""
+        """Name chunks by all tokens before their end, tenant and meaning of the bytes (H6)."""
         del request
         named = (self._layouts[instance], salt)
         ends = range(start + CHUNK, end + 1, CHUNK)
@@ -202,6 +201,6 @@ PROFILE = Profile(
 
 
 def make_target(config: TargetConfig) -> Target:
-    """A target whose server is empty; no size of a pool concerns it."""
+    """A target whose server is empty; pool sizes do not matter."""
     del config
     return WithoutBlocks(PROFILE)

@@ -1,4 +1,4 @@
-"""What a server owes that keeps chunks of prefixes for engines."""
+"""Properties of a server that keeps chunks of prefixes for engines."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PROPERTIES = (
     Property(
         "prefix_bytes_are_those_computed",
         ("G7", "G5"),
-        "a retrieve writes what the tokens before determine, into its blocks and nowhere else",
+        "a retrieve writes the content of its tokens, into its blocks and nowhere else",
         (HIT, FORK, LATER, SKIP, TENANT),
         oracle=SHADOW,
     ),
     Property(
         "what_a_window_left_is_not_served",
         ("G10",),
-        "what was null when a chunk was stored is never served where a window looks",
+        "blocks that were null when a chunk was stored are never served inside a window",
         (EMPTY, PARTLY, HIT),
         oracle=SHADOW,
     ),
@@ -56,7 +56,7 @@ PROPERTIES = (
     Property(
         "dtypes_are_part_of_the_key",
         ("H6",),
-        "what an engine has stored is never read as numbers of another type",
+        "stored bytes are never read as numbers of another type",
         (OTHER,),
         oracle=SHADOW,
     ),
@@ -69,13 +69,13 @@ PROPERTIES = (
     Property(
         "what_was_found_can_be_taken",
         ("G8",),
-        "what a look-up found stays until it was taken or given up, whatever happens",
+        "chunks found by a look-up stay until they are retrieved or given up",
         (HELD,),
     ),
     Property(
         "locks_end_with_their_request",
         ("G8",),
-        "nothing is locked or reserved for a request that is over",
+        "a finished request has no locks and no reservations",
         (HIT, GIVEN_UP),
     ),
     Property(

@@ -1,4 +1,4 @@
-"""What the suite `tiered` demands."""
+"""Properties of the suite `tiered`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ PROPERTIES = (
     Property(
         "tiers_hit_what_a_pool_without_end_hits",
         ("C8", "X2", "X3", "T3"),
-        "prompts one after the other say and hit with a tiny pool and tiers what they do with a "
-        "large pool",
+        "prompts give the same answers and hits with a tiny pool and tiers as with a large pool",
         (*BACK.values(), *FROM.values()),
         oracle=METAMORPHIC,
     ),
     Property(
         "a_new_engine_hits_what_others_shared",
         ("G8", "H6"),
-        "an engine with equal weights and an empty pool hits what one that closed has computed",
+        "an engine with equal weights and an empty pool hits the stored blocks of a closed one",
         (AGAIN,),
         oracle=METAMORPHIC,
     ),

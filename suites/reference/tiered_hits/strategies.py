@@ -1,6 +1,6 @@
-"""Suite `tiered`: what tiers bring back is what a pool without end would have had.
+"""Suite `tiered`: hits with tiers equal those of a pool without end.
 
-A pool of a few blocks over tiers beside a pool without end: they say and hit the same.
+A pool of a few blocks over tiers and a pool without end: both answer and hit the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvproof.suites.reference.tiered_hits.properties import MIXES, PROPERTIES
 from kvproof.suites.reference.tiers.files import MemoryFiles
 
 FULL = GroupConfig("full", 4)
-# Without recurrent states: where checkpoints stand depends on what was there when they were made.
+# Without recurrent states: the positions of checkpoints depend on the cache at their creation.
 GROUPS: dict[str, tuple[GroupConfig, ...]] = {
     "full": (FULL,),
     "two sizes": (FULL, GroupConfig("full", 2)),
@@ -38,11 +38,11 @@ GROUPS: dict[str, tuple[GroupConfig, ...]] = {
 }
 WITHOUT_END = 9000
 LENGTH = 40
-"""Of a base, and of the longest prompt but for its tail."""
+"""Of a base, and of the longest prompt without its tail."""
 
 
 class Said(NamedTuple):
-    """What an engine answers to a prompt."""
+    """Answer of an engine to a prompt."""
 
     tokens: tuple[int, ...]
     hit: int
@@ -83,7 +83,7 @@ class Shared:
 
 
 class TieredHitsMachine:
-    """Serves each prompt on both engines; `host` bytes, a disk, a store that is shared."""
+    """Serves each prompt on both engines; `host` bytes, a disk, a shared store."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.config, self._coverage = config, coverage
@@ -93,7 +93,7 @@ class TieredHitsMachine:
         self._small, self._judge = self._tiny(), "tiers_hit_what_a_pool_without_end_hits"
 
     def _tiny(self) -> Engine:
-        """Room for one prompt and little else, and what leaves it goes to tiers."""
+        """Room for one prompt and little else; evicted blocks go to tiers."""
         blocks = 12 * self._large.cache.eviction.row_width + 2
         made = self._engine(blocks, host=self.config["host"], shared=self.shared)
         if self.config["disk"] and made.tiers is not None:
@@ -115,7 +115,7 @@ class TieredHitsMachine:
         return verbs[verb](**arguments)
 
     def serve(self, *, base: int, length: int, tail: list[int]) -> object:
-        """Ask both engines for the beginning of a base with a tail."""
+        """Send the beginning of a base with a tail to both engines."""
         tokens = [(at * (base + 2) + at // (base + 3)) % 3 for at in range(length)] + tail
         before = self._loaded()
         said = [_said(engine, tokens) for engine in (self._small, self._large)]
@@ -133,7 +133,7 @@ class TieredHitsMachine:
         return said[0].hit
 
     def restart(self) -> object:
-        """Let an engine with an empty pool take over, if there is a store that is shared."""
+        """Replace the engine by one with an empty pool, if there is a shared store."""
         if self.shared is None:
             return None
         self._small.close()

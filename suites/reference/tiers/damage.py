@@ -1,4 +1,4 @@
-"""What can happen to a file between two reads."""
+"""Damage to a file between two reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def damaged(data: bytes, how: str, others: Sequence[bytes]) -> bytes:
-    """Return what is left of a file."""
+    """Return the damaged content of a file."""
     if how.startswith("flip"):
         at = int(how.removeprefix("flip")) % len(data)
         return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

@@ -1,8 +1,8 @@
-"""A folder in memory whose operations can fail, stop halfway, or be the last of a process.
+"""A folder in memory whose operations can fail, stop halfway, or kill the process.
 
-It has the semantics of `kvproof.reference.tiers.files.Files`: what is written is durable when
-`write` returns, and a rename happens at once. A process that is killed inside `write` leaves any
-part of the file.
+It has the semantics of `kvproof.reference.tiers.files.Files`: written data is durable when `write`
+returns, and a rename happens at once. A process that is killed inside `write` leaves any part of
+the file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 
 
 class Killed(Exception):
-    """The process ended here; what is in the folder stays."""
+    """The process ended here; the folder stays."""
 
 
 class Trouble(NamedTuple):
-    """What one operation does instead of what it should."""
+    """Fault of one operation."""
 
     how: str
     """`full`, `error`, `killed` (in the middle of it), `killed_after`."""
     after: int
-    """Operations that still go well."""
     cut: int
     """Bytes that a write has written when it stops."""
 
@@ -34,9 +33,9 @@ class MemoryFiles:
         self.content: dict[str, bytes] = {}
         self.trouble: Trouble | None = None
         self.happened = ""
-        """What trouble the last one was."""
+        """The last fault."""
         self.most = 0
-        """Most bytes that were ever in the folder at once, since it was last set to 0."""
+        """Most bytes in the folder at once, since it was last set to 0."""
 
     def names(self) -> list[tuple[str, int]]:
         """See `Files`."""
@@ -89,7 +88,7 @@ class MemoryFiles:
         self._end(self._due(), operation)
 
     def _due(self) -> Trouble | None:
-        """Return the trouble whose time has come."""
+        """Return the fault that is due."""
         trouble = self.trouble
         if trouble is None:
             return None

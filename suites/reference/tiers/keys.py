@@ -1,4 +1,4 @@
-"""Two identities that differ in one thing, and the keys that they have."""
+"""Two identities that differ in one thing, and their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host memory over a disk that fails, tears files and dies; beside them the model."""
+"""Host memory over a disk that fails, tears files and dies, and the model."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class TiersMachine:
         self.files = MemoryFiles()
         self.capacity: int = config["disk"]
         self._slack = 0
-        """Bytes that somebody else has put into our files."""
+        """Bytes of others in our files."""
         self.reading: dict[int, _Reading] = {}
         self._spoilt: dict[int, bytes] = {}
-        """What was made of the files of objects."""
+        """Damaged files of objects."""
         self._opened = 0
         self._open()
 
@@ -54,7 +54,7 @@ class TiersMachine:
 
     @property
     def _doubtful(self) -> set[int]:
-        """Objects whose file is not what was stored."""
+        """Return the objects whose file is damaged."""
         files = self.files.content
         return {n for n, data in self._spoilt.items() if files.get(key(n).hex()) == data}
 
@@ -192,7 +192,7 @@ class TiersMachine:
         self.files.trouble = Trouble(how, after, cut)
 
     def _spoil(self, number: int, how: str) -> object:
-        """Change a file behind the back of the tier."""
+        """Change a file without the tier."""
         name = key(number).hex()
         if name not in self.files.content or number in self._doubtful:
             return None
@@ -211,7 +211,7 @@ class TiersMachine:
         self.files.content[FOREIGN] = b"mine"
 
     def _restart(self, capacity: int) -> object:
-        """A new process takes over; nothing of host memory is left."""
+        """Start a new process; host memory is empty."""
         shrunk, self.capacity = capacity < self.capacity, capacity
         before, doubtful = dict(self.files.content), self._doubtful
         self.files.trouble = None
@@ -246,7 +246,7 @@ class TiersMachine:
         )
 
     def _die(self, death: str) -> None:
-        """The process ends in the middle of an operation, and another begins."""
+        """End the process in the middle of an operation, and start another."""
         verb, how = death.split(": ")
         situation = (seen.KILLED if how == "killed" else seen.KILLED_AFTER).get(verb, "")
         self._coverage.event(situation, situation)
@@ -275,7 +275,7 @@ class TiersMachine:
             self._believe()
 
     def _believe(self) -> None:
-        """After trouble the tiers say what they hold."""
+        """After a fault the model takes over the state of the tiers."""
         self.model.host.accept(self._numbers(self.host.keys()), self.host.status().bytes)
         self._believe_disk()
 
@@ -288,7 +288,7 @@ class TiersMachine:
     def _believe_read(
         self, expected: list[tuple[Shelf, Entry]], got: list[int], here: set[bytes]
     ) -> list[tuple[Shelf, Entry]]:
-        """Return what is kept for a reader who has got some, those `here` from host memory."""
+        """Return the objects kept for a reader of some, those `here` from host memory."""
         for _, entry in expected:
             entry.pins -= 1
         self._believe()
@@ -316,7 +316,7 @@ class TiersMachine:
         )
         return same
 
-    # --- what always holds ---
+    # --- invariants ---
 
     def _judge(self) -> None:
         for reading in self.reading.values():

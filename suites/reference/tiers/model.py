@@ -1,11 +1,11 @@
-"""Host memory and disk as two lists in order of use; written from the rules, not from the code."""
+"""Host memory and disk as two LRU lists; written from the rules, not from the code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 HEADER = 64
-"""Bytes that a file has beside the object."""
+"""Bytes of a file in addition to the object."""
 
 
 class Entry:
@@ -22,11 +22,11 @@ class Shelf:
         self.capacity, self._sizes = capacity, sizes
         self.order: list[Entry] = []
         self.read: list[Entry] = []
-        """Forgotten ones that are still read: they take room."""
+        """Dropped objects that are still read: they take room."""
         self.lost = 0
         """Bytes that could not be removed."""
         self._left: dict[int, int] = {}
-        """Those of each object, which the next file of its name writes over."""
+        """Those of each object, until a write of the same name replaces them."""
 
     @property
     def numbers(self) -> list[int]:
@@ -47,7 +47,7 @@ class Shelf:
         return entry
 
     def put(self, number: int, call: Iterable[int]) -> list[int] | None:
-        """Take an object in; returns who had to go, None if it found no room."""
+        """Add an object; returns the evicted ones, None if it found no room."""
         if self.use(number) is not None:
             return []
         missing = self.used + self._sizes[number] - self.capacity
@@ -64,7 +64,7 @@ class Shelf:
         return [entry.number for entry in gone]
 
     def forget(self, number: int) -> bool:
-        """Drop an object; if it is read, its bytes stay for the readers. Tells whether it was."""
+        """Drop an object; a read one keeps its bytes for the readers. Returns whether it was."""
         for entry in [entry for entry in self.order if entry.number == number]:
             self.order.remove(entry)
             self.read += [entry] if entry.pins else []
@@ -72,13 +72,13 @@ class Shelf:
         return False
 
     def unpin(self, entry: Entry) -> None:
-        """Somebody has read an object."""
+        """Note that a reader has finished."""
         entry.pins -= 1
         if entry in self.read and not entry.pins:
             self.read.remove(entry)
 
     def accept(self, numbers: Sequence[int], used: int, left: Iterable[int] = ()) -> None:
-        """Believe what a tier holds after trouble; of those `left` files could not be removed."""
+        """Take over a tier's state after a fault; of those `left` files could not be removed."""
         for number in set(self.numbers) - set(numbers):
             self.forget(number)
         known = {entry.number: entry for entry in self.order}
@@ -96,7 +96,7 @@ class Model:
         self.disk = Shelf(disk, [size + HEADER for size in sizes])
 
     def store(self, numbers: Sequence[int]) -> None:
-        """Keep objects in host memory; who leaves it or finds no room goes to the disk at once."""
+        """Keep objects in host memory; evicted and refused ones go to the disk at once."""
         gone: list[int] = []
         for number in dict.fromkeys(numbers):
             left = self.host.put(number, numbers)
@@ -110,7 +110,7 @@ class Model:
     def read(self, numbers: Sequence[int]) -> list[tuple[Shelf, Entry]]:
         """Use objects, and bring those of the disk to host memory if they find room there.
 
-        Returns what is kept for the reader.
+        Returns the objects kept for the reader.
         """
         wanted = dict.fromkeys(numbers)
         here = [(self.host, entry) for n in wanted if (entry := self.host.use(n))]
@@ -130,11 +130,11 @@ class Model:
         return here + below
 
     def drop(self, numbers: Sequence[int]) -> bool:
-        """Forget objects everywhere; tells whether somebody reads one."""
+        """Drop objects everywhere; returns whether one is being read."""
         read = [shelf.forget(n) for shelf in (self.host, self.disk) for n in {*numbers}]
         return any(read)
 
     def clear(self) -> bool:
-        """Forget what is in host memory; tells whether somebody reads one."""
+        """Clear host memory; returns whether one is being read."""
         read = [self.host.forget(number) for number in self.host.numbers]
         return any(read)

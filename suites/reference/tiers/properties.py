@@ -1,4 +1,4 @@
-"""What the suite `tiers` demands."""
+"""Properties of the suite `tiers`."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ PROPERTIES = (
     Property(
         "objects_come_back_as_they_were_stored",
         ("G7", "H6"),
-        "what is read under a key are the bytes that were stored under it, in any tier",
+        "a read returns the bytes that were stored under its key, in any tier",
         (HOST, DISK, NO_COPY, RESTARTED, SEVERAL),
         oracle=BRUTE_FORCE,
     ),
     Property(
         "torn_or_damaged_files_are_never_served",
         ("G7", "H6"),
-        "a file that is not exactly what was stored under its key is not there",
+        "a file that differs from the object stored under its key counts as missing",
         (*DAMAGE.values(), *KILLED.values(), FULL),
         oracle=BRUTE_FORCE,
     ),
@@ -81,8 +81,7 @@ PROPERTIES = (
     Property(
         "the_least_recently_used_objects_leave_first",
         ("T3", "C7"),
-        "host memory and disk hold what a list in order of use says, and evict its first ones "
-        "that nobody reads",
+        "host memory and disk evict in LRU order, except objects that are being read",
         (*EVICTED.values(), PASSED_OVER, DISK),
         oracle=BRUTE_FORCE,
     ),

@@ -1,4 +1,4 @@
-"""Suite `tiers`: a dozen objects, room for a few, and a disk that one cannot trust."""
+"""Suite `tiers`: a dozen objects, room for a few, and an unreliable disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvproof.suites.reference.tiers.properties import PROPERTIES
 
 OBJECTS = 9
 CUTS = (0, 7, 8, 40, 48, 52, 63, 64, 65, 70, 100, 140)
-"""Where a write may stop: inside and at the border of every field of the header, and behind."""
+"""Where a write may stop: inside and at the border of every header field, and after them."""
 
 
 def draw_config(draw: Draw) -> Config:

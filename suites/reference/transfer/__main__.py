@@ -1,14 +1,13 @@
-"""Everything that a device must bring through bit-exactly, in so many seconds.
+"""Bit-exact transfers on a device, in so many seconds.
 
-    python -m kvproof.suites.reference.transfer --device cuda [--seconds 90] [--processes 12]
-    [--seed 0]
+python -m kvproof.suites.reference.transfer --device cuda [--seconds 90] [--processes 12] [--seed 0]
 
-Runs, spread over processes: the geometries of all models, at once and with streams that pause;
-the same chunks on the device and on a CPU, and each brought back by the other; chunks through the
-memory of a cache server, in one process and in two, on a GPU also by CUDA IPC; heads of 1 to 1,200
-bytes, each width in one layout; then random histories until the time is over. On a GPU everything
-goes from pages over slots to pinned memory and back. Exit status: 0 all right; 1 a wrong byte; 2
-the time did not suffice for all but the random histories.
+Runs, spread over processes: the geometries of all models, at once and with streams that pause; the
+same chunks on the device and on a CPU, each read back by the other; chunks through the memory of a
+cache server, in one process and in two, on a GPU also by CUDA IPC; heads of 1 to 1,200 bytes, each
+width in one layout; then random histories until the time is over. On a GPU everything goes from
+pages over slots to pinned memory and back. Exit status: 0 all right; 1 a wrong byte; 2 too little
+time for the jobs other than random histories.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(asked.processes, mp_context=context) as pool:
         done = list(_all(pool, found, end))
         sys.stdout.writelines(f"{line}\n" for line in report(found, done))
-        sys.stdout.flush()  # a worker that hangs keeps this process, and not what it found
+        sys.stdout.flush()  # a hanging worker delays this process, but loses no results
     if any(each.wrong for each in done):
         return 1
     return 2 if len(done) < len(found) else 0
@@ -56,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _all(pool: ProcessPoolExecutor, found: Sequence[Job], end: float) -> Iterator[Done]:
-    """Do jobs until the time is over; what has not begun by then is left out."""
+    """Run jobs until the time is over; later ones are left out."""
     waiting: list[Future[Done]] = [pool.submit(do, job, end) for job in found]
     try:
         for each in as_completed(waiting, timeout=max(0.0, end + GRACE - time.time())):
@@ -69,7 +68,7 @@ def _all(pool: ProcessPoolExecutor, found: Sequence[Job], end: float) -> Iterato
 
 
 def report(found: Sequence[Job], done: Sequence[Done]) -> Iterator[str]:
-    """Say what was done of each kind, then everything that was wrong."""
+    """Print the jobs of each kind, then all errors."""
     for kind in dict.fromkeys(job.kind for job in found):
         mine = [each for each in done if each.kind == kind]
         checks = sum((each.checks for each in mine), Counter[str]())

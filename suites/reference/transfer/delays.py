@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Node:
-    """One piece of work and what must happen before it."""
+    """One piece of work and its predecessors."""
 
     def __init__(self, work: Callable[[], None], before: Collection[Node]) -> None:
         self.work = work
@@ -25,7 +25,7 @@ class Delayed:
         self._waits: list[Node] = []
 
     def run(self, work: Callable[[], None]) -> None:
-        """Put work behind everything that the stream waits for."""
+        """Add work after everything that the stream waits for."""
         node = Node(work, [*self._last, *self._waits])
         self._streams.nodes.append(node)
         self._last, self._waits = [node], []
@@ -35,7 +35,7 @@ class Delayed:
         return (*self._last, *self._waits)
 
     def wait(self, event: Any) -> None:
-        """Let later work wait for what an event stands for."""
+        """Let later work wait for the work of an event."""
         self._waits += event or ()
 
     def done(self, event: Any) -> bool:
@@ -44,7 +44,7 @@ class Delayed:
 
 
 class DelayedStreams:
-    """A stream for the caller and one for copies; nothing runs before it is asked for."""
+    """A stream for the caller and one for copies; nothing runs before a wait for it."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[Node] = []
@@ -54,11 +54,11 @@ class DelayedStreams:
 
     @property
     def enqueued(self) -> int:
-        """Works so far that nobody has waited for with `finish`."""
+        """Number of works so far without a `finish`."""
         return len(self.nodes)
 
     def happen(self, event: Any) -> None:
-        """Run what an event waits for, and nothing more."""
+        """Run the predecessors of an event, and nothing more."""
         wanted: list[Node] = []
         waiting = list(event or ())
         while waiting:

@@ -16,7 +16,7 @@ WIDTHS = (1, 2, 3, 7, 8, 16, 24, 33, 66)
 WIDEST = 1200
 SEEDS = st.integers(0, 2**16)
 _SIZES = st.integers(1, CHUNK + 1) | st.integers(1, 20)
-"""Mostly windows and chunks that keep a part of what is stored together."""
+"""Mostly windows and chunks that keep a part of the tokens stored together."""
 
 
 def draw_random(draw: Draw) -> Config:
@@ -46,7 +46,6 @@ def draw_delayed(draw: Draw) -> Config:
 
 
 def _table(draw: Draw, table: int, kind: str, *, first: int) -> list[Config]:
-    """Draw layers that share their blocks."""
     block = draw(st.sampled_from((1, 2, 4, 8)))
     shared = {
         "kind": kind,
@@ -107,7 +106,6 @@ def _attention(heads: int, width: int, layout: str = "kv-nhd", **more: Any) -> d
 
 
 def _state(part: str, size: int, item: int, layer: int, table: int = 1) -> dict[str, Any]:
-    """A convolution or a recurrence, `size` elements."""
     return {"layout": "state", "kind": "state", "head": size * item, "item": item, "page": 1,
             "part": part, "layer": layer, "table": table}  # fmt: skip
 

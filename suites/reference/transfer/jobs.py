@@ -1,4 +1,4 @@
-"""What a device must bring through, in jobs that processes of their own can do."""
+"""Jobs of the device test, for processes of their own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from kvproof.suites.reference.transfer.served import in_two_processes, through_a
 from kvproof.suites.reference.transfer.strategies import PROFILES, SUITE
 
 HISTORIES = 1000
-"""Of one theme in one job, if there is time."""
+"""Of one profile in one job, if there is time."""
 STEPS = 25
 TOLD_APART = ("DeepSeek-V3.2 and GLM-5", "Falcon-H1 1.5B", "gpt-oss 20B")
-"""Models that two processes share the pages of."""
+"""Models whose pages two processes share."""
 FAR = (2, 20_000, 64, 8, 128)
-"""Of a layer whose pages and planes lie further than 2 GiB apart."""
+"""A layer whose pages and planes lie further than 2 GiB apart."""
 
 
 class Job(NamedTuple):
@@ -47,18 +47,18 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a job did."""
+    """Result of a job."""
 
     kind: str
     name: str
     seconds: float
     checks: Counter[str]
     wrong: str
-    """Empty, or what was not as it must be."""
+    """Empty, or the errors."""
 
 
 def jobs(device: str, *, processes: int, seed: int) -> Iterator[Job]:
-    """Yield all jobs, those without an end last: random histories, as many as processes."""
+    """Yield all jobs, the endless ones last: as many random histories as processes."""
     for name in MODELS:
         whole = model(name, 3) | {"device": device}
         yield Job("model", name, whole)
@@ -81,7 +81,7 @@ def jobs(device: str, *, processes: int, seed: int) -> Iterator[Job]:
 
 
 def do(job: Job, deadline: float) -> Done:
-    """Do a job; `deadline` in seconds of `time.time` ends those without an end."""
+    """Run a job; `deadline` in seconds of `time.time` ends the endless ones."""
     begin = time.monotonic()
     try:
         checks, wrong = _WAYS[job.kind](job.config, deadline), ""
@@ -97,7 +97,7 @@ def _round_trip(config: Config, _: float) -> Counter[str]:
 
 
 def _deaf(config: Config, _: float) -> Counter[str]:
-    """Streams that wait for nothing must be found out, or the pauses show nothing."""
+    """Streams that wait for nothing must be found out, or the pauses prove nothing."""
     for turn in range(20):
         try:
             round_trip(config | {"delay": config["delay"] + turn})
@@ -109,7 +109,7 @@ def _deaf(config: Config, _: float) -> Counter[str]:
 
 
 def _same_bytes(config: Config, _: float) -> Counter[str]:
-    """Objects that a device and a CPU store are equal, and each brings back the other's."""
+    """A device and a CPU store equal objects, and each reads back the other's."""
     coverage = Coverage(PROPERTIES)
     here, there = (
         TransferMachine(config | {"device": device}, coverage)
@@ -133,7 +133,7 @@ def _same_bytes(config: Config, _: float) -> Counter[str]:
 
 
 def _not_pinned(config: Config, _: float) -> Counter[str]:
-    """Memory that a GPU cannot reach is refused, not taken for pinned (G9)."""
+    """Memory that a GPU cannot reach is refused, not treated as pinned (G9)."""
     coverage = Coverage(PROPERTIES)
     machine = TransferMachine(config, coverage)
     subject, answer = machine.subject, ""
@@ -177,7 +177,6 @@ def _far(config: Config, _: float) -> Counter[str]:
 
 
 def _random(config: Config, deadline: float) -> Counter[str]:
-    """Random histories until the time is over."""
     themes = tuple(_on(config["device"], theme) for theme in PROFILES)
     budget = settings(
         max_examples=HISTORIES, stateful_step_count=STEPS, phases=[Phase.generate],
@@ -202,7 +201,6 @@ def _on(device: str, theme: Callable[[Draw], Config]) -> Callable[[Draw], Config
 
 
 def _as_json(history: History) -> str:
-    """A history as JSON, for `kvproof.suites.play`."""
     calls = [[each.verb, each.arguments] for each in history.operations]
     return json.dumps({"config": history.config, "operations": calls})
 

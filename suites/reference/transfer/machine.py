@@ -1,4 +1,4 @@
-"""Stores and retrieves of the reference beside an oracle that counts bytes."""
+"""Stores and retrieves of the reference, and an oracle that counts bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pending(NamedTuple):
 
 
 class TransferMachine:
-    """`pages` and `objects` are what the memory of the subject must hold, call after call."""
+    """`pages` and `objects` are the expected bytes of the subject's memory, call after call."""
 
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.config, self.coverage = config, coverage
@@ -70,7 +70,7 @@ class TransferMachine:
 
     @property
     def rooms(self) -> dict[int, tuple[int, int]]:
-        """Table -> how many ids a chunk takes of it, and how many blocks there are."""
+        """Table -> its ids in a chunk, and its number of blocks."""
         tokens = self.config["chunk"]
         return {
             cache.table: (oracle.ids_of_chunk(cache, tokens), cache.blocks) for cache in self.caches
@@ -179,7 +179,7 @@ class TransferMachine:
     def _moves(
         self, ids: dict[str, list[int]], objects: list[int], skip: int, length: int | None
     ) -> list[tuple[str, int, oracle.Move]]:
-        """What the oracle says moves: cache, object, bytes."""
+        """The oracle's moves: cache, object, bytes."""
         found, tokens = [], self.config["chunk"]
         for cache in self.caches:
             each = oracle.ids_of_chunk(cache, tokens)
@@ -194,7 +194,7 @@ class TransferMachine:
         return found
 
     def _done(self, event: Any, marks: Marks, objects: list[int], skip: int) -> object:
-        """Note what was seen, and compare unless it has yet to happen."""
+        """Count the situations, and compare unless the call has yet to happen."""
         saw_geometry(self, objects, skip, marks)
         self._stamp += 1
         for at in objects:
@@ -206,7 +206,7 @@ class TransferMachine:
         return None
 
     def unchanged(self) -> bool:
-        """Whether the subject holds what it must."""
+        """Whether the subject holds the expected bytes."""
         self.subject.settle()
         return all(
             np.array_equal(self.subject.pages[name].read(), expected)

@@ -1,7 +1,7 @@
-"""Where every byte of every token lies, in pages and in chunks, by the names of axes (G2-G6, G10).
+"""The place of every byte of every token, in pages and in chunks, by axis names (G2-G6, G10).
 
-Written apart from what it judges: a cache numbers its bytes, names the axes of that array and
-turns it to [kv, pages, page, row]; a chunk is counted out with multiplications. Copies are then
+Written apart from the code under test: a cache numbers its bytes, names the axes of that array and
+turns it to [kv, pages, page, row]; a chunk is counted with multiplications. Copies are then
 assignments between lists of byte numbers.
 """
 
@@ -28,7 +28,7 @@ AXES = {
     "indexer": "pages page bytes",
     "state": "pages bytes",
 }
-"""What a layout calls its axes, outermost first."""
+"""Axis names of a layout, outermost first."""
 NUMBERS = {name: tuple(axes.split()) for name, axes in AXES.items()}
 POISON = 0xAB
 
@@ -50,7 +50,7 @@ class Cache(NamedTuple):
     item: int
     """Bytes of one element."""
     pad: int
-    """Bytes behind each page."""
+    """Bytes after each page."""
     scales: int = 0
 
     @property
@@ -68,7 +68,7 @@ class Cache(NamedTuple):
 
     @property
     def strides(self) -> list[int]:
-        """In bytes; behind each page lie `pad` bytes."""
+        """In bytes; after each page lie `pad` bytes."""
         steps: list[int] = []
         step = 1
         for axis in reversed(NUMBERS[self.layout]):
@@ -120,12 +120,12 @@ class Cache(NamedTuple):
 
 
 def ids_of_chunk(cache: Cache, tokens: int) -> int:
-    """How many ids a chunk takes."""
+    """Number of ids in a chunk."""
     return 1 if cache.kind == "state" else tokens // cache.block
 
 
 def kept(cache: Cache, tokens: int) -> int:
-    """How many of the last ids of a chunk some hit needs: counted token by token."""
+    """Number of last ids of a chunk that some hit needs: counted token by token."""
     if cache.kind in ("full", "state"):
         return ids_of_chunk(cache, tokens)
     ends = range(tokens, 2 * lcm(tokens, cache.size) + tokens + 1, tokens)
@@ -133,7 +133,7 @@ def kept(cache: Cache, tokens: int) -> int:
 
 
 def _blocks_needed(cache: Cache, start: int, end: int) -> set[int]:
-    """Blocks between two tokens that the token `end` looks at."""
+    """Blocks between two tokens that the token `end` reads."""
     if cache.kind == "window":
         seen = [token for token in range(start, end) if end - token < cache.size]
     elif cache.kind == "chunk":
@@ -153,7 +153,7 @@ def needed(cache: Cache, tokens: int, chunk: int, length: int) -> list[int]:
 
 
 class Move(NamedTuple):
-    """What one call does with one cache in one chunk: places on both sides, byte for byte."""
+    """The work of one call on one cache and chunk: places on both sides, byte for byte."""
 
     pages: Index
     chunk: Index
@@ -161,11 +161,11 @@ class Move(NamedTuple):
     skipped_chunk: Index
     left_pages: Index
     left_chunk: Index
-    """What belongs to blocks that are null, not valid or not stored; wanted ones too, of pages."""
+    """Bytes of blocks that are null, not valid or not stored; wanted ones too, of pages."""
 
 
 class Slot(NamedTuple):
-    """Where a cache lies in a chunk."""
+    """Place of a cache in a chunk."""
 
     offset: int
     layers: int
@@ -191,7 +191,7 @@ def move(
     skip: int,
     valid: Sequence[int] | None,
 ) -> Move:
-    """Return what moves between the pages and one chunk, and what does not.
+    """Return the bytes that move between the pages and one chunk, and those that stay.
 
     `ids` are those of the chunk; `valid` the positions among them that may move.
     """
@@ -221,11 +221,10 @@ def move(
 
 
 def _pages(cache: Cache, ids: Sequence[int]) -> list[int]:
-    """All pages of all blocks that are named."""
     every = range(cache.ratio)
     return [block * cache.ratio + page for block in ids for page in every if block]
 
 
 def poisoned(nbytes: int) -> Bytes:
-    """Return memory that nobody has written."""
+    """Return memory without written bytes."""
     return np.full(nbytes, POISON, np.uint8)

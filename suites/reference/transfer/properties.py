@@ -1,4 +1,4 @@
-"""What the suite `transfer` demands."""
+"""Properties of the suite `transfer`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROPERTIES = (
     Property(
         "ambiguous_layouts_are_refused",
         ("G1",),
-        "what can be read in several ways is refused with the readings, and a hint settles it",
+        "an ambiguous tensor is refused with its readings, and a hint selects one",
         (AMBIGUOUS, SETTLED, TURNED),
     ),
     Property(
@@ -88,7 +88,7 @@ PROPERTIES = (
     Property(
         "only_valid_blocks_move",
         ("G10",),
-        "null blocks and what a window has left behind are neither read nor written",
+        "null blocks and blocks that a window has left are neither read nor written",
         (NULL, WINDOW, STATE_LEFT),
     ),
     Property(
@@ -124,7 +124,7 @@ PROPERTIES = (
     Property(
         "every_byte_read_was_written",
         ("G4",),
-        "however late copies run, what is read is what was written before, by the caller's order",
+        "however late copies run, reads and writes keep the caller's order",
         (AT_ONCE, REUSED, TURNS, LARGE, NULL),
         oracle=METAMORPHIC,
     ),

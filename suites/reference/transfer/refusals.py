@@ -47,7 +47,7 @@ def refuse(
 
 
 def _id(machine: TransferState, call: dict[str, Any], wrong: int | None = None) -> bool:
-    """Put an id behind the last block, or another wrong one, at the end of the last group."""
+    """Put an id after the last block, or another wrong one, at the end of the last group."""
     group = machine.subject.groups.groups[-1]
     ids = call["block_ids"][-1]
     if not ids or not machine.subject.layout.groups[-1].blocks:

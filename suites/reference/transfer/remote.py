@@ -1,9 +1,9 @@
-"""The suite `transfer` on a target that offers its own grouping and transfer.
+"""The suite `transfer` on a target with its own grouping and transfer.
 
 Calls: `open(layers, groups, chunk, order, objects)`, then `about() -> {"groups", "parts",
 "windows", "sizes", "slots"}`, `write(seed)`, `store(ids, objects) -> error`, `retrieve(ids,
-objects, skip) -> error`, `digests() -> {"layers", "objects"}`, `layer(number)` and
-`part(number, part)`, the last two in hexadecimal digits. What `write` computes are the bytes of
+objects, skip) -> error`, `digests() -> {"layers", "objects"}`, `layer(number)` and `part(number,
+part)`, the last two in hexadecimal digits. `write` computes the bytes of
 `random.Random(f"{seed}/{layer}")`, so that only digests travel.
 """
 
@@ -50,7 +50,7 @@ _WITHOUT = "only the reference's transfer can be asked for it"
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
-    """Return the part on a target; one history in four has something hard, but no indexer."""
+    """Return the suite on a target; one history in four has a hard feature, but no indexer."""
     hard = [(limit,) for limit in LIMITS if limit != PACKED]
     kinds: list[tuple[str, ...]] = [*[()] * 3 * len(hard), *hard]
 
@@ -64,7 +64,7 @@ def offered(ask: RemoteCalls) -> TargetProvided:
 
 
 def offered_part(ask: RemoteCalls, *allowed: str) -> ComponentSuite:
-    """Return the part; `allowed` are among the limits."""
+    """Return the suite; `allowed` are among the limits."""
     return ComponentSuite(
         name="transfer",
         properties=tuple(
@@ -79,7 +79,7 @@ def offered_part(ask: RemoteCalls, *allowed: str) -> ComponentSuite:
 
 
 class TargetTransferMachine:
-    """What pages and objects of the target must hold."""
+    """Expected pages and objects of the target."""
 
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask = ask

@@ -1,7 +1,6 @@
-"""What is drawn for transfers that a target offers: caches, and moves between them and objects.
+"""Draws for transfers of a target: caches, and moves between them and objects.
 
-What is known to be hard (`LIMITS`) is drawn only if it is asked for by name, so that each of those
-can be an expected failure.
+Known hard features (`LIMITS`) are drawn only by name, so that each can be an expected failure.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SEEDS = st.integers(0, 2**16)
 
 
 class Drawn(Protocol):
-    """What a machine was made from."""
+    """The drawn configuration of a machine."""
 
     chunk: int
     caches: Sequence[Cache]
@@ -54,7 +53,6 @@ def draw_config(draw: Draw, *, allowed: Iterable[str]) -> Config:
 
 
 def _sizes(chunk: int, allowed: Iterable[str]) -> st.SearchStrategy[list[int]]:
-    """Windows of tables, 0 for full attention."""
     if INTERLEAVED in allowed:
         return st.sampled_from(([0, chunk, 0], [chunk, 0, chunk]))
     windows = (0, 0, chunk, 2 * chunk) + ((4, 8) if SMALL_WINDOWS in allowed else ())
@@ -62,7 +60,6 @@ def _sizes(chunk: int, allowed: Iterable[str]) -> st.SearchStrategy[list[int]]:
 
 
 def _table(draw: Draw, order: str, most: int, *, packed: bool) -> list[Config]:
-    """Draw up to three layers of equal blocks."""
     layouts = ("latent", order, f"kv-{order}", f"page-kv-{order}")
     layout = draw(st.sampled_from(("indexer", *layouts[:1]) if packed else layouts))
     page = draw(st.sampled_from([page for page in (4, 8, 16) if page <= most]))

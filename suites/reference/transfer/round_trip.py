@@ -1,4 +1,4 @@
-"""Configurations that every transfer must bring through, and how they are brought through."""
+"""Configurations that every transfer must support, and their round trip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids_of(machine: TransferMachine, chunks: int, first: int) -> dict[str, list[
 
 
 def round_trip(config: Config) -> Coverage:
-    """Two chunks go out and come back to other blocks, then with a skip, then as a hit needs them.
+    """Copy two chunks out and back to other blocks, then with a skip, then for a hit.
 
     Raises Violation at the first byte that is wrong.
     """
@@ -42,10 +42,7 @@ def round_trip(config: Config) -> Coverage:
 
 
 def every_width(*, step: int = 100, turns: int = 1) -> Iterator[Config]:
-    """Yield mixes of `step` widths in which every width up to `WIDEST` is met `turns` times.
-
-    Each time in another layout.
-    """
+    """Yield mixes of `step` widths so that every width up to `WIDEST` occurs in `turns` layouts."""
     names = list(NUMBERS)
     for first in range(1, WIDEST + 1, step):
         widths = range(first, min(first + step, WIDEST + 1))

@@ -33,7 +33,7 @@ from kvproof.suites.reference.transfer.subject import hint_of, registered
 KEYS = [bytes([number]) * 32 for number in range(2)]
 GENERATION = 1
 SECONDS = 60
-"""That the other process is waited for."""
+"""Limit for the other process."""
 
 
 def through_a_server(config: Config) -> Counter[str]:
@@ -71,7 +71,7 @@ def through_a_server(config: Config) -> Counter[str]:
 
 
 def lend(machine: TransferMachine, numbers: list[int], views: list[memoryview]) -> None:
-    """Let objects of a machine lie in somebody's memory, with the bytes that are there."""
+    """Move objects of a machine to other memory, with their bytes."""
     for at, view in zip(numbers, views, strict=True):
         machine.objects[at][:] = np.frombuffer(view, np.uint8)
         machine.subject.objects[at] = HostObject.over(machine.subject.layout, view)
@@ -129,7 +129,7 @@ def in_two_processes(config: Config) -> Counter[str]:
 def _judge_shared(
     coverage: Coverage, mine: TransferMachine, twin: TransferMachine, chunks: list[bytes]
 ) -> None:
-    """What another process did with the pages of this one, beside a CPU that did it alone."""
+    """Compare the other process's work on these pages with a CPU alone."""
     coverage.check(
         "stored_bytes_equal_the_pages",
         chunks[:2] == chunks[2:],
@@ -145,7 +145,7 @@ def _judge_shared(
 
 
 def _other(config: Config, welcome: bytes, shared: bytes) -> str:
-    """Let another process do its part; returns what went wrong there."""
+    """Run the other process; returns its errors."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_over_there, args=(there, config, welcome, shared))
@@ -190,7 +190,6 @@ def _work_over_there(config: Config, welcome: Welcome, shared: bytes) -> None:
 
 
 def _transfer_of(machine: TransferMachine, tensors: dict[str, Any]) -> Transfer:
-    """A transfer of the pages of another process."""
     caches = machine.subject.caches
     groups = layer_groups(
         registered(caches, tensors), hints={cache.name: hint_of(cache) for cache in caches}

@@ -1,7 +1,7 @@
-"""Streams of a GPU with pauses between their works: what does not wait for them comes too early.
+"""GPU streams with pauses between their works, so that a missing wait shows.
 
-Copies of a few kilobytes are over before the next one is enqueued, so that a missing event would
-not show. With a pause before some works the other stream overtakes them unless it waits.
+Copies of a few kilobytes are over before the next one is enqueued. With a pause before some works
+the other stream overtakes them unless it waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SlowStream(CudaStream):
         super().run(work)
 
     def wait(self, event: Any) -> None:
-        """Wait on the GPU, unless the streams are made to forget it."""
+        """Wait on the GPU, unless the streams are `deaf`."""
         if not self._streams.deaf:
             super().wait(event)
 
@@ -54,7 +54,7 @@ class SlowStreams:
         return SlowStream(torch.cuda.current_stream(self._device), self)
 
     def pause(self) -> int:
-        """Draw how long the next work is kept from running."""
+        """Draw the pause before the next work."""
         self.enqueued += 1
         return self._random.choice(PAUSES)
 

@@ -1,4 +1,4 @@
-"""The state that the checks of a transfer look at: the system under test and its model."""
+"""The state behind the checks of a transfer: the system under test and its model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvproof.suites.reference.transfer.subject import Subject
 
 
 class TransferState(Protocol):
-    """`pages` and `objects` are the bytes that the memory of `subject` must hold."""
+    """`pages` and `objects` are the expected bytes of the memory of `subject`."""
 
     config: Config
     coverage: Coverage
@@ -36,4 +36,4 @@ class TransferState(Protocol):
         """Return the block ids of each group."""
 
     def unchanged(self) -> bool:
-        """Whether the memory holds what it held before the last call."""
+        """Whether the memory holds the same as before the last call."""

@@ -26,7 +26,7 @@ MOST_CHUNKS = 4
 
 
 def missing() -> str:
-    """Say what the part cannot do without."""
+    """Return the missing packages of the suite."""
     return "" if find_spec("torch") else "needs torch: pip install 'kvproof[gpu]'"
 
 

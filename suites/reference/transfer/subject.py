@@ -40,7 +40,7 @@ def tensor_of(cache: Cache, flat: torch.Tensor) -> torch.Tensor:
 
 
 def hint_of(cache: Cache) -> Hint:
-    """Return what its owner says of a tensor."""
+    """Return the owner's hint for a tensor."""
     state = cache.kind == "state"
     return Hint(
         layout=cache.layout,
@@ -100,7 +100,7 @@ class Subject:
         self.objects = [self.object() for _ in range(OBJECTS)]
 
     def object(self) -> HostObject:
-        """Return a new object that nobody has written."""
+        """Return a new unwritten object."""
         raw = torch.full((self.layout.nbytes,), POISON, dtype=torch.uint8)
         return HostObject(self.layout, raw if self.device.type == "cpu" else raw.pin_memory())
 
@@ -132,7 +132,7 @@ class Subject:
             self.streams.compute.run(work)
 
     def settle(self) -> None:
-        """Let everything happen that was enqueued."""
+        """Finish all enqueued work."""
         if self.streams is not None:
             self.streams.finish()
         elif self.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""Which property a wrong byte breaks."""
+"""Wrong bytes and the properties that they break."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kvproof.suites.reference.transfer.oracle import Bytes, Cache, Move
 from kvproof.suites.reference.transfer.state import TransferState
 
 ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
-"""What the last call did with a byte of the side that it writes."""
+"""The last call's effect on a byte of the side that it writes."""
 
 
 class Marks:
-    """What one call does with each byte of pages and objects."""
+    """The effect of one call on each byte of pages and objects."""
 
     def __init__(self, machine: TransferState, *, stored: bool) -> None:
         self.stored = stored
@@ -23,14 +23,14 @@ class Marks:
         self.skipped = self.left = False
 
     def object(self, at: int, move: Move) -> None:
-        """Mark bytes of an object that a store writes or not."""
+        """Mark the written bytes of an object."""
         marks = self.of_objects[at]
         marks[move.left_chunk], marks[move.chunk] = LEFT, MOVED
         marks[move.skipped_chunk] = SKIPPED
         self._note(move)
 
     def pages(self, name: str, move: Move) -> None:
-        """Mark bytes of pages that a retrieve writes or not."""
+        """Mark the written bytes of pages."""
         marks = self.of_pages[name]
         marks[move.left_pages], marks[move.pages] = LEFT, MOVED
         marks[move.skipped_pages] = SKIPPED
@@ -41,7 +41,7 @@ class Marks:
         self.left |= len(move.left_chunk) > 0
 
     def property_of(self, mark: int, *, null_page: bool) -> str:
-        """Return what is broken if a byte with this mark is wrong."""
+        """Return the property that a wrong byte with this mark breaks."""
         moved = (
             "stored_bytes_equal_the_pages" if self.stored else "retrieved_bytes_reach_their_blocks"
         )
@@ -59,7 +59,7 @@ def _blank(data: Bytes) -> Bytes:
 
 
 def judge(machine: TransferState, marks: Marks | None) -> None:
-    """Compare all bytes of the subject with the model; the first wrong one says what is broken."""
+    """Compare all bytes of the subject with the model; the first wrong one names the property."""
     for name, expected in machine.pages.items():
         wrong = np.flatnonzero(machine.subject.pages[name].read() != expected)
         if len(wrong):

@@ -1,4 +1,4 @@
-"""What is checked beside the bytes that move: groups, layouts, views, pieces, refusals."""
+"""Checks other than moved bytes: groups, layouts, views, pieces, refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_
 
 
 def _geometry(cache: Cache) -> tuple[object, ...]:
-    """What must be equal in a group, by the words of the configuration."""
+    """Return the features that must be equal in a group, from the configuration."""
     heads = cache.heads if "heads" in oracle.NUMBERS[cache.layout] else 1
     return cache._replace(name="", layer="", heads=heads)
 
@@ -77,7 +77,7 @@ def described(machine: TransferState) -> object:
 
 
 def views(machine: TransferState, *, slot: int, group: int, count: int) -> object:
-    """Ask a staging and an object for views; indices may be wrong."""
+    """Read views of a staging and an object; indices may be wrong."""
     layout = machine.subject.layout
     staging = machine.subject.staging or Staging(layout, slots=2)
     right = slot < staging.slots and group < len(layout.groups)
@@ -92,7 +92,7 @@ def views(machine: TransferState, *, slot: int, group: int, count: int) -> objec
         return "refused"
     placed, base = layout.groups[group], staging.buffer.data_ptr() + slot * layout.nbytes
     cache = next(each for each in machine.caches if each.name == placed.geometry.names[0])
-    there = found.data_ptr() == base + placed.offset or not placed.nbytes  # nothing is nowhere
+    there = found.data_ptr() == base + placed.offset or not placed.nbytes  # no bytes, no place
     right = right and there and found.is_contiguous()
     right = right and tuple(found.shape) == placed.shape and found.dtype == ELEMENTS[cache.item]
     _views(machine, right, f"view {group} of slot {slot} is {found.dtype} {list(found.shape)}")
@@ -100,7 +100,7 @@ def views(machine: TransferState, *, slot: int, group: int, count: int) -> objec
 
 
 def _batch(machine: TransferState, staging: Staging, group: int, count: int) -> object:
-    """Ask for several slots at once."""
+    """Read several slots at once."""
     placed = machine.subject.layout.groups[group]
     try:
         rows = staging.batch(group, count)
@@ -178,7 +178,7 @@ def cut(machine: TransferState, *, start: int, size: int, origin: int, segment: 
 
 
 def need(machine: TransferState, *, length: int, chunks: int) -> object:
-    """Ask which blocks a hit needs."""
+    """Compare the blocks that a hit needs."""
     tokens = machine.config["chunk"]
     length = min(length, tokens * chunks)
     refused = bool(length % tokens) and not machine.whole
@@ -215,7 +215,7 @@ def read(
     hint: dict[str, int],
     turned: str,
 ) -> object:
-    """Register one tensor with a hint that may not suffice, and under dimensions turned round."""
+    """Register a tensor with a perhaps insufficient hint, and with its dimensions permuted."""
     cache = Cache(
         "x", "x", layout, "full", 0, 0, sizes["pages"], 1, sizes["page"], sizes["heads"],
         sizes["bytes"], 1, 0,
@@ -237,7 +237,7 @@ def read(
 
 
 def _turned(machine: TransferState, cache: Cache, tensor: torch.Tensor, turned: str) -> None:
-    """The same memory under dimensions in another order gives the same chunk."""
+    """The same memory with permuted dimensions gives the same chunk."""
     mine, wanted = oracle.NUMBERS[cache.layout], oracle.NUMBERS[turned]
     view = tensor.permute([mine.index(axis) for axis in wanted])
     whole = layer_groups([tensor], hint=Hint(layout=cache.layout))
