@@ -90,7 +90,7 @@ def states(choices: Choices) -> Config:
 
 
 def tiers(choices: Choices) -> Config:
-    """Choose a tier in host memory behind one of the connectors."""
+    """Choose a tier in host memory through one of the connectors."""
     engine = _engine(choices, connector=choices.pick(CONNECTORS))
     return {"engine": engine, "features": ["turns"]}
 

@@ -1,4 +1,4 @@
-"""What every object store has to keep (G7, H6), judged on any implementation.
+"""Contract of every object store (G7, H6), checked on any implementation.
 
 How a provider is made
 ----------------------
@@ -23,16 +23,16 @@ and the test is two lines:
     judge(provider, seen)                                     # no violation, nothing left unseen
 
 All clients are called from one thread. What is stored under a key is a function of the key, so
-nobody has to remember the bytes that are read back. `Traits` says what a store promises beside:
+the expected bytes follow from the key. `Traits` holds the optional promises:
 
 - `capacity`: bytes of payload that are certainly kept whatever was stored before (fragmentation
   and headers taken off); above it objects may be evicted or refused. 0: nothing ever is.
 - `largest`: bytes of the largest object that is drawn; a third of `capacity` or less, so that
   several fit and some are evicted.
-- `leases_hold`: what is under a lease is not evicted. Without it a lease is a private copy.
+- `leases_hold`: leased objects are not evicted. Without it a lease is a private copy.
 - `counts`: `status` is exact; without it, it is only called.
-- `least_recent_first`: what is evicted is what nobody stored, acquired or released for longest;
-  of the objects of one call the first is the oldest.
+- `least_recent_first`: evicts in LRU order of stores, acquires and releases; of the objects of
+  one call the first is the oldest.
 - `restart`: optional; loses the process behind the store and gets a new one. Afterwards objects
   may be gone; clients and leases of before go on working.
 """
@@ -53,7 +53,7 @@ RARE = ("drop", "drop", "clear", "restart")
 
 
 def contract_part(provider: Provider) -> ComponentSuite:
-    """Return the contract as a part whose subject is the provider's store."""
+    """Return the contract as a component suite of the provider's store."""
     traits = provider.traits
 
     def draw_config(draw: Draw) -> Config:

@@ -97,7 +97,7 @@ def _cores(device: str) -> int:
 
 
 class _Run:
-    """What is known so far."""
+    """Results so far."""
 
     def __init__(self, todo: Sequence[Job], empty: Report, output: Sequence[Path]) -> None:
         self.cells: list[Cell] = []
@@ -107,7 +107,7 @@ class _Run:
         self._started = time.monotonic()
 
     def finish(self, job: Job) -> None:
-        """Tell how a job went, and write everything that is known."""
+        """Print the end of a job, and write all results so far."""
         del self._left[job]
         own = [cell for cell in self.cells if (cell.family, cell.dtype) == (job.family, job.dtype)]
         failed = sum(not cell.passed for cell in own)

@@ -1,6 +1,6 @@
 """The suite `prefixes`: a server that keeps chunks of prefixes for engines, on targets.
 
-Sequences fork, tenants share tokens, windows leave blocks behind as an engine computes on, and
+Sequences fork, tenants share tokens, windows leave blocks as an engine computes on, and
 look-ups wait while others store, drop and evict. Calls, keywords in JSON:
 
 - `open(room, eviction, separate)`: an empty server; `traits() -> {"windows"}`, which is false if it

@@ -26,7 +26,7 @@ class SlowStream(CudaStream):
         self._streams = streams
 
     def run(self, work: Callable[[], None]) -> None:
-        """Enqueue a pause, and what the work launches."""
+        """Enqueue a pause, then the work's launches."""
         pause = self._streams.pause()
         if pause:
             super().run(lambda: torch.cuda._sleep(pause))  # no public call keeps a stream busy

@@ -1,4 +1,4 @@
-"""The state behind the checks of a transfer: the system under test and its model."""
+"""The state under the checks of a transfer: the system under test and its model."""
 
 from __future__ import annotations
 
