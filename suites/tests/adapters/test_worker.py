@@ -301,7 +301,7 @@ def test_an_interrupt_of_the_host_ends_the_worker(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kvproof.harness.isolation.process.WorkerProcess._read_line", interrupt)
+    monkeypatch.setattr("kvproof.harness.isolation.process.WorkerProcess.receive", interrupt)
     with pytest.raises(KeyboardInterrupt):
         target.inspect()
     monkeypatch.undo()

@@ -164,7 +164,10 @@ def test_the_checked_pass_runs_in_the_pool_that_evicts() -> None:
     ("options", "message"),
     [
         (BenchOptions(peer="vlm"), "unknown peer 'vlm'; did you mean 'vllm'?"),
-        (BenchOptions(cases=("list",)), "unknown case 'list'; did you mean 'lists'?"),
+        (
+            BenchOptions(cases=("python-list",)),
+            "unknown case 'python-list'; did you mean 'python-lists'?",
+        ),
         (BenchOptions(repetitions=0), "repetitions 0 is not at least 1"),
         (BenchOptions(block_sizes=(16, 0)), "block size 0 is not at least 1"),
     ],

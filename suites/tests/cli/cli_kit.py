@@ -28,7 +28,7 @@ FAULT = "kvproof.suites.tests.framework.faults:last_block_off_by_one"
 VLLM = [each for each in environments.known() if each.engine == "vllm"][-1]
 ENGINE = str(VLLM)
 """An engine that runs in a worker, whatever is installed."""
-_LONGEST = 60
+_LONGEST = 180
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _OWN_VARIABLES = ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "CI")
 

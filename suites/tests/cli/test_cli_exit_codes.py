@@ -171,7 +171,7 @@ def test_70_also_outside_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def broken() -> None:
         raise RuntimeError("no such clock")
 
-    monkeypatch.setattr("kvproof.harness.isolation.doctor.diagnose", broken)
+    monkeypatch.setattr("kvproof.harness.cli.actions.doctor.diagnose", broken)
     done = here("doctor", cwd=tmp_path)
     assert done.code == 70
     assert done.err.startswith("kvproof: internal error: RuntimeError: no such clock")

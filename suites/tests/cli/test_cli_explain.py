@@ -71,7 +71,7 @@ def test_a_bench_run_is_explained(tmp_path: Path) -> None:
         ("nothing.json", "cannot read op log", "name an op log"),
         ("empty", "is not a run directory", "give the directory"),
         ("text.json", "is no op log", "record one with"),
-        ("part.json", "is a log of the part 'hits'", "kvproof replay"),
+        ("part.json", "is a log of the suite 'hits'", "kvproof replay"),
         ("idle.json", "admits no request on the reference", "name the log of a failure"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.engine.request_queue import Served
+from kvproof.reference.engine.request_queue import ScheduledRequest
 from kvproof.reference.model.interface import Sample, Work
 from kvproof.reference.server.engine_loop import Answer, EngineLoop, Event, ServedRequest
 from kvproof.reference.server.errors import ApiError
@@ -267,7 +267,7 @@ def counted(*kinds: type) -> int:
 
 
 def test_nothing_is_kept_of_requests_that_have_ended() -> None:
-    kinds = (Served, Answer, Writer, ServedRequest)
+    kinds = (ScheduledRequest, Answer, Writer, ServedRequest)
     before = counted(*kinds)
     with world() as running:
         for turn in range(20):
