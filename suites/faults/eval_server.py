@@ -59,9 +59,13 @@ FAULTS = {
         (
             Edit(
                 "reference.model_runner.runner",
-                "source, target = work.state.restore\n",
-                "source, target = work.state.restore\n"
-                "            source, self.stale = getattr(self, 'stale', source), source\n",
+                "lines = [(running, checkpoint, None) for checkpoint, running in restores]\n",
+                "stale = [getattr(self, 'stale', None), *(source for source, _ in restores)]\n"
+                "        self.stale = stale[-1]\n"
+                "        lines = [\n"
+                "            (running, checkpoint if old is None else old, None)\n"
+                "            for old, (checkpoint, running) in zip(stale, restores, strict=False)\n"
+                "        ]\n",
             ),
         ),
     ),

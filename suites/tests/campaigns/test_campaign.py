@@ -266,7 +266,7 @@ def test_a_killed_driver_goes_on_from_the_records(tmp_path):
 
 
 def test_a_campaign_that_goes_on_counts_its_last_verdicts():
-    active = ActiveRun(mock.Mock(), mock.Mock())
+    active = ActiveRun(mock.Mock(seconds=0.0), mock.Mock())
     one = PropertyVerdict(
         target="reference", property="usage_adds_up", section="B", rules=["B7"], sentence="",
         verdict="inconclusive",
@@ -275,7 +275,7 @@ def test_a_campaign_that_goes_on_counts_its_last_verdicts():
     wrong = msgspec.structs.replace(other, verdict="fail")
     for event in (one, wrong, msgspec.structs.replace(one, verdict="pass"), other):
         active.write(event)
-    ended = active.ended(0.0)
+    ended = active.ended()
     assert (ended.exit_code, ended.verdict, ended.sentence) == (0, "pass", "2 pass")
 
 
