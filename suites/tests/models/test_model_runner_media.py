@@ -129,7 +129,7 @@ def test_images_of_unequal_size_need_their_grid():
 def test_experts_are_recorded_only_if_asked_for():
     quiet, _ = open_engine("qwen3_moe")
     serve(quiet, "a", text(20))
-    assert quiet.model.forward._coverage is None
+    assert quiet.model.forward._recorder is None
     engine, _ = open_engine("qwen3_moe", return_routed_experts=True)
     engine.add_request("a", text(50), max_new_tokens=4)
     done = None

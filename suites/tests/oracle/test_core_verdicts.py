@@ -163,15 +163,15 @@ def test_the_reference_passes_and_every_property_has_a_verdict():
 class LeaksOnRefusal(CacheManager):
     def __init__(self, config):
         super().__init__(config)
-        place = self.needs.place
+        place = self.capacity.plan_admission
 
         def leaking(*arguments):
             answer = place(*arguments)
             if isinstance(answer, Refusal) and self.pool.num_free:
-                self.pool.take(1)
+                self.pool.allocate(1)
             return answer
 
-        self.needs.place = leaking
+        self.capacity.plan_admission = leaking
 
 
 def test_a_failure_counts_even_if_the_profile_does_not_claim_its_property():

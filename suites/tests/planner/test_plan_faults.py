@@ -172,7 +172,7 @@ def test_a_fixed_number_of_blocks_names_the_least_memory() -> None:
     assert coverage.checks[CROWDED_OUT.property]
     copy = broken(SUITE, len(FAULTS), CROWDED_OUT)
     with pytest.raises(Violation, match="a byte less does too") as caught:
-        copy.world(FIXED_BLOCKS, Coverage(copy.properties))
+        copy.machine(FIXED_BLOCKS, Coverage(copy.properties))
     assert caught.value.property == CROWDED_OUT.property
 
 
