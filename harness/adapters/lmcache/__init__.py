@@ -1,4 +1,7 @@
-"""The lmcache adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
+"""The adapter of LMCache. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.lmcache.target import make_target
 

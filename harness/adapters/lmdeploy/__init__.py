@@ -1,4 +1,7 @@
-"""The lmdeploy adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
+"""The adapter of LMDeploy. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.lmdeploy.target import make_target
 

@@ -1,4 +1,7 @@
-"""The reference adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
+"""The adapter of the reference. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.reference.target import make_target
 

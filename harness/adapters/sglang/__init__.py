@@ -1,4 +1,7 @@
-"""The sglang adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
+"""The adapter of SGLang. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.sglang.target import make_target
 

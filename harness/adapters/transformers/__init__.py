@@ -1,4 +1,7 @@
-"""The transformers adapter: `TargetConfig` to `Target`. The engine is imported late."""
+"""The adapter of transformers. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.transformers.target import make_target
 

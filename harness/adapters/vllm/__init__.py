@@ -1,4 +1,7 @@
-"""The vllm adapter: `TargetConfig` to `Target`. Its engine is imported in functions only."""
+"""The adapter of vLLM. In: a `TargetConfig`. Out: a `Target`.
+
+Imports the contract; its engine in functions only.
+"""
 
 from kvproof.harness.adapters.vllm.target import make_target
 

@@ -181,7 +181,7 @@ def test_options_of_the_model_reach_it(folder: Path, monkeypatch: pytest.MonkeyP
     options |= {"dtype": "float64", "mode": "batched", "max_model_len": 100, "num_drafts": 0}
     serve.serve(ServeOptions(model=str(folder), port=0, **options))
     ((built, name),) = seen
-    engine, language = built
+    engine, language, *_ = built
     cache = engine.config.cache
     # one block: keys and values of 2 heads of 16 float64, 4 layers, 8 tokens
     assert cache.num_blocks == (1 << 20) // (2 * 2 * 16 * 8 * 4 * 8)
@@ -204,7 +204,7 @@ def test_the_attention_reaches_the_model(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(serve, "_run", run)
     cache: dict[str, Any] = {"num_blocks": 100, "block_size": 8, "kernel_block_size": 4, "port": 0}
     serve.serve(ServeOptions(model=str(folder), dtype="bfloat16", attention="paged", **cache))
-    engine, language = seen[0]
+    engine, language, *_ = seen[0]
     assert engine.generate([tokens(PROMPT)], max_new_tokens=4)
     assert language.model.forward.paged_rows == 3
     with pytest.raises(UsageError, match=r"entries are torch\.float32"):

@@ -51,7 +51,7 @@ def test_a_job_of_each_kind_is_right_on_a_cpu(kind):
 
 def test_a_wrong_byte_and_a_crash_are_told_with_their_job(monkeypatch):
     monkeypatch.setattr(
-        "kvproof.suites.reference.transfer.machine.World.store", lambda *_, **__: 1 // 0
+        "kvproof.suites.reference.transfer.machine.TransferMachine.store", lambda *_, **__: 1 // 0
     )
     done = do(Job("model", "x", model("gpt-oss 20B", 2)), LATER)
     assert "ZeroDivisionError" in done.wrong

@@ -30,14 +30,18 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handle]:
 
 
 def test_grouped_round_trips_are_exact(handle):
-    explored = explore(offered_part(lmcache_kit.asking(handle, "transfer")), FEW)
-    assert explored.violation is None, explored.violation
-    assert explored.died is None
-    assert sum(explored.operations.values()) > 200
     layouts = {name for name in seen.IN_LAYOUT if name not in ("indexer", "state")}
-    assert {*(seen.IN_LAYOUT[name] for name in layouts), seen.TURNS, seen.SMALLER} <= set(
-        explored.situations
-    )
+    needed = {*(seen.IN_LAYOUT[name] for name in layouts), seen.TURNS, seen.SMALLER}
+    met: set[str] = set()
+    for seed in (None, 0, 1, 2):  # one exploration seldom misses a layout
+        explored = explore(offered_part(lmcache_kit.asking(handle, "transfer")), FEW, seed=seed)
+        assert explored.violation is None, explored.violation
+        assert explored.died is None
+        assert sum(explored.operations.values()) > 200
+        met |= set(explored.situations)
+        if needed <= met:
+            break
+    assert needed <= met
 
 
 def known(limit: str, prop: str, reason: str) -> object:
