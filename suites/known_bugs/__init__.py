@@ -4,6 +4,6 @@ In: tables of engines' bugs. Out: Markdown and checks. Imports the suites' prope
 """
 
 from kvproof.suites.known_bugs.load import AWAITED, Bug, Engine, load
-from kvproof.suites.tests.documents.known_bugs import table
+from kvproof.suites.known_bugs.markdown import table
 
 __all__ = ["AWAITED", "Bug", "Engine", "load", "table"]

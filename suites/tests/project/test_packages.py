@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -91,3 +92,18 @@ def test_every_package_says_what_enters_what_leaves_and_its_imports() -> None:
             words = (ast.get_docstring(ast.parse((ROOT / path).read_text())) or "").lower()
             missing = [word for word in ("in: ", "out: ", "import") if word not in words]
             assert missing == [], f"{path}: its docstring has no {missing}"
+
+
+def test_nothing_shipped_imports_the_tests() -> None:
+    wrong = [
+        f"{path}: {name}"
+        for path in SHIPPED
+        for name in re.findall(
+            r"^\s*(?:from|import) (kvproof\.suites\.tests\S*)", _text(path), re.M
+        )
+    ]
+    assert wrong == []
+
+
+def _text(path: Path) -> str:
+    return (ROOT / path).read_text()
