@@ -182,7 +182,7 @@ def workers_of(running: Started) -> list[int]:
     return [
         each.pid
         for each in _processes()
-        if each.parent == running.process.pid and "worker.py" in each.command
+        if each.parent == running.process.pid and "worker_main.py" in each.command
     ]
 
 
