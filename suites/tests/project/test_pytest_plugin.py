@@ -84,7 +84,7 @@ def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
         ]
     )
     parts = conformance(project, "my_engine:make_target", *options[:2], "-k", "keys", "-rs")
-    parts.stdout.fnmatch_lines(["SKIPPED * a part of the reference engine"])
+    parts.stdout.fnmatch_lines(["SKIPPED * a component of the reference engine"])
 
 
 def test_an_unknown_level_is_refused(project: pytest.Pytester) -> None:
