@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +35,25 @@ def test_the_old_text_occurs_once_and_the_new_one_compiles(name):
     fault = FAULTS[name]
     path = origin(fault.module)
     compile(changed(fault, path.read_text()), str(path), "exec")
+
+
+def test_the_new_text_uses_names_that_its_module_has(tmp_path: Path):
+    """Or the fault is a crash, which other properties find first."""
+    missing = set[tuple[str, str]]()
+    for name, fault in FAULTS.items():
+        source = origin(fault.module).read_text()
+        tmp_path.joinpath(f"{name}.py").write_text(changed(fault, source))
+        used = set(re.findall(r"\bself\.(\w+)", fault.new)) - {"__dict__"}
+        written = set(re.findall(r"\bself\.(\w+) = ", fault.new))
+        known = set(re.findall(r"\b\w+\b", source)) | written
+        missing |= {(name, attribute) for attribute in used - known}
+    undefined = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select=F821"]
+    found = subprocess.run(
+        [*undefined, "--output-format=concise", tmp_path],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert not missing
+    assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.parametrize("name", FAULTS)
