@@ -5,294 +5,132 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvproof.harness.contract.target import Profile
-from kvproof.harness.errors import ANSWERS
-from kvproof.harness.oracle.violation import BRUTE_FORCE, METAMORPHIC, SHADOW
 from kvproof.suites.conformance.group_properties import FULL
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import Property, table
 
 _HIT = ("a hit of one block", "a hit of several blocks")
 
-CORE = (
-    Property(
-        ANSWERS,
-        ("B4", "C6"),
-        "every call returns a valid record of the contract: none raises, hangs or returns garbage",
-    ),
-    Property(
-        "null_block_is_never_used",
-        ("B1",),
-        "the null block is never in a request's table",
-    ),
-    Property(
-        "written_blocks_have_one_owner",
-        ("B1", "B2"),
-        "a block that a request computes into is in nobody else's table",
-        ("a hit of one block", "cached blocks are evicted to make room"),
-    ),
-    Property(
-        "holders_equal_tables_and_pins",
-        ("B2",),
-        "reference counts equal the tables and pins that hold a block",
-        _HIT,
-        needs="holders",
-    ),
-    Property(
-        "release_returns_what_was_held",
-        ("B2",),
-        "finish, cancel and preempt give back exactly what the request held",
-        ("a preempted request comes back",),
-    ),
-    Property(
-        "release_is_idempotent",
-        ("B2", "C6"),
-        "releasing an unknown request changes nothing",
-        ("an unknown request is released",),
-    ),
-    Property(
-        "pins_hold_the_cached_prefix",
-        ("B2",),
-        "a pin holds the longest cached prefix, and dropping it gives that back once",
-        ("a pin is dropped",),
-        needs="pins",
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "scratch_goes_before_cached",
-        ("B3",),
-        "no cached block is evicted while a block without identity is free",
-        ("cached blocks are evicted to make room",),
-        needs="eviction_order",
-    ),
-    Property(
-        "least_recent_goes_first",
-        ("B3", "T3"),
-        "cached blocks are evicted in LRU order, ends of chains first",
-        ("cached blocks are evicted to make room",),
-        needs="eviction_order",
-    ),
-    Property(
-        "eviction_takes_idle_cached_blocks",
-        ("B3",),
-        "eviction on request takes the requested number of cached blocks without a holder",
-        needs="evict",
-    ),
-    Property(
-        "refusal_changes_nothing",
-        ("B4",),
-        "a refusal leaves references, order, index and statistics as they were",
-        ("a refusal: no_space",),
-        needs="state",
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "a_hit_block_survives_its_own_admission",
-        ("B5",),
-        "a block that a request hits is not evicted to make room for that request",
-        ("a hit of one block", "cached blocks are evicted to make room"),
-    ),
-    Property(
-        "a_running_step_keeps_its_blocks",
-        ("B6",),
-        "blocks that a step in flight may touch are not handed out before it is done",
-        (
-            "several steps are in flight",
-            "a request is released while its step is in flight",
-        ),
-        needs="in_flight_steps",
-    ),
-    Property(
-        "usage_adds_up",
-        ("B7",),
-        "free, held and cached blocks add up to the pool, also while busy",
-    ),
-    Property(
-        "held_blocks_are_those_in_tables",
-        ("B7", "B1"),
-        "the number of held blocks equals the blocks in tables and pins",
-    ),
-    Property(
-        "cached_blocks_are_those_stored",
-        ("B7", "T2"),
-        "the number of cached blocks equals the stored blocks without a holder",
-    ),
-    Property(
-        "what_fits_is_admitted",
-        ("B8", "B4"),
-        "a request is refused only if there are not enough blocks for it",
-        ("a refusal: no_space",),
-    ),
-    Property(
-        "what_can_never_fit_is_refused_at_arrival",
-        ("B8",),
-        "a request larger than the pool, and no other, is refused for good when it arrives",
-    ),
-    Property(
-        "kernel_tables_address_their_blocks",
-        ("K2", "K3"),
-        "the pages in a kernel table are those of the request's blocks, in order",
-    ),
-    Property(
-        "batch_rows_are_the_tables",
-        ("K3",),
-        "the rows of a padded batch have one width and begin with the requests' own pages",
-        ("a batch with rows of unequal length",),
-        needs="batch",
-    ),
-    Property(
-        "padding_is_the_null_block",
-        ("K3", "B1"),
-        "padding expands to the null block's own pages",
-        ("a batch with rows of unequal length",),
-        needs="batch",
-    ),
-    Property(
-        "reads_return_own_content",
-        ("H3", "T1"),
-        "every position that a request reads holds what that very request would have computed",
-        _HIT,
-        oracle=SHADOW,
-    ),
-    Property(
-        "namespaces_are_separate",
-        ("H1", "H2"),
-        "equal tokens under another adapter or salt never share a block",
-        ("a cached prompt comes back in another namespace",),
-        needs="namespaces",
-        oracle=SHADOW,
-    ),
-    Property(
-        "spans_are_separate",
-        ("H1",),
-        "equal placeholder tokens with other media never share a block the span has begun in",
-        (
-            "a cached prompt comes back with another span",
-            "a cached prompt comes back with the same spans",
-        ),
-        needs="spans",
-        oracle=SHADOW,
-    ),
-    Property(
-        "no_hit_across_epochs",
-        ("H6",),
-        "nothing computed before a reset is reused after it",
-        ("a reset of a filled cache", "a prompt of an earlier epoch comes back"),
-        oracle=SHADOW,
-    ),
-    Property(
-        "reset_does_what_it_says",
-        ("H6",),
-        "a reset is refused only where that is declared, and then changes nothing",
-        ("a reset while requests hold blocks",),
-    ),
-    Property(
-        "malformed_identity_is_refused",
-        ("H8",),
-        "overlapping, out of order, unhashed spans or spans past the prompt are refused",
-        ("a refusal: invalid",),
-        needs="validates",
-    ),
-    Property(
-        "requests_that_may_not_read_hit_nothing",
-        ("A2",),
-        "a request that may not read hits nothing",
-        ("a cached prefix meets a request that may not read",),
-        needs="no_read",
-    ),
-    Property(
-        "requests_that_may_not_store_leave_nothing",
-        ("A2",),
-        "blocks of a request that may not store are never reused",
-        ("a prompt comes back that was not stored",),
-        needs="no_store",
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "last_token_is_computed",
-        ("T1",),
-        "the last prompt token is always computed",
-        ("a hit stops before the last token",),
-    ),
-    Property(
-        "hits_are_maximal",
-        ("T1", "H1"),
-        "the hit is the longest cached prefix: equal prompts share, no hit is lost",
-        _HIT,
-        needs="maximal",
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "hits_come_from_the_cache",
-        ("T1", "T2"),
-        "a hit reuses only what is complete, stored and still cached",
-        _HIT,
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "lookup_changes_nothing",
-        ("T1",),
-        "a lookup changes nothing, not even recency or statistics",
-        ("a lookup finds something",),
-        needs="lookup",
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "lookup_finds_the_longest_prefix",
-        ("T1",),
-        "a lookup finds what an admission would hit",
-        ("a lookup finds something",),
-        needs="lookup",
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "equal_blocks_are_shared",
-        ("T2",),
-        "a block that exists already is shared instead of kept twice",
-        ("a completed step shares an equal block",),
-        needs="duplicates",
-    ),
-    Property(
-        "nothing_is_read_before_it_is_written",
-        ("T2", "C4"),
-        "no request reads a slot before the step that writes it",
-        _HIT,
-        oracle=SHADOW,
-    ),
-    Property(
-        "no_block_outlives_its_parent",
-        ("T3",),
-        "no cached block remains whose predecessor is gone",
-        ("cached blocks are evicted to make room",),
-        needs="index",
-    ),
-    Property(
-        "table_covers_its_tokens",
-        ("T7", "K2"),
-        "a table has room for every token that its request has computed",
-    ),
-    Property(
-        "table_never_shifts",
-        ("T7",),
-        "an extension keeps the table and goes on in the partial last block",
-        ("a partial last block is extended", "an extension crosses a block border"),
-    ),
-    Property(
-        "hits_are_counted_once",
-        ("V1",),
-        "hits and queries are counted once per request, at admission, in tokens",
-        (
-            "a hit of one block",
-            "a preempted request comes back",
-            "a preempted request resumes on its own blocks",
-        ),
-        needs="statistics",
-    ),
-    Property(
-        "events_replay_to_the_index",
-        ("V4",),
-        "replaying the cache events gives exactly the stored blocks",
-        ("cached blocks are evicted to make room",),
-        needs="events",
-    ),
+CORE = table(
+    vars(),
+    """
+every_verb_answers | B4 C6
+    every call returns a valid record of the contract: none raises, hangs or returns garbage
+null_block_is_never_used | B1
+    the null block is never in a request's table
+written_blocks_have_one_owner | B1 B2
+    a block that a request computes into is in nobody else's table
+    - a hit of one block
+    - cached blocks are evicted to make room
+holders_equal_tables_and_pins | B2 | _HIT | needs holders
+    reference counts equal the tables and pins that hold a block
+release_returns_what_was_held | B2
+    finish, cancel and preempt give back exactly what the request held
+    - a preempted request comes back
+release_is_idempotent | B2 C6
+    releasing an unknown request changes nothing
+    - an unknown request is released
+pins_hold_the_cached_prefix | B2 | by brute force | needs pins
+    a pin holds the longest cached prefix, and dropping it gives that back once
+    - a pin is dropped
+scratch_goes_before_cached | B3 | needs eviction_order
+    no cached block is evicted while a block without identity is free
+    - cached blocks are evicted to make room
+least_recent_goes_first | B3 T3 | needs eviction_order
+    cached blocks are evicted in LRU order, ends of chains first
+    - cached blocks are evicted to make room
+eviction_takes_idle_cached_blocks | B3 | needs evict
+    eviction on request takes the requested number of cached blocks without a holder
+refusal_changes_nothing | B4 | by metamorphic pair | needs state
+    a refusal leaves references, order, index and statistics as they were
+    - a refusal: no_space
+a_hit_block_survives_its_own_admission | B5
+    a block that a request hits is not evicted to make room for that request
+    - a hit of one block
+    - cached blocks are evicted to make room
+a_running_step_keeps_its_blocks | B6 | needs in_flight_steps
+    blocks that a step in flight may touch are not handed out before it is done
+    - several steps are in flight
+    - a request is released while its step is in flight
+usage_adds_up | B7
+    free, held and cached blocks add up to the pool, also while busy
+held_blocks_are_those_in_tables | B7 B1
+    the number of held blocks equals the blocks in tables and pins
+cached_blocks_are_those_stored | B7 T2
+    the number of cached blocks equals the stored blocks without a holder
+what_fits_is_admitted | B8 B4
+    a request is refused only if there are not enough blocks for it
+    - a refusal: no_space
+what_can_never_fit_is_refused_at_arrival | B8
+    a request larger than the pool, and no other, is refused for good when it arrives
+kernel_tables_address_their_blocks | K2 K3
+    the pages in a kernel table are those of the request's blocks, in order
+batch_rows_are_the_tables | K3 | needs batch
+    the rows of a padded batch have one width and begin with the requests' own pages
+    - a batch with rows of unequal length
+padding_is_the_null_block | K3 B1 | needs batch
+    padding expands to the null block's own pages
+    - a batch with rows of unequal length
+reads_return_own_content | H3 T1 | _HIT | by shadow memory
+    every position that a request reads holds what that very request would have computed
+namespaces_are_separate | H1 H2 | by shadow memory | needs namespaces
+    equal tokens under another adapter or salt never share a block
+    - a cached prompt comes back in another namespace
+spans_are_separate | H1 | by shadow memory | needs spans
+    equal placeholder tokens with other media never share a block the span has begun in
+    - a cached prompt comes back with another span
+    - a cached prompt comes back with the same spans
+no_hit_across_epochs | H6 | by shadow memory
+    nothing computed before a reset is reused after it
+    - a reset of a filled cache
+    - a prompt of an earlier epoch comes back
+reset_does_what_it_says | H6
+    a reset is refused only where that is declared, and then changes nothing
+    - a reset while requests hold blocks
+malformed_identity_is_refused | H8 | needs validates
+    overlapping, out of order, unhashed spans or spans past the prompt are refused
+    - a refusal: invalid
+requests_that_may_not_read_hit_nothing | A2 | needs no_read
+    a request that may not read hits nothing
+    - a cached prefix meets a request that may not read
+requests_that_may_not_store_leave_nothing | A2 | by brute force | needs no_store
+    blocks of a request that may not store are never reused
+    - a prompt comes back that was not stored
+last_token_is_computed | T1
+    the last prompt token is always computed
+    - a hit stops before the last token
+hits_are_maximal | T1 H1 | _HIT | by brute force | needs maximal
+    the hit is the longest cached prefix: equal prompts share, no hit is lost
+hits_come_from_the_cache | T1 T2 | _HIT | by brute force
+    a hit reuses only what is complete, stored and still cached
+lookup_changes_nothing | T1 | by metamorphic pair | needs lookup
+    a lookup changes nothing, not even recency or statistics
+    - a lookup finds something
+lookup_finds_the_longest_prefix | T1 | by brute force | needs lookup
+    a lookup finds what an admission would hit
+    - a lookup finds something
+equal_blocks_are_shared | T2 | needs duplicates
+    a block that exists already is shared instead of kept twice
+    - a completed step shares an equal block
+nothing_is_read_before_it_is_written | T2 C4 | _HIT | by shadow memory
+    no request reads a slot before the step that writes it
+no_block_outlives_its_parent | T3 | needs index
+    no cached block remains whose predecessor is gone
+    - cached blocks are evicted to make room
+table_covers_its_tokens | T7 K2
+    a table has room for every token that its request has computed
+table_never_shifts | T7
+    an extension keeps the table and goes on in the partial last block
+    - a partial last block is extended
+    - an extension crosses a block border
+hits_are_counted_once | V1 | needs statistics
+    hits and queries are counted once per request, at admission, in tokens
+    - a hit of one block
+    - a preempted request comes back
+    - a preempted request resumes on its own blocks
+events_replay_to_the_index | V4 | needs events
+    replaying the cache events gives exactly the stored blocks
+    - cached blocks are evicted to make room
+""",
 )
 
 PROPERTIES = (*CORE, *FULL)

@@ -3,11 +3,22 @@
 A property passes on a target only if it was evaluated and every situation that it needs occurred;
 otherwise it is inconclusive. `needs` names a capability of the profile: without it the property is
 unsupported, for the profile's reason.
+
+A suite lists its properties in a table, which `table` reads:
+
+    written_blocks_have_one_owner | B1 B2 | HIT EVICTED | by brute force | needs pins
+        a block that a request computes into is in nobody else's table
+        - a hit of several blocks
+
+The first line holds the name, the rules, and optionally situations by the names of their constants,
+the oracle, the capability and the level. Below are the sentence, and more situations, as text or by
+the names of their constants.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from kvproof.harness.oracle.violation import INVARIANT
 
@@ -34,3 +45,49 @@ class Property(NamedTuple):
     def section(self) -> str:
         """Letter of the rule section under which reports list the property."""
         return self.rules[0][0]
+
+
+_OPTIONS = {"by": "oracle", "needs": "needs", "level": "level"}
+
+
+def table(names: Mapping[str, Any], text: str, *, level: Level = "core") -> tuple[Property, ...]:
+    """Read a table of properties; `names` are the module's variables, for names in capitals.
+
+    Raises KeyError for an unknown constant, ValueError for a property without rules or sentence.
+    """
+    entries: list[list[str]] = []
+    for line in text.strip("\n").splitlines():
+        if not line.startswith(" "):
+            entries.append([])
+        entries[-1].append(line.strip())
+    return tuple(_property(names, entry, level) for entry in entries)
+
+
+def _property(names: Mapping[str, Any], entry: list[str], level: Level) -> Property:
+    name, rules, *columns = entry[0].split(" | ")
+    sentence = " ".join(line for line in entry[1:] if not line.startswith("- "))
+    if not sentence or not rules[0].isupper():
+        raise ValueError(f"the property {name!r} has no rules or no sentence")
+    options: dict[str, Any] = {"level": level}
+    situations = [line[2:] for line in entry[1:] if line.startswith("- ")]
+    for column in columns:
+        key, _, value = column.partition(" ")
+        if key in _OPTIONS:
+            options[_OPTIONS[key]] = value
+        else:
+            situations.insert(0, column)
+    occurred = tuple(each for text in situations for each in _situations(names, text))
+    return Property(name, tuple(rules.split()), sentence, occurred, **options)
+
+
+def _situations(names: Mapping[str, Any], text: str) -> Iterator[str]:
+    """A constant is one situation, several, or a dictionary of them."""
+    if not all(word.strip("_").isupper() for word in text.split()):
+        yield text
+        return
+    for word in text.split():
+        value = names[word]
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from value.values() if isinstance(value, Mapping) else value

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE
 from kvproof.reference.cache.cache_manager import CacheManager
 from kvproof.reference.cache.request_state import Admission
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.cache_policy import Access, decide
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 HELD_BACK = "a request that may not read meets its own prefix"
 NOT_STORED = "a prompt comes back that nobody stored"
@@ -26,20 +25,14 @@ BLOCK = 4
 BLOCKS = 4_000
 """So many that nothing is ever evicted: 60 requests of at most 60 tokens."""
 
-PROPERTIES = (
-    Property(
-        "a_decision_names_every_reason",
-        ("A1",),
-        "who may read and store is `allowed`, or refused with every reason there is",
-        (SEVERAL, OFF),
-    ),
-    Property(
-        "a_decision_is_what_happens",
-        ("A1", "A2"),
-        "a request hits what was stored before if it may read, and nothing else",
-        (HELD_BACK, NOT_STORED),
-        oracle=BRUTE_FORCE,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+a_decision_names_every_reason | A1 | SEVERAL OFF
+    who may read and store is `allowed`, or refused with every reason there is
+a_decision_is_what_happens | A1 A2 | HELD_BACK NOT_STORED | by brute force
+    a request hits what was stored before if it may read, and nothing else
+""",
 )
 
 WISHES = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 DIVIDES = "a kernel block size that divides the block size"
 ODD = "a kernel block size that does not divide the block size"
@@ -16,21 +15,14 @@ INSIDE = "such a model inside one that takes media"
 WRITES_ONCE = "a model that writes each token once"
 UNKNOWN = "a model that nobody knows"
 
-PROPERTIES = (
-    Property(
-        "kernel_block_sizes_divide_the_block_size",
-        ("K1",),
-        "a kernel block size is taken if it divides the block size; else both are named, and "
-        "every size that would be taken",
-        (DIVIDES, ODD, LARGER, NONE, OF_A_GROUP),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "models_that_rewrite_tokens_are_refused",
-        ("A3",),
-        "a model whose tokens change after they were written is refused for that reason, and no "
-        "other model is",
-        (REWRITES, INSIDE, WRITES_ONCE, UNKNOWN),
-        oracle=BRUTE_FORCE,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+kernel_block_sizes_divide_the_block_size | K1 | DIVIDES ODD LARGER NONE OF_A_GROUP | by brute force
+    a kernel block size is taken if it divides the block size; else both are named, and every
+    size that would be taken
+models_that_rewrite_tokens_are_refused | A3 | REWRITES INSIDE WRITES_ONCE UNKNOWN | by brute force
+    a model whose tokens change after they were written is refused for that reason, and no
+    other model is
+""",
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.harness.oracle.violation import METAMORPHIC
+from kvproof.suites.framework.property import table
 
 DIRECT = "direct computation"
 """The symbolic model computed from the tokens, without memory."""
@@ -60,168 +60,55 @@ PARTLY = "some objects of a fetch do not come"
 DAMAGED = "a file is damaged"
 ABANDONED = "a request does not wait any longer"
 
-PROPERTIES = (
-    Property(
-        "cached_equals_uncached",
-        ("T1", "B5", "H7", "X1", "M1", "S1"),
-        "a request that hits gives the same answer as alone without a cache",
-        (HIT, INSIDE, WINDOW_HIT, RESTORED, JUNCTION, DECODED, MEDIA_HIT, RESET),
-        oracle=DIRECT,
-    ),
-    Property(
-        "chunked_equals_whole",
-        ("C1", "M3", "S4", "X4", "K4"),
-        "a prompt computed in chunks gives the same answer as in one",
-        (CHUNKED, MIXED, SEVERAL, ENCODED),
-        oracle=DIRECT,
-    ),
-    Property(
-        "preempted_equals_undisturbed",
-        ("C3", "B6"),
-        "a preempted request gives the same answer as undisturbed",
-        (OWN_BLOCKS, PREEMPTED, FORCED, IN_FLIGHT),
-        oracle=DIRECT,
-    ),
-    Property(
-        "drafted_equals_undrafted",
-        ("X5",),
-        "a request with draft tokens gives the same answer as without",
-        (ACCEPTED, REJECTED, BORDER),
-        oracle=DIRECT,
-    ),
-    Property(
-        "drafts_are_those_of_whole_draft_layers",
-        ("X3",),
-        "the guesses are those of draft layers that have read every token themselves",
-        (HIT, ACCEPTED, REJECTED),
-        oracle=DIRECT,
-    ),
-    Property(
-        "moved_requests_are_whole",
-        ("C5", "K4"),
-        "a request that was moved goes on as if it had stayed; one without room changes nothing",
-        (MOVED, MOVED_IN, NO_ROOM),
-        oracle=DIRECT,
-    ),
-    Property(
-        "expert_rows_equal_a_fresh_run",
-        ("R2", "R1"),
-        "the expert rows of all tokens but the last are those of a fresh computation",
-        (CACHED_ROWS, REJECTED, OWN_BLOCKS),
-        oracle=DIRECT,
-    ),
-    Property(
-        "the_engine_reports_missing_expert_rows",
-        ("R2", "R3"),
-        "rows are missing only inside a hit, and never if the hit requires them",
-        (MISSING, CACHED_ROWS),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "what_comes_back_is_what_was_computed",
-        ("H6", "H1", "X1", "S9", "R2", "B6"),
-        "a hit that other tiers take part in says what the request says alone with a large pool",
-        (
-            FROM_HOST,
-            FROM_DISK,
-            STATE_BACK,
-            LOCAL_BACK,
-            MEDIA_BACK,
-            GROUPS_BACK,
-            OLD_EPOCH,
-            OTHER_SPACE,
-        ),
-        oracle=DIRECT,
-    ),
-    Property(
-        "late_or_failed_loads_cost_no_correctness",
-        ("C8", "G7"),
-        "a request whose objects come late, in part or never says what it says alone",
-        (LATE, FAILED, PARTLY, DAMAGED, ABANDONED),
-        oracle=DIRECT,
-    ),
-    Property(
-        "waiting_for_objects_changes_nothing",
-        ("C8", "B4"),
-        "as long as the objects of a request are not all here, index, pool and counts stay",
-        (LATE, PARTLY),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "loaded_objects_are_hit_by_their_request",
-        ("B4", "B5", "V1"),
-        "objects come back only for a request that is then admitted, and hits all of them",
-        (FROM_HOST, GROUPS_BACK, STATE_BACK),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "answers_have_the_length_asked_for",
-        ("C1",),
-        "an answer is done exactly when it has as many tokens as were asked for",
-        (DRAINED,),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "something_runs_while_work_is_left",
-        ("C3", "B8", "C2"),
-        "a step computes something as long as a request is left and no pin is in the way",
-        (WAITED, PREEMPTED, NO_HIT),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "waits_are_bounded",
-        ("C1",),
-        "a request is done within 2 (d + 1) steps for each token of its own and of older requests",
-        (WAITED, PREEMPTED, CROWDED, DRAINED),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "token_budget_is_used_while_requests_wait",
-        ("C1",),
-        "a step leaves tokens of its budget only if nobody who waits could run",
-        (SHARED_STEP, WAITED),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "decisions_repeat",
-        ("C7",),
-        "two engines that are asked the same decide the same, with the same tables",
-        (PREEMPTED, HIT, SEVERAL),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "cancelling_is_safe",
-        ("C6",),
-        "a cancelled request holds nothing and is unknown, and cancelling again changes nothing",
-        (*CANCELLED.values(), CANCELLED_IN_FLIGHT),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "refused_admissions_leave_no_trace",
-        ("B4", "C2", "T1"),
-        "blocks, index, rows and statistics are the same after a refusal as before",
-        (WAITED, NO_HIT),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "requests_that_never_fit_are_refused_at_arrival",
-        ("B8",),
-        "a request is refused when it arrives, with the numbers, or it is answered in the end",
-        (REFUSED, DRAINED),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "options_reach_their_component",
-        ("O1",),
-        "no step, no request and no hit goes beyond what the options of the engine say",
-        (CROWDED, MIXED, SEVERAL, ACCEPTED, HIT),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "the_pool_is_empty_in_the_end",
-        ("B1", "B2", "B7"),
-        "when every request is gone and the cache is evicted, every block and row is free",
-        (DRAINED, CANCELLED_IN_FLIGHT, RESET),
-        oracle=INVARIANT,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+cached_equals_uncached | T1 B5 H7 X1 M1 S1 | by direct computation
+    a request that hits gives the same answer as alone without a cache
+    - HIT INSIDE WINDOW_HIT RESTORED JUNCTION DECODED MEDIA_HIT RESET
+chunked_equals_whole | C1 M3 S4 X4 K4 | CHUNKED MIXED SEVERAL ENCODED | by direct computation
+    a prompt computed in chunks gives the same answer as in one
+preempted_equals_undisturbed | C3 B6 | OWN_BLOCKS PREEMPTED FORCED IN_FLIGHT | by direct computation
+    a preempted request gives the same answer as undisturbed
+drafted_equals_undrafted | X5 | ACCEPTED REJECTED BORDER | by direct computation
+    a request with draft tokens gives the same answer as without
+drafts_are_those_of_whole_draft_layers | X3 | HIT ACCEPTED REJECTED | by direct computation
+    the guesses are those of draft layers that have read every token themselves
+moved_requests_are_whole | C5 K4 | MOVED MOVED_IN NO_ROOM | by direct computation
+    a request that was moved goes on as if it had stayed; one without room changes nothing
+expert_rows_equal_a_fresh_run | R2 R1 | CACHED_ROWS REJECTED OWN_BLOCKS | by direct computation
+    the expert rows of all tokens but the last are those of a fresh computation
+the_engine_reports_missing_expert_rows | R2 R3 | MISSING CACHED_ROWS
+    rows are missing only inside a hit, and never if the hit requires them
+what_comes_back_is_what_was_computed | H6 H1 X1 S9 R2 B6 | by direct computation
+    a hit that other tiers take part in says what the request says alone with a large pool
+    - FROM_HOST FROM_DISK STATE_BACK LOCAL_BACK MEDIA_BACK GROUPS_BACK OLD_EPOCH OTHER_SPACE
+late_or_failed_loads_cost_no_correctness | C8 G7 | by direct computation
+    a request whose objects come late, in part or never says what it says alone
+    - LATE FAILED PARTLY DAMAGED ABANDONED
+waiting_for_objects_changes_nothing | C8 B4 | LATE PARTLY
+    as long as the objects of a request are not all here, index, pool and counts stay
+loaded_objects_are_hit_by_their_request | B4 B5 V1 | FROM_HOST GROUPS_BACK STATE_BACK
+    objects come back only for a request that is then admitted, and hits all of them
+answers_have_the_length_asked_for | C1 | DRAINED
+    an answer is done exactly when it has as many tokens as were asked for
+something_runs_while_work_is_left | C3 B8 C2 | WAITED PREEMPTED NO_HIT
+    a step computes something as long as a request is left and no pin is in the way
+waits_are_bounded | C1 | WAITED PREEMPTED CROWDED DRAINED
+    a request is done within 2 (d + 1) steps for each token of its own and of older requests
+token_budget_is_used_while_requests_wait | C1 | SHARED_STEP WAITED
+    a step leaves tokens of its budget only if nobody who waits could run
+decisions_repeat | C7 | PREEMPTED HIT SEVERAL | by metamorphic pair
+    two engines that are asked the same decide the same, with the same tables
+cancelling_is_safe | C6 | CANCELLED CANCELLED_IN_FLIGHT
+    a cancelled request holds nothing and is unknown, and cancelling again changes nothing
+refused_admissions_leave_no_trace | B4 C2 T1 | WAITED NO_HIT
+    blocks, index, rows and statistics are the same after a refusal as before
+requests_that_never_fit_are_refused_at_arrival | B8 | REFUSED DRAINED | by brute force
+    a request is refused when it arrives, with the numbers, or it is answered in the end
+options_reach_their_component | O1 | CROWDED MIXED SEVERAL ACCEPTED HIT
+    no step, no request and no hit goes beyond what the options of the engine say
+the_pool_is_empty_in_the_end | B1 B2 B7 | DRAINED CANCELLED_IN_FLIGHT RESET
+    when every request is gone and the cache is evicted, every block and row is free
+""",
 )

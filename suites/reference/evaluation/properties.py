@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 STREAMED = "a streamed answer"
 WHOLE = "an answer in one piece"
@@ -17,49 +16,24 @@ WON = "a right answer is won"
 INVALID = "an answer without a letter"
 REPEATED = "repeats of a sample that differ"
 
-PROPERTIES = (
-    Property(
-        "requests_have_what_was_set",
-        ("E1", "E2"),
-        "a server is asked for a chat completion with the fields that were set, those of the "
-        "request first, with the prompt, and with nothing else",
-        (STREAMED, WHOLE, OVERRIDDEN),
-    ),
-    Property(
-        "answers_are_those_of_the_server",
-        ("E1",),
-        "text, reason, counts and outcome of an answer are what the server said, streamed or not",
-        (STREAMED, WHOLE, REFUSED, BROKEN),
-    ),
-    Property(
-        "truncation_keeps_head_and_tail",
-        ("E2",),
-        "a prompt that is too long keeps its first and its last half of the tokens allowed, and "
-        "others are sent whole",
-        (CUT, FITS),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "repeats_count_once",
-        ("E2", "E3"),
-        "of all repeats of a sample one stands for it, with its most frequent answer",
-        (REPEATED,),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "flips_are_listed_by_sample",
-        ("E3",),
-        "exactly the samples that two configurations answer differently are named, with both "
-        "answers; one without a letter is of a class of its own",
-        (LOST, WON, INVALID),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "p_values_are_exact",
-        ("E3",),
-        "how likely a change is by chance is the share of all ways to flip as many coins that are "
-        "as uneven",
-        (LOST, WON),
-        oracle=BRUTE_FORCE,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+requests_have_what_was_set | E1 E2 | STREAMED WHOLE OVERRIDDEN
+    a server is asked for a chat completion with the fields that were set, those of the
+    request first, with the prompt, and with nothing else
+answers_are_those_of_the_server | E1 | STREAMED WHOLE REFUSED BROKEN
+    text, reason, counts and outcome of an answer are what the server said, streamed or not
+truncation_keeps_head_and_tail | E2 | CUT FITS | by brute force
+    a prompt that is too long keeps its first and its last half of the tokens allowed, and
+    others are sent whole
+repeats_count_once | E2 E3 | REPEATED | by brute force
+    of all repeats of a sample one stands for it, with its most frequent answer
+flips_are_listed_by_sample | E3 | LOST WON INVALID | by brute force
+    exactly the samples that two configurations answer differently are named, with both
+    answers; one without a letter is of a class of its own
+p_values_are_exact | E3 | LOST WON | by brute force
+    how likely a change is by chance is the share of all ways to flip as many coins that are
+    as uneven
+""",
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 LOST = {
     "alignment": "tokens are lost to alignment",
@@ -24,19 +23,12 @@ SEVERAL = "three limits take tokens from one request"
 AFTER_RESET = "a prompt of an earlier epoch is asked for again"
 UNSTORED = "a prompt that nobody was allowed to store is asked for again"
 
-PROPERTIES = (
-    Property(
-        "explained_causes_add_up",
-        ("V3",),
-        "the causes of a short hit add up to the longest prefix ever computed less the hit",
-        (*LOST.values(), SEVERAL, AFTER_RESET, UNSTORED),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "lifting_a_limit_raises_the_hit",
-        ("V3",),
-        "each limit lifted on the same content, last first, gives back exactly its share",
-        tuple(LOST.values()),
-        oracle=BRUTE_FORCE,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+explained_causes_add_up | V3 | LOST SEVERAL AFTER_RESET UNSTORED
+    the causes of a short hit add up to the longest prefix ever computed less the hit
+lifting_a_limit_raises_the_hit | V3 | LOST | by brute force
+    each limit lifted on the same content, last first, gives back exactly its share
+""",
 )

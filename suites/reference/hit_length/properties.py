@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 LIMITS = {
     "aligned": "a hit limited by unequal blocks",
@@ -23,47 +22,26 @@ TINY_WINDOW = "a hit with a window of one token"
 DRAFTS = "a hit with several draft groups"
 MIXED = "a hit with blocks of three sizes"
 
-PROPERTIES = (
-    Property(
-        "the_length_is_valid_in_every_group",
-        ("X1", "X2"),
-        "every group has all that computing the position after the hit reads",
-        (*LIMITS.values(), HOLE, ODD_CHUNK, TINY_WINDOW, MIXED),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "the_hit_is_the_longest_valid_length",
-        ("X2",),
-        "the hit is the length that trying every length from the top finds first",
-        (*LIMITS.values(), TWO_ROUNDS, HOLE, ODD_CHUNK, TINY_WINDOW, DRAFTS, MIXED),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "the_length_is_outside_every_span",
-        ("M2",),
-        "a hit never ends strictly inside a media span",
-        (LIMITS["span"], TWO_ROUNDS),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "several_draft_groups_cost_one_unit",
-        ("X3",),
-        "one more draft group, of a window of one token, changes no hit",
-        (LIMITS["draft"], DRAFTS),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "the_order_of_groups_does_not_matter",
-        ("X2",),
-        "asking the groups in the opposite order gives the same hit",
-        (TWO_ROUNDS, MIXED),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "lost_tokens_add_up",
-        ("V3",),
-        "what the single limits took off adds up to the limit less the hit",
-        tuple(LIMITS.values()),
-        oracle=INVARIANT,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+the_length_is_valid_in_every_group | X1 X2 | by brute force
+    every group has all that computing the position after the hit reads
+    - LIMITS HOLE ODD_CHUNK TINY_WINDOW MIXED
+the_hit_is_the_longest_valid_length | X2 | by brute force
+    the hit is the length that trying every length from the top finds first
+    - LIMITS TWO_ROUNDS HOLE ODD_CHUNK TINY_WINDOW DRAFTS MIXED
+the_length_is_outside_every_span | M2
+    a hit never ends strictly inside a media span
+    - a hit limited by a span
+    - TWO_ROUNDS
+several_draft_groups_cost_one_unit | X3 | by metamorphic pair
+    one more draft group, of a window of one token, changes no hit
+    - a hit limited by a draft group
+    - DRAFTS
+the_order_of_groups_does_not_matter | X2 | TWO_ROUNDS MIXED | by metamorphic pair
+    asking the groups in the opposite order gives the same hit
+lost_tokens_add_up | V3 | LIMITS
+    what the single limits took off adds up to the limit less the hit
+""",
 )

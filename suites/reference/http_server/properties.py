@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE
-from kvproof.suites.framework.property import Property
-from kvproof.suites.reference.engine.properties import DIRECT
+from kvproof.suites.framework.property import table
 
 LAW = "law of the cache"
 """Whole blocks of tokens computed before, counted from the tokens alone."""
@@ -45,93 +43,39 @@ AFTER = "a prompt begins like one that failed"
 SCRAPED = "/metrics is read while requests run"
 RESTED = "everybody is answered or gone"
 
-PROPERTIES = (
-    Property(
-        "every_client_reads_its_own_answer",
-        ("H1", "M1", "C4"),
-        "what a client is told, piece by piece or at once, is what its own prompt is answered",
-        (TOGETHER, EQUAL, SEVERAL, STREAMED, WHOLE, CHAT, HIT, SALT, ACROSS),
-        oracle=DIRECT,
-    ),
-    Property(
-        "finish_reason_is_correct",
-        ("V2",),
-        "an answer ends with `stop` at an end token or a stop string, else with `length`",
-        (ENDED, STOPPED, LAST, LENGTH, IGNORED),
-        oracle=DIRECT,
-    ),
-    Property(
-        "logprobs_cover_every_token",
-        ("A2",),
-        "a client that asks for scores gets one for each token, its prompt's too if it echoes it",
-        (SCORED, PROMPT_SCORED),
-        oracle=DIRECT,
-    ),
-    Property(
-        "usage_tells_what_was_computed",
-        ("V1",),
-        "prompt, answer and cached tokens of all prompts of a request, as they were computed",
-        (HIT, HITS, USAGE, PREEMPTED),
-        oracle=WATCHED,
-    ),
-    Property(
-        "clients_find_what_others_have_computed",
-        ("T1", "T2"),
-        "a prompt hits all whole blocks that an answered request of its salt shares with it",
-        (HIT, SCORED),
-        oracle=LAW,
-    ),
-    Property(
-        "clients_find_nothing_else",
-        ("H1", "M1"),
-        "no prompt hits more than requests of its salt, with its images, have asked before",
-        (HIT, SALT, IMAGE),
-        oracle=LAW,
-    ),
-    Property(
-        "cancelled_requests_stop_computing",
-        ("C6",),
-        "once a client has left, or has its answer, no step computes anything for it",
-        (LEFT_WAITING, LEFT_RUNNING, LEFT_WHOLE, LEFT_SEVERAL),
-        oracle=WATCHED,
-    ),
-    Property(
-        "queue_slots_are_released",
-        ("B4", "B8"),
-        "a request is turned away if and only if its prompts find no place, and leaves nothing",
-        (FULL, TOO_MANY, ROOM_AGAIN),
-    ),
-    Property(
-        "what_never_fits_is_told_at_once",
-        ("B8",),
-        "a prompt too long for the model or the cache gets a 400, everybody else an answer",
-        (NEVER_FITS, TOO_LONG),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "a_failed_step_fails_who_took_part",
-        ("B6", "C6"),
-        "a step that raises is told to everybody whom it computed, and to nobody else",
-        (*BROKE.values(), SPARED, AFTER),
-        oracle=WATCHED,
-    ),
-    Property(
-        "no_request_starves",
-        ("C1", "C3"),
-        "while a client waits, the engine has something to do",
-        (RESTED,),
-    ),
-    Property(
-        "metrics_count_each_request_once",
-        ("V1", "V2"),
-        "/metrics tells requests by outcome, their tokens and places, each counted once",
-        (SCRAPED, LEFT_RUNNING, FULL, PREEMPTED),
-        oracle=WATCHED,
-    ),
-    Property(
-        "nothing_is_held_once_all_have_gone",
-        ("B2", "B7"),
-        "without clients nothing is held, running, waiting or remembered",
-        (RESTED, LEFT_RUNNING),
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+every_client_reads_its_own_answer | H1 M1 C4 | by direct computation
+    what a client is told, piece by piece or at once, is what its own prompt is answered
+    - TOGETHER EQUAL SEVERAL STREAMED WHOLE CHAT HIT SALT ACROSS
+finish_reason_is_correct | V2 | ENDED STOPPED LAST LENGTH IGNORED | by direct computation
+    an answer ends with `stop` at an end token or a stop string, else with `length`
+logprobs_cover_every_token | A2 | SCORED PROMPT_SCORED | by direct computation
+    a client that asks for scores gets one for each token, its prompt's too if it echoes it
+usage_tells_what_was_computed | V1 | by what the model was asked to compute
+    prompt, answer and cached tokens of all prompts of a request, as they were computed
+    - HIT HITS USAGE PREEMPTED
+clients_find_what_others_have_computed | T1 T2 | HIT SCORED | by law of the cache
+    a prompt hits all whole blocks that an answered request of its salt shares with it
+clients_find_nothing_else | H1 M1 | HIT SALT IMAGE | by law of the cache
+    no prompt hits more than requests of its salt, with its images, have asked before
+cancelled_requests_stop_computing | C6 | by what the model was asked to compute
+    once a client has left, or has its answer, no step computes anything for it
+    - LEFT_WAITING LEFT_RUNNING LEFT_WHOLE LEFT_SEVERAL
+queue_slots_are_released | B4 B8 | FULL TOO_MANY ROOM_AGAIN
+    a request is turned away if and only if its prompts find no place, and leaves nothing
+what_never_fits_is_told_at_once | B8 | NEVER_FITS TOO_LONG | by brute force
+    a prompt too long for the model or the cache gets a 400, everybody else an answer
+a_failed_step_fails_who_took_part | B6 C6 | by what the model was asked to compute
+    a step that raises is told to everybody whom it computed, and to nobody else
+    - BROKE SPARED AFTER
+no_request_starves | C1 C3 | RESTED
+    while a client waits, the engine has something to do
+metrics_count_each_request_once | V1 V2 | by what the model was asked to compute
+    /metrics tells requests by outcome, their tokens and places, each counted once
+    - SCRAPED LEFT_RUNNING FULL PREEMPTED
+nothing_is_held_once_all_have_gone | B2 B7 | RESTED LEFT_RUNNING
+    without clients nothing is held, running, waiting or remembered
+""",
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 OTHER_LAYOUT = "an equal value in another layout"
 ONE_CHANGE = "two values that differ in one place"
@@ -27,77 +26,31 @@ COVERED = "a span inside the hit"
 MISSED = "a span behind the hit"
 MALFORMED = "spans that overlap, leave the prompt or have no hash"
 
-PROPERTIES = (
-    Property(
-        "hashes_are_by_value",
-        ("H4",),
-        "equal values have one content hash, however they lie in memory",
-        (OTHER_LAYOUT,),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "hashes_are_injective",
-        ("H4", "H2"),
-        "values that differ in data, type, shape or nesting have different content hashes",
-        (ONE_CHANGE,),
-    ),
-    Property(
-        "content_is_hashed_once_and_only_if_used",
-        ("H4",),
-        "data are read once, and not at all with a hash from the caller or without the cache",
-        (GIVEN, UNUSED, USED_TWICE),
-    ),
-    Property(
-        "span_order_does_not_matter",
-        ("M4",),
-        "a request has the same spans in whatever order its items are given",
-        (OUT_OF_ORDER,),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "blocks_are_equal_iff_their_content_is",
-        ("M1", "H1", "M4"),
-        "two requests have equal keys for just the blocks up to which every position is equal",
-        (TWO_IN_A_BLOCK, LONG, ON_A_BORDER, VIDEO, MASKED, SAME, OTHER),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "spans_are_refused_iff_malformed",
-        ("H8",),
-        "spans that overlap, leave the prompt or have no hash are refused, and no others",
-        (MALFORMED,),
-    ),
-    Property(
-        "clamps_reach_a_fixpoint",
-        ("M2",),
-        "a match is cut to the longest whole number of blocks that ends in no span",
-        (TWO_ROUNDS, REJECTED, TWO_IN_A_BLOCK, LONG, ON_A_BORDER),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "chunks_never_split_a_span",
-        ("M3",),
-        "a step never ends inside a span",
-        (MOVED_BACK, GROWN, TWO_IN_A_BLOCK, LONG),
-    ),
-    Property(
-        "chunks_are_as_long_as_they_may_be",
-        ("M3",),
-        "a step ends as near to its limit as spans allow, and never without progress",
-        (MOVED_BACK, GROWN),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "the_chunk_limit_grows_for_this_turn_only",
-        ("M3",),
-        "a step may take the longest span of the current turn; earlier turns do not count",
-        (GROWN, OLD_TURN),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "each_missed_span_is_encoded_once",
-        ("M5",),
-        "the encoder runs once for each span that the hit does not cover, in its first step",
-        (COVERED, MISSED, TWO_IN_A_BLOCK, LONG),
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+hashes_are_by_value | H4 | OTHER_LAYOUT | by metamorphic pair
+    equal values have one content hash, however they lie in memory
+hashes_are_injective | H4 H2 | ONE_CHANGE
+    values that differ in data, type, shape or nesting have different content hashes
+content_is_hashed_once_and_only_if_used | H4 | GIVEN UNUSED USED_TWICE
+    data are read once, and not at all with a hash from the caller or without the cache
+span_order_does_not_matter | M4 | OUT_OF_ORDER | by metamorphic pair
+    a request has the same spans in whatever order its items are given
+blocks_are_equal_iff_their_content_is | M1 H1 M4 | by brute force
+    two requests have equal keys for just the blocks up to which every position is equal
+    - TWO_IN_A_BLOCK LONG ON_A_BORDER VIDEO MASKED SAME OTHER
+spans_are_refused_iff_malformed | H8 | MALFORMED
+    spans that overlap, leave the prompt or have no hash are refused, and no others
+clamps_reach_a_fixpoint | M2 | TWO_ROUNDS REJECTED TWO_IN_A_BLOCK LONG ON_A_BORDER | by brute force
+    a match is cut to the longest whole number of blocks that ends in no span
+chunks_never_split_a_span | M3 | MOVED_BACK GROWN TWO_IN_A_BLOCK LONG
+    a step never ends inside a span
+chunks_are_as_long_as_they_may_be | M3 | MOVED_BACK GROWN | by brute force
+    a step ends as near to its limit as spans allow, and never without progress
+the_chunk_limit_grows_for_this_turn_only | M3 | GROWN OLD_TURN | by brute force
+    a step may take the longest span of the current turn; earlier turns do not count
+each_missed_span_is_encoded_once | M5 | COVERED MISSED TWO_IN_A_BLOCK LONG
+    the encoder runs once for each span that the hit does not cover, in its first step
+""",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 REFUSED = "a request is refused"
 RESUMED = "a preempted request comes back"
@@ -12,17 +12,12 @@ RESTORED = "a state is restored"
 IN_FLIGHT = "a step is in flight"
 HIT = "a request hits"
 
-PROPERTIES = (
-    Property(
-        "counters_count_what_happened",
-        ("V2",),
-        "admissions, refusals, evictions, checkpoints and open steps are as many as there were",
-        (REFUSED, RESUMED, EVICTED, SAVED, RESTORED, IN_FLIGHT),
-    ),
-    Property(
-        "log_lines_name_request_and_blocks",
-        ("V2",),
-        "each match, save, restore and eviction is one line with its request and its blocks",
-        (HIT, SAVED, RESTORED, EVICTED),
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+counters_count_what_happened | V2 | REFUSED RESUMED EVICTED SAVED RESTORED IN_FLIGHT
+    admissions, refusals, evictions, checkpoints and open steps are as many as there were
+log_lines_name_request_and_blocks | V2 | HIT SAVED RESTORED EVICTED
+    each match, save, restore and eviction is one line with its request and its blocks
+""",
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 JOINED = "two namespaces whose texts only join to the same"
 KINDS = "an adapter with the name of a salt"
@@ -16,27 +15,16 @@ EDITED = "tokens follow where others were cut off"
 OTHER_GROUP = "equal requests in another group"
 OTHER_EPOCH = "equal requests in another epoch"
 
-PROPERTIES = (
-    Property(
-        "keys_are_equal_iff_their_content_is",
-        ("H1", "H2", "H6", "H7"),
-        "two blocks have one key exactly if everything that determines their content is equal",
-        (JOINED, KINDS, SHIFTED, ALIKE, TWINS, OTHER_GROUP, OTHER_EPOCH),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "edited_keys_are_those_from_scratch",
-        ("H5",),
-        "a history that grew, was cut and went on has the keys of the same history hashed at once",
-        (APPENDED, CUT, EDITED),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "keys_repeat_in_every_process",
-        ("H2", "C7"),
-        "a process with another hash seed gives every block the same key",
-        (TWINS,),
-        oracle=METAMORPHIC,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+keys_are_equal_iff_their_content_is | H1 H2 H6 H7 | by brute force
+    two blocks have one key exactly if everything that determines their content is equal
+    - JOINED KINDS SHIFTED ALIKE TWINS OTHER_GROUP OTHER_EPOCH
+edited_keys_are_those_from_scratch | H5 | APPENDED CUT EDITED | by metamorphic pair
+    a history that grew, was cut and went on has the keys of the same history hashed at once
+keys_repeat_in_every_process | H2 C7 | TWINS | by metamorphic pair
+    a process with another hash seed gives every block the same key
+""",
 )
 """Keys are computed with every cryptographic algorithm."""

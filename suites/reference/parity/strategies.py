@@ -12,36 +12,31 @@ from hypothesis import strategies as st
 
 from kvproof.suites.framework.component_suite import Arguments, ComponentSuite, Config, Draw
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 if TYPE_CHECKING:
     from kvproof.suites.reference.parity.forced_routing import ForcedRoutingMachine
 
-PROPERTIES = (
-    Property(
-        "forced_experts_are_used",
-        ("R4",),
-        "each layer's experts are those that the request was told, token by token",
-        ("other experts than the model's are told", "the told rows end inside a step"),
-    ),
-    Property(
-        "a_replay_gives_the_recorded_logits",
-        ("R4",),
-        "a request that is told what an equal one chose gets that one's logits and tokens",
-        ("a replay in several steps", "a replay behind a hit", "a replay of generated tokens"),
-    ),
-    Property(
-        "a_replay_ends_with_its_rows",
-        ("R4",),
-        "behind the last row that it is told, the model chooses for itself again",
-        ("the told rows end inside a step", "the told rows end with a step"),
-    ),
-    Property(
-        "a_replay_is_of_one_request_only",
-        ("R4",),
-        "requests beside one that is told choose as they do alone",
-        ("a told request beside another",),
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+forced_experts_are_used | R4
+    each layer's experts are those that the request was told, token by token
+    - other experts than the model's are told
+    - the told rows end inside a step
+a_replay_gives_the_recorded_logits | R4
+    a request that is told what an equal one chose gets that one's logits and tokens
+    - a replay in several steps
+    - a replay behind a hit
+    - a replay of generated tokens
+a_replay_ends_with_its_rows | R4
+    behind the last row that it is told, the model chooses for itself again
+    - the told rows end inside a step
+    - the told rows end with a step
+a_replay_is_of_one_request_only | R4
+    requests beside one that is told choose as they do alone
+    - a told request beside another
+""",
 )
 FAMILIES = ("qwen3_moe", "deepseek_v3", "gpt_oss")
 """Softmax; sigmoid with groups and a shared expert; softmax of the chosen, with biases."""

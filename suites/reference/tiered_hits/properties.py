@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 MIXES = (
     "full", "two sizes", "window", "chunk", "windows only", "draft", "draft window", "draft chunk",
@@ -12,19 +11,12 @@ BACK = {mix: f"a hit comes back from host memory: {mix}" for mix in MIXES}
 FROM = {tier: f"a hit comes back from {tier}" for tier in ("disk", "remote")}
 AGAIN = "another engine finds what this one shared"
 
-PROPERTIES = (
-    Property(
-        "tiers_hit_what_a_pool_without_end_hits",
-        ("C8", "X2", "X3", "T3"),
-        "prompts give the same answers and hits with a tiny pool and tiers as with a large pool",
-        (*BACK.values(), *FROM.values()),
-        oracle=METAMORPHIC,
-    ),
-    Property(
-        "a_new_engine_hits_what_others_shared",
-        ("G8", "H6"),
-        "an engine with equal weights and an empty pool hits the stored blocks of a closed one",
-        (AGAIN,),
-        oracle=METAMORPHIC,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+tiers_hit_what_a_pool_without_end_hits | C8 X2 X3 T3 | BACK FROM | by metamorphic pair
+    prompts give the same answers and hits with a tiny pool and tiers as with a large pool
+a_new_engine_hits_what_others_shared | G8 H6 | AGAIN | by metamorphic pair
+    an engine with equal weights and an empty pool hits the stored blocks of a closed one
+""",
 )

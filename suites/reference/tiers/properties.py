@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import BRUTE_FORCE, INVARIANT, METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 HOST = "an object is read from host memory"
 DISK = "an object is read from the disk and kept in host memory"
@@ -48,77 +47,31 @@ DIFFERENT = {
 EQUAL = "two processes with equal content"
 EXTENDED = "a caller changes the links that it was given"
 
-PROPERTIES = (
-    Property(
-        "objects_come_back_as_they_were_stored",
-        ("G7", "H6"),
-        "a read returns the bytes that were stored under its key, in any tier",
-        (HOST, DISK, NO_COPY, RESTARTED, SEVERAL),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "torn_or_damaged_files_are_never_served",
-        ("G7", "H6"),
-        "a file that differs from the object stored under its key counts as missing",
-        (*DAMAGE.values(), *KILLED.values(), FULL),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "what_was_whole_survives_the_process",
-        ("G7",),
-        "a process finds what earlier ones have stored, drops what they were writing, and leaves "
-        "alone what is not its own",
-        (RESTARTED, *KILLED_AFTER.values(), *KILLED.values(), SHRUNK, FOREIGN),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "tiers_stay_within_their_bytes",
-        ("G7", "B7"),
-        "at no time does a tier hold more bytes than it may, files being written included",
-        (*EVICTED.values(), TOO_LARGE, SHRUNK, LEFT_OUT),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "the_least_recently_used_objects_leave_first",
-        ("T3", "C7"),
-        "host memory and disk evict in LRU order, except objects that are being read",
-        (*EVICTED.values(), PASSED_OVER, DISK),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "what_is_read_stays_as_it_is",
-        ("G7", "S2"),
-        "bytes under a lease stay until it ends, whatever is dropped, cleared or evicted meanwhile",
-        (PASSED_OVER, DROPPED, CLEARED),
-        oracle=BRUTE_FORCE,
-    ),
-    Property(
-        "a_store_says_what_it_keeps",
-        ("G7", "B4"),
-        "the keys that a store returns are those of the call that are resident after it",
-        (SEVERAL, TOO_LARGE, LEFT_OUT, FULL),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "failures_of_the_disk_are_counted_and_harm_nobody",
-        ("C8", "V2"),
-        "no operation fails because the disk does; each failure is counted once",
-        (FULL, *BAD.values()),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "what_is_forgotten_is_not_found",
-        ("H6",),
-        "a dropped object is in no tier, and a cleared tier has none",
-        (DROPPED, CLEARED),
-        oracle=INVARIANT,
-    ),
-    Property(
-        "keys_differ_where_content_may",
-        ("H6", "H1", "H2", "H7"),
-        "two keys are equal exactly if weights, epoch, geometry, layout, namespace, tokens, spans, "
-        "unit and part are",
-        (*DIFFERENT.values(), EQUAL, EXTENDED),
-        oracle=METAMORPHIC,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+objects_come_back_as_they_were_stored | G7 H6 | HOST DISK NO_COPY RESTARTED SEVERAL | by brute force
+    a read returns the bytes that were stored under its key, in any tier
+torn_or_damaged_files_are_never_served | G7 H6 | DAMAGE KILLED FULL | by brute force
+    a file that differs from the object stored under its key counts as missing
+what_was_whole_survives_the_process | G7 | by brute force
+    a process finds what earlier ones have stored, drops what they were writing, and leaves
+    alone what is not its own
+    - RESTARTED KILLED_AFTER KILLED SHRUNK FOREIGN
+tiers_stay_within_their_bytes | G7 B7 | EVICTED TOO_LARGE SHRUNK LEFT_OUT
+    at no time does a tier hold more bytes than it may, files being written included
+the_least_recently_used_objects_leave_first | T3 C7 | EVICTED PASSED_OVER DISK | by brute force
+    host memory and disk evict in LRU order, except objects that are being read
+what_is_read_stays_as_it_is | G7 S2 | PASSED_OVER DROPPED CLEARED | by brute force
+    bytes under a lease stay until it ends, whatever is dropped, cleared or evicted meanwhile
+a_store_says_what_it_keeps | G7 B4 | SEVERAL TOO_LARGE LEFT_OUT FULL
+    the keys that a store returns are those of the call that are resident after it
+failures_of_the_disk_are_counted_and_harm_nobody | C8 V2 | FULL BAD
+    no operation fails because the disk does; each failure is counted once
+what_is_forgotten_is_not_found | H6 | DROPPED CLEARED
+    a dropped object is in no tier, and a cleared tier has none
+keys_differ_where_content_may | H6 H1 H2 H7 | DIFFERENT EQUAL EXTENDED | by metamorphic pair
+    two keys are equal exactly if weights, epoch, geometry, layout, namespace, tokens, spans,
+    unit and part are
+""",
 )

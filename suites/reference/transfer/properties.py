@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.harness.oracle.violation import METAMORPHIC
-from kvproof.suites.framework.property import Property
+from kvproof.suites.framework.property import table
 
 LAYOUTS = (
     "nhd", "hnd", "kv-nhd", "kv-hnd", "page-kv-nhd", "page-kv-hnd", "latent", "indexer", "state",
@@ -36,96 +35,39 @@ REFUSED = {
     for kind in ("id", "negative", "count", "groups", "object", "twice", "skip", "ranges")
 }
 
-PROPERTIES = (
-    Property(
-        "every_tensor_is_in_one_group",
-        ("G1",),
-        "groups hold every tensor once, in order of first appearance, and only equal geometries",
-        (UNEQUAL, PADDED, PAIR, EXCLUDED),
-    ),
-    Property(
-        "ambiguous_layouts_are_refused",
-        ("G1",),
-        "an ambiguous tensor is refused with its readings, and a hint selects one",
-        (AMBIGUOUS, SETTLED, TURNED),
-    ),
-    Property(
-        "side_caches_have_the_blocks_of_their_table",
-        ("K5", "G1"),
-        "caches of one table have equally many blocks, or are refused with both numbers",
-        (SIDE,),
-    ),
-    Property(
-        "a_chunk_is_described_to_the_byte",
-        ("G2",),
-        "groups lie aligned, one after the other, and a layout survives JSON unchanged",
-        (UNEQUAL, WINDOW),
-    ),
-    Property(
-        "slots_have_views_of_every_group",
-        ("G3",),
-        "typed views of slots are the bytes of their group, and wrong indices are refused",
-        (SEVERAL,),
-    ),
-    Property(
-        "stored_bytes_equal_the_pages",
-        ("G4", "G5", "K3"),
-        "a chunk holds the bytes of its blocks, token by token, whatever layout the pages have",
-        (*IN_LAYOUT.values(), UNEQUAL, PADDED, ODD, RATIO, SMALLER, TURNS, LARGE),
-    ),
-    Property(
-        "retrieved_bytes_reach_their_blocks",
-        ("G4", "G5", "K3"),
-        "blocks get the bytes of their chunk back, token by token, in their own layout",
-        (*IN_LAYOUT.values(), UNEQUAL, PADDED, ODD, RATIO, SMALLER, TURNS, LARGE),
-    ),
-    Property(
-        "skipped_tokens_stay_untouched",
-        ("G6",),
-        "the tokens before skip_first_tokens keep their bytes, also inside of a block",
-        (INSIDE,),
-    ),
-    Property(
-        "only_valid_blocks_move",
-        ("G10",),
-        "null blocks and blocks that a window has left are neither read nor written",
-        (NULL, WINDOW, STATE_LEFT),
-    ),
-    Property(
-        "nothing_else_is_written",
-        ("G4", "G10"),
-        "bytes of other blocks, between pages and between groups keep their value",
-        (PADDED, UNEQUAL),
-    ),
-    Property(
-        "transferred_blocks_are_those_visible",
-        ("G10",),
-        "windows, chunks and states need exactly the blocks that the next token sees",
-        (WINDOW, STATE_LEFT),
-    ),
-    Property(
-        "wrong_arguments_move_nothing",
-        ("G4",),
-        "ids, ranges and objects that do not fit are refused before anything is enqueued",
-        tuple(REFUSED.values()),
-    ),
-    Property(
-        "objects_have_a_view_per_group",
-        ("G9",),
-        "views of groups are typed, and the only tensor of several groups is an error naming them",
-        (SEVERAL, ONE),
-    ),
-    Property(
-        "copies_stay_inside_segments",
-        ("G9",),
-        "pieces of a copy cover it once, in order, and none crosses a border of pinned segments",
-        (CROSSED,),
-    ),
-    Property(
-        "every_byte_read_was_written",
-        ("G4",),
-        "however late copies run, reads and writes keep the caller's order",
-        (AT_ONCE, REUSED, TURNS, LARGE, NULL),
-        oracle=METAMORPHIC,
-    ),
+PROPERTIES = table(
+    vars(),
+    """
+every_tensor_is_in_one_group | G1 | UNEQUAL PADDED PAIR EXCLUDED
+    groups hold every tensor once, in order of first appearance, and only equal geometries
+ambiguous_layouts_are_refused | G1 | AMBIGUOUS SETTLED TURNED
+    an ambiguous tensor is refused with its readings, and a hint selects one
+side_caches_have_the_blocks_of_their_table | K5 G1 | SIDE
+    caches of one table have equally many blocks, or are refused with both numbers
+a_chunk_is_described_to_the_byte | G2 | UNEQUAL WINDOW
+    groups lie aligned, one after the other, and a layout survives JSON unchanged
+slots_have_views_of_every_group | G3 | SEVERAL
+    typed views of slots are the bytes of their group, and wrong indices are refused
+stored_bytes_equal_the_pages | G4 G5 K3 | IN_LAYOUT UNEQUAL PADDED ODD RATIO SMALLER TURNS LARGE
+    a chunk holds the bytes of its blocks, token by token, whatever layout the pages have
+retrieved_bytes_reach_their_blocks | G4 G5 K3
+    blocks get the bytes of their chunk back, token by token, in their own layout
+    - IN_LAYOUT UNEQUAL PADDED ODD RATIO SMALLER TURNS LARGE
+skipped_tokens_stay_untouched | G6 | INSIDE
+    the tokens before skip_first_tokens keep their bytes, also inside of a block
+only_valid_blocks_move | G10 | NULL WINDOW STATE_LEFT
+    null blocks and blocks that a window has left are neither read nor written
+nothing_else_is_written | G4 G10 | PADDED UNEQUAL
+    bytes of other blocks, between pages and between groups keep their value
+transferred_blocks_are_those_visible | G10 | WINDOW STATE_LEFT
+    windows, chunks and states need exactly the blocks that the next token sees
+wrong_arguments_move_nothing | G4 | REFUSED
+    ids, ranges and objects that do not fit are refused before anything is enqueued
+objects_have_a_view_per_group | G9 | SEVERAL ONE
+    views of groups are typed, and the only tensor of several groups is an error naming them
+copies_stay_inside_segments | G9 | CROSSED
+    pieces of a copy cover it once, in order, and none crosses a border of pinned segments
+every_byte_read_was_written | G4 | AT_ONCE REUSED TURNS LARGE NULL | by metamorphic pair
+    however late copies run, reads and writes keep the caller's order
+""",
 )
