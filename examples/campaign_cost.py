@@ -42,11 +42,6 @@ class Cost(NamedTuple):
     driver_cpu: float
 
 
-def nothing(argument: object) -> object:
-    """The work of a unit that costs nothing."""
-    return argument
-
-
 def pool_cost(pool: Pool, units: int) -> Cost:
     """Seconds to hand out and collect `units` units, after the start of the workers."""
     names = [f"warm {number}" for number in range(32)]
@@ -139,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     say(f"database operations per unit: median {np.median(operations):.0f}")
     recorded = record_cost(done[0], options.units)
     say(f"recording: {recorded * 1e3:.3f} ms per unit, {1 / recorded:,.0f} units/s")
-    cost = pool_cost(LocalPool(nothing, 2, limit=60), options.units)
+    cost = pool_cost(LocalPool(bool, 2, limit=60), options.units)
     say(f"local, 2 processes: {cost.wall * 1e3:.2f} ms per unit, {cost.driver_cpu * 1e3:.2f} ms "
         "of the driver's CPU")  # fmt: skip
     driver = cost.driver_cpu
@@ -147,10 +142,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from kvproof.harness.campaign.ray_pool import RayPool
 
         with three_nodes(1) as address:
-            cost = pool_cost(RayPool(nothing, address, limit=60), options.units)
+            cost = pool_cost(RayPool(bool, address, limit=60), options.units)
             say(f"Ray, 3 nodes: {cost.wall * 1e3:.2f} ms per unit, {cost.driver_cpu * 1e3:.2f} ms "
                 "of the driver's CPU")  # fmt: skip
-            pool = RayPool(nothing, address, limit=600)
+            pool = RayPool(bool, address, limit=600)
             driver = crowded_cost(pool, 1_000)
             pool.close()
             say(f"Ray, 1,000 units under way: {driver * 1e3:.2f} ms of the driver's CPU per unit")

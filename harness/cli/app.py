@@ -47,7 +47,7 @@ def _application() -> App:
     """Verbs are import paths, so a command imports the module of its own verb only."""
     made = App(
         name="kvproof",
-        help="Proves whether the paged KV cache of an LLM engine is right, and how fast it is.",
+        help="Tests the paged KV cache of an LLM engine: correctness and speed.",
         version=lambda: version("kvproof"),
         result_action="return_value",
     )

@@ -1,6 +1,6 @@
 """Parallel worker processes for tasks; one that dies or hangs is replaced.
 
-A worker reads JSON lines and answers with JSON lines (see `worker_main.take_pipes`). One thread
+A worker reads JSON lines and answers with JSON lines (see `host.Host`). One thread
 drives one worker; all results go through one queue to the caller.
 """
 
@@ -107,6 +107,12 @@ class Worker(Generic[Answer]):
             process, self._process = self._process, None
         if process is not None:
             process.end()
+
+    def interrupt(self) -> None:
+        """Send SIGTERM to the process, from another thread than that which uses it."""
+        with self._lock:
+            if self._process is not None:
+                self._process.interrupt()
 
     def kill(self) -> None:
         """Kill the process from another thread than that which uses it, for good."""

@@ -125,6 +125,10 @@ class WorkerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    def interrupt(self) -> None:
+        """Send SIGTERM to the worker alone; what it started goes on."""
+        self._process.terminate()
+
     def log_tail(self) -> str:
         """The end of this process's log."""
         with self._log.open("rb") as log:

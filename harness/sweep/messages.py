@@ -125,6 +125,5 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, tag="fault"):
 
 Answer: TypeAlias = Greeted | Described | Listed | Limits | Judged | Fault
 
-encode = msgspec.json.Encoder().encode
 read_request = msgspec.json.Decoder(Request).decode
 read_answer = msgspec.json.Decoder(Answer).decode

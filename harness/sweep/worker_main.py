@@ -7,9 +7,7 @@ interpreter. End of file on stdin ends the worker and everything it started.
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
-import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -19,7 +17,8 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from kvproof.harness.isolation.worker_main import end_with_host, load, take_pipes
+from kvproof.harness.isolation.host import Host
+from kvproof.harness.isolation.worker_main import load
 from kvproof.harness.records.sweep_events import Ceiling, Cell
 from kvproof.harness.sweep import messages
 from kvproof.harness.sweep.correctness import check
@@ -218,17 +217,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), required=True)
     asked = parser.parse_args().device
-    source, sink = take_pipes()
-    faulthandler.enable()
-    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
+    host = Host()
     device = _device(asked)
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
         torch.set_num_threads(1)  # workers run side by side
     worker = SweepWorker(device)
-    for line in source:
-        sink.write(messages.encode(worker.answer(messages.read_request(line))) + b"\n")
-        sink.flush()
+    for line in host:
+        host.write(worker.answer(messages.read_request(line)))
 
 
 if __name__ == "__main__":

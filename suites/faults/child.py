@@ -5,13 +5,10 @@ All imports of the reference come after planting.
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
-from typing import BinaryIO
 
-from kvproof.harness.isolation.pool import encode
-from kvproof.harness.isolation.worker_main import end_with_host, take_pipes
+from kvproof.harness.isolation.host import Host
 from kvproof.suites.faults.catalogue import KERNELS, Fault, find
 from kvproof.suites.faults.messages import Job, Line, Progress, read_job
 from kvproof.suites.faults.planting import plant
@@ -20,21 +17,16 @@ _EVERY = 0.5
 """Seconds between two progress messages."""
 
 
-class _Host:
-    def __init__(self, sink: BinaryIO) -> None:
-        self._sink = sink
+class _Progress:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._next = 0.0
 
-    def write(self, line: Line) -> None:
-        """Write one line."""
-        self._sink.write(encode(line) + b"\n")
-        self._sink.flush()
-
-    def progress(self, suite: str, done: int) -> None:
+    def __call__(self, suite: str, done: int) -> None:
         """Send progress now and then."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
-            self.write(Progress(suite=suite, done=done))
+            self._host.write(Progress(suite=suite, done=done))
 
 
 class _Files:
@@ -50,24 +42,23 @@ class _Files:
 
 def main() -> None:
     """Judge the job in the first line of input; the end of the host ends this process."""
-    source, sink = take_pipes()
-    job = read_job(source.readline())
-    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
-    host, fault = _Host(sink), find(job.fault)
+    host = Host()
+    job = read_job(next(iter(host)))
+    fault, progress = find(job.fault), _Progress(host)
     plant(fault)
     if fault.suite == KERNELS:
-        _kernels(fault, host)
+        host.write(_kernels(fault, progress))
     else:
-        _suites(fault, job, host)
+        host.write(_suites(fault, job, progress))
 
 
-def _kernels(fault: Fault, host: _Host) -> None:
+def _kernels(fault: Fault, progress: _Progress) -> Line:
     from kvproof.suites.faults.kernels import judge
 
-    host.write(judge(fault, progress=lambda done: host.progress(fault.property, done)))
+    return judge(fault, progress=lambda done: progress(fault.property, done))
 
 
-def _suites(fault: Fault, job: Job, host: _Host) -> None:
+def _suites(fault: Fault, job: Job, progress: _Progress) -> Line:
     from kvproof.harness.isolation.registry import open_handle
     from kvproof.suites.faults.judge import Judge
     from kvproof.suites.framework.budgets import BUDGETS, seeded
@@ -83,9 +74,9 @@ def _suites(fault: Fault, job: Job, host: _Host) -> None:
             folder=folder,
             budget=budget,
             seed=job.seed,
-            progress=host.progress,
+            progress=progress,
         )
-        host.write(judge.judge(fault))
+        return judge.judge(fault)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from kvproof.harness.cli.arguments.bench import BenchArguments
 def bench(
     arguments: Annotated[BenchArguments, Parameter(name="*")] = BenchArguments(),
 ) -> int:
-    """Compare cache managers: speed, memory, and hit rate against the optimum."""
+    """Time cache managers side by side: speed, memory, hit rate against the optimum."""
     from kvproof.harness.cli.actions import bench as action
 
     return action.bench(arguments)

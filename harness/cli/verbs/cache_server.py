@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-app = App(name="cache-server", help="Objects that engine processes share, through one server.")
+app = App(name="cache-server", help="Share KV objects between engine processes.")
 
 
 @app.default

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-baseline_app = App(name="baseline", help="Runs that later ones are compared with.")
+baseline_app = App(name="baseline", help="Save runs as baselines for later comparisons.")
 
 
 def compare(
@@ -19,7 +19,7 @@ def compare(
     json: Annotated[bool, Parameter(negative="")] = False,
     config: Path | None = None,
 ) -> int:
-    """Compare two sides: verdicts, then figures with a stated error rate.
+    """Compare two runs: verdicts, then figures with a stated error rate.
 
     Ends with 1 for a new failure, 4 for a slower or worse figure, 3 if nothing could be decided
     or a run of the head was cut short, else 0.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 eval_app = App(
-    name="eval", help="LongBench v2 for two or more configurations of an engine, paired."
+    name="eval", help="Run LongBench v2 on two or more configurations of an engine, paired."
 )
 
 Urls = Annotated[

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def explain(record: Path, /, *, request: str | None = None) -> None:
-    """Explain the hit of each request of a record, and the limits that kept it from a longer one.
+    """Explain the hit length of each recorded request, and its limits.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ def faults(
     output: Annotated[Path | None, Parameter("--output")] = None,
     list_: Annotated[bool, Parameter("--list", negative="")] = False,
 ) -> int:
-    """Measure the suites: plant known bugs in the reference, one after the other.
+    """Measure the suites: plant known bugs in the reference, one at a time.
 
     Parameters
     ----------

@@ -25,7 +25,9 @@ def fuzz(
     output: Output = None,
     config: Path | None = None,
 ) -> int:
-    """Run the same machines with new seeds until the time is up or something new fails.
+    """Search for failures with new seeds, for hours if you like.
+
+    Ends when the time is up, or with the first shrunk failure unless --keep-going.
 
     Parameters
     ----------

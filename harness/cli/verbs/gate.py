@@ -14,7 +14,10 @@ def gate(
     save_baseline: bool = False,
     output: Output = None,
 ) -> int:
-    """Check a change in one command: corpus, suites, bench, thresholds and kernels; one report.
+    """Check a change in one command, with one report.
+
+    Replays the corpus, runs the suites and the benchmark, applies the thresholds, and sweeps the
+    kernels.
 
     Parameters
     ----------

@@ -13,7 +13,9 @@ def history(
     sql: str = "",
     config: Path | None = None,
 ) -> None:
-    """Put many runs on one page: trends with change points, age of expected failures, faults.
+    """Show the trends of many runs on one page.
+
+    The page has change points, the age of expected failures, and the faults that survived.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from kvproof.harness.cli.arguments.plan import PlanOptions
 
 
 def plan(options: Annotated[PlanOptions, Parameter(name="*")] = PlanOptions()) -> None:
-    """Plan the memory of a model: groups, blocks, losses, and the number of requests that fit."""
+    """Plan the KV memory of a model: groups, blocks, losses, requests that fit."""
     from kvproof.harness.cli.actions import plan as action
 
     action.plan(options)

@@ -23,7 +23,7 @@ def probe(
     tolerance: float = 0.2,
     output: Annotated[Path | None, Parameter("--output")] = None,
 ) -> int:
-    """Check a running server from outside: counts, answers and leaks.
+    """Test a running server from outside: counts, answers and leaks.
 
     Parameters
     ----------

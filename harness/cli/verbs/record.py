@@ -14,7 +14,7 @@ def record(
     max_size: str = "1G",
     hash_tokens: bool = False,
 ) -> None:
-    """Run an engine and log its cache operations, for kvproof replay.
+    """Log the cache operations of a live engine, for kvproof replay.
 
     kvproof record -- vllm serve MODEL
 

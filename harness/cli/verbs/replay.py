@@ -8,7 +8,7 @@ from kvproof.harness.cli.options import Output, Targets
 
 
 def replay(paths: list[Path], /, *, target: Targets = None, output: Output = None) -> int:
-    """Run recorded failures again: FIXED, FAILED or ERROR each.
+    """Run recorded failures again: FIXED, FAILED or ERROR.
 
     Parameters
     ----------

@@ -14,7 +14,9 @@ def report(
     *,
     formats: Annotated[list[str] | None, Parameter(("--format", "--formats"))] = None,
 ) -> None:
-    """Render a run again: report.html, report.md, junit.xml. Also for a run that was killed.
+    """Write the reports of a run again.
+
+    Writes report.html, report.md and junit.xml, also for a run that was killed.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ def report(
 
 
 def merge(directories: list[Path], /, *, output: Path) -> int:
-    """Merge the runs of separate jobs into one record, with reports and an exit code.
+    """Merge the runs of separate jobs into one, with reports and an exit code.
 
     Parameters
     ----------

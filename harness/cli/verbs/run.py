@@ -19,7 +19,7 @@ def run(
     config: Path | None = None,
     list_properties: bool = False,
 ) -> int:
-    """Run the conformance suites against targets, bounded, for CI.
+    """Test targets with the conformance suites; bounded, for CI.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from kvproof.harness.cli.arguments.serve import ServeOptions
 
 
 def serve(options: Annotated[ServeOptions, Parameter(name="*")]) -> None:
-    """Serve a model over HTTP, for OpenAI clients, until Ctrl-C or SIGTERM."""
+    """Serve a model to OpenAI clients, until Ctrl-C or SIGTERM."""
     from kvproof.harness.cli.actions.serving import serve as action
 
     action.serve(options)

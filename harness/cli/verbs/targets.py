@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-app = App(name="targets", help="Engines under test: list, install, remove, show.")
+app = App(name="targets", help="List, install, remove and show engines.")
 
 
 @app.command(name="list")

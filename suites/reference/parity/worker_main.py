@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from kvproof.harness.isolation.pool import encode
-from kvproof.harness.isolation.worker_main import end_with_host, take_pipes
+from kvproof.harness.isolation.host import Host
 from kvproof.suites.reference.parity.cells import Cell
 from kvproof.suites.reference.parity.job import Job, run
 
@@ -34,19 +32,13 @@ _read_job = msgspec.json.Decoder(Job).decode
 
 def main() -> None:
     """Run one job after the other until the host closes the pipe."""
-    source, sink = take_pipes()
-    threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
-    for line in source:
+    host = Host()
+    for line in host:
         healthy = True
         for cell in run(_read_job(line)):
-            _write(sink, Computed(cell))
+            host.write(Computed(cell))
             healthy = healthy and not cell.crashed
-        _write(sink, Finished(healthy))
-
-
-def _write(sink: BinaryIO, line: Line) -> None:
-    sink.write(encode(line) + b"\n")
-    sink.flush()
+        host.write(Finished(healthy))
 
 
 if __name__ == "__main__":

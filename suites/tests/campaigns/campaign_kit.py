@@ -27,3 +27,7 @@ def always_die(_):
 
 def hang(_):
     time.sleep(3600)
+
+
+def fail(_):
+    raise ValueError("no such unit")

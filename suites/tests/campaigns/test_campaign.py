@@ -70,6 +70,12 @@ def test_a_unit_that_kills_its_workers_is_given_up():
     assert "9" in found[0].result.reason
 
 
+def test_the_last_line_of_an_error_is_the_reason_of_a_loss():
+    found = all_of(campaign_kit.fail, range(1), lambda given: None)
+    reason = "the worker exited with code 1: ValueError: no such unit"
+    assert found[0].result == Lost(reason, "crash")
+
+
 def test_a_unit_that_hangs_is_bounded_in_time():
     found = all_of(campaign_kit.hang, range(1), lambda given: None, limit=0.5)
     assert len(found) == ATTEMPTS

@@ -8,10 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import entry_points
 from io import StringIO
+from pathlib import Path
+from typing import cast
 
 _WIDTH = 100
 _COMMAND = re.compile(r"^│ ([a-z][a-z0-9-]*)", re.MULTILINE)
 """A row in the list of commands."""
+_SUMMARY = re.compile(r"^│ ([a-z][a-z0-9-]*) +(.+?) *│$", re.MULTILINE)
+"""The same on a screen so wide that no summary is wrapped."""
+_GUIDES = {
+    "bench": "benchmarks",
+    "fuzz": "campaigns",
+    "plan": "planning",
+    "targets": "targets/README",
+}
+"""Verb -> page in docs/ of another name; a page of the verb's own name needs no row."""
 _USAGE = re.compile(r"^Usage: .* COMMAND", re.MULTILINE)
 
 Main = Callable[[Sequence[str]], None]
@@ -19,9 +30,30 @@ Main = Callable[[Sequence[str]], None]
 
 def command_line() -> str:
     """Return one section for each command with its help, in alphabetical order."""
+    with _plain_output(width=_WIDTH):
+        return "\n".join(_sections(_main(), ()))
+
+
+def commands_table(docs: Path) -> str:
+    """Return one row for each command: its summary in `--help`, linked to its guide in `docs`."""
+    with _plain_output(width=1000):
+        found = _SUMMARY.findall(_help(_main(), ()))
+    rows = (f"| [`{name}`]({_guide(docs, name)}) | {_first_sentence(why)} |" for name, why in found)
+    return "\n".join(("| command | purpose |", "| --- | --- |", *rows, ""))
+
+
+def _guide(docs: Path, name: str) -> str:
+    page = f"{_GUIDES.get(name, name)}.md"
+    return f"docs/{page}" if (docs / page).exists() else f"docs/cli.md#kvproof-{name}"
+
+
+def _first_sentence(text: str) -> str:
+    return f"{text.split('. ')[0].rstrip('.')}."
+
+
+def _main() -> Main:
     (command,) = entry_points(group="console_scripts", name="kvproof")
-    with _plain_output():
-        return "\n".join(_sections(command.load(), ()))
+    return cast("Main", command.load())
 
 
 def _sections(main: Main, words: tuple[str, ...]) -> Iterator[str]:
@@ -39,11 +71,11 @@ def _help(main: Main, words: tuple[str, ...]) -> str:
 
 
 @contextmanager
-def _plain_output() -> Iterator[None]:
+def _plain_output(*, width: int) -> Iterator[None]:
     kept = {
         name: os.environ.pop(name, None) for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE")
     }
-    os.environ["COLUMNS"] = str(_WIDTH)
+    os.environ["COLUMNS"] = str(width)
     try:
         yield
     finally:

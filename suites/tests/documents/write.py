@@ -8,12 +8,14 @@ from pathlib import Path
 
 from kvproof.suites import known_bugs
 from kvproof.suites.runner.properties_table import properties_table
-from kvproof.suites.tests.documents.command_line import command_line
+from kvproof.suites.tests.documents.command_line import command_line, commands_table
 from kvproof.suites.tests.documents.faults import table as faults_table
 from kvproof.suites.tests.documents.life_cycles import life_cycles
 from kvproof.suites.tests.documents.rules_table import rules_table
 
 MARK = "<!-- written by `make docs`, from here to the end -->\n"
+README_MARKS = ("<!-- commands, written by `make docs` -->", "<!-- end of the commands -->")
+"""Around the table of commands in the README."""
 GENERATED: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "faults.md": faults_table,
@@ -36,8 +38,17 @@ def _written(path: Path) -> str:
     return f"{head}{mark}\n{GENERATED[path.name]()}"
 
 
+def readme(docs: Path) -> str:
+    """Return the README beside `docs` with its present table of commands."""
+    begin, end = README_MARKS
+    head, rest = (docs.parent / "README.md").read_text(encoding="utf-8").split(begin)
+    _, tail = rest.split(end)
+    return f"{head}{begin}\n\n{commands_table(docs)}\n{end}{tail}"
+
+
 def write(folder: Path) -> None:
-    """Write all generated documents of a folder again."""
+    """Write all generated documents of a folder again, and the table of commands in the README."""
+    (folder.parent / "README.md").write_text(readme(folder), encoding="utf-8")
     for name in GENERATED:
         (folder / name).write_text(_written(folder / name), encoding="utf-8")
 

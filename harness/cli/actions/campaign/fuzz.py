@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from kvproof.harness.cli.actions.campaign.unit import explore_unit, unit_id
 from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation import signals as interrupts
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.harness.records.events import AnyEvent, Failure
 from kvproof.harness.records.run_directory import read_run
@@ -93,8 +90,7 @@ def _pool(ray: str, workers: int) -> Pool:
     limit = LONGEST + _SHRINKING
     if ray:
         return RayPool(explore_unit, ray, limit=limit)
-    listen = partial(interrupts.listen, signal.SIGTERM)
-    return LocalPool(explore_unit, workers, limit=limit, prepare=listen)
+    return LocalPool(explore_unit, workers, limit=limit)
 
 
 def first_seed(output: Path | None) -> int:

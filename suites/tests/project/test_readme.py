@@ -1,0 +1,66 @@
+"""The README: short, its table of commands is that of `--help`, its links and commands work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvproof.harness.cli.app import VERBS
+from kvproof.suites.tests.documents import write
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def words(text: str) -> int:
+    return sum(1 for word in text.split() if re.search(r"\w", word))
+
+
+def test_it_has_at_most_700_words():
+    assert words("a | `b`, --- c-d.") == 3
+    assert words(README) <= 700
+
+
+def test_the_table_of_commands_is_the_help():
+    assert write.readme(ROOT / "docs") == README, "write it again: make docs"
+
+
+def test_every_command_is_in_the_table_once():
+    assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", README, re.MULTILINE)) == sorted(VERBS)
+
+
+def test_the_first_command_installs_it():
+    assert README.split("```")[1].split("\n")[1] == "pip install kvproof"
+
+
+def commands(text: str) -> list[tuple[str, str]]:
+    """(verb, its arguments) of each command in back quotes or in a code block."""
+    blocks = "\n".join(text.split("```")[1::2]).replace("\\\n", " ")
+    lines = re.findall(r"^kvproof ([a-z-]+)(.*)$", blocks, re.MULTILINE)
+    return [*lines, *re.findall(r"`kvproof ([a-z-]+)(?=[ `])([^`]*)`", text)]
+
+
+def help_of(verb: str) -> str:
+    sections = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")
+    return "".join(each for each in sections if re.match(rf"kvproof {verb}\b", each))
+
+
+def test_commands_are_found_in_text_and_in_blocks():
+    text = "Run `kvproof run --seed 1`.\n```\nkvproof fuzz \\\n  --units 2\n```\n"
+    assert commands(text) == [("fuzz", "    --units 2"), ("run", " --seed 1")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_commands_of_the_documents_work(page):
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    for verb, arguments in commands(text) if page.name != "cli.md" else ():
+        assert verb in VERBS
+        own, _, _ = arguments.partition(" -- ")
+        known = f"{help_of(verb)} --help".upper()
+        wrong = [o for o in re.findall(r"--[a-z][a-z-]*", own) if o.upper() not in known]
+        assert not wrong, f"kvproof {verb}{arguments}"
