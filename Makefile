@@ -69,7 +69,7 @@ gpu: $(VENV)/.gpu  ## torch and Triton into .venv: test and gate then judge the 
 hf: $(VENV)/.hf  ## torch and transformers into .venv: test then runs models too
 
 parity: $(VENV)/.hf  ## does cache reuse change what real model families compute? a table
-	OMP_NUM_THREADS=1 $(BIN)/python -m kvproof.suites.reference.parity $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m examples.parity $(ARGS)
 
 eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompass; goes on if killed
 	@test -f $(MODEL)/config.json || { \

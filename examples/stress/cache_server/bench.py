@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from cyclopts import App
 
+from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server.client import CacheClient
 from kvproof.suites.reference.cache_server.contents import key
-from kvproof.suites.reference.cache_server.process import ServerProcess
 
 app = App(result_action="return_value", help=__doc__)
 CALLS = 200

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server.client import CacheClient
 from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
-from kvproof.suites.reference.cache_server.process import ServerProcess
 
 Work = Callable[[], None]
 

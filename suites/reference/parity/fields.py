@@ -1,7 +1,8 @@
-"""Sizes that the tiny models of many families share."""
+"""Sizes that the tiny models of many families share, and their prompts."""
 
 from __future__ import annotations
 
+import random
 from typing import Any, NamedTuple, TypeAlias
 
 Fields: TypeAlias = dict[str, Any]
@@ -94,3 +95,14 @@ class Family(NamedTuple):
     rotary: bool = True
     """Whether cached values depend on positions."""
     image: bool = False
+
+
+class Writer:
+    """Writes prompts, which are equal for equal seeds."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - no secret
+
+    def text(self, count: int) -> tuple[int, ...]:
+        """Return so many tokens of text."""
+        return tuple(self._random.choices(TEXT, k=count))

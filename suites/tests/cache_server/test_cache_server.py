@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("zmq", reason="the cache server needs the extra `server`")
 
+from examples.stress.cache_server.process import ServerProcess
 from kvproof.reference.cache_server import messages as m
 from kvproof.reference.cache_server.address import AddressError, parse
 from kvproof.reference.cache_server.arena import ArenaError
@@ -26,7 +27,6 @@ from kvproof.reference.cache_server.server import HARD_LIMIT, Server
 from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.cache_server.contents import content, key
 from kvproof.suites.reference.cache_server.contract import contract_part, judge
-from kvproof.suites.reference.cache_server.process import ServerProcess
 from kvproof.suites.reference.cache_server.provider import Traits
 from kvproof.suites.tests.framework.suite_faults import UNSHRUNK
 

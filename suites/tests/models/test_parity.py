@@ -10,13 +10,13 @@ import pytest
 from kvproof.suites.tests.models.model_kit import shared, torch
 
 from kvproof.harness.errors import UsageError  # isort: skip
-from kvproof.suites.reference.parity import table  # isort: skip
-from kvproof.suites.reference.parity.__main__ import main  # isort: skip
-from kvproof.suites.reference.parity.cells import Cell, Report, Versions, versions  # isort: skip
-from kvproof.suites.reference.parity.job import SELF_CHECK, Job, run  # isort: skip
-from kvproof.suites.reference.parity.compare import Outcome  # isort: skip
-from kvproof.suites.reference.parity.levels import LEVELS, hits  # isort: skip
-from kvproof.suites.reference.parity.prompts import Writer  # isort: skip
+from examples.parity import table  # isort: skip
+from examples.parity.__main__ import main  # isort: skip
+from examples.parity.cells import Cell, Report, Versions, versions  # isort: skip
+from examples.parity.job import SELF_CHECK, Job, run  # isort: skip
+from examples.parity.compare import Outcome  # isort: skip
+from examples.parity.levels import LEVELS, hits  # isort: skip
+from kvproof.suites.reference.parity.fields import Writer  # isort: skip
 from kvproof.suites.reference.parity.fields import TEXT  # isort: skip
 from kvproof.suites.reference.parity.tiny_models import FAMILIES, build  # isort: skip
 

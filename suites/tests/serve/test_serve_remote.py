@@ -31,7 +31,7 @@ SECRET = "hunter2-hunter2-hunter2"
 @contextmanager
 def cache_server(folder: Path) -> Iterator[tuple[str, ...]]:
     pytest.importorskip("zmq", reason="the extra server is not installed")
-    from kvproof.suites.reference.cache_server.process import ServerProcess
+    from examples.stress.cache_server.process import ServerProcess
 
     with ServerProcess(folder, size=4 << 20) as running:
         yield ("--remote", running.address)
@@ -86,7 +86,7 @@ def test_weights_of_another_name_hit_nothing(tmp_path: Path) -> None:
 
 def test_a_store_that_dies_costs_hits_and_no_request(tmp_path: Path) -> None:
     pytest.importorskip("zmq", reason="the extra server is not installed")
-    from kvproof.suites.reference.cache_server.process import ServerProcess
+    from examples.stress.cache_server.process import ServerProcess
 
     store = ServerProcess(tmp_path, size=4 << 20)
     with store, serving(*TOY, "--remote", store.address) as server:

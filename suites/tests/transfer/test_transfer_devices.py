@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
 
+from examples.stress.transfer import __main__ as command  # noqa: E402 - likewise
+from examples.stress.transfer.jobs import Job, do, jobs  # noqa: E402 - likewise
 from kvproof.reference.transfer.host_object import HostObject  # noqa: E402 - after torch is there
 from kvproof.reference.transfer.layer_groups import layer_groups  # noqa: E402 - likewise
 from kvproof.reference.transfer.layouts import Hint  # noqa: E402 - likewise
@@ -16,9 +18,7 @@ from kvproof.reference.transfer.pinned import PinError, Pinned  # noqa: E402 - l
 from kvproof.reference.transfer.shared_pages import share  # noqa: E402 - likewise
 from kvproof.reference.transfer.staging import Staging  # noqa: E402 - likewise
 from kvproof.suites.reference.cache_server.local import LocalServer, Settings  # noqa: E402 - likewise
-from kvproof.suites.reference.transfer import __main__ as command  # noqa: E402 - likewise
 from kvproof.suites.reference.transfer.draws import MODELS, model  # noqa: E402 - likewise
-from kvproof.suites.reference.transfer.jobs import Job, do, jobs  # noqa: E402 - likewise
 
 LATER = 2**40
 """A deadline that does not come."""

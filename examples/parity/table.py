@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
-from kvproof.suites.reference.parity.cells import Cell, Report
+from examples.parity.cells import Cell, Report
 
 MISSING = "-"
 """The level does not apply to the family."""

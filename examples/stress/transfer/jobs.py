@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
+from examples.stress.transfer.round_trip import every_width, ids_of, round_trip
+from examples.stress.transfer.served import in_two_processes, through_a_server
 from kvproof.harness.oracle.violation import Violation
 from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
@@ -25,8 +27,6 @@ from kvproof.suites.framework.state_machine import explore
 from kvproof.suites.reference.transfer.draws import MODELS, model
 from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.properties import PROPERTIES
-from kvproof.suites.reference.transfer.round_trip import every_width, ids_of, round_trip
-from kvproof.suites.reference.transfer.served import in_two_processes, through_a_server
 from kvproof.suites.reference.transfer.strategies import PROFILES, SUITE
 
 HISTORIES = 1000

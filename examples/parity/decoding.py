@@ -17,13 +17,13 @@ import torch
 import transformers
 from rich.console import Console
 
+from examples.parity.cells import versions
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.experts import expert_blocks
 from kvproof.reference.model_runner.forward import Attention
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
-from kvproof.suites.reference.parity.cells import versions
-from kvproof.suites.reference.parity.prompts import Writer
+from kvproof.suites.reference.parity.fields import Writer
 from kvproof.suites.reference.parity.tiny_models import build
 
 FAMILIES = ("qwen3", "gpt_oss", "gemma3", "gemma4", "qwen3_moe", "qwen3_next", "falcon_h1")

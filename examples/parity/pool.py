@@ -12,19 +12,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from examples.parity.cells import Cell
+from examples.parity.job import Job, crashed
+from examples.parity.worker_main import Finished, Line, read_line
 from kvproof.harness.isolation.pool import Worker, WorkerLost, run_on_pool
-from kvproof.suites.reference.parity.cells import Cell
-from kvproof.suites.reference.parity.job import Job, crashed
-from kvproof.suites.reference.parity.worker_main import Finished, Line, read_line
 
 SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "HF_HUB_OFFLINE": "1",
+    "PYTHONPATH": str(Path(__file__).parents[2]),
 }
 """Environment of the processes: equal results, and no downloads."""
 
-COMMAND = (sys.executable, "-m", "kvproof.suites.reference.parity.worker_main")
+COMMAND = (sys.executable, "-m", "examples.parity.worker_main")
 
 
 class News(NamedTuple):

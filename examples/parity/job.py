@@ -11,12 +11,12 @@ from typing import NamedTuple
 import torch
 import transformers
 
+from examples.parity.cells import Cell
+from examples.parity.compare import Outcome, Subject
+from examples.parity.levels import LEVELS
+from examples.parity.planted_bugs import BUGS, seen
 from kvproof.reference.model_runner.self_check import self_check
 from kvproof.reference.model_runner.specs import probe
-from kvproof.suites.reference.parity.cells import Cell
-from kvproof.suites.reference.parity.compare import Outcome, Subject
-from kvproof.suites.reference.parity.levels import LEVELS
-from kvproof.suites.reference.parity.planted_bugs import BUGS, seen
 from kvproof.suites.reference.parity.tiny_models import FAMILIES, build
 
 SELF_CHECK = "self"

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from examples.parity.prompts import longer, with_picture
+from examples.parity.run import CHUNK, Asked, Run, Served
 from kvproof.reference.model_runner.oracle import Schedule, Truth, truth
 from kvproof.reference.model_runner.runner import Mode
 from kvproof.reference.model_runner.specs import Probe
-from kvproof.suites.reference.parity.prompts import Writer, longer, with_picture
-from kvproof.suites.reference.parity.run import CHUNK, Asked, Run, Served
+from kvproof.suites.reference.parity.fields import Writer
 
 TOLERANCE = 1e-3
 """Share of the largest logit that the shape of a batch may change in float32."""

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from examples.parity.cells import Cell
+from examples.parity.job import Job, run
 from kvproof.harness.isolation.host import Host
-from kvproof.suites.reference.parity.cells import Cell
-from kvproof.suites.reference.parity.job import Job, run
 
 
 class Computed(msgspec.Struct, frozen=True, tag="computed"):

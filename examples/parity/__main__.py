@@ -1,4 +1,4 @@
-"""`python -m kvproof.suites.reference.parity`: all models, a table, a file."""
+"""`python -m examples.parity`: all models, a table, a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import msgspec
 from cyclopts import Parameter
 from rich.console import Console
 
+from examples.parity import table
+from examples.parity.cells import Cell, Report, versions
+from examples.parity.job import Job
+from examples.parity.levels import LEVELS
+from examples.parity.pool import compute
 from kvproof.harness.errors import UsageError
-from kvproof.suites.reference.parity import table
-from kvproof.suites.reference.parity.cells import Cell, Report, versions
-from kvproof.suites.reference.parity.job import Job
-from kvproof.suites.reference.parity.levels import LEVELS
-from kvproof.suites.reference.parity.pool import compute
 from kvproof.suites.reference.parity.tiny_models import FAMILIES
 
 DTYPES = ("float32", "float64", "bfloat16")

@@ -10,10 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from kvproof.reference.model_runner.content import Content
-from kvproof.reference.model_runner.experts import replayed
-from kvproof.reference.model_runner.oracle import truth
-from kvproof.suites.reference.parity.compare import (
+from examples.parity.compare import (
     ANSWER,
     TOLERANCE,
     Outcome,
@@ -23,9 +20,13 @@ from kvproof.suites.reference.parity.compare import (
     spliced,
     with_hits,
 )
-from kvproof.suites.reference.parity.prompts import Writer, longer, with_picture
-from kvproof.suites.reference.parity.run import BLOCK, CHUNK, Asked, Run
-from kvproof.suites.reference.parity.tier_roundtrip import tiers
+from examples.parity.prompts import longer, with_picture
+from examples.parity.run import BLOCK, CHUNK, Asked, Run
+from examples.parity.tier_roundtrip import tiers
+from kvproof.reference.model_runner.content import Content
+from kvproof.reference.model_runner.experts import replayed
+from kvproof.reference.model_runner.oracle import truth
+from kvproof.suites.reference.parity.fields import Writer
 
 TIGHT = 26
 """Blocks of a pool in which requests preempt each other."""

@@ -1,6 +1,6 @@
 """Bit-exact transfers on a device, in so many seconds.
 
-python -m kvproof.suites.reference.transfer --device cuda [--seconds 90] [--processes 12] [--seed 0]
+python -m examples.stress.transfer --device cuda [--seconds 90] [--processes 12] [--seed 0]
 
 Runs, spread over processes: the geometries of all models, at once and with streams that pause; the
 same chunks on the device and on a CPU, each read back by the other; chunks through the memory of a
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
-from kvproof.suites.reference.transfer.jobs import Done, Job, do, jobs, shuffled
+from examples.stress.transfer.jobs import Done, Job, do, jobs, shuffled
 
 GRACE = 25
 """Seconds after the deadline in which a job under way may end."""
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kvproof.suites.reference.transfer")
+    parser = argparse.ArgumentParser(prog="python -m examples.stress.transfer")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, cpu (default: cuda)")
     parser.add_argument("--seconds", type=float, default=90, help="in all (default: 90)")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))

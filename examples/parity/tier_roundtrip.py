@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from examples.parity.compare import ANSWER, Outcome, Subject, largest
+from examples.parity.prompts import longer
+from examples.parity.run import CHUNK, Asked, Run, Served
 from kvproof.reference.tiers.below import DISK, HOST
-from kvproof.suites.reference.parity.compare import ANSWER, Outcome, Subject, largest
-from kvproof.suites.reference.parity.prompts import Writer, longer
-from kvproof.suites.reference.parity.run import CHUNK, Asked, Run, Served
+from kvproof.suites.reference.parity.fields import Writer
 
 LENGTH = 5 * CHUNK
 """Tokens of the longest request, nearly."""

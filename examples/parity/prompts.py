@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from examples.parity.run import Asked
 from kvproof.reference.core.identity import Span
 from kvproof.reference.core.media_hash import content_hash
 from kvproof.reference.model_runner.oracle import Picture
-from kvproof.suites.reference.parity.fields import IMAGE, IMAGE_END, IMAGE_START, TEXT
-from kvproof.suites.reference.parity.run import Asked
+from kvproof.suites.reference.parity.fields import IMAGE, IMAGE_END, IMAGE_START
 
 GRID = (1, 8, 8)
 """Frames, rows and columns of patches; four patches are one token."""
 PATCH, CHANNELS, FRAMES = 4, 3, 2
 PLACEHOLDERS = 16
 """Tokens of an image, in every family."""
-
-
-class Writer:
-    """Writes prompts; equal for equal seeds."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - no secret
-
-    def text(self, count: int) -> tuple[int, ...]:
-        """Return so many tokens of text."""
-        return tuple(self._random.choices(TEXT, k=count))
 
 
 def picture(model: Any, seed: int, start: int) -> Picture:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
+from examples.stress.transfer.round_trip import ids_of
 from kvproof.harness.oracle.violation import Violation
 from kvproof.reference.cache_server.arena import Arena, attach
 from kvproof.reference.cache_server.core import Settings
@@ -27,7 +28,6 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server.local import LocalServer
 from kvproof.suites.reference.transfer.machine import TransferMachine
 from kvproof.suites.reference.transfer.properties import PROPERTIES
-from kvproof.suites.reference.transfer.round_trip import ids_of
 from kvproof.suites.reference.transfer.subject import hint_of, registered
 
 KEYS = [bytes([number]) * 32 for number in range(2)]

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from examples.parity.compare import TOLERANCE, Outcome, Subject, against, spliced
+from examples.parity.prompts import longer
+from examples.parity.run import BLOCK, Asked, Run
 from kvproof.reference.model.interface import Work
 from kvproof.reference.model_runner.memory import PagedMemory
 from kvproof.reference.model_runner.page_map import Field
-from kvproof.suites.reference.parity.compare import TOLERANCE, Outcome, Subject, against, spliced
-from kvproof.suites.reference.parity.prompts import Writer, longer
-from kvproof.suites.reference.parity.run import BLOCK, Asked, Run
+from kvproof.suites.reference.parity.fields import Writer
 from kvproof.suites.reference.parity.tiny_models import FAMILIES
 
 HIT = 9 * BLOCK
