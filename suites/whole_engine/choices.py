@@ -35,14 +35,11 @@ class Drawn:
         return option
 
     def number(self, low: int, high: int) -> int:
-        """See Choices."""
         number: int = self._draw(st.integers(low, high))
         return number
 
 
 class Seeded:
-    """Choices of a seed: equal seeds give equal histories."""
-
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
 
@@ -51,5 +48,4 @@ class Seeded:
         return self._random.choice(options)
 
     def number(self, low: int, high: int) -> int:
-        """See Choices."""
         return self._random.randint(low, high)

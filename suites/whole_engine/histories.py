@@ -35,7 +35,6 @@ def _engine(choices: Choices, **fixed: Any) -> Arguments:
 
 
 def plain(choices: Choices) -> Config:
-    """Choose full attention alone, with namespaces."""
     return {"engine": _engine(choices), "features": ["namespaces", "turns", "reset"]}
 
 

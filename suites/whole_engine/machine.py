@@ -9,8 +9,6 @@ from kvproof.suites.framework.coverage import Coverage
 
 
 class EngineMachine:
-    """One engine in the worker, through the job that the target provides."""
-
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self._ask = ask
         self._coverage = coverage

@@ -32,7 +32,6 @@ def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
 
 
 def provided(ask: RemoteCalls) -> TargetProvided:
-    """Return the suite on a target, without the features that its engine is started without."""
     (traits,) = ask(("traits", {}))
     suite = SUITE._replace(machine=partial(EngineMachine, ask), missing=str)
     return TargetProvided(suite, traits["without"])

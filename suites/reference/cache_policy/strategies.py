@@ -131,7 +131,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: CachePolicyMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a request with some wishes: a new prompt or an earlier one."""
     known = sorted(machine.prompts)
     if known and draw(st.booleans()):
         tokens = list(draw(st.sampled_from(known)))

@@ -11,8 +11,6 @@ from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Roo
 
 
 class Watched:
-    """A witness of processes that the machine ends; `provable` is for the next hello."""
-
     def __init__(self) -> None:
         self.provable = True
         self.sessions: list[bytes] = []
@@ -25,14 +23,11 @@ class Watched:
         return process.pid, self.provable
 
     def forget(self, session: bytes) -> None:
-        """See Witness."""
         self.sessions.remove(session)
 
 
 @dataclass(eq=False)
 class Actor:
-    """One client and its process."""
-
     client: CacheClient
     link: LocalLink
     space: str
@@ -48,12 +43,10 @@ class Actor:
 
     @property
     def acts(self) -> bool:
-        """Whether it can make a call."""
         return not (self.stopped or self.gone)
 
     @property
     def held(self) -> list[Life]:
-        """Lives that it protects from eviction, once for each lease."""
         leased = [
             life
             for holding in self.holdings

@@ -53,7 +53,6 @@ RARE = ("drop", "drop", "clear", "restart")
 
 
 def contract_part(provider: Provider) -> ComponentSuite:
-    """Return the contract as a component suite of the provider's store."""
     traits = provider.traits
 
     def draw_config(draw: Draw) -> Config:
@@ -87,7 +86,6 @@ def _propose(machine: StoreContractMachine, draw: Draw) -> tuple[str, Arguments]
 
 
 def judge(provider: Provider, explored: Exploration) -> None:
-    """Raise AssertionError if a property failed, or a situation that it needs did not occur."""
     assert explored.violation is None, f"{provider.name}: {explored.violation}"
     assert explored.died is None, f"{provider.name}: {explored.died}"
     missing = seen.needed(

@@ -31,8 +31,6 @@ class Held(NamedTuple):
 
 
 class StoreContractMachine:
-    """The subject is a provider's store; `_may` and `_must` bound its content."""
-
     def __init__(self, provider: Provider, config: Config, coverage: Coverage) -> None:
         self.clients: int = config["clients"]
         self._traits = provider.traits
@@ -89,7 +87,6 @@ class StoreContractMachine:
         return f"{sorted(kept)} of {numbers} are there"
 
     def _made_room(self, before: set[int], now: set[int], numbers: Sequence[int]) -> None:
-        """No object goes while everything fits, and none under a lease goes at all."""
         wanted = set(numbers)
         everything = sum(self._sizes[n] for n in before | wanted)
         everything += sum(self._sizes[n] for n, _ in self._dropped())

@@ -44,7 +44,6 @@ class Judge:
         self._check, self._event = coverage.check, coverage.event
 
     def everything(self) -> None:
-        """Check the invariants after every operation."""
         for actor in self._machine.actors:
             self._held_bytes(actor)
         self._owners()
@@ -61,7 +60,6 @@ class Judge:
         *,
         lost: bool,
     ) -> None:
-        """Check the outcomes of a reservation."""
         copies = self._machine.copies(actor.space)
         if lost:
             self._event(seen.LOST, views)
@@ -95,7 +93,6 @@ class Judge:
         return len(actor.copies)
 
     def evictions(self, idle: Sequence[Life], *, granted: bool) -> None:
-        """Check that evictions followed LRU order, then drop the victims from the model."""
         spaces = self._machine.server.core.spaces
         gone = [
             life
@@ -163,7 +160,6 @@ class Judge:
         )
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
-        """Check the keys that a look-up finds."""
         there = self._machine.model.of(actor.space)
         writing = {copy.number for copy in self._machine.copies(actor.space)} - there.keys()
         self._event(seen.LOOKED, writing.intersection(numbers))
@@ -188,7 +184,6 @@ class Judge:
     def acquired(
         self, actor: Actor, numbers: Sequence[int], lease: Lease, lives: Sequence[Life | None]
     ) -> None:
-        """Check the bytes of a lease."""
         clock = max((life.used for life in self._machine.model.there.values()), default=0)
         for number, view, life in zip(numbers, lease.views, lives, strict=True):
             if life is not None and life.flipped:
@@ -204,7 +199,6 @@ class Judge:
         self.presence(actor, numbers, flags)
 
     def dropped(self, actor: Actor, numbers: set[int], told: int, expected: int) -> None:
-        """Check the number of dropped objects."""
         del actor
         self._check(
             "what_was_dropped_stays_gone",
@@ -213,7 +207,6 @@ class Judge:
         )
 
     def pinned(self, told: Sequence[int], expected: Sequence[int]) -> None:
-        """Check the answer to a pin or an unpin."""
         self._check(
             "pins_outlive_their_client",
             list(told) == list(expected),
@@ -221,7 +214,6 @@ class Judge:
         )
 
     def buried(self, actor: Actor) -> None:
-        """Check that nothing of a client is left."""
         core, used = self._machine.server.core, self._used()
         self._check(
             "dead_clients_hold_nothing",
@@ -230,7 +222,6 @@ class Judge:
         )
 
     def refused(self, frame: bytes) -> object:
-        """Send a malformed message, and check that nothing happens."""
         core = self._machine.server.core
         before = self._state()
         answer = m.answers.decode(core.handle(frame))

@@ -15,8 +15,6 @@ from kvproof.suites.reference.cache_server.provider import Traits
 
 
 class LocalServer:
-    """One core after the other: `restart` loses everything, as a kill does."""
-
     def __init__(self, settings: Settings, *, witness: Callable[[], Witness] | None = None) -> None:
         self.settings = settings
         self.time = 0.0
@@ -54,8 +52,6 @@ class LocalServer:
 
 
 class LocalLink:
-    """Answers a message at once; loses the next `lose` answers."""
-
     address = "this process"
 
     def __init__(self, server: LocalServer) -> None:
@@ -68,7 +64,6 @@ class LocalLink:
         self._waiting.append(self._server.core.handle(frame))
 
     def receive(self, seconds: float) -> bytes | None:
-        """See Link."""
         del seconds
         answer = self._waiting.pop(0) if self._waiting else None
         if self.lose and answer is not None:
@@ -77,11 +72,9 @@ class LocalLink:
         return answer
 
     def reconnect(self) -> None:
-        """See Link."""
         self._waiting.clear()
 
     def attach(self, welcome: m.Welcome, generation: int) -> memoryview:
-        """See Link."""
         if generation != self._server.core.generation:
             raise ArenaLost("the cache server was restarted")
         return memoryview(self._server.arena)[: welcome.size]

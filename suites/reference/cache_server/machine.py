@@ -23,8 +23,6 @@ MOST_ACTORS = 4
 
 
 class CacheServerMachine:
-    """Everything happens in one process; a copy happens when the machine runs it."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._sizes: list[int] = config["sizes"]
         self._verify: bool = config["verify"]
@@ -59,11 +57,9 @@ class CacheServerMachine:
         return answer
 
     def held(self) -> set[Life]:
-        """Return the objects that some client protects from eviction."""
         return {life for actor in self.actors for life in actor.held}
 
     def copies(self, space: str) -> list[Copy]:
-        """Return the copies in progress of a namespace."""
         return [copy for actor in self.actors if actor.space == space for copy in actor.copies]
 
     def _join(self, *, provable: bool, space: str) -> object:
@@ -173,7 +169,6 @@ class CacheServerMachine:
         return "released"
 
     def _unheld(self, lives: Iterable[Life | None]) -> None:
-        """Update the last use of objects that no client holds any more."""
         held = self.held()
         for life in dict.fromkeys(lives):
             if life is not None and life not in held and not life.pins:

@@ -12,8 +12,6 @@ from kvproof.reference.stores.object_store import Lease
 
 @dataclass(eq=False)
 class Life:
-    """An object from its commit until it is gone; stored again, it has another life."""
-
     space: str
     number: int
     size: int
@@ -50,16 +48,12 @@ class Room:
 
 @dataclass(eq=False)
 class Holding:
-    """A lease."""
-
     lease: Lease
     lives: list[Life | None]
     void: bool = False
 
 
 class Model:
-    """Objects by namespace and number, and the idle ones in LRU order."""
-
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
         self.there: dict[tuple[str, int], Life] = {}
@@ -74,12 +68,10 @@ class Model:
         self.use(life)
 
     def use(self, life: Life) -> None:
-        """Make an object the most recent."""
         self._clock += 1
         life.used = self._clock
 
     def forget(self, lives: Iterable[Life]) -> None:
-        """Remove dropped or evicted objects."""
         for life in lives:
             life.listed = False
             for name in life.pins:
@@ -88,7 +80,6 @@ class Model:
             del self.there[life.space, life.number]
 
     def pin(self, space: str, number: int, name: str, share: float) -> bool:
-        """Pin an object; `share` is the limit of all pins, in bytes."""
         life = self.there.get((space, number))
         if life is None:
             return False
@@ -112,7 +103,6 @@ class Model:
         return {n: life for (name, n), life in self.there.items() if name == space}
 
     def idle(self, held: set[Life]) -> list[Life]:
-        """Return the evictable objects, the least recently used first."""
         idle = [life for life in self.there.values() if life not in held and not life.pins]
         return sorted(idle, key=lambda life: life.used)
 
@@ -122,5 +112,4 @@ class Model:
 
 
 def bytes_of(sizes: Iterable[int]) -> int:
-    """Return the bytes of objects in the arena."""
     return sum(map(rounded, sizes))

@@ -9,8 +9,6 @@ from kvproof.reference.stores.object_store import ObjectStore
 
 
 class Traits(NamedTuple):
-    """Promises of a store in addition to the protocol; see the module's text."""
-
     largest: int
     capacity: int = 0
     leases_hold: bool = True

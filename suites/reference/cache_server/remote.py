@@ -109,7 +109,6 @@ class Client:
         return int(count_)
 
     def status(self) -> StoreStatus:
-        """Count whole pages, since the server has no other size."""
         (told,) = self._ask(("status", {}))
         names = ("total_object_count", "memory_used_bytes", "memory_total_bytes",
                  "read_locked_count")  # fmt: skip
@@ -143,7 +142,6 @@ class Provider:
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:
-    """Return the suite on a target, half of the time with room for few objects."""
     contract = contract_part(Provider(ask, objects=0))
 
     def theme(room: int, draw: Draw) -> Config:

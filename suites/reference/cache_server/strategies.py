@@ -42,7 +42,6 @@ def _themed(draw: Draw, theme: str) -> Config:
 
 
 def draw_operation(machine: CacheServerMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an operation of one client."""
     if len(machine.actors) < 2:
         return "join", _join(draw)
     verb = draw(st.sampled_from(OFTEN))
@@ -55,7 +54,6 @@ def draw_operation(machine: CacheServerMachine, draw: Draw) -> tuple[str, Argume
 
 
 def _who(machine: CacheServerMachine, verb: str) -> list[int]:
-    """Clients by number, preferably those with something that the verb applies to."""
     actors = machine.actors
     able = {
         "die": [bool(actor.held or actor.copies) for actor in actors],

@@ -20,7 +20,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: ComplexityMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an operation; prompts mostly share a prefix with earlier ones."""
     verb = draw(st.sampled_from(VERBS))
     if verb == "evict":
         return verb, {"count": draw(st.integers(1, 4))}

@@ -37,8 +37,6 @@ _WHY = "tokens change after they were written"
 
 
 class ConfigMachine:
-    """Every operation is one configuration; there is no state."""
-
     def __init__(self, _: Config, coverage: Coverage) -> None:
         self._coverage = coverage
 
@@ -113,7 +111,6 @@ LARGEST = 96
 
 
 def draw_config(_: Draw) -> Config:
-    """Return an empty configuration: every operation has its own."""
     return {}
 
 

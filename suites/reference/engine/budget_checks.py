@@ -27,7 +27,6 @@ class Leftovers:
         scheduler.schedule = judged
 
     def _judge(self, decisions: Sequence[Any]) -> None:
-        """Check that each waiting request was refused in this step, or could not run otherwise."""
         verbs = [decision.verb for decision in decisions]
         computed = [d.detail[1] - d.detail[0] for d in decisions if d.verb == "compute"]
         left = self._config["max_batch_tokens"] - sum(computed)

@@ -66,7 +66,6 @@ class Direct:
         return next_token(self._hidden[len(tokens) - 1], vocabulary)
 
     def drafts_after(self, tokens: Sequence[int], count: int, vocabulary: int) -> tuple[int, ...]:
-        """Return the guesses for the tokens after `tokens`, whose last one was just sampled."""
         self._extend(tokens[:-1])
         seen = self._last_seen
         for position in range(self._followed, len(tokens) - 1):
@@ -85,7 +84,6 @@ class Direct:
 
 
 def attend(group: GroupConfig, entries: list[int], hidden: int) -> int:
-    """Add the entry of the next position, which sees the positions of its kind of group."""
     here = len(entries)
     seen = sum(
         entry * (2 * there + 1) for there, entry in enumerate(entries) if sees(group, here, there)

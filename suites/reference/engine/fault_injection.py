@@ -54,7 +54,6 @@ class _Slow:
 
 
 def give_tiers(engine: Any, config: Config, modules: Any) -> None:
-    """Give an engine the tiers of its configuration."""
     tiers, given = engine.tiers, config["tiers"]
     if given["disk"]:
         tiers.disk = modules.disk_tier.DiskTier(MemoryFiles(), given["disk"])
@@ -64,8 +63,6 @@ def give_tiers(engine: Any, config: Config, modules: Any) -> None:
 
 
 class _Lost:
-    """A lease without some objects of the original one."""
-
     def __init__(self, lease: Any, views: Sequence[Any]) -> None:
         self.views, self._lease = tuple(views), lease
 

@@ -67,12 +67,10 @@ class EngineMachine:
         return [*answers, call(self.twin)] if self.twin else answers
 
     def preempted(self) -> list[str]:
-        """Return the names of preempted requests that wait."""
         requests = self.engine.scheduler.requests.values()
         return [request.id for request in requests if request.status == "preempted"]
 
     def runs_on_a_hit(self) -> bool:
-        """Whether a running request uses blocks of others."""
         return any(self.asked[name].hit for name in self.engine.scheduler.running)
 
     # --- verbs ---
@@ -99,7 +97,6 @@ class EngineMachine:
         return refusal
 
     def _allowance(self, own: int) -> int:
-        """Steps that a new request may take: its own, and those of all requests served before."""
         inside = [asked.most_tokens for name, asked in self.asked.items() if self._serves(name)]
         return self._steps_for(own + sum(inside))
 

@@ -40,7 +40,6 @@ class Watch:
     # --- refusals of the cache manager ---
 
     def _guard(self, verb: str) -> None:
-        """Check the cache manager before and after each call of `verb`."""
         cache, call = self._engine.cache, getattr(self._engine.cache, verb)
 
         def guarded(asked: Any, *arguments: Any, **options: Any) -> Any:
@@ -116,7 +115,6 @@ class Watch:
         )
 
     def _judge_steps(self, decisions: list[Any]) -> None:
-        """No step computes more than its budget, beyond the need of the last span (M3)."""
         steps: dict[int, list[Any]] = {}
         for decision in decisions:
             if decision.verb == "compute":

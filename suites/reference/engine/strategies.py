@@ -242,7 +242,6 @@ def _rare(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
 
 
 def _below(draw: Draw) -> tuple[str, Arguments]:
-    """Move everything to the tiers, or damage them."""
     if draw(st.booleans()):
         return "evict", {"count": 100}
     return "trouble", {

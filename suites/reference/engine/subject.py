@@ -77,5 +77,4 @@ class Subject:
         return self.identity.Namespace(salt=salt)
 
     def spans(self, spans: list[list[Any]]) -> tuple[Any, ...]:
-        """Return spans out of [kind, start, length, content] each."""
         return tuple(self.identity.Span(*span) for span in spans)

@@ -143,14 +143,12 @@ class Depths:
         self._waits.pop(name, None)
 
     def resets(self) -> None:
-        """Note that the cache is about to be reset."""
         self._waits.clear()
         if self._holds():
             self._old, self._known = self._known, []
         self._came_back = False
 
     def judge_end(self) -> None:
-        """At the end no transfer is in progress, and everything is counted (V1)."""
         tiers = self._engine.tiers
         if tiers is None:
             return

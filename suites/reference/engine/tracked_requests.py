@@ -20,8 +20,6 @@ class Prompt(NamedTuple):
 
 
 class Asked:
-    """One request in the machine."""
-
     def __init__(self, prompt: Prompt, allowance: int) -> None:
         self.prompt = prompt
         self.answer: tuple[int, ...] = ()
@@ -40,11 +38,9 @@ class Asked:
 
     @property
     def most_tokens(self) -> int:
-        """Tokens of the prompt and the whole answer."""
         return len(self.prompt.tokens) + self.prompt.new
 
     def oracle(self, groups: tuple[GroupConfig, ...]) -> Direct:
-        """Return the direct computation under the present weights."""
         if self.weights not in self._oracles:
             self._oracles[self.weights] = Direct(
                 groups, self.prompt.namespace, self.prompt.spans, self.weights

@@ -91,7 +91,6 @@ class EvaluationMachine:
     # --- E2: one prompt ---
 
     def _cut(self, *, text: str, most: int) -> object:
-        """Characters are ASCII, so that each is a token of `bytes`."""
         prompt, gone = Truncation(BYTES, most).apply(text), len(text) - most
         self._coverage.event(seen.CUT if gone > 0 else seen.FITS)
         half = most // 2

@@ -21,15 +21,11 @@ class Said(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The last request."""
-
     path: str
     body: dict[str, Any]
 
 
 class Server(TCPServer):
-    """Answers every request with `said`, and stores the request in `asked`."""
-
     said: Said
     asked: Asked
 
@@ -44,7 +40,6 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two pieces, the second would wait
 
     def do_POST(self) -> None:
-        """Answer one request."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         said, streams = self.server.said, bool(body.get("stream"))
         self.server.asked = Asked(self.path, body)

@@ -30,7 +30,6 @@ def draw_config(_: Draw) -> Config:
 
 
 def draw_operation(_: EvaluationMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a request, a prompt or a comparison."""
     verb = draw(st.sampled_from(("compare", "ask", "cut")))
     if verb == "cut":
         return verb, {"text": draw(_TEXTS), "most": draw(st.integers(1, 20))}
@@ -52,7 +51,6 @@ def _request(draw: Draw) -> Arguments:
 
 
 def _samples(repeats: int) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Both sides of all samples have equally many repeats."""
     answers = st.lists(_ANSWERS, min_size=repeats, max_size=repeats)
     sample = st.fixed_dictionaries(
         {"expected": st.sampled_from(LETTERS[:2]), "before": answers, "after": answers}

@@ -92,7 +92,6 @@ class ExplainMachine:
             self.manager.release(name)
 
     def _fill(self, *, token: int) -> object:
-        """Fill the pool with one prompt and its checkpoint; then ask for a token more."""
         for name in [*self.held]:
             self._drop(name=name)
         eviction = self.manager.eviction

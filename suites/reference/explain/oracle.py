@@ -29,8 +29,6 @@ class Prompt(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One request computed `stop` tokens of a prompt and was allowed to store them."""
-
     prompt: Prompt
     stop: int
     wanted: bool

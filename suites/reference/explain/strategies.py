@@ -26,7 +26,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def _config(draw: Draw, *, mix: Mix, tight: bool = False) -> Config:
-    """`tight`: one prompt and its states fill a shared pool."""
     block = draw(st.integers(1, 4))
     sized = [[kind, block, size * block, 0, draft] for kind, size, draft in mix]
     if draw(st.integers(0, 3)) == 3:
@@ -95,7 +94,6 @@ def _request(machine: ExplainMachine, draw: Draw) -> Arguments:
 
 
 def _prompt(machine: ExplainMachine, unit: int, draw: Draw) -> tuple[list[int], list[list[Any]]]:
-    """Fork an earlier prompt, or begin anew; the first token is the family."""
     most = MOST_UNITS * unit
     how = draw(st.integers(0, 7))
     if machine.prompts and how > 1:

@@ -31,8 +31,6 @@ class Group(NamedTuple):
 
 
 class Case(NamedTuple):
-    """The cache content for one request."""
-
     groups: tuple[Group, ...]
     limit: int
     resident: tuple[tuple[int, ...], ...]
@@ -42,7 +40,6 @@ class Case(NamedTuple):
 
 
 def choose_groups(choose: Choose) -> tuple[Group, ...]:
-    """Return 1 to 6 groups of any kind."""
     unit = UNITS[choose(0, len(UNITS) - 1)]
     sizes = [size for size in range(1, LARGEST_BLOCK + 1) if unit % size == 0]
     drafts = choose(0, 2)

@@ -140,7 +140,6 @@ class LiveIndex:
         return self.manager.hits.find(self._asked(), self._limit).tokens(self.unit)
 
     def reductions(self) -> list[Reduction]:
-        """Return the steps from the limit to the hit, by the manager's own clamps."""
         clamps = [*self._clamps()]
         steps: list[Reduction] = []
         length, before = self._limit, -1

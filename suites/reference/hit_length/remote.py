@@ -53,15 +53,12 @@ def offered(ask: RemoteCalls) -> TargetProvided:
 
 
 class TargetHitLengthMachine:
-    """Compares a target's hit with the oracle."""
-
     def __init__(self, ask: RemoteCalls, config: Config, coverage: Coverage) -> None:
         self.windows: list[int] = config["windows"]
         self._ask = ask
         self._coverage = coverage
 
     def apply(self, verb: str, *, chunks: int, present: list[list[int]]) -> object:
-        """Return the hit of one case, in chunks."""
         assert verb == "hit", verb
         told, turned = self._ask(
             ("open", {"windows": self.windows}),
@@ -101,7 +98,6 @@ class TargetHitLengthMachine:
         )
 
     def _judge_kept(self, case: Case, hit: int, kept: Sequence[Sequence[int]]) -> None:
-        """The hit keeps exactly the chunks that the next position sees."""
         needed = [list(range(self._first(window, hit), hit)) for window in self.windows]
         self._coverage.check(
             "the_length_is_valid_in_every_group",

@@ -43,7 +43,6 @@ class HitLengthMachine:
     def apply(
         self, verb: str, *, limit: int, resident: Sequence[Sequence[int]], spans: Spans
     ) -> object:
-        """Return the hit of one case."""
         assert verb == "hit", verb
         there = tuple(map(tuple, resident))
         case = Case(self.groups, limit, there, tuple((start, stop) for start, stop in spans))
@@ -77,7 +76,6 @@ class HitLengthMachine:
         )
 
     def _judge_drafts(self, case: Case, hit: int) -> None:
-        """One more draft group, whose window of one token needs no block, is free."""
         if not any(group.draft and group.kind != "state" for group in case.groups):
             return
         more = Group("window", case.groups[0].block_size, 1, draft=True)
@@ -142,12 +140,10 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: HitLengthMachine, draw: Draw) -> tuple[str, Config]:
-    """Draw the cache content for one request."""
     return "hit", arguments_of(choose_case(_chooser(draw), machine.groups))
 
 
 def arguments_of(case: Case) -> Config:
-    """Return a case as the arguments of its operation."""
     return {
         "limit": case.limit,
         "resident": [list(there) for there in case.resident],

@@ -45,7 +45,6 @@ class Client:
 
     @property
     def done(self) -> bool:
-        """Return whether the server has finished with this client; raises its errors."""
         if not self._task.done():
             return False
         if not self._task.cancelled():

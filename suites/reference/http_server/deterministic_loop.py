@@ -51,7 +51,6 @@ class QuietLoop(asyncio.SelectorEventLoop):
         return future
 
     def clear(self) -> None:
-        """Cancel the open tasks of an earlier user."""
         for leave in self.leaving:
             leave()
         self.settle()

@@ -25,7 +25,6 @@ class Limits(NamedTuple):
 
 
 def answer(direct: Direct, prompt: Sequence[int], limits: Limits, letters: Sequence[str]) -> Wanted:
-    """Generate one token after the other; `letters`: token -> its text, one for each token."""
     tokens: list[int] = []
     text = ""
     while True:

@@ -42,7 +42,6 @@ class Judge:
         return echo + order.wanted.text
 
     def whole(self, asked: Asked) -> None:
-        """Check an answer that has ended well."""
         told, orders = asked.told, asked.orders
         ended = sorted(told.choices) == [*range(len(orders))] and told.done == asked.how.stream
         self._coverage.check(

@@ -13,7 +13,6 @@ from kvproof.reference.server.language.symbolic_text import SymbolicText
 
 
 def chance(before: Sequence[int], token: int) -> float:
-    """Return the log-probability of a token: any number that depends on everything before it."""
     return -crc32(repr((*before, token)).encode()) / 2**32
 
 
@@ -57,7 +56,6 @@ class Watched(SymbolicModel):
         computed.update(range(work.start, work.stop))
 
     def finish(self, step: int) -> Mapping[str, Sample]:
-        """See `Model`."""
         self._fail("finish")
         self._in_flight.pop(step, None)
         return super().finish(step)
@@ -71,8 +69,6 @@ class Watched(SymbolicModel):
 
 
 class Scored(SymbolicText):
-    """Returns scores of prompts too, and records the requests with state."""
-
     def __init__(self, config: CacheConfig, *, max_len: int, answers: int) -> None:
         super().__init__(config, max_len=max_len, answers=answers)
         self.model: Watched = Watched(config, vocabulary=answers)
@@ -89,7 +85,6 @@ class Scored(SymbolicText):
         self._told[request_id] = 0
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
-        """See `Language`."""
         prepared, sampling = self.kept[request_id]
         said, first = self.model.said[request_id], self._told[request_id]
         self._told[request_id] = stop = first + len(tokens)
@@ -98,7 +93,6 @@ class Scored(SymbolicText):
         return [self._score(every, at, sampling) for at in range(begin, len(every))]
 
     def prompt_scores(self, request_id: str) -> Sequence[Score]:
-        """See `Language`: tokens not computed for this request have no score."""
         prepared, sampling = self.kept[request_id]
         known = {at + 1 for at in self.model.positions[request_id]}
         places = sorted(known & set(range(1, len(prepared.tokens))))

@@ -29,8 +29,6 @@ REST = "nothing_is_held_once_all_have_gone"
 
 
 class HttpServerMachine:
-    """Checks everything after each operation; see `properties`."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._coverage = coverage
         self._subject = Subject(config)
@@ -47,12 +45,10 @@ class HttpServerMachine:
         """Tokens of all prompts and answers, for prompts that begin alike."""
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
-        """Run one operation and judge everything."""
         return getattr(self, f"_{verb}")(**arguments)
 
     @property
     def open(self) -> list[Asked]:
-        """Return the requests whose clients wait."""
         return self._turns.open
 
     # --- requests ---
@@ -67,7 +63,6 @@ class HttpServerMachine:
         return self._send(self._asking.chat(words, image, how=How(**how)))
 
     def _send(self, request: Request) -> object:
-        """Send a request; without a need for steps it is answered at once."""
         due, prop = self._due(request)
         client = self._subject.ask(request.path, request.body)
         self._coverage.check(

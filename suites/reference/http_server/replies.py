@@ -9,8 +9,6 @@ from typing import Any
 
 @dataclass
 class Choice:
-    """One answer, joined from all its pieces."""
-
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     prompt: list[int] = field(default_factory=list)
@@ -34,7 +32,6 @@ class Told:
 
 
 def read(data: bytes, *, stream: bool) -> Told:
-    """Parse whole events or the whole body; incomplete ones have not come yet."""
     told = Told()
     if not stream or not data.startswith(b"data: "):
         if data:

@@ -29,8 +29,6 @@ class Request(NamedTuple):
 
 
 class Asking:
-    """Writes the requests for one server; `letters`: token -> its text."""
-
     def __init__(self, subject: Subject, config: Config, letters: Sequence[str]) -> None:
         self._subject, self._config, self._letters = subject, config, letters
         self._groups = subject.engine.config.cache.layout.groups

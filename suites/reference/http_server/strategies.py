@@ -86,13 +86,11 @@ PROFILES: tuple[Callable[[Draw], Config], ...] = (
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw a server of any kind."""
     theme: Callable[[Draw], Config] = _one(draw, PROFILES)
     return theme(draw)
 
 
 def draw_operation(machine: HttpServerMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw what happens next."""
     verb = _one(draw, VERBS)
     if verb == "complete":
         prompts = [_prompt(machine, draw) for _ in range(_one(draw, (1, 1, 1, 2, 3, 4)))]

@@ -22,8 +22,6 @@ MAX_LEN = 96
 
 
 class Watched(Engine):
-    """An engine whose answers are known before the server receives them."""
-
     def step(self) -> list[Output]:
         """See `Engine`."""
         outputs = super().step()
@@ -33,14 +31,11 @@ class Watched(Engine):
 
 
 class Stepped(Service):
-    """A service whose engine has no thread: it runs on request."""
-
     def start(self) -> None:
         """See `Service`."""
         self._asyncio = asyncio.get_running_loop()
 
     def turn(self) -> None:
-        """Run one cycle of the engine's thread: orders, then a step."""
         self.loop.between_steps(_nothing)
         self.loop.turn()
 
@@ -90,7 +85,6 @@ class Subject:
         self.loop.settle()
 
     def turn(self) -> None:
-        """Let the engine take a turn, and deliver its output."""
         with heard(engine_loop.LOG):
             self.service.turn()
         self.loop.settle()

@@ -15,8 +15,6 @@ State: TypeAlias = Literal["sent", "begun", "completed", "cancelled", "failed", 
 
 
 class How(NamedTuple):
-    """Options of a request."""
-
     most: int
     stops: list[str]
     salt: str | None
@@ -30,8 +28,6 @@ class How(NamedTuple):
 
 @dataclass
 class Order:
-    """One prompt of a request."""
-
     prompt: tuple[int, ...]
     spans: tuple[Span, ...]
     namespace: Namespace
@@ -48,7 +44,6 @@ class Order:
 
     @cached_property
     def asks(self) -> list[Any]:
-        """Return the content of each position of its prompt."""
         return content(self.prompt, self.spans)
 
     @cached_property
@@ -77,7 +72,6 @@ class Asked:
 
     @property
     def told(self) -> Told:
-        """Return the data that the client has read so far."""
         data = self.client.told
         if len(data) != self._length:
             self._length = len(data)
@@ -86,9 +80,7 @@ class Asked:
 
     @property
     def inside(self) -> bool:
-        """Whether the engine has one of its prompts, or is about to."""
         return any(order.inside for order in self.orders)
 
     def has(self, state: State) -> bool:
-        """Whether one of its prompts has reached this state."""
         return any(order.state == state for order in self.orders)

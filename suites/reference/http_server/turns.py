@@ -16,8 +16,6 @@ FAILED = "a_failed_step_fails_who_took_part"
 
 
 class Turns:
-    """Follows every prompt through the model's work, and checks it."""
-
     def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
         self._subject, self._coverage = subject, coverage
         self._model = subject.language.model
@@ -46,11 +44,9 @@ class Turns:
 
     @property
     def inside(self) -> bool:
-        """Whether the engine has a request, or is about to."""
         return any(order.inside for each in self._active for order in each.orders)
 
     def hear(self) -> None:
-        """Deliver arrivals and departures between two steps, in this order."""
         self._active = [each for each in self._active if not each.closed or each.inside]
         self._new = [o for each in self._active for o in each.orders if o.state == "sent"]
         for asked in self._active:

@@ -54,7 +54,6 @@ class MediaMachine:
         turn: int,
         blank: bool,
     ) -> str:
-        """Add a request: its spans, its keys against all earlier ones, its hit."""
         given = [Thing(kind, tuple(map(tuple, at)), tuple(what)) for kind, at, what in things]
         spans = self._spans(given, order, blank=blank)
         runs = list(places(given))

@@ -31,7 +31,6 @@ class Place(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """First position after it."""
         return self.start + self.length
 
 
@@ -40,7 +39,6 @@ Entry: TypeAlias = tuple[int, Place | None]
 
 
 def places(things: list[Thing]) -> Iterator[Place]:
-    """Yield the runs of placeholders as given."""
     for kind, where, contents in things:
         for (start, length), content in zip(where, contents, strict=True):
             if content is not None:
@@ -63,12 +61,10 @@ class Model:
 
     @property
     def runs(self) -> list[Place]:
-        """Return the runs of placeholders in order of position."""
         found = dict.fromkeys(place for _, place in self.entries if place)
         return list(found)
 
     def may_end(self, length: int) -> bool:
-        """Whether a hit or a step may end after `length` tokens: between two different runs."""
         if length in (0, len(self.entries)):
             return True
         before, after = self.entries[length - 1][1], self.entries[length][1]
@@ -105,7 +101,6 @@ class Model:
 
 
 def is_malformed(total: int, runs: list[Place]) -> bool:
-    """Whether runs overlap or leave the prompt (H8)."""
     covered = [position for run in runs for position in range(run.start, run.stop)]
     outside = any(not 0 <= position < total for position in covered)
     return outside or len(set(covered)) < len(covered) or any(run.length < 1 for run in runs)

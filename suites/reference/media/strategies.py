@@ -23,7 +23,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: MediaMachine, draw: Draw) -> Operation:
-    """Draw the next operation: mostly requests and their steps."""
     kind = draw(st.integers(0, 9))
     if kind == 0:
         return _hash(draw)
@@ -72,7 +71,6 @@ def _arrive(machine: MediaMachine, draw: Draw) -> Operation:
 
 
 def _matched(things: list[Thing], total: int, draw: Draw) -> int:
-    """Draw the indexed length; often one that cuts a span."""
     long = [place for thing in things for place in thing.places if place[1] > 1]
     if not long or draw(st.booleans()):
         matched: int = draw(st.integers(0, total))

@@ -66,7 +66,6 @@ class MetricsMachine:
             self._lines.append(f"evict group={group} blocks={gone}")
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Run one operation; then compare counters and lines."""
         verbs: dict[str, Callable[..., object]] = {
             "admit": self._admit,
             "extend": self._extend,
@@ -169,7 +168,6 @@ VERBS = ("admit", "admit", "admit", "end", "end", "end", "extend", "release", "r
 
 
 def draw_config(draw: Draw) -> Config:
-    """Draw groups and a pool of a few prompts."""
     return {
         "groups": draw(st.sampled_from(LAYOUTS)),
         "num_blocks": draw(st.integers(6, 24)),
@@ -179,7 +177,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(machine: MetricsMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an operation."""
     verb = draw(st.sampled_from(VERBS))
     if verb in ("extend", "release") and machine.live:
         name = draw(st.sampled_from(machine.live))

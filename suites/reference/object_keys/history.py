@@ -9,8 +9,6 @@ Place = tuple[str, int, int, str]
 
 
 class Asked(NamedTuple):
-    """One request; everything is JSON."""
-
     algorithm: str
     block_size: int
     namespace: tuple[str | None, str | None, str | None]
@@ -25,7 +23,6 @@ class Asked(NamedTuple):
         return len(self.tokens) // self.block_size
 
     def begin(self, subject: Any) -> Any:
-        """Return an empty `BlockKeys`; `subject` is the module of identity."""
         digest = subject.hash_algorithm(self.algorithm)
         return subject.BlockKeys(
             subject.KeyChain(digest, "kvproof", self.group, self.epoch),

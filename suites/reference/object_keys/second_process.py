@@ -49,7 +49,6 @@ class Companion:
 
 @cache
 def companion() -> Companion:
-    """Return the one companion of this process."""
     return Companion()
 
 

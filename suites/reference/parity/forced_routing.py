@@ -18,7 +18,7 @@ from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.model_runner.runner import HuggingFaceModel, cache_config
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.parity.prompts import Writer
+from kvproof.suites.reference.parity.fields import Writer
 from kvproof.suites.reference.parity.tiny_models import build
 
 _Asked: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
@@ -39,8 +39,6 @@ CLOSE = 1e-5
 
 
 class Seen(NamedTuple):
-    """Results of a request."""
-
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
     rows: torch.Tensor
@@ -85,7 +83,6 @@ class ForcedRoutingMachine:
     # --- verbs ---
 
     def record(self, seed: int, length: int) -> object:
-        """Serve a request that chooses for itself."""
         seen = self._serve({"": (Writer(seed).text(length), self._salt(), None)})[""]
         self.recorded.append(seen)
         return seen.answer

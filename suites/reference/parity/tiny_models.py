@@ -25,7 +25,6 @@ FAMILIES = {**TEXT_FAMILIES, **IMAGE_FAMILIES}
 
 @contextmanager
 def _random(seed: int) -> Iterator[None]:
-    """Draw from a seed; restores the process's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield

@@ -17,5 +17,4 @@ class Case(NamedTuple):
     coverage: Coverage
 
     def check(self, name: str, ok: object, sentence: str) -> None:
-        """Count a check. Raises Violation if `ok` is false."""
         self.coverage.check(name, ok, lambda: f"{sentence}; planned for {self.settings}")

@@ -87,7 +87,6 @@ def judge_json(case: Case, plan: Plan) -> None:
 
 
 def judge_layout(case: Case, plan: Plan) -> None:
-    """Check all tokens of a block of each group against all of another group's next block."""
     attention = [index for index, group in enumerate(plan.groups) if group.kind != "state"]
     for worker in range(len(plan.workers)):
         for group, other in zip(attention, attention[1:] + attention[:1], strict=True):

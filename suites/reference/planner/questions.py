@@ -14,7 +14,6 @@ from kvproof.suites.reference.planner.case import Case
 
 
 def ask_request(case: Case, plan: Plan, length: int, steps: Sequence[int]) -> object:
-    """Compute a request of `length` tokens in steps of the sizes given, repeatedly."""
     needed = need(plan, length)
     exact = tuple(most_held(plan, group, length) for group in plan.groups)
     name = "requests_hold_the_blocks_planned"

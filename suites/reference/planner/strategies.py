@@ -17,7 +17,6 @@ _ANY = st.integers(0, 10**4)
 
 
 def draw_operation(_: PlannerMachine, draw: Draw) -> tuple[str, Config]:
-    """Draw a query, or another plan."""
     verb = draw(st.sampled_from(_VERBS))
     if verb == "plan":
         return verb, {"config": draw_config(draw)}

@@ -34,8 +34,6 @@ _OUTCOMES = {
 
 
 class Compared(Protocol):
-    """The cache of states and its model, compared."""
-
     coverage: Coverage
     cache: StateCache
     model: Model

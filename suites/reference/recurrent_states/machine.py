@@ -47,7 +47,6 @@ class RecurrentStatesMachine(Pair):
     # --- requests ---
 
     def resume(self, request: str, text: str) -> object:
-        """Begin a request with a step that restores a state and saves one."""
         outcome = None if request in self.model.running else self.arrive(request, text)
         return self.reserve(request, decode=False) if outcome == DONE else outcome
 
@@ -145,7 +144,6 @@ class RecurrentStatesMachine(Pair):
         return self.model.release(request)
 
     def remember(self, request: str, text: str, count: int, *, decode: bool, land: bool) -> object:
-        """Serve a request up to a published checkpoint, as far as that is possible now."""
         if request not in self.model.running:
             self.arrive(request, text)
         if request in self.model.restoring:
@@ -241,11 +239,9 @@ class RecurrentStatesMachine(Pair):
         return self.do("discard", number)
 
     def drop(self, number: int) -> object:
-        """Drop a checkpoint."""
         return self.do("drop", number)
 
     def detach(self, number: int) -> object:
-        """Take a pinned checkpoint out of the index."""
         return self.do("detach", number)
 
     def touch(self, number: int) -> object:
@@ -253,21 +249,18 @@ class RecurrentStatesMachine(Pair):
         return self.do("touch", number)
 
     def evict(self) -> object:
-        """Evict the least recent one."""
         outcome = self.model.evict()
         victim = self.cache.evict_one()
         check_outcome(self, "evict_one", outcome, REFUSED if victim is None else DONE)
         return outcome
 
     def clear(self) -> object:
-        """Begin a new epoch."""
         self.cache.clear()
         return self.model.clear()
 
     # --- the rest of the machine ---
 
     def hold(self, count: int) -> object:
-        """Let another user take blocks of the shared pool."""
         if not self.shared:
             return None
         self.pool.hold(count)

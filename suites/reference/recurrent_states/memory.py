@@ -26,7 +26,6 @@ class Memory:
         self._held.update((row, f"{part}:{text}") for part, row in enumerate(ids))
 
     def copy(self, runs: list[Run]) -> None:
-        """Copy rows one by one."""
         for run in runs:
             for i in range(run.size):
                 self._held[run.destination + i] = self._held.get(run.source + i, "")

@@ -25,7 +25,6 @@ class Record:
 
     @property
     def status(self) -> str:
-        """The reference's name for it."""
         hung = "pinned" if self.pins else "ready"
         return {RESERVED: "reserved", HUNG: hung, LOOSE: "detached", GONE: "absent"}[self.stage]
 
@@ -74,7 +73,6 @@ class Model:
         return DONE
 
     def acquire_drafts(self, request: str, count: int) -> str:
-        """Give it a state for each draft."""
         if request not in self.running or request in self.drafts:
             return FORBIDDEN
         if not self._make_room(count):
@@ -105,7 +103,6 @@ class Model:
     # --- checkpoints ---
 
     def reserve(self, request: str, tokens: int, *, decode: bool) -> str:
-        """Reserve a record."""
         if request not in self.running:
             return FORBIDDEN
         if not self._make_room(1, spare=self.latest(request)):
@@ -114,7 +111,6 @@ class Model:
         return DONE
 
     def publish(self, number: int, *, saved: bool) -> str:
-        """Publish a record, pinned unless saved; it replaces its request's last decode one."""
         record = self.records[number]
         if record.stage != RESERVED:
             return FORBIDDEN
@@ -136,14 +132,12 @@ class Model:
         return DONE
 
     def saved(self, number: int) -> str:
-        """Drop the producer's pin."""
         if "save" not in self.records[number].pins:
             return FORBIDDEN
         self._unpin(number, "save")
         return DONE
 
     def pin(self, number: int, request: str) -> str:
-        """Pin a record for the restore of a request."""
         if self.records[number].stage != HUNG or request in self.restoring:
             return FORBIDDEN
         self.records[number].pins.add(request)
@@ -152,21 +146,18 @@ class Model:
         return DONE
 
     def unpin(self, request: str) -> str:
-        """Drop that pin."""
         if request not in self.restoring:
             return FORBIDDEN
         self._unpin(self.restoring.pop(request), request)
         return DONE
 
     def touch(self, number: int) -> str:
-        """Make a record the most recent."""
         if number in self.order:
             self._leave_order(number)
             self.order.append(number)
         return DONE
 
     def drop(self, number: int) -> str:
-        """Drop a record without pins."""
         if number not in self.order:
             return FORBIDDEN
         self._leave_order(number)
@@ -174,7 +165,6 @@ class Model:
         return DONE
 
     def detach(self, number: int) -> str:
-        """Take a pinned record out of the index."""
         record = self.records[number]
         if record.stage != HUNG or not record.pins:
             return FORBIDDEN
@@ -182,11 +172,9 @@ class Model:
         return DONE
 
     def evict(self) -> str:
-        """Evict the first in order."""
         return DONE if self._evict_first(None) else REFUSED
 
     def clear(self) -> str:
-        """Drop all published records."""
         for number, record in enumerate(self.records):
             if record.stage == HUNG:
                 self.detach(number) if record.pins else self.drop(number)

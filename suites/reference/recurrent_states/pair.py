@@ -25,8 +25,6 @@ from kvproof.suites.reference.recurrent_states.model import (
 
 
 class Pair:
-    """Moves both, and knows the content of each row."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.coverage = coverage
         self.config = config
@@ -80,11 +78,9 @@ class Pair:
         return list(self.cache.running.get(request) or ())
 
     def state(self, request: str) -> str:
-        """Return the text that a request has read."""
         return self.texts[request][: self.read[request]]
 
     def land(self, number: int) -> None:
-        """Let the copy into a checkpoint land, if it is in flight."""
         if number in self.in_flight:
             self.memory.write(self.in_flight.pop(number), self.contents[number])
 

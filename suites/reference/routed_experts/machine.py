@@ -36,13 +36,10 @@ class Request:
 
     @property
     def path(self) -> list[Node]:
-        """Return the nodes that it holds."""
         return self.node.path()
 
 
 class RoutedExpertsMachine:
-    """Verbs are the methods that do not begin with an underscore."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.coverage = coverage
         self.unit: int = config["unit"]
@@ -72,7 +69,6 @@ class RoutedExpertsMachine:
     # --- requests ---
 
     def arrive(self, request: str, text: str, *, require: bool) -> object:
-        """Begin a request after the longest prefix that it may hit."""
         if request in self.requests:
             return None
         units = self._units(text)[: (len(text) - 1) // self.unit]
@@ -139,11 +135,9 @@ class RoutedExpertsMachine:
         return self._check_returned(live, "returned_expert_rows_are_right")
 
     def finish(self, request: str) -> object:
-        """End a request."""
         return None if self.requests.pop(request, None) is None else "finished"
 
     def serve(self, request: str, text: str, *, require: bool, record: bool) -> object:
-        """Serve a request from beginning to end."""
         hit = self.arrive(request, text, require=require)
         if hit is not None:
             self.compute(request, len(text) - self.requests[request].history.length, record=record)
@@ -155,7 +149,6 @@ class RoutedExpertsMachine:
     # --- index ---
 
     def keep(self, request: str) -> object:
-        """Index the full units of a request, and their rows."""
         live = self.requests.get(request)
         if live is None:
             return None
@@ -230,7 +223,6 @@ class RoutedExpertsMachine:
     # --- rows that do not fit ---
 
     def unfit(self, request: str, kind: str) -> object:
-        """Offer rows that must be refused."""
         live = self.requests.get(request)
         if live is None:
             return None

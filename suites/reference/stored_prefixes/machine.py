@@ -85,7 +85,6 @@ class PrefixesMachine:
     def _store(
         self, *, sequence: int, salt: str, start: int, end: int, ahead: int, first: int
     ) -> object:
-        """Store chunks whose blocks an engine still has after `ahead` more tokens."""
         tokens = self.model.sequences[sequence]
         computed = end * CHUNK + ahead
         null = [

@@ -51,18 +51,15 @@ class Plain:
             self._pages[instance][table][int(block)] = bytes.fromhex(data)
 
     def fill(self, *, instance: int, byte: int) -> None:
-        """Overwrite all blocks."""
         for pages in self._pages[instance]:
             pages[:] = [bytes([byte]) * len(page) for page in pages]
 
     def read(self, *, instance: int, table: int, blocks: list[int]) -> list[str]:
-        """Return the content of blocks."""
         return [self._pages[instance][table][block].hex() for block in blocks]
 
     # --- stores and look-ups ---
 
     def store(self, *, instance: int, ids: Ids, **named: Any) -> list[object]:
-        """Copy blocks into new chunks; if a block does not exist, store nothing."""
         keys = self._keys(instance=instance, **named)
         if _too_few(ids, keys):
             return [False, []]
@@ -115,7 +112,6 @@ class Plain:
         self._unlock(request, self._keys(**named))
 
     def end(self, *, request: str) -> None:
-        """End a request: release its unused locks."""
         self._unlock(request, [*self._held.get(request, Counter()).elements()])
         self._held.pop(request, None)
 

@@ -42,8 +42,6 @@ LENGTH = 40
 
 
 class Said(NamedTuple):
-    """Answer of an engine to a prompt."""
-
     tokens: tuple[int, ...]
     hit: int
 
@@ -60,31 +58,24 @@ class Shared:
         return frozenset(objects)
 
     def lookup(self, keys: Sequence[bytes]) -> list[bool]:
-        """See ObjectStore."""
         return [key in self.objects for key in keys]
 
     def acquire(self, keys: Sequence[bytes]) -> Lease:
-        """See ObjectStore."""
         return Lease([memoryview(self.objects[k]) if k in self.objects else None for k in keys])
 
     def drop(self, keys: Iterable[bytes]) -> int:
-        """See ObjectStore."""
         return sum(self.objects.pop(key, None) is not None for key in keys)
 
     def clear(self) -> int:
-        """See ObjectStore."""
         count = len(self.objects)
         self.objects.clear()
         return count
 
     def status(self) -> StoreStatus:
-        """See ObjectStore."""
         return StoreStatus(len(self.objects), sum(map(len, self.objects.values())), 0, 0)
 
 
 class TieredHitsMachine:
-    """Serves each prompt on both engines; `host` bytes, a disk, a shared store."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.config, self._coverage = config, coverage
         self.shared = Shared() if config["remote"] else None
@@ -115,7 +106,6 @@ class TieredHitsMachine:
         return verbs[verb](**arguments)
 
     def serve(self, *, base: int, length: int, tail: list[int]) -> object:
-        """Send the beginning of a base with a tail to both engines."""
         tokens = [(at * (base + 2) + at // (base + 3)) % 3 for at in range(length)] + tail
         before = self._loaded()
         said = [_said(engine, tokens) for engine in (self._small, self._large)]
@@ -170,7 +160,6 @@ def draw_config(draw: Draw) -> Config:
 
 
 def draw_operation(_: TieredHitsMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw a prompt that shares a beginning with others, now and then another engine."""
     if draw(st.integers(0, 9)) == 0:
         return "restart", {}
     return "serve", {

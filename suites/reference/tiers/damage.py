@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 
 def damaged(data: bytes, how: str, others: Sequence[bytes]) -> bytes:
-    """Return the damaged content of a file."""
     if how.startswith("flip"):
         at = int(how.removeprefix("flip")) % len(data)
         return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]

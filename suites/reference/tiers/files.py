@@ -42,11 +42,9 @@ class MemoryFiles:
         return [(name, len(data)) for name, data in self.content.items()]
 
     def head(self, name: str, count: int) -> bytes:
-        """See `Files`."""
         return self._read(name)[:count]
 
     def view(self, name: str) -> memoryview:
-        """See `Files`."""
         return memoryview(self._read(name))
 
     def _read(self, name: str) -> bytes:
@@ -56,7 +54,6 @@ class MemoryFiles:
         return self.content[name]
 
     def write(self, name: str, parts: Sequence[Any]) -> None:
-        """See `Files`."""
         data = b"".join(map(bytes, parts))
         trouble = self._due()
         self.content.pop(name, None)
@@ -67,7 +64,6 @@ class MemoryFiles:
         self._end(trouble, "write")
 
     def rename(self, old: str, new: str) -> None:
-        """See `Files`."""
         trouble = self._due()
         if trouble is None or trouble.how == "killed_after":
             data = self.content.pop(old)
@@ -76,7 +72,6 @@ class MemoryFiles:
         self._end(trouble, "rename")
 
     def remove(self, name: str) -> None:
-        """See `Files`."""
         if name not in self.content:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         trouble = self._due()
@@ -88,7 +83,6 @@ class MemoryFiles:
         self._end(self._due(), operation)
 
     def _due(self) -> Trouble | None:
-        """Return the fault that is due."""
         trouble = self.trouble
         if trouble is None:
             return None

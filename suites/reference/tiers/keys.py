@@ -41,7 +41,6 @@ class Content(NamedTuple):
 
 
 def changed(content: Content, what: str) -> Content:
-    """Return the content with one thing different."""
     space, span, groups = content.namespace, content.span, content.groups
     other: dict[str, Any] = {
         "token": {"tokens": (content.tokens[0] + 1, *content.tokens[1:])},

@@ -31,8 +31,6 @@ def key(number: int) -> bytes:
 
 
 class TiersMachine:
-    """Applies each operation to the tiers and to the model."""
-
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self.config, self._coverage = config, coverage
         self.sizes: list[int] = config["sizes"]
@@ -63,7 +61,6 @@ class TiersMachine:
         return (key(number) * (self.sizes[number] // 32 + 1))[: self.sizes[number]]
 
     def apply(self, verb: str, **arguments: Any) -> object:
-        """Run one operation, then judge."""
         errors, self.files.happened = self.disk.counts.errors, ""
         doubtful = self._doubtful
         try:
@@ -192,7 +189,6 @@ class TiersMachine:
         self.files.trouble = Trouble(how, after, cut)
 
     def _spoil(self, number: int, how: str) -> object:
-        """Change a file without the tier."""
         name = key(number).hex()
         if name not in self.files.content or number in self._doubtful:
             return None

@@ -39,7 +39,6 @@ class Shelf:
         return self.lost + sum(entry.size for entry in (*self.order, *self.read))
 
     def use(self, number: int) -> Entry | None:
-        """Make an object the most recent, if it is there."""
         entry = next((entry for entry in self.order if entry.number == number), None)
         if entry is not None:
             self.order.remove(entry)

@@ -98,7 +98,6 @@ VERBS = (
 
 
 def draw_operation(machine: TiersMachine, draw: Draw) -> tuple[str, Arguments]:
-    """Draw an operation."""
     verb = draw(st.sampled_from(VERBS))
     return verb, _ARGUMENTS[verb](machine, draw)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 
 class Node:
-    """One piece of work and its predecessors."""
-
     def __init__(self, work: Callable[[], None], before: Collection[Node]) -> None:
         self.work = work
         self.done: bool = False
@@ -17,15 +15,12 @@ class Node:
 
 
 class Delayed:
-    """A stream of `DelayedStreams`."""
-
     def __init__(self, streams: DelayedStreams) -> None:
         self._streams = streams
         self._last: list[Node] = []
         self._waits: list[Node] = []
 
     def run(self, work: Callable[[], None]) -> None:
-        """Add work after everything that the stream waits for."""
         node = Node(work, [*self._last, *self._waits])
         self._streams.nodes.append(node)
         self._last, self._waits = [node], []

@@ -102,7 +102,6 @@ class TransferMachine:
         return aside(self, **arguments)
 
     def write(self, *, seed: int, table: int | None = None) -> object:
-        """Let the engine compute: other bytes in every page of a table, or of all."""
         for number, cache in enumerate(self.caches):
             if table in (None, cache.table):
                 where = self.places[cache.name].ravel()
@@ -179,7 +178,6 @@ class TransferMachine:
     def _moves(
         self, ids: dict[str, list[int]], objects: list[int], skip: int, length: int | None
     ) -> list[tuple[str, int, oracle.Move]]:
-        """The oracle's moves: cache, object, bytes."""
         found, tokens = [], self.config["chunk"]
         for cache in self.caches:
             each = oracle.ids_of_chunk(cache, tokens)
@@ -225,7 +223,6 @@ class TransferMachine:
         self._reads.clear()
 
     def happen(self, *, call: int, seed: int) -> object:
-        """Wait for the event of one call, and use its objects as its caller may."""
         if not self._pending or self.subject.streams is None:
             return None
         pending = self._pending.pop(call % len(self._pending))

@@ -19,7 +19,6 @@ def refuse(
     objects: list[int],
     written: bool,
 ) -> object:
-    """Make one argument of a good call wrong, and compare everything afterwards."""
     subject = machine.subject
     call: dict[str, Any] = {
         "block_ids": [list(each) for each in machine.ids_of(ids)],

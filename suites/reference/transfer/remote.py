@@ -110,7 +110,6 @@ class TargetTransferMachine:
         return verbs[verb](**arguments)
 
     def write(self, *, seed: int) -> None:
-        """Let the engine compute: other bytes in every page."""
         self._ask(("write", {"seed": seed}))
         dice = [random.Random(f"{seed}/{n}") for n in range(len(self.caches))]  # noqa: S311 - no secret
         self._pages = [

@@ -19,8 +19,6 @@ PAUSES = (0, 0, 0, 200_000, 1_500_000)
 
 
 class SlowStream(CudaStream):
-    """A stream that sleeps before some of its works."""
-
     def __init__(self, stream: torch.cuda.Stream, streams: SlowStreams) -> None:
         super().__init__(stream)
         self._streams = streams
@@ -59,7 +57,6 @@ class SlowStreams:
         return self._random.choice(PAUSES)
 
     def happen(self, event: Any) -> None:
-        """Wait for an event, and for nothing more."""
         if event is not None:
             event.synchronize()
 

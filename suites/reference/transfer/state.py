@@ -12,8 +12,6 @@ from kvproof.suites.reference.transfer.subject import Subject
 
 
 class TransferState(Protocol):
-    """`pages` and `objects` are the expected bytes of the memory of `subject`."""
-
     config: Config
     coverage: Coverage
     subject: Subject

@@ -31,7 +31,6 @@ def missing() -> str:
 
 
 def machine(config: Config, coverage: Coverage) -> TransferMachine:
-    """Make a machine; torch is imported here and not before."""
     from kvproof.suites.reference.transfer.machine import TransferMachine
 
     return TransferMachine(config, coverage)
@@ -45,7 +44,6 @@ def draw_operation(machine: TransferMachine, draw: Draw) -> tuple[str, Arguments
 
 
 def _move(machine: TransferMachine, draw: Draw, *, unique: bool) -> Arguments:
-    """Blocks of some chunks, now and then null ones."""
     count = draw(st.integers(1, MOST_CHUNKS))
     ids = {
         str(table): _ids(draw, each * count, blocks, unique=unique)

@@ -125,7 +125,6 @@ class Subject:
         return found
 
     def enqueue(self, work: Any) -> None:
-        """Do the engine's work on its own stream."""
         if self.streams is None:
             work()
         else:
@@ -140,5 +139,4 @@ class Subject:
 
 
 def random_bytes(seed: int, count: int) -> Bytes:
-    """Return bytes that follow from a seed."""
     return np.random.default_rng(seed).integers(0, 256, count, np.uint8)

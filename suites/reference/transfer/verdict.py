@@ -14,8 +14,6 @@ ELSEWHERE, MOVED, SKIPPED, LEFT = range(4)
 
 
 class Marks:
-    """The effect of one call on each byte of pages and objects."""
-
     def __init__(self, machine: TransferState, *, stored: bool) -> None:
         self.stored = stored
         self.of_pages = {name: _blank(each) for name, each in machine.pages.items()}
@@ -30,7 +28,6 @@ class Marks:
         self._note(move)
 
     def pages(self, name: str, move: Move) -> None:
-        """Mark the written bytes of pages."""
         marks = self.of_pages[name]
         marks[move.left_pages], marks[move.pages] = LEFT, MOVED
         marks[move.skipped_pages] = SKIPPED
@@ -41,7 +38,6 @@ class Marks:
         self.left |= len(move.left_chunk) > 0
 
     def property_of(self, mark: int, *, null_page: bool) -> str:
-        """Return the property that a wrong byte with this mark breaks."""
         moved = (
             "stored_bytes_equal_the_pages" if self.stored else "retrieved_bytes_reach_their_blocks"
         )

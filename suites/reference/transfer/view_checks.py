@@ -22,7 +22,6 @@ from kvproof.suites.reference.transfer.subject import ELEMENTS, hint_of, random_
 
 
 def _geometry(cache: Cache) -> tuple[object, ...]:
-    """Return the features that must be equal in a group, from the configuration."""
     heads = cache.heads if "heads" in oracle.NUMBERS[cache.layout] else 1
     return cache._replace(name="", layer="", heads=heads)
 
