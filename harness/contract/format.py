@@ -30,6 +30,7 @@ def answer(value: object) -> str:
 def _(value: Scheduled) -> str:
     hit = f"hit {value.hit}, " if value.hit or not value.start else ""
     tables = "" if value.tables == value.blocks else f", pages {_ids(value.tables)}"
+    computes = f"{value.start}..{value.stop - 1}" if value.stop > value.start else "nothing"
     moves = [
         f"{words} {_moves(copies)}"
         for words, copies in (("restores", value.copies), ("saves", value.saves))
@@ -39,7 +40,7 @@ def _(value: Scheduled) -> str:
         moves.append(f"encodes spans {' '.join(map(str, value.encode))}")
     return ", ".join(
         [
-            f"step {value.step}: {hit}computes {value.start}..{value.stop - 1}",
+            f"step {value.step}: {hit}computes {computes}",
             f"blocks {_ids(value.blocks)}{tables}",
             *moves,
         ]

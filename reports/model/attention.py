@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from kvproof.harness.records.events import Replayed, Threshold
+from kvproof.harness.records.events import PropertyVerdict, Replayed, Threshold
 from kvproof.harness.records.sweep_results import case_name
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
-from kvproof.reports.values.text import listed, plural, significant, trimmed
+from kvproof.reports.values.text import listed, plural, short_path, significant, trimmed
 from kvproof.reports.values.types import evidence_anchor
+
+_MOST_EQUAL = 3
+"""Inconclusive properties of a target with equal reasons that have a note each."""
 
 
 class Note(NamedTuple):
@@ -63,7 +66,7 @@ def _failures(report: Report) -> Iterator[Note]:
 
 
 def _deaths(report: Report) -> Iterator[Note]:
-    for place, event in enumerate(report.deaths, 1):
+    for place, event in enumerate(report.shortest_deaths, 1):
         yield Note("fail", f"{event.target} ({event.kind})", event.message, f"death-{place}")
 
 
@@ -85,7 +88,7 @@ def _replayed(report: Report) -> Iterator[Note]:
         verdict = replay_verdict(event)
         if verdict in ("fail", "inconclusive"):
             text = f"replay {event.outcome}: {event.message}"
-            yield Note(verdict, f"{event.path} on {event.target}", text, "replay")
+            yield Note(verdict, f"{short_path(event.path)} on {event.target}", text, "replay")
 
 
 def _thresholds(report: Report) -> Iterator[Note]:
@@ -95,11 +98,21 @@ def _thresholds(report: Report) -> Iterator[Note]:
 
 
 def _inconclusive(report: Report) -> Iterator[Note]:
-    for verdict in report.verdicts("inconclusive"):
-        never = [name for name, times in verdict.situations.items() if not times]
-        text = verdict.reason or f"never occurred: {listed(never)}"
-        anchor = evidence_anchor(verdict.target, verdict.property)
-        yield Note("inconclusive", f"{verdict.property} on {verdict.target}", text, anchor)
+    """One note for many properties of a target with one reason: they are cells of the matrix."""
+    reasons = grouped(report.verdicts("inconclusive"), lambda each: (each.target, _reason(each)))
+    for (target, reason), verdicts in reasons.items():
+        if len(verdicts) > _MOST_EQUAL:
+            subject = f"{plural(len(verdicts), 'property')} on {target}"
+            yield Note("inconclusive", subject, reason, "matrix")
+            continue
+        for verdict in verdicts:
+            anchor = evidence_anchor(target, verdict.property)
+            yield Note("inconclusive", f"{verdict.property} on {target}", reason, anchor)
+
+
+def _reason(verdict: PropertyVerdict) -> str:
+    never = [name for name, times in verdict.situations.items() if not times]
+    return verdict.reason or f"never occurred: {listed(never)}"
 
 
 def _missing(report: Report) -> Iterator[Note]:

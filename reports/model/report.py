@@ -16,6 +16,7 @@ from kvproof.harness.records.events import (
     Checked,
     Ended,
     Exercised,
+    Failure,
     GrowthPoint,
     HarnessFault,
     Optimum,
@@ -119,6 +120,22 @@ class Report:
     def deaths(self) -> list[TargetFailed]:
         """Targets that died, hung or gave invalid answers."""
         return self.of(TargetFailed)
+
+    @cached_property
+    def shortest_deaths(self) -> list[TargetFailed]:
+        """One of each kind of death and message: that with the shortest history."""
+        kinds = grouped(self.deaths, lambda event: (event.target, event.kind, event.message))
+        return [min(same, key=lambda event: len(event.history)) for same in kinds.values()]
+
+    def replay_command(self, failure: Failure) -> str:
+        """The command that runs a failure again; empty for requests to a server."""
+        if self.manifest.verb == "probe":
+            return ""
+        return shlex.join(["kvproof", "replay", str(self.run.directory / failure.op_log)])
+
+    def sentence_of(self, name: str) -> str:
+        """The sentence of a property; empty if the run did not get to its verdict."""
+        return next((row.sentence for row in self.rows if row.property == name), "")
 
     @cached_property
     def faults(self) -> list[HarnessFault]:

@@ -56,6 +56,7 @@ from kvproof.reports.values.text import (
     percent,
     plural,
     scaled,
+    short_path,
 )
 
 QUIET_SECONDS = 10.0
@@ -222,7 +223,9 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
         case Threshold():
             return event.verdict, f"{event.name}: {threshold_text(event)}"
         case Replayed():
-            return replay_verdict(event), f"{event.target} {event.path}: {event.outcome}"
+            return replay_verdict(
+                event
+            ), f"{event.target} {short_path(event.path)}: {event.outcome}"
         case Explained():
             return "", f"{event.target} {event.request}: {event.sentence}"
         case _:

@@ -157,12 +157,14 @@ def _failure(report: Report, finding: Finding) -> Iterator[str]:
         f"rules {escape(' '.join(failure.rules))}, caught by {escape(failure.oracle)}, "
         f"fingerprint {code(failure.fingerprint)}"
     )
+    if rule := report.sentence_of(failure.property):
+        yield from ("", f"Must hold: {escape(rule)}.")
     yield ""
     rows = [
         [str(place), *map(code, (step.op, step.arguments, step.answer)), escape(step.note)]
         for place, step in enumerate(failure.history[:_MOST_STEPS], 1)
     ]
-    yield from _table(["#", "operation", "arguments", "the target answered", "violation"], rows)
+    yield from _table(["#", "operation", "arguments", "answer", "violation"], rows)
     if failure.detail:
         yield from ("", *_fence(failure.detail))
     yield from ("", "<details><summary>script that reproduces it</summary>", "")

@@ -108,7 +108,9 @@ def _finding(report: Report, finding: Finding, screen: Screen) -> None:
     title.append_text(screen.mark("expected_failure" if finding.expected else "fail"))
     screen.write(title.append_text(screen.text(f"  {one_line(failure.sentence)}", "bold")))
     screen.line(_context(finding), "dim", indent=3)
-    for line in filter(None, [finding.expected, *failure.detail.splitlines()]):
+    rule = report.sentence_of(failure.property)
+    must_hold = f"must hold: {rule}" if rule else ""
+    for line in filter(None, [finding.expected, must_hold, *failure.detail.splitlines()]):
         screen.line(line, indent=3)
     _history(failure.history, screen)
     suspects = [view for view in failure.blocks if view.suspect] or failure.blocks
@@ -132,7 +134,7 @@ def _context(finding: Finding) -> str:
 def _history(history: Sequence[Step], screen: Screen) -> None:
     if not history:
         return
-    table = screen.table("#", "operation", "arguments", "the target answered")
+    table = screen.table("#", "operation", "arguments", "answer")
     table.columns[0].justify = "right"
     for place, step in enumerate(history[:_MOST_STEPS], 1):
         answer = screen.text(one_line(step.answer), "bold" if step.note else "")
@@ -150,12 +152,15 @@ def _reproduce(report: Report, finding: Finding, screen: Screen) -> None:
     failure = finding.failure
     screen.line("Reproduce with:", "bold", indent=3)
     screen.command(f"python {report.run.directory / failure.script_path}", indent=5)
+    if command := report.replay_command(failure):
+        screen.line("After a change of the target, check it with:", "bold", indent=3)
+        screen.command(command, indent=5)
     if failure.related:
         screen.line(f"Related: {', '.join(failure.related)}", "dim", indent=3)
 
 
 def _deaths(report: Report, screen: Screen) -> None:
-    for event in report.deaths[:MOST_FAILURES]:
+    for event in report.shortest_deaths[:MOST_FAILURES]:
         screen.line()
         title = screen.text(f"  {event.target}: {event.kind}", "bold")
         screen.write(screen.mark("fail").append_text(title))

@@ -176,3 +176,9 @@ def listed(items: list[str], limit: int = 4) -> str:
     if len(items) <= limit:
         return ", ".join(items)
     return f"{', '.join(items[:limit])} and {len(items) - limit:,} more"
+
+
+def short_path(path: str) -> str:
+    """`corpus/x.json` for an op log that ships with kvproof; any other path as it is."""
+    _, shipped, name = path.rpartition("/suites/corpus/")
+    return f"corpus/{name}" if shipped else path

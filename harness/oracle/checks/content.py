@@ -107,8 +107,9 @@ class ContentChecks:
                 self._state,
                 _LAST_TOKEN,
                 INVARIANT,
-                f"request {name} of {count} tokens hit {hit} and computes [{answer.start}, "
-                f"{answer.stop}): at least its last token must be computed, and none behind it",
+                f"request {name} of {count} tokens hit {hit} and computes positions "
+                f"{answer.start} up to {answer.stop}, exclusive: it must compute all positions "
+                f"from its hit on, and at least {count - 1}, its last",
                 assertion=f"{name}.hit < {count} "
                 f"and 0 <= {name}.start == {name}.hit < {name}.stop <= {count}",
             )
@@ -245,7 +246,7 @@ class ContentChecks:
             f"{wrong.slot} (block {wrong.block}), which holds something else",
             detail=(
                 f"expected {describe_request(live.request, wrong.position + 1)}, epoch "
-                f"{live.epoch}; found {describe_writer(wrong.writer, wrong.written_as)}"
+                f"{live.epoch}\nfound {describe_writer(wrong.writer, wrong.written_as)}"
             ),
             assertion=assertion or f"slot({variable}, {wrong.position}) != {wrong.slot}",
             suspects=(wrong.block,),

@@ -25,6 +25,7 @@ from kvproof.harness.records.events import (
     Threshold,
 )
 from kvproof.harness.records.run_directory import Run, read_run
+from kvproof.reports.model.attention import notes
 from kvproof.reports.model.build import build
 from kvproof.reports.render.html import render_html
 from kvproof.reports.render.junit import render_junit
@@ -244,3 +245,28 @@ def test_the_recorded_run_covers_every_event_type() -> None:
     known = {kind.__struct_config__.tag for kind in AnyEvent.__args__}
     planted = {"faults_started", "fault", "faults_concluded"}  # no part of a gate: test_faults_cli
     assert known - tags - planted == {"harness_fault"}  # a gate ends with one; tested above
+
+
+def test_equal_reasons_of_many_properties_are_one_note(run: Run) -> None:
+    """A crash makes every property of its target inconclusive."""
+    events: list[AnyEvent] = [
+        PropertyVerdict(
+            target="a", property=f"{reason}_{number}", section="B", rules=["B1"], sentence="",
+            verdict="inconclusive", reason=reason,
+        )
+        for reason, times in (("dead", 4), ("other", 3))
+        for number in range(times)
+    ]  # fmt: skip
+    found = [(each.subject, each.text) for each in notes(build(with_events(run, events)))]
+    assert found == [
+        ("4 properties on a", "dead"),
+        *((f"other_{number} on a", "other") for number in range(3)),
+    ]
+
+
+def test_only_failures_with_an_op_log_of_operations_can_be_replayed(run: Run) -> None:
+    (failure, *_) = (event for event in run.events if isinstance(event, Failure))
+    command = f"kvproof replay {run.directory / failure.op_log}"
+    assert command in terminal_text(run, width=200)
+    probed = replace(run, manifest=replace(run.manifest, verb="probe"))
+    assert "kvproof replay" not in terminal_text(probed, width=200)
