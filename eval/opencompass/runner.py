@@ -27,6 +27,7 @@ from kvproof.eval.run.records import SampleRecord, Scored
 from kvproof.eval.run.runner import ConfigurationRun
 from kvproof.eval.run.server import launch, stop
 from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import redacted_bytes
 
 NAME = "OpenCompass"
 STOCK = "OpenCompass, its stock configuration"
@@ -139,7 +140,7 @@ def _prepared(
         earlier=str(at.earlier),
         answers=str(at.answers),
     )
-    at.job.write_bytes(msgspec.json.encode(job))
+    at.job.write_bytes(redacted_bytes(msgspec.json.encode(job)))
     passes = list(_passes(at, turn, job)) if stock else []
     at.config.write_text(written_config(job, at.job, passes), encoding="utf-8")
     return job

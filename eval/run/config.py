@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kvproof.eval.run.records import PHASES, Phase
 from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import has_password, learn_command, learn_environment
 
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -141,9 +142,21 @@ def read_config(path: Path) -> EvalConfig:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", _EXAMPLES) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{str(path)!r}: {error}", _EXAMPLES) from error
+    _hide_secrets(str(path), found)
     check_config(str(path), found)
     settled = tuple(_settled(str(path), found, each) for each in found.configuration)
     return replace(found, configuration=settled)
+
+
+def _hide_secrets(path: str, found: EvalConfig) -> None:
+    """Commands and variables of servers may hold secrets; an address must not."""
+    for server in (found.server, *(each.server for each in found.configuration if each.server)):
+        if has_password(server.base_url):
+            raise UsageError(f"{path!r}: a base_url has a password", "name a variable: api_key_env")
+        learn_command(server.launch)
+        learn_environment(server.environment)
+    for each in found.configuration:
+        learn_command(each.arguments)
 
 
 _EXAMPLES = "docs/eval.md lists all fields; ready-made files are in eval/configs"

@@ -20,6 +20,8 @@ from kvproof.eval.run.config import Configuration, EvalConfig, Server, command
 from kvproof.eval.run.supervisor import GRACE
 from kvproof.harness.errors import UsageError
 from kvproof.harness.http.client import HttpClient
+from kvproof.harness.records.run_directory import store
+from kvproof.harness.redaction import learn
 
 _POLL = 0.1
 _KEEPER = str(Path(__file__).with_name("supervisor.py"))
@@ -113,6 +115,7 @@ def key_of(server: Server) -> str:
         raise UsageError(
             f"the variable {variable} with the server's key is not set", f"export {variable}=..."
         )
+    learn(found)
     return found
 
 
@@ -134,6 +137,7 @@ def _started(config: EvalConfig, one: Configuration, log: Path) -> Iterator[Serv
         yield Serving(url, models, tuple(line), fresh=True, check=lambda: check(_PATIENCE))
     finally:
         stop(process)
+        _hide_in(log)
 
 
 def launch(
@@ -153,6 +157,12 @@ def launch(
             env={**os.environ, **environment},
             start_new_session=True,
         )
+
+
+def _hide_in(log: Path) -> None:
+    """Engines print the options and variables that they were started with."""
+    with suppress(OSError):
+        store(log, log.read_bytes())
 
 
 _INSTALLED = "is it installed, and on the path?"

@@ -1,7 +1,7 @@
 """Example databases of Hypothesis: a directory, Redis or Valkey, and read-only CI artifacts.
 
 An unreachable database must not look like a failure of the target: its operations are counted, and
-skipped until it is back.
+skipped until it is back. Its password comes from a file or the environment, never from its URL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis.database import (
     DirectoryBasedExampleDatabase,
@@ -22,6 +22,7 @@ from hypothesis.database import (
 )
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import has_password
 
 Answer = TypeVar("Answer")
 
@@ -34,13 +35,18 @@ _TIMEOUT = 2.0
 _SCHEMES = ("redis://", "rediss://", "unix://")
 
 
-def open_database(where: str, artifact: str = "") -> WatchedDatabase:
+PASSWORD_VARIABLE = "KVPROOF_REDIS_PASSWORD"  # noqa: S105 - the name of the variable, no password
+_PASSWORD_HINT = f"set {PASSWORD_VARIABLE}, or name a file with --database-secret-file"
+
+
+def open_database(where: str, artifact: str = "", *, password: str = "") -> WatchedDatabase:
     """Open the database `where`, a directory or a URL of Redis.
 
     `artifact` is `owner/repository`: the examples of its CI are read too, never written. Raises
-    UsageError for a place that cannot be written, or a missing package.
+    UsageError for a place that cannot be written, an unknown scheme, a password in the URL, or a
+    missing package.
     """
-    own = _redis(where) if where.startswith(_SCHEMES) else _directory(where)
+    own = _redis(where, password) if _is_redis(where) else _directory(where)
     if not artifact:
         return WatchedDatabase(own)
     owner, slash, name = artifact.partition("/")
@@ -50,6 +56,40 @@ def open_database(where: str, artifact: str = "") -> WatchedDatabase:
         )
     theirs = ReadOnlyDatabase(GitHubArtifactDatabase(owner, name))
     return WatchedDatabase(MultiplexedDatabase(WatchedDatabase(own), theirs))
+
+
+def why_unreachable(where: str, *, password: str = "") -> str:
+    """Return why a database does not answer now; empty: it does.
+
+    Raises UsageError if the server refuses the password: it will not take it later either.
+    """
+    if not _is_redis(where):
+        return ""
+    client = _client(where, password)
+    import redis
+
+    try:
+        client.ping()
+    except redis.RedisError as error:
+        if isinstance(error, redis.AuthenticationError) or str(error).startswith("NOAUTH"):
+            raise UsageError(
+                f"the example database {where!r} refuses the password: {error}", _PASSWORD_HINT
+            ) from error
+        return str(error) or type(error).__name__
+    finally:
+        client.close()
+    return ""
+
+
+def _is_redis(where: str) -> bool:
+    """Raises UsageError for a URL of anything else, which would become a strange folder."""
+    if "://" in where and not where.startswith(_SCHEMES):
+        scheme = where.partition("://")[0]
+        raise UsageError(
+            f"the example database has the unknown scheme {scheme!r}",
+            f"a directory, or a URL with {', '.join(_SCHEMES)}",
+        )
+    return where.startswith(_SCHEMES)
 
 
 def _directory(where: str) -> ExampleDatabase:
@@ -64,19 +104,27 @@ def _directory(where: str) -> ExampleDatabase:
     return DirectoryBasedExampleDatabase(where)
 
 
-def _redis(url: str) -> ExampleDatabase:
+def _redis(url: str, password: str) -> ExampleDatabase:
+    client = _client(url, password)
+    from hypothesis.extra.redis import RedisExampleDatabase
+
+    return RedisExampleDatabase(client)
+
+
+def _client(url: str, password: str) -> Any:
+    if has_password(url):
+        raise UsageError("the URL of the example database has a password in it", _PASSWORD_HINT)
     if find_spec("redis") is None:
         raise UsageError(f"--database {url!r} needs redis-py", "pip install 'kvproof[redis]'")
     import redis
-    from hypothesis.extra.redis import RedisExampleDatabase
 
+    limits = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
     try:
-        client = redis.Redis.from_url(url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT)
+        return redis.Redis.from_url(url, password=password or None, **limits)
     except ValueError as error:
         raise UsageError(
             f"--database {url!r}: {error}", "for example redis://host:6379/0"
         ) from error
-    return RedisExampleDatabase(client)
 
 
 def for_workers(where: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
-from kvproof.harness.cli.output import standard_output
+from kvproof.harness import redaction
+from kvproof.harness.cli.output import hidden_secrets, standard_output
 from kvproof.harness.cli.renamed import current
+from kvproof.harness.cli.secrets import refuse_secrets
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.harness.isolation import signals as interrupts
 
@@ -61,14 +63,25 @@ app = _application()
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with the codes of `Exit`."""
-    interrupts.listen(signal.SIGINT, signal.SIGTERM)
+    interrupts.listen(*interrupts.ENDS)
     words, notices = current(sys.argv[1:] if arguments is None else arguments)
+    redaction.begin(words, os.environ)
+    with hidden_secrets():
+        code = _run(words, notices)
+    if code:
+        sys.exit(code)
+
+
+def _run(words: list[str], notices: Sequence[str]) -> int | None:
     for notice in notices:
         _errors().print(f"kvproof: {notice}", markup=False, highlight=False, soft_wrap=True)
     if not words or words[0] in ("--help", "-h"):
         app.resolved_commands()  # the help of a verb is in its module
     try:
-        code = app(words, console=standard_output(), exit_on_error=False, print_error=False)
+        refuse_secrets(words)
+        code: int | None = app(
+            words, console=standard_output(), exit_on_error=False, print_error=False
+        )
     except CycloptsError as error:
         _say(*_complaint(error))
         sys.exit(Exit.USAGE)
@@ -82,8 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         _errors().print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         sys.exit(Exit.HARNESS)
-    if code:
-        sys.exit(code)
+    return code
 
 
 def _complaint(error: CycloptsError) -> tuple[str, str]:

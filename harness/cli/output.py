@@ -1,15 +1,19 @@
-"""Standard output that nothing of a run is lost by."""
+"""Standard output that nothing of a run is lost by, and that shows no secret."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
 
 from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import redacted
 
 
 class _Stdout:
@@ -17,7 +21,7 @@ class _Stdout:
 
     def write(self, text: str) -> int:
         try:
-            return sys.stdout.write(text)
+            return sys.stdout.write(redacted(text))
         except OSError as error:
             return _silence(error)
 
@@ -33,14 +37,37 @@ class _Stdout:
 
 def _silence(error: OSError) -> int:
     """Drop the rest of the buffer: it must not fail again when the process ends."""
+    gone = isinstance(error, BrokenPipeError) or error.errno == errno.EIO  # a closed terminal
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-    if not isinstance(error, BrokenPipeError):
+    if not gone:
         raise UsageError(
             f"cannot write to standard output: {error.strerror}", "send it somewhere else"
         ) from error
     return 0
+
+
+class _Stderr:
+    """A stream that hides secrets: logs and tracebacks go there too."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):  # its terminal was closed; records go on
+            self._stream.write(redacted(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def hidden_secrets() -> Iterator[None]:
+    """Let no secret reach standard error while a command runs."""
+    with redirect_stderr(cast("Any", _Stderr(sys.stderr))):
+        yield
 
 
 def standard_output() -> Console:

@@ -32,6 +32,7 @@ from kvproof.harness.records.events import (
     PropertyVerdict,
     Replayed,
     RunVerdict,
+    Skipped,
     TargetConcluded,
     TargetFailed,
     Threshold,
@@ -41,12 +42,16 @@ from kvproof.harness.records.fault_events import FaultsConcluded
 from kvproof.harness.records.resume import once
 from kvproof.harness.records.run_directory import Manifest, RunWriter, read_run
 from kvproof.harness.records.sweep_events import Slower, SweepConcluded
+from kvproof.harness.redaction import redacted_tree
 from kvproof.reports.render.markdown import append_step_summary, render_markdown
 from kvproof.reports.render.render import render
 from kvproof.reports.render.terminal import LiveProgress, print_run
 
 RUNS = Path("runs")
 """Default folder of runs."""
+
+DATABASE = "example database"
+"""The part of a campaign whose loss the verdict names."""
 
 _VERDICTS: dict[Exit, RunVerdict] = {
     Exit.PASS: "pass",
@@ -69,6 +74,7 @@ class ActiveRun:
         """Outcomes that are not verdicts on a property -> how often."""
         self._counted: list[AnyEvent] = []
         """Events that may call for an exit code."""
+        self._missing = ""
         self.judged: set[str] = set()
         """Targets of which an earlier, interrupted part of the run has concluded every suite."""
         self.samples: list[BenchSample] = []
@@ -102,6 +108,8 @@ class ActiveRun:
     def count(self, event: AnyEvent) -> None:
         """Let an event count that is recorded already."""
         judges = isinstance(event, PropertyVerdict | Checked | Threshold)
+        if isinstance(event, Skipped) and event.part == DATABASE:
+            self._missing = f"without the {event.part}: {event.reason}"
         if judges or exit_code(event) or _what_is_wrong(event):
             self._counted.append(event)
         if isinstance(event, Replayed):
@@ -119,11 +127,12 @@ class ActiveRun:
     def ended(self, code: Exit | None = None, why: str = "") -> Ended:
         """Return the closing event; `code` and `why` belong to a run that was cut short."""
         counted = once(self._counted)
+        parts = (why, *self._tally(counted), self._missing)
         code = worst([*map(exit_code, counted)]) if code is None else code
         return Ended(
             verdict=_VERDICTS[code],
             exit_code=int(code),
-            sentence="; ".join(part for part in (why, *self._tally(counted)) if part) or "done",
+            sentence="; ".join(part for part in parts if part) or "done",
             seconds=round(self.writer.seconds, 2),
         )
 
@@ -288,9 +297,9 @@ def new_manifest(
     return Manifest(
         id=directory.name,
         verb=verb,
-        command=["kvproof", *sys.argv[1:]],
+        command=redacted_tree(["kvproof", *sys.argv[1:]]),
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        config=config,
+        config=redacted_tree(config),
         seed=seed,
         versions=versions(),
         hardware=hardware(),

@@ -113,6 +113,7 @@ def _checked(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and parts.username is None
     except ValueError:
         usable = False
     if not usable:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ask a command to end: Ctrl-C, a service manager, a terminal that was closed."""
+
 _AGAIN = 0.01
 """Seconds until an interrupt that was dropped is raised again."""
 
@@ -32,7 +35,7 @@ def listen(*signals: signal.Signals) -> None:
 def held() -> Iterator[None]:
     """Let interrupts wait until the block has ended; in the main thread."""
     heard: list[int] = []
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    names = (*ENDS, signal.SIGALRM)
     before = {each: signal.getsignal(each) for each in names}
     before = {each: handler for each, handler in before.items() if handler is not signal.SIG_IGN}
     try:

@@ -7,6 +7,7 @@ nothing else. Unknown fields are ignored, so that newer code reads older runs.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -22,6 +23,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import AnyEvent, Ended
 from kvproof.harness.records.renamed import upgraded
 from kvproof.harness.records.resume import continuous
+from kvproof.harness.redaction import redacted_bytes
 
 SCHEMA_VERSION = 1
 
@@ -69,7 +71,11 @@ def _line(event: AnyEvent) -> bytes:
 
 
 class LineFile:
-    """Appends to the file `name` of a run directory. Raises UsageError if it is not writable."""
+    """Appends to the file `name` of a run directory, as the only process that does.
+
+    Raises UsageError if it is not writable, or while another process writes it. The lock ends with
+    the process, however it ends.
+    """
 
     def __init__(self, directory: Path, manifest: Manifest, name: str) -> None:
         self.path = directory / name
@@ -78,7 +84,14 @@ class LineFile:
             if not (directory / "run.json").exists():
                 write_atomically(directory / "run.json", msgspec.json.format(_encode(manifest)))
             self._file = self.path.open("ab+")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._end_torn_line()
+        except BlockingIOError as error:
+            self._file.close()
+            raise UsageError(
+                f"another process is writing the run directory {str(directory)!r}",
+                "wait for its end, or choose another --output",
+            ) from error
         except OSError as error:
             raise UsageError(
                 f"cannot write the run directory {str(directory)!r}: {error.strerror}",
@@ -101,7 +114,7 @@ class LineFile:
     def append(self, line: bytes) -> None:
         """Write one line and flush it to the operating system."""
         try:
-            self._file.write(line)
+            self._file.write(redacted_bytes(line))
             self._file.flush()
         except OSError as error:
             raise UsageError(
@@ -153,10 +166,15 @@ class RunWriter:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing."""
+    """Write a whole file, without secrets, or nothing: a full disk leaves no part of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(redacted_bytes(data))
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def store(path: Path, data: bytes) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
-import tempfile
+import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -37,10 +38,46 @@ class Address(NamedTuple):
 
 
 def default_address() -> str:
-    """Return the address of the user's own server: in a folder that only the user may enter."""
+    """Return the address of the user's own server: in a folder that only the user may enter.
+
+    Never below /tmp, where others could make a folder of that name first.
+    """
     folder = os.environ.get("XDG_RUNTIME_DIR")
-    where = Path(folder) if folder else Path(tempfile.gettempdir()) / f"kvproof-{os.getuid()}"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    where = Path(folder) if folder else Path(cache).expanduser() / "kvproof"
     return f"ipc://{where / 'kvproof-cache.sock'}"
+
+
+def check_owner(path: Path) -> None:
+    """Refuse a socket that another user may have made: a token would go to a stranger.
+
+    `path` and its folder must belong to this user or root, and others must not be able to write
+    into the folder. A socket that is not there yet passes. Raises AddressError.
+    """
+    _check_folder(path.parent)
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        if not stat.S_ISSOCK(found.st_mode):
+            raise AddressError(f"{str(path)!r} is no socket")
+        if found.st_uid not in (os.getuid(), 0):
+            raise AddressError(f"the socket {str(path)!r} belongs to another user")
+        if found.st_mode & stat.S_IWOTH:
+            raise AddressError(f"the socket {str(path)!r} is open to other users", f"rm {path}")
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise AddressError(f"the folder {str(folder)!r} cannot be used: {error.strerror}") from None
+    if found.st_uid not in (os.getuid(), 0):
+        raise AddressError(f"the folder {str(folder)!r} belongs to another user")
+    theirs = found.st_mode & stat.S_IWGRP and found.st_gid not in (os.getgid(), 0)
+    if found.st_mode & stat.S_IWOTH or theirs:
+        raise AddressError(
+            f"other users can write to the folder {str(folder)!r} and put a server of theirs there",
+            f"use a folder of your own, for example: mkdir -m 700 {folder / 'kvproof'}",
+        )
 
 
 def parse(text: str) -> Address:
@@ -116,8 +153,7 @@ class Claim:
 
     def _lock(self, path: Path) -> int:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.parent.stat().st_uid not in (os.getuid(), 0):
-            raise AddressError(f"the folder {str(path.parent)!r} belongs to another user")
+        _check_folder(path.parent)
         descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

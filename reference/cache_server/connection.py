@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kvproof.reference.cache_server import messages as m
+from kvproof.reference.cache_server.address import AddressError
 from kvproof.reference.cache_server.arena import ArenaLost
 from kvproof.reference.cache_server.process import this_process
 from kvproof.reference.stores.object_store import StoreUnavailable
@@ -196,6 +197,12 @@ class Connection:
         assert isinstance(answer.body, m.Welcome)
         return Session(answer.body.session, answer.generation, answer.body)
 
+    def _reconnect(self) -> None:
+        try:
+            self._link.reconnect()
+        except AddressError as error:
+            raise CacheServerGone(str(error)) from error
+
     def _answer(self, number: int, frame: bytes) -> m.Answer:
         """Repeat the request until there is an answer. Raises CacheServerGone."""
         end, wait = time.monotonic() + self._timeout, FIRST_WAIT
@@ -204,7 +211,7 @@ class Connection:
             data = self._link.receive(min(left, wait))
             if data is None:
                 wait *= 2
-                self._link.reconnect()
+                self._reconnect()
                 self._link.send(frame)
             elif (answer := _decoded(data)) and answer.number == number:
                 return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kvproof.reference.cache_server import arena
-from kvproof.reference.cache_server.address import AddressError, is_ipv6
+from kvproof.reference.cache_server.address import AddressError, check_owner, is_ipv6, parse
 from kvproof.reference.cache_server.messages import Welcome
 
 try:
@@ -41,8 +41,9 @@ class ZmqLink:
     """One socket, made anew at each reconnection."""
 
     def __init__(self, address: str) -> None:
-        """Raises AddressError for what no socket connects to."""
+        """Raises AddressError for what no socket connects to, and for a stranger's socket."""
         self.address = address
+        self._check_owner()
         self._context = zmq.Context()
         self._socket = self._connected()
 
@@ -77,9 +78,15 @@ class ZmqLink:
         return self._socket.recv()
 
     def reconnect(self) -> None:
-        """See Link."""
+        """See Link; raises AddressError for a stranger's socket in its place."""
+        self._check_owner()
         self._socket.close()
         self._socket = self._connected()
+
+    def _check_owner(self) -> None:
+        """Before a token is sent."""
+        if path := parse(self.address).path:
+            check_owner(path)
 
     def attach(self, welcome: Welcome, generation: int) -> memoryview:
         """See Link."""

@@ -19,6 +19,10 @@ class ServerConfig:
     """0: any free one."""
     api_key: str = ""
     """Bearer token that clients must send to `/v1`; empty: none."""
+    max_connections: int = 1024
+    """Connections; more are answered with 503. Fewer if the process may open fewer files."""
+    request_timeout: float = 60.0
+    """Seconds for a client to send a whole request, and to go on reading its answer."""
     max_waiting: int = 256
     """Requests beyond those that run at once (`max_requests`); more are answered with 429."""
     max_tokens: int = 4096
@@ -41,6 +45,10 @@ class ServerConfig:
         key = _is_text(self.api_key) and " " not in self.api_key
         rule = "printable ASCII without spaces"
         require(key and self.api_key.isascii(), "api_key", "...", rule, "s3cret")
+        whole("max_connections", self.max_connections, least=1, example=1024)
+        patient = _is_span(self.request_timeout) and self.request_timeout > 0
+        rule = "seconds, above 0 and up to 86400"
+        require(patient, "request_timeout", self.request_timeout, rule, 60.0)
         whole("max_waiting", self.max_waiting, least=0, example=256)
         whole("max_tokens", self.max_tokens, least=1, example=4096)
         whole("max_prompt_tokens", self.max_prompt_tokens, least=0, example=8192)

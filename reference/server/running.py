@@ -12,6 +12,7 @@ import uvicorn
 
 from kvproof.reference.core.validation import ConfigError
 from kvproof.reference.server.app import make_app
+from kvproof.reference.server.connections import Door, protocol
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.service import Service
 
@@ -26,8 +27,8 @@ def listen(config: ServerConfig) -> socket.socket:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
+        family, kind, number, _, address = found[0]
+        bound = Door(family, kind, number)
     except OSError as error:
         raise _unusable(config, error) from None
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -87,13 +88,15 @@ def run(
         del frame
         received.append(signal.Signals(number))
 
-    before = {each: signal.signal(each, remember) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, remember) for each in _ends()}
     config = uvicorn.Config(
         make_app(service, model=model),
         log_config=None,
         access_log=False,
         lifespan="on",
         ws="none",
+        loop="asyncio",  # another one would accept connections without `Door`
+        http=protocol(most=service.config.max_connections, patience=service.config.request_timeout),
         backlog=_BACKLOG,
         timeout_graceful_shutdown=round(service.config.grace + _LAST_RESORT),
     )
@@ -103,3 +106,9 @@ def run(
         for each, handler in before.items():
             signal.signal(each, handler)
     return received[0] if received else signal.SIGTERM
+
+
+def _ends() -> list[signal.Signals]:
+    """Signals that end the server; with nohup a closed terminal does not."""
+    hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]

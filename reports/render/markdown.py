@@ -10,6 +10,7 @@ from pathlib import Path
 from kvproof.harness.errors import UsageError
 from kvproof.harness.records.events import Explained
 from kvproof.harness.records.run_directory import Run
+from kvproof.harness.redaction import redacted
 from kvproof.reports.charts.bench import case_words, ratio_text
 from kvproof.reports.charts.fuzz_pace import campaign_of, pace_chart, tables
 from kvproof.reports.charts.hit_loss import sums
@@ -68,7 +69,7 @@ def append_step_summary(text: str) -> bool:
         return False
     try:
         with Path(name).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text if text.endswith("\n") else f"{text}\n")
+            file.write(redacted(text if text.endswith("\n") else f"{text}\n"))
     except OSError as error:
         raise UsageError(
             f"cannot append to {name!r} (GITHUB_STEP_SUMMARY): {error.strerror}",

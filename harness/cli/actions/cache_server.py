@@ -16,6 +16,7 @@ from rich.table import Table
 from kvproof.harness.cli.output import standard_output
 from kvproof.harness.cli.sizes import size_of
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.signals import ENDS
 from kvproof.reference.cache_server.address import (
     Address,
     AddressError,
@@ -85,7 +86,7 @@ def _listen() -> list[int]:
         del frame
         heard.append(number)
 
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in ENDS:
         if signal.getsignal(each) is not signal.SIG_IGN:
             signal.signal(each, hear)
     return heard
@@ -103,7 +104,7 @@ def _server(address: Address, size: int, token: str, patience: float) -> Server:
             "the cache server needs ZeroMQ", "pip install 'kvproof[server]'"
         ) from error
     except AddressError as error:
-        raise UsageError(str(error), "give another --address") from error
+        raise UsageError(str(error), error.hint or "give another --address") from error
     except ArenaError as error:
         raise UsageError(str(error), "give less --memory") from error
 
@@ -151,8 +152,9 @@ def _report(address: str, token: str, timeout: float) -> Report:
         raise UsageError(
             "the cache server needs ZeroMQ", "pip install 'kvproof[server]'"
         ) from error
-    except (CacheServerGone, CacheServerRefused) as error:
-        raise UsageError(str(error), "see kvproof cache-server --help") from error
+    except (AddressError, CacheServerGone, CacheServerRefused) as error:
+        hint = getattr(error, "hint", "") or "see kvproof cache-server --help"
+        raise UsageError(str(error), hint) from error
 
 
 def _where(address: str, host: str, port: int) -> Address:

@@ -27,6 +27,7 @@ from kvproof.eval.verdict.summary import Summary, across, stored
 from kvproof.harness.cli.output import print_text, standard_output
 from kvproof.harness.cli.runs import link_latest, new_directory, new_manifest
 from kvproof.harness.errors import UsageError
+from kvproof.harness.redaction import redacted_tree
 
 RunnerName = Literal["kvproof", "opencompass", "stock"]
 
@@ -55,7 +56,7 @@ def longbench_v2(
     sources = Sources(data, shared, prompts_of(prompts, cot=cot, stock=runner == "stock"))
     console = standard_output()
     with material(asked, sources, directory / "data") as found:
-        kept = stored(asked, conditions_of(asked, found, runner))
+        kept = redacted_tree(stored(asked, conditions_of(asked, found, runner)))
         earlier = _earlier(directory, kept)
         writer = Writer(directory, new_manifest("eval", directory, kept))
         with closing(writer), _shown(console) as progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +48,6 @@ def probe(
         raise UsageError(f"--max-requests {max_requests} must be at least 1", "for example 1000")
     if tolerance < 0:
         raise UsageError(f"--tolerance {tolerance:g} must not be negative", "for example 0.2")
-    _hide(api_key)
     address, console = _address(url), standard_output()
     budget = Budget(requests=max_requests, seconds=seconds(max_time))
 
@@ -66,12 +64,6 @@ def probe(
     with run_directory("probe", config=config, output=output, console=console) as active:
         _run(active, asked)
     return active.exit_code
-
-
-def _hide(key: str) -> None:
-    """The command line is recorded, and a key must not be."""
-    if key:
-        sys.argv[:] = [each.replace(key, "<key>") for each in sys.argv]
 
 
 class _Asked(NamedTuple):

@@ -82,7 +82,13 @@ class ServeOptions:
     port: int = 8000
     """0: any free one."""
     api_key: Annotated[str, Parameter(env_var="KVPROOF_API_KEY", show_env_var=True)] = ""
-    """Bearer token that clients must send."""
+    """Bearer token that clients must send; from the variable or a file, never in the command."""
+    api_key_file: Path | None = None
+    """File with that token in its first line."""
+    max_connections: int = 1024
+    """Connections; more are answered with 503. Fewer if the process may open fewer files."""
+    request_timeout: float = 60.0
+    """Seconds for a client to send a whole request, and to go on reading its answer."""
     max_waiting: int = 256
     """Requests beyond max_requests that may wait; more are answered with 429."""
     max_tokens: int = 4096

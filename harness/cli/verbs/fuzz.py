@@ -20,6 +20,7 @@ def fuzz(
     seed: int | None = None,
     keep_going: bool = False,
     database: str = "",
+    database_secret_file: Path | None = None,
     ray: str = "",
     units: int = 0,
     output: Output = None,
@@ -46,6 +47,8 @@ def fuzz(
     database
         Failing examples, shared by all workers and later runs: a directory, or redis://host/0;
         campaign.database of the settings file by default.
+    database_secret_file
+        File with the password of that Redis in its first line; else KVPROOF_REDIS_PASSWORD.
     ray
         Spread work units over a Ray cluster: auto, or its address.
     units
@@ -58,6 +61,7 @@ def fuzz(
     """
     from kvproof.harness.cli.actions.campaign import fuzz as action
     from kvproof.harness.cli.actions.targets import chosen_targets
+    from kvproof.harness.cli.secrets import read_secret
 
     settings = load_settings(config)
     shared = replace(settings.campaign, **({"database": database} if database else {}))
@@ -69,6 +73,7 @@ def fuzz(
         seed=seed,
         keep_going=keep_going,
         shared=shared,
+        secret=read_secret("--database-secret-file", database_secret_file),
         output=output,
         ray=ray,
         units=units,

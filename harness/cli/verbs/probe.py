@@ -17,6 +17,7 @@ def probe(
     model: str = "",
     against: str = "",
     api_key: Annotated[str, Parameter(env_var=KEY, show_env_var=True)] = "",
+    api_key_file: Path | None = None,
     max_requests: int = 1000,
     max_time: str = "10m",
     timeout: str = "60s",
@@ -34,7 +35,9 @@ def probe(
     against
         Address of a server of the same model without prefix caching, to compare answers with.
     api_key
-        Bearer token.
+        Bearer token; from the variable or a file, never in the command.
+    api_key_file
+        File with the token in its first line.
     max_requests
         Most requests that it completes or cancels.
     max_time
@@ -48,12 +51,13 @@ def probe(
 
     """
     from kvproof.harness.cli.actions import probe as action
+    from kvproof.harness.cli.secrets import read_secret
 
     return action.probe(
         url,
         model=model,
         against=against,
-        api_key=api_key,
+        api_key=read_secret("--api-key-file", api_key_file) or api_key,
         max_requests=max_requests,
         max_time=max_time,
         timeout=timeout,

@@ -18,6 +18,9 @@ def report(
 
     Writes report.html, report.md and junit.xml, also for a run that was killed.
 
+    Ends with 0 once the reports are written, also for a run that failed: the verdict has had its
+    exit code already. Ends with 2 if the directory holds no run.
+
     Parameters
     ----------
     directory

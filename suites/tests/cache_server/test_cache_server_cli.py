@@ -164,7 +164,8 @@ def test_a_network_interface_is_served_with_a_token(tmp_path, token_file):
         ("--memory 1MiB --token-file short", "has 2 characters"),
         ("--memory 1MiB --token-file open", "is open to other users"),
         ("--memory 1MiB --patience 0", "patience 0 must be positive"),
-        ("status --address ipc:///tmp/kvproof-nobody.sock --timeout 0.2", "no cache server answer"),
+        ("status --address ipc:///tmp/kvproof-nobody.sock", "other users can write to the folder"),
+        ("--memory 1MiB --address ipc:///tmp/kvproof.sock", "other users can write to the folder"),
     ],
 )
 def test_what_cannot_be_served_is_said(tmp_path, options, message):

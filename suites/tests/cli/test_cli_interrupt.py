@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Started], object]]] = {
 
 
 @pytest.mark.slow(reason="starts many processes")
-@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_an_interrupted_run_is_closed_and_reported(
     tmp_path: Path, verb: str, name: signal.Signals
@@ -59,7 +59,7 @@ def test_an_interrupted_run_is_closed_and_reported(
     command, in_the_middle = COMMANDS[verb]
     with started(*command.split(), cwd=tmp_path) as running:
         running.until(lambda: in_the_middle(running))
-        done = running.send(name, group=name == signal.SIGINT)
+        done = running.send(name, group=name != signal.SIGTERM)
         assert done.code == 130
         assert done.err == ""
         assert "INTERRUPTED" in done.out

@@ -326,7 +326,9 @@ def test_a_key_is_missing_and_given(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found = probed(server.url, tmp_path, "--max-requests", "20")
         monkeypatch.delenv("KVPROOF_PROBE_KEY")
         (tmp_path / "b").mkdir()
-        probed(server.url, tmp_path / "b", "--max-requests", "20", "--api-key", "secret")
+        (tmp_path / "key.txt").write_text("secret\n")
+        key = ("--api-key-file", str(tmp_path / "key.txt"))
+        probed(server.url, tmp_path / "b", "--max-requests", "20", *key)
     assert check.ANSWERED.name in found.verdicts
     records = b"".join(each.read_bytes() for each in tmp_path.rglob("*.json*"))
     assert b"secret" not in records

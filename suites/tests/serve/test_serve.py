@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -264,7 +265,7 @@ def test_experts_are_returned_on_request_hit_or_not() -> None:
 
 
 def test_keys_are_asked_for_if_one_is_set() -> None:
-    with serving(*SMALL, "--api-key", "s3cret") as running:
+    with serving(*SMALL, environment=os.environ | {"KVPROOF_API_KEY": "s3cret"}) as running:
         plain = {"content-type": "application/json"}
         body = {"model": "symbolic", "prompt": "a"}
         for key, status in ((None, 401), ("Bearer no", 401), ("Bearer s3cret", 200)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from kvproof.suites.tests.serve.serve_kit import SMALL
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(*SMALL, "--api-key", "s3cret") as running:
+    with serving(*SMALL, environment=os.environ | {"KVPROOF_API_KEY": "s3cret"}) as running:
         yield running
         assert running.end() == 0
         assert running.errors() == ""

@@ -89,7 +89,8 @@ REACHES = {
     "weights": ("org/model",),
     "host": ("localhost",),
     "port": (0,),
-    "api_key": ("s3cret",),
+    "max_connections": (9,),
+    "request_timeout": (2.5,),
     "max_waiting": (3,),
     "max_tokens": (33,),
     "max_prompt_tokens": (44,),
@@ -101,6 +102,8 @@ REACHES = {
 }
 """Option -> a value that is not the default, and flags that it needs."""
 ELSEWHERE = {
+    "api_key": "never on the command line: see below",
+    "api_key_file": "see below",
     "model": "see below",
     "served_model_name": "see below",
     "max_model_len": "see below",
@@ -148,6 +151,20 @@ def test_the_names_and_lengths_of_a_model_are_told(started: Started, tmp_path: P
     assert (started.name, started.built.language.max_len) == ("toy", 100)
 
 
+def test_a_key_comes_from_a_file_or_the_environment(started: Started, tmp_path: Path) -> None:
+    words = ("serve", "--model", "symbolic", "--port", "0")
+    (tmp_path / "key").write_text("s3cret\n")
+    assert here(*words, "--api-key-file", "key", cwd=tmp_path).code == 0
+    assert started.config.api_key == "s3cret"
+    assert here(*words, cwd=tmp_path, KVPROOF_API_KEY="0ther").code == 0
+    assert started.config.api_key == "0ther"
+    done = here(*words, cwd=tmp_path, KVPROOF_API_KEY="two words")
+    refused(done, "api_key '...' must be printable ASCII without spaces")
+    (tmp_path / "key").write_text("\n")
+    refused(here(*words, "--api-key-file", "key", cwd=tmp_path), "has an empty first line")
+    refused(here(*words, "--api-key-file", "no", cwd=tmp_path), "cannot be read: No such file")
+
+
 def test_a_disk_tier_is_a_folder_and_a_size(started: Started, tmp_path: Path) -> None:
     disk = ("--disk-tier", str(tmp_path / "kv"), "1GiB", "--host-tier", "1MiB", "--weights", "w")
     done = here("serve", "--model", "symbolic", "--port", "0", *disk, cwd=tmp_path)
@@ -175,7 +192,9 @@ def test_a_disk_tier_is_a_folder_and_a_size(started: Started, tmp_path: Path) ->
         ("host", "", "host '' must be an address or a name of this machine"),
         ("host", "192.0.2.1", "cannot listen on 192.0.2.1 port"),
         ("host", "nowhere.invalid", "cannot listen on nowhere.invalid port"),
-        ("api_key", "two words", "api_key '...' must be printable ASCII without spaces"),
+        ("max_connections", 0, "max_connections 0 must be a whole number, at least 1"),
+        ("request_timeout", 0.0, "request_timeout 0.0 must be seconds, above 0"),
+        ("request_timeout", float("inf"), "request_timeout inf must be seconds, above 0"),
         ("max_waiting", -1, "max_waiting -1 must be a whole number, at least 0, for example 256"),
         ("max_tokens", 0, "max_tokens 0 must be a whole number, at least 1"),
         ("max_body_bytes", 1, "max_body_bytes 1 must be a whole number, at least 1024"),

@@ -139,7 +139,6 @@ def _compiled_only(monkeypatch):
     monkeypatch.setattr("kvproof.kernels.block_transfer.launch.runs_triton", lambda _: False)
 
 
-@pytest.mark.slow(reason="explores until every situation occurs")
 def test_the_part_passes_and_sees_everything():
     sees_everything(SUITE)
 

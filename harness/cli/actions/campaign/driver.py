@@ -12,10 +12,16 @@ from kvproof.harness.campaign.databases import for_workers
 from kvproof.harness.campaign.driver import Given, Outcome, work_off
 from kvproof.harness.campaign.pool import Lost, Pool
 from kvproof.harness.cli.actions.campaign.unit import Order, UnitResult, claim_name, parse, tally_of
-from kvproof.harness.cli.runs import ActiveRun, driver
+from kvproof.harness.cli.runs import DATABASE, ActiveRun, driver
 from kvproof.harness.errors import ANSWERS
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
-from kvproof.harness.records.events import AnyEvent, Failure, HarnessFault, TargetFailed
+from kvproof.harness.records.events import (
+    AnyEvent,
+    Failure,
+    HarnessFault,
+    Skipped,
+    TargetFailed,
+)
 from kvproof.harness.settings import CampaignSettings
 from kvproof.suites.framework.property import Level
 from kvproof.suites.framework.verdicts import Tally
@@ -33,10 +39,12 @@ class Campaign:
         claims: Claims,
         shared: CampaignSettings,
         *,
+        password: str,
         level: Level,
         keep_going: bool,
     ) -> None:
         self._active, self._claims, self._shared = active, claims, shared
+        self._password, self._away = password, False
         self._level: Level = level
         self._keep_going = keep_going
         self._done: set[str] = set()
@@ -96,6 +104,7 @@ class Campaign:
             level=self._level,
             keep_going=self._keep_going,
             database=for_workers(self._shared.database),
+            password=self._password,
             artifact=self._shared.artifact,
             histories=self._shared.histories,
             seconds=self._seconds.setdefault(given.unit, left),
@@ -119,10 +128,25 @@ class Campaign:
             )
             return False
         self._active.write(result.done)
+        if count := result.done.database.get("unreachable", 0):
+            self.database_is_away(f"{count} operations of {result.done.unit} were left out")
         self._count(result.done, failures, result.died)
         if result.holds:
             self._release(result.done)
         return bool(result.done.shrunk or result.died or result.events)
+
+    def database_is_away(self, why: str) -> None:
+        """Report once that failing examples are neither read nor kept for other runs."""
+        if not self._away:
+            self._away = True
+            where = self._shared.database
+            self._active.write(
+                Skipped(
+                    part=DATABASE,
+                    reason=f"{where} does not answer: {why}",
+                    command="start it, or choose another --database",
+                )
+            )
 
     def _release(self, done: UnitDone) -> None:
         """Release the unshrunk claims of a unit; the death of its target is reported once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -9,7 +10,11 @@ from itertools import count, islice
 from pathlib import Path
 
 from kvproof.harness.campaign.claims import Claims, DirectoryClaims, RayClaims
-from kvproof.harness.campaign.databases import open_database
+from kvproof.harness.campaign.databases import (
+    PASSWORD_VARIABLE,
+    open_database,
+    why_unreachable,
+)
 from kvproof.harness.campaign.pool import LocalPool, Pool
 from kvproof.harness.campaign.ray_pool import RayPool
 from kvproof.harness.cli.actions.campaign.driver import Campaign
@@ -45,13 +50,16 @@ def fuzz(
     output: Path | None,
     ray: str,
     units: int,
+    secret: str = "",
 ) -> int:
     """Explore until the time is up; `units` 0: as many as the time allows. Returns the exit code.
 
     Raises UsageError before anything runs if the options are invalid.
     """
     _check(workers, units)
-    open_database(shared.database, shared.artifact)
+    password = secret or os.environ.get(PASSWORD_VARIABLE, "")
+    open_database(shared.database, shared.artifact, password=password)
+    away = why_unreachable(shared.database, password=password)
     suites = _suites(specs, level)
     first = first_seed(output) if seed is None else seed
     config = {
@@ -66,7 +74,11 @@ def fuzz(
         claims: Claims = (
             RayClaims(ray) if ray else DirectoryClaims(active.writer.directory / "claims")
         )
-        driver = Campaign(active, claims, shared, level=level, keep_going=keep_going)
+        driver = Campaign(
+            active, claims, shared, password=password, level=level, keep_going=keep_going
+        )
+        if away:
+            driver.database_is_away(away)
         every = _units(suites, first)
         cut_short = True
         try:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,8 @@ class Order:
     level: Level
     keep_going: bool
     database: str
+    password: str = field(default="", repr=False)
+    """Of the database."""
     artifact: str
     histories: int
     seconds: float
@@ -84,7 +86,7 @@ def explore_unit(order: Order) -> UnitResult:
     """Do one unit; never raises for the target or for the harness: both are in the result."""
     target, suite_name, seed = parse(order.unit)
     wall, began, cpu = time.time(), time.monotonic(), time.process_time()
-    handle, database = _handle(target), _database(order.database, order.artifact)
+    handle, database = _handle(target), _database(order)
     theirs = _spent(handle)
     before = Counter(database.operations)
     files = _Files()
@@ -179,9 +181,13 @@ def _handle(target: str) -> Handle:
     return handle
 
 
+def _database(order: Order) -> WatchedDatabase:
+    return _opened(order.database, order.artifact, order.password)
+
+
 @cache
-def _database(where: str, artifact: str) -> WatchedDatabase:
-    return open_database(where, artifact)
+def _opened(where: str, artifact: str, password: str) -> WatchedDatabase:
+    return open_database(where, artifact, password=password)
 
 
 class _Files:

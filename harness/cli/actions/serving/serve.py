@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from kvproof.harness.cli.actions.serving.models import SYMBOLIC, Built, hugging_face, symbolic
 from kvproof.harness.cli.arguments.serve import ServeOptions
 from kvproof.harness.cli.output import standard_output
+from kvproof.harness.cli.secrets import read_secret
 from kvproof.harness.errors import Exit, UsageError
 from kvproof.reference.server.options import ServerConfig
+from kvproof.reference.server.quiet_log import FewOfAKind
 
 if TYPE_CHECKING:
     from kvproof.reference.server.service import Service
@@ -21,14 +23,22 @@ HINT = "see kvproof serve --help"
 
 def serve(options: ServeOptions) -> None:
     """Serve a model over HTTP until a signal; Ctrl-C is raised again. Raises UsageError."""
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    _log()
     try:
-        config = options.pick(ServerConfig)
+        key = read_secret("--api-key-file", options.api_key_file) or options.api_key
+        config = options.pick(ServerConfig, api_key=key)
         built = symbolic(options) if options.model == SYMBOLIC else hugging_face(options)
         bound = _server().listen(config)
     except ValueError as error:
         raise UsageError(str(error), getattr(error, "hint", "") or HINT) from error
     _run(built, config, bound, options.served_model_name or built.language.name)
+
+
+def _log() -> None:
+    """Write warnings to standard error, few of each kind: a minute of an attack is some lines."""
+    handler = logging.StreamHandler()
+    handler.addFilter(FewOfAKind())
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[handler])
 
 
 def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
@@ -41,7 +51,7 @@ def _run(built: Built, config: ServerConfig, bound: socket, name: str) -> None:
         told = f"{cache.num_blocks - 1} blocks of {cache.block_size} tokens"
         console.print(f"  {told}; Ctrl-C or SIGTERM ends it", highlight=False)
         if not running.is_loopback(bound):
-            key = "with the API key" if config.api_key else "by anybody: there is no --api-key"
+            key = "with the API key" if config.api_key else "by anybody: there is no --api-key-file"
             console.print(f"  reachable from other machines, {key}", style="bold yellow")
 
     service = _service(built, config)
