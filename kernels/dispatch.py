@@ -16,6 +16,8 @@ from kvproof.kernels.block_expand import ExpandedTable, block_expand
 from kvproof.kernels.block_transfer import gather as gather_blocks
 from kvproof.kernels.block_transfer import scatter as scatter_blocks
 from kvproof.kernels.block_transfer import transfer_from_host, transfer_to_host
+from kvproof.kernels.indexer import fill as fill_indexer
+from kvproof.kernels.indexer import indexer
 from kvproof.kernels.kv_fill import kv_fill
 from kvproof.kernels.paged_decode import paged_decode
 from kvproof.kernels.paged_prefill import paged_prefill
@@ -31,7 +33,9 @@ __all__ = [
     "backend_of",
     "block_expand",
     "copy_states",
+    "fill_indexer",
     "gather_blocks",
+    "indexer",
     "kv_fill",
     "paged_decode",
     "paged_prefill",
@@ -53,6 +57,8 @@ OPERATIONS: Mapping[str, tuple[Callable[..., object], ...]] = {
     "host_transfer": (transfer_to_host, transfer_from_host),
     "state_copy": (copy_states,),
     "sparse_latent": (sparse_latent,),
+    "indexer": (indexer,),
+    "indexer_fill": (fill_indexer,),
 }
 """Name of a kernel -> its operations."""
 

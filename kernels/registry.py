@@ -17,6 +17,8 @@ KERNELS = (
     "host_transfer",
     "state_copy",
     "sparse_latent",
+    "indexer",
+    "indexer_fill",
 )
 
 GROUP = "kvproof.kernels"

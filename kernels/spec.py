@@ -92,6 +92,11 @@ class Kernel:
     tolerance: Callable[[Case], Tolerance]
     ceiling: CeilingName
     """The machine's limit for the kernel."""
+    judged: Callable[[Case, Arguments, dict[str, torch.Tensor]], dict[str, torch.Tensor]] = (
+        lambda _, __, outputs: outputs
+    )
+    """What is compared with the reference, where several outputs are right: made from the outputs
+    that a launch has left."""
 
 
 class Entry(NamedTuple):

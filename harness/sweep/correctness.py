@@ -117,7 +117,7 @@ def _launched(inputs: Inputs, limit: Tolerance, launch: Callable[[], None], devi
 
 def _seen(inputs: Inputs, limit: Tolerance) -> _Run:
     left = {name: tensor.clone() for name, tensor in inputs.outputs.items()}
-    return _Run(compared(inputs.outputs, inputs.expected, limit), inputs.damage(), left)
+    return _Run(compared(inputs.judged(), inputs.expected, limit), inputs.damage(), left)
 
 
 def _wrong(number: int, run: _Run) -> list[str]:

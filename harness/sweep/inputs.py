@@ -57,6 +57,7 @@ class Inputs:
         self, kernel: Kernel, case: Case, *, seed: int, device: str, guarded: bool
     ) -> None:
         self._source = Source(seed=seed, device=device, guarded=guarded)
+        self._kernel, self._case = kernel, case
         self.problem = in_room(lambda: kernel.make(case, self._source))
         self.outputs = outputs(self.problem)
         self._outputs = in_room(lambda: {n: each.clone() for n, each in self.outputs.items()})
@@ -70,6 +71,10 @@ class Inputs:
             name: list(value) if isinstance(value, list) else value
             for name, value in self.problem.arguments.items()
         }
+
+    def judged(self) -> dict[str, torch.Tensor]:
+        """What of the outputs is compared with `expected`."""
+        return self._kernel.judged(self._case, self.problem.arguments, self.outputs)
 
     def restore(self) -> None:
         """Make the outputs what they were."""

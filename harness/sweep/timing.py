@@ -85,7 +85,7 @@ def measured(
     limit = kernel.tolerance(case)
     found = in_room(
         lambda: {
-            number: compared(inputs.outputs, inputs.expected, limit).values()
+            number: compared(inputs.judged(), inputs.expected, limit).values()
             for number, inputs in sets.judged.items()
         }
     )

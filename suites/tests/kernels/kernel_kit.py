@@ -37,8 +37,9 @@ def judge(kernel: Kernel, entry: Entry, case: Case, *, seed: int = 0) -> None:
         assert same_bytes(after[name], unchanged[name]), f"{where}: {name} was changed"
     assert source.broken_canaries() == 0, f"{where}: wrote outside of its tensors"
     limit = kernel.tolerance(case)
+    seen = kernel.judged(case, problem.arguments, {name: after[name] for name in written})
     for name in written:
-        close(after[name], expected[name], limit, f"{where}: {name}")
+        close(seen[name], expected[name], limit, f"{where}: {name}")
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, limit: object, where: str) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import torch
 
+from kvproof.kernels.indexer.torch_reference import scores_of
 from kvproof.kernels.paged_prefill.torch_reference import attend
 from kvproof.kernels.sparse_latent.torch_reference import sparse_latent_torch
 
@@ -190,6 +191,28 @@ def flash_mla(
             q[i], keys, keys[..., :head_dim_v], scale=softmax_scale, window=0, cap=0.0, sinks=None
         )
     return found, None
+
+
+def deep_gemm_schedule(context_lens, block_size, num_sms):
+    assert context_lens.dtype == torch.int32
+    assert block_size in (32, 64)
+    return torch.zeros(num_sms + 1, 2, dtype=torch.int32)
+
+
+def deep_gemm_scores(
+    q, kv_cache, weights, context_lens, block_tables, schedule_metadata, max_model_len
+):
+    assert kv_cache.shape[2:] == (1, 132)
+    assert q[1] is None
+    q_tokens = context_lens.shape[1]
+    found = torch.full((len(weights), max_model_len), 1e9)  # what nobody cleans
+    rows = zip(q[0], weights.unflatten(0, (-1, q_tokens)), block_tables, strict=True)
+    for i, (query, weight, table) in enumerate(rows):
+        length = int(context_lens[i, -1])
+        scores = scores_of(query, weight, kv_cache[:, :, 0], table, length)
+        mine = found[i * q_tokens : (i + 1) * q_tokens, :length]
+        mine.copy_(torch.where(scores == -torch.inf, mine, scores))
+    return found
 
 
 def vllm_mla(

@@ -36,6 +36,10 @@ MODULES = {
         "flash_mla_with_kvcache": attention.flash_mla,
         "get_mla_metadata": attention.flash_mla_schedule,
     },
+    "vllm.utils.deep_gemm": {
+        "fp8_fp4_paged_mqa_logits": attention.deep_gemm_scores,
+        "get_paged_mqa_logits_metadata": attention.deep_gemm_schedule,
+    },
     "vllm.vllm_flash_attn": {
         "flash_attn_varlen_func": attention.flash_attention,
         "get_scheduler_metadata": attention.flash_schedule,

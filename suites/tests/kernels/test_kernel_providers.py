@@ -16,6 +16,8 @@ pytest.importorskip("triton", reason="the extra gpu is not installed")
 from kvproof.harness.isolation.environments import home
 from kvproof.kernels.block_transfer import cells as transfer_cells
 from kvproof.kernels.block_transfer import sweep as transfer
+from kvproof.kernels.indexer import cells as indexer_cells
+from kvproof.kernels.indexer import sweep as chooser
 from kvproof.kernels.kv_fill import cells as fill_cells
 from kvproof.kernels.kv_fill import sweep as fill
 from kvproof.kernels.paged_decode import cells as decode_cells
@@ -28,6 +30,7 @@ from kvproof.kernels.providers import (
     lmdeploy,
     sglang,
     vllm,
+    vllm_deepgemm,
     vllm_fa3,
     vllm_flashmla,
 )
@@ -50,6 +53,7 @@ MAKERS = {
         lmdeploy.lmdeploy,
         vllm.vllm,
         vllm.vllm_mla,
+        vllm_deepgemm.vllm_deepgemm,
         vllm_fa3.vllm_fa3,
         vllm_flashmla.vllm_flashmla,
         sglang.sglang,
@@ -103,6 +107,11 @@ CELLS = {
         for change in ({}, {"holes": "tail", "sinks": True}, {"heads": 128, "chosen": 128},
                        {"page": 16}, {"heads": 40}, {"chosen": 65})
     ],
+    "indexer": [
+        indexer_cells.cell(**{"batch": 2, "context": 150, "chosen": 20, **change})
+        for change in ({}, {"q_tokens": 2}, {"page": 32, "heads": 32}, {"page": 16}, {"heads": 40},
+                       {"q_tokens": 3}, {"slots": True}, {"lengths": "edges"})
+    ],
     "block_transfer": [
         transfer_cells.cell(**{
             "heads": 2, "page": 4, "layers": 3, "objects": 5, "tokens": 8, "head_bytes": 6,
@@ -122,6 +131,7 @@ KERNELS = {
     "kv_fill": fill,
     "state_copy": state,
     "sparse_latent": sparse,
+    "indexer": chooser,
     "block_transfer": transfer,
 }
 OFFERED = [
