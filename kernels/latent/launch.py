@@ -19,6 +19,9 @@ KEYS = 576
 VALUES = 512
 """Columns of a latent row, and how many of them are values."""
 
+UNIT = 16
+"""Bytes in which places of FP8 rows are counted."""
+
 LEAST_TILES = 2
 """Tiles below which a chunk is not worth a program."""
 
@@ -27,6 +30,10 @@ LEAST_BOX = 8
 
 MANY_CHUNKS = 8
 """Chunks a request from which its parts are combined by more programs, a slice of columns each."""
+
+LIGHT_ROWS = 32
+FILLED = 15 / 16
+"""Query rows of a request up to which memory is the limit, and processors that are enough then."""
 
 COMBINED_ROWS = 2048
 """Query rows of a batch above which a program combines several of them."""
@@ -46,26 +53,33 @@ class Cut(NamedTuple):
         return 2 * self.chunks * self.head_blocks * ROWS
 
 
-def cut(rows: int, *, processors: int) -> Cut:
-    """Chunks such that all programs together fill the GPU once; `rows` are those of a request."""
+def cut(rows: int, *, processors: int, batch: int = 0) -> Cut:
+    """Chunks such that all programs together fill the GPU once; `rows` are those of a request.
+
+    With few rows the memory is the limit, not the processors: some of them stay idle if then equal
+    requests of a batch of `batch` have chunks of their own, which leave no parts or fewer.
+    """
     blocks = -(-rows // ROWS)
-    return Cut(blocks, max(1, processors // blocks))
+    chunks = max(1, processors // blocks)
+    if batch and rows <= LIGHT_ROWS:
+        even = chunks // batch * batch
+        chunks = even if even >= FILLED * chunks else chunks
+    return Cut(blocks, chunks)
 
 
 def takes(tensors: dict[str, Any], numbers: dict[str, Any]) -> bool:
-    """Whether the Hopper kernel can do a decode: its shapes, its memory and this GPU."""
+    """Whether a Hopper kernel can do a decode: its shapes, its memory and this GPU."""
     q, pages, out = tensors["q"], tensors["k_pages"], tensors["out"]
+    is_brought = _in_units(q, pages) if pages.itemsize == 1 else _by_copies(q, pages)
     return (
         tensors["v_pages"] is None
         and (q.shape[3], out.shape[3], pages.shape[2]) == (KEYS, VALUES, 1)
-        and pages.dtype == q.dtype
+        and is_brought
         and not numbers["window"]
         and not numbers["soft_cap"]
         and numbers["scale"] > 0
         and q.is_contiguous()
         and out.is_contiguous()
-        and box(pages.shape[1]) >= LEAST_BOX
-        and _on_one_grid(pages)
         and all(tensor.data_ptr() % 16 == 0 for tensor in (q, pages))
         and is_hopper(q.device)
     )
@@ -76,6 +90,22 @@ def box(page_size: int) -> int:
     return min(TILE, page_size & -page_size)
 
 
+def _by_copies(q: torch.Tensor, pages: torch.Tensor) -> bool:
+    """Whether the tensor memory unit can bring tiles of pages: of q's dtype, and on one grid."""
+    return pages.dtype == q.dtype and box(pages.shape[1]) >= LEAST_BOX and _on_one_grid(pages)
+
+
+def _in_units(q: torch.Tensor, pages: torch.Tensor) -> bool:
+    """Whether FP8 rows can be widened to the dtype of q, and 32 bits count their places."""
+    page, row = pages.stride()[:2]
+    return bool(
+        (q.dtype, pages.dtype) == (torch.bfloat16, torch.float8_e4m3fn)
+        and pages.stride(3) == 1
+        and page % UNIT == row % UNIT == 0
+        and len(pages) * page // UNIT < 1 << 31
+    )
+
+
 def launch(
     tensors: dict[str, Any], numbers: dict[str, Any], *, parts: torch.Tensor, norms: torch.Tensor
 ) -> None:
@@ -83,23 +113,54 @@ def launch(
 
     `parts` and `norms` are float32, 512 numbers and one for each of `Cut.part_rows`.
     """
+    q = tensors["q"]
+    shape = cut(q.shape[1] * q.shape[2], processors=multiprocessors(q.device), batch=len(q))
+    start = _launch_narrow if tensors["k_pages"].itemsize == 1 else _launch_wide
+    start(tensors, numbers["scale"], shape, parts=parts, norms=norms)
+    combine(
+        tensors["out"], tensors["lengths"], tensors["sinks"], shape,
+        parts=parts, norms=norms, ahead=True,
+    )  # fmt: skip
+
+
+def _launch_wide(
+    tensors: dict[str, Any], scale: float, shape: Cut, *, parts: torch.Tensor, norms: torch.Tensor
+) -> None:
+    """Pages of the dtype of the queries."""
     from kvproof.kernels.latent.triton_kernel_hopper import descriptor, latent_decode_hopper
 
     q, pages, out, lengths = (tensors[name] for name in ("q", "k_pages", "out", "lengths"))
     batch, q_tokens, heads, _ = q.shape
     page, size = pages.shape[1], pages.stride(1)
-    shape = cut(q_tokens * heads, processors=multiprocessors(q.device))
     apart = pages.stride(0) // size
     rows = (len(pages) - 1) * apart + page
     latent_decode_hopper[(shape.chunks * shape.head_blocks,)](
         *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
         *(descriptor(pages, rows, KEYS, size, (box(page), wide)) for wide in (256, 64)),
-        out, parts, norms, tensors["sinks"], tensors["block_table"], lengths, numbers["scale"],
+        out, parts, norms, tensors["sinks"], tensors["block_table"], lengths, scale,
         batch, shape.chunks, tensors["block_table"].stride(0), VALUES, rows, apart,
         HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
         LEAST=LEAST_TILES, PAGE=page, BOX=box(page), num_warps=4,
     )  # fmt: skip
-    combine(out, lengths, tensors["sinks"], shape, parts=parts, norms=norms, ahead=True)
+
+
+def _launch_narrow(
+    tensors: dict[str, Any], scale: float, shape: Cut, *, parts: torch.Tensor, norms: torch.Tensor
+) -> None:
+    """Pages of FP8 with one scale."""
+    from kvproof.kernels.latent.triton_kernel_hopper import descriptor
+    from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
+
+    q, pages, table = (tensors[name] for name in ("q", "k_pages", "block_table"))
+    batch, q_tokens, heads, _ = q.shape
+    latent_decode_narrow[(shape.chunks * shape.head_blocks,)](
+        *(descriptor(q, batch * q_tokens * heads, KEYS, KEYS, (ROWS, wide)) for wide in (256, 64)),
+        pages.view(torch.uint8), tensors["k_scale"], tensors["out"], parts, norms,
+        tensors["sinks"], table, tensors["lengths"], scale, batch, shape.chunks, table.stride(0),
+        VALUES, pages.stride(0) // UNIT, pages.stride(1) // UNIT,
+        HEADS=heads, Q_TOKENS=q_tokens, HEAD_BLOCKS=shape.head_blocks, BATCH=power_above(batch),
+        LEAST=LEAST_TILES, PAGE=pages.shape[1], num_warps=4,
+    )  # fmt: skip
 
 
 def combine(

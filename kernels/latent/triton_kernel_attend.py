@@ -167,8 +167,8 @@ def _step(
 
 @gluon.jit
 def _store(
-    acc, top, mass, out, parts, norms, sinks, request, block, chunk, numbers, low, high, size,
-    out_row, HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, WHICH: gl.constexpr,
+    acc, top, mass, out, parts, norms, sinks, factor, request, block, chunk, numbers, low, high,
+    size, out_row, HEADS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Finish a request that lies in this chunk; of another, leave a part."""
     row = gl.arange(0, ROWS, O_ROW)
@@ -180,6 +180,8 @@ def _store(
             head = (block * ROWS + gl.arange(0, ROWS, S_ROW)) % HEADS
             whole = gl.where(mass > 0.0, mass + gl.exp2(gl.load(sinks + head) * LOG2E - top), 0.0)
         share = 1.0 / gl.where(whole > 0.0, whole, 1.0)
+        if factor is not None:
+            share = share * factor
         target = out + (request * numbers + block * ROWS).to(gl.int64) * out_row
         place = target + row[:, None] * out_row + column[None, :]
         gl.store(place, _scaled(acc, share).to(out.dtype.element_ty), mask=live)
@@ -190,7 +192,10 @@ def _store(
         some = gl.where(mass > 0.0, mass, 1.0)
         part = parts + slot.to(gl.int64) * (ROWS * 2 * HALF)
         at = part + row[:, None] * (2 * HALF) + column[None, :]
-        gl.store(at, _scaled(acc, 1.0 / some), mask=live)
+        share = 1.0 / some
+        if factor is not None:
+            share = share * factor
+        gl.store(at, _scaled(acc, share), mask=live)
         if WHICH == 0:
             norm = gl.where(mass > 0.0, top + gl.log2(some), float("-inf"))
             gl.store(norms + slot * ROWS + gl.arange(0, ROWS, S_ROW), norm)
@@ -198,13 +203,14 @@ def _store(
 
 @gluon.jit
 def attend_chunk(
-    out, parts, norms, sinks, lengths, scale, shared, biases, plan, chunk, block, out_row,
+    out, parts, norms, sinks, lengths, scale, shared, biases, factor, plan, chunk, block, out_row,
     HEADS: gl.constexpr, Q_TOKENS: gl.constexpr, HEAD_BLOCKS: gl.constexpr, SIZE: gl.constexpr,
     WHICH: gl.constexpr,
 ):  # fmt: skip
     """Half of the value columns of all tiles of a chunk, and the scores of every other tile.
 
     `biases` [2, 64] in shared memory, if given, are added to scores: -inf where a token is none.
+    Answers are multiplied by `factor`, if given.
     """
     begin, end, request, request_begin = plan
     ring, query, links, masses = shared
@@ -261,8 +267,8 @@ def attend_chunk(
         mbarrier.wait(mass_ready.index(1 - WHICH), served & 1)
         _store(
             acc, top, mass + mass_of.index(1 - WHICH).load(S_ROW), out, parts, norms, sinks,
-            request, block, chunk, Q_TOKENS * HEADS, low, high, size, out_row, HEADS, HEAD_BLOCKS,
-            WHICH,
+            factor, request, block, chunk, Q_TOKENS * HEADS, low, high, size, out_row, HEADS,
+            HEAD_BLOCKS, WHICH,
         )  # fmt: skip
         served += 1
         request_begin += tiles_of(size)

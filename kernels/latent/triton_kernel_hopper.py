@@ -101,15 +101,17 @@ def latent_decode_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, plan, chunk,
-                    block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0), gl.constexpr(0),
+                    out, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
+                    chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS,
+                    gl.constexpr(0), gl.constexpr(0),
                 ),
             ),
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, lengths, log_scale, shared, None, plan, chunk,
-                    block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS, gl.constexpr(0), gl.constexpr(1),
+                    out, parts, norms, sinks, lengths, log_scale, shared, None, None, plan,
+                    chunk, block, out_row, HEADS, Q_TOKENS, HEAD_BLOCKS,
+                    gl.constexpr(0), gl.constexpr(1),
                 ),
             ),
             (

@@ -47,15 +47,17 @@ def sparse_latent_hopper(
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, indices, log_scale, shared, biases, plan, chunk,
-                    block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS, SIZE, gl.constexpr(0),
+                    out, parts, norms, sinks, indices, log_scale, shared, biases, None,
+                    plan, chunk, block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS,
+                    SIZE, gl.constexpr(0),
                 ),
             ),
             (
                 attend_chunk,
                 (
-                    out, parts, norms, sinks, indices, log_scale, shared, biases, plan, chunk,
-                    block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS, SIZE, gl.constexpr(1),
+                    out, parts, norms, sinks, indices, log_scale, shared, biases, None,
+                    plan, chunk, block, out_row, HEADS, gl.constexpr(1), HEAD_BLOCKS,
+                    SIZE, gl.constexpr(1),
                 ),
             ),
             (

@@ -52,13 +52,13 @@ def _copy_half(pages, slots, tile, SIDE: gl.constexpr, SMALL: gl.constexpr):
     column = SIDE * HALF + gl.arange(0, HALF, gl.SliceLayout(0, COPIED))
     place = pages + (_row_of(slots, ROW, SMALL)[:, None] + column[None, :])
     async_gather(
-        _narrow(tile), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
+        narrow_half(tile), place, mask=(slots >= 0)[:, None] & (column >= 0)[None, :]
     )  # fmt: skip
     async_copy.commit_group()
 
 
 @gluon.jit
-def _narrow(tile):
+def narrow_half(tile):
     """The first half of a tile's place, as bytes."""
     shape: gl.constexpr = [2 * tile.shape[0], tile.shape[1]]
     layout: gl.constexpr = gl.NVMMASharedLayout(128, 8)
@@ -118,7 +118,7 @@ def _scaled(bits, scale):
 @gluon.jit
 def _widen(tile, scale, next_scale):
     """Widen half a tile in place: all of its bytes are read before any is overwritten."""
-    narrow = _narrow(tile)
+    narrow = narrow_half(tile)
     bits = narrow.slice(0, GROUP, 1).load(WIDE)
     next_bits = narrow.slice(GROUP, GROUP, 1).load(WIDE)
     barrier()
@@ -127,7 +127,8 @@ def _widen(tile, scale, next_scale):
 
 
 @gluon.jit
-def _fill(part, WHICH: gl.constexpr):
+def fill_part(part, WHICH: gl.constexpr):
+    """Let a part of a tile be read."""
     fence_async_shared()
     mbarrier.arrive(part[1].index(WHICH))
 
@@ -166,15 +167,15 @@ def _bring_tile(
     third = _scales_of(scales, slots, 2, SMALL)
     fourth = _scales_of(scales, slots, 3, SMALL)
     async_copy.wait_group(2)
-    _fill(ring[2], WHICH)
+    fill_part(ring[2], WHICH)
     async_copy.wait_group(1)
     barrier()
     _widen(left, first, second)
-    _fill(ring[0], WHICH)
+    fill_part(ring[0], WHICH)
     async_copy.wait_group(0)
     barrier()
     _widen(right, third, fourth)
-    _fill(ring[1], WHICH)
+    fill_part(ring[1], WHICH)
 
 
 @gluon.jit

@@ -76,11 +76,17 @@ def _latent_published() -> list[Case]:
         (128, 64, 32768), (128, 128, 8192), (128, 1, 4096), (128, 1, 32768), (128, 1, 131072),
         (64, 64, 32768), (64, 8, 32768), (16, 64, 32768), (16, 128, 4096),
     )  # fmt: skip
-    return [
+    wide = [
         _latent(page=64, heads=heads, batch=batch, context=context, q_tokens=tokens)
         for tokens in (1, 2)
         for heads, batch, context in sizes
     ]
+    narrow = [
+        _latent(page=64, heads=heads, batch=batch, context=context, kv_dtype="fp8")
+        for heads, batch, context in sizes
+        if batch * context > 4096 and context < 131072
+    ]
+    return [*wide, *narrow]
 
 
 def _latent(**axes: Any) -> Case:
@@ -125,7 +131,10 @@ def _around() -> list[Case]:
         {"q_tokens": 8, "heads": 128, "batch": 3}, {"sinks": True, "batch": 64},
         {"sinks": True, "batch": 1, "heads": 20}, {"lengths": "ragged", "batch": 40},
         {"lengths": "edges", "batch": 100, "context": 700}, {"heads": 3, "batch": 300},
-        {"window": 1000}, {"soft_cap": 30.0},
+        {"window": 1000}, {"soft_cap": 30.0}, {"kv_dtype": "fp8", "page": 1},
+        {"kv_dtype": "fp8", "page": 24, "q_tokens": 4, "heads": 40},
+        {"kv_dtype": "fp8", "lengths": "edges", "batch": 20, "q_tokens": 3, "sinks": True},
+        {"kv_dtype": "fp8", "lengths": "ragged", "heads": 3, "batch": 40, "q_tokens": 2},
     )  # fmt: skip
     return [
         *found,

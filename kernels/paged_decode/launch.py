@@ -66,8 +66,9 @@ def paged_decode(
         space: See `workspace`; without it one is made, which costs two fills.
         config: Another shape of the launch than the rules choose, of the portable kernel.
 
-    Latent rows of 576 columns, 512 of them values, go to a kernel of their own on Hopper, if pages
-    have q's dtype and a size that 8 divides, and there is neither window nor soft cap.
+    Latent rows of 576 columns, 512 of them values, go to a kernel of their own on Hopper, if there
+    is neither window nor soft cap: pages of q's dtype with a size that 8 divides, and pages of
+    float8_e4m3fn with q in bfloat16.
 
     Raises:
         ArgumentError: An argument does not fit the others.

@@ -15,6 +15,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from kvproof.kernels.latent import launch
 from kvproof.kernels.latent.triton_kernel_combine import latent_combine
 from kvproof.kernels.latent.triton_kernel_hopper import latent_decode_hopper
+from kvproof.kernels.latent.triton_kernel_narrow import latent_decode_narrow
 from kvproof.kernels.latent.triton_kernel_sparse import sparse_latent_hopper
 
 POINTERS = {
@@ -48,6 +49,18 @@ def decode(*, page, heads, q_tokens, sinks):
     return shared_bytes(GluonASTSource, latent_decode_hopper, fixed, **descriptors)
 
 
+def narrow(*, page, heads, q_tokens):
+    layout = gl.NVMMASharedLayout(128, 16)
+    fixed = {
+        "HEADS": heads, "Q_TOKENS": q_tokens, "HEAD_BLOCKS": -(-heads * q_tokens // 64),
+        "BATCH": 64, "LEAST": launch.LEAST_TILES, "PAGE": page,
+    }  # fmt: skip
+    rows = {"q_desc": 256, "q_rope_desc": 64}
+    descriptors = {n: f"tensordesc<bf16[64, {c}],{layout!r}>" for n, c in rows.items()}
+    words = {"pages": "*u8", "pages_scale": "*fp32"}
+    return shared_bytes(GluonASTSource, latent_decode_narrow, fixed, **descriptors, **words)
+
+
 def sparse(*, heads, chosen):
     layout = gl.NVMMASharedLayout(128, 16)
     fixed = {"HEADS": heads, "HEAD_BLOCKS": -(-heads // 64), "LEAST": launch.LEAST_TILES,
@@ -71,6 +84,8 @@ if __name__ == "__main__":
     found = [
         decode(page=64, heads=128, q_tokens=1, sinks=False),
         decode(page=8, heads=40, q_tokens=4, sinks=True),
+        narrow(page=64, heads=128, q_tokens=1),
+        narrow(page=12, heads=40, q_tokens=4),
         sparse(heads=128, chosen=2048),
         sparse(heads=40, chosen=65),
         combine(columns=64, step=64, each=1),

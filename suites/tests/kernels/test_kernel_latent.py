@@ -37,8 +37,18 @@ def test_on_hopper_wide_latent_rows_have_a_kernel_of_their_own(hopper, page):
     assert latent.TILE % latent.box(page) == page % latent.box(page) == 0
 
 
+@pytest.mark.parametrize("page", [1, 4, 12, 64, 200])
+def test_so_have_rows_of_fp8_whatever_the_page(hopper, page):
+    given = tensors(page=page, kv_dtype="fp8")
+    assert latent.takes(given, NUMBERS)
+    assert not latent.takes({**given, "q": given["q"].half()}, NUMBERS)
+    pages = given["k_pages"].view(torch.uint8)
+    wider = torch.zeros(*pages.shape[:3], 584, dtype=torch.uint8)[..., :576]
+    assert not latent.takes({**given, "k_pages": wider.view(torch.float8_e4m3fn)}, NUMBERS)
+
+
 @pytest.mark.parametrize(
-    "axes", [{"page": 4}, {"page": 12}, {"kv_dtype": "fp8"}, {"latent": 256}, {"head_dim": 640}]
+    "axes", [{"page": 4}, {"page": 12}, {"kv_dtype": "int8"}, {"latent": 256}, {"head_dim": 640}]
 )
 def test_what_copies_cannot_bring_stays_with_the_portable_kernel(hopper, axes):
     assert not latent.takes(tensors(**axes), NUMBERS)
@@ -79,6 +89,15 @@ def test_programs_fill_the_gpu_once(rows, blocks, chunks):
     cut = latent.cut(rows, processors=132)
     assert cut == (blocks, chunks)
     assert cut.part_rows == 2 * blocks * chunks * 64
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "chunks"),
+    [(16, 128, 128), (32, 128, 128), (16, 64, 128), (16, 60, 132), (33, 128, 132), (16, 200, 132),
+     (16, 44, 132), (16, 1, 132)],
+)  # fmt: skip
+def test_equal_requests_with_few_rows_have_chunks_of_their_own(rows, batch, chunks):
+    assert latent.cut(rows, processors=132, batch=batch).chunks == chunks
 
 
 def test_a_workspace_has_room_for_either_kernel():
