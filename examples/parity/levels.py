@@ -5,7 +5,7 @@ Logits are compared at all positions: greedy tokens alone hardly show a wrong ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -23,7 +23,6 @@ from examples.parity.compare import (
 from examples.parity.prompts import longer, with_picture
 from examples.parity.run import BLOCK, CHUNK, Asked, Run
 from examples.parity.tier_roundtrip import tiers
-from kvproof.reference.model_runner.content import Content
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.oracle import truth
 from kvproof.suites.reference.parity.fields import Writer
@@ -102,18 +101,10 @@ def same_bytes(subject: Subject) -> Outcome:
     tail = [step for step in alone.schedule if step[0] >= fork.hit]
     if list(fork.schedule) != tail:
         return Outcome(0, 0, f"other chunks: {fork.schedule} and {tail}")
-    different = sum(
-        not torch.equal(left, right)
-        for left, right in zip(_tensors(fork.content), _tensors(alone.content), strict=True)
-    )
-    count = len(list(_tensors(fork.content)))
+    one, other = ((*each.content.entries, each.content.state) for each in (fork, alone))
+    different = sum(left != right for left, right in zip(one, other, strict=True))
+    count = sum(map(bool, one))
     return Outcome(different, 0, detail=f"{count} tensors, {fork.hit} tokens reused")
-
-
-def _tensors(stored: Content) -> Iterator[torch.Tensor]:
-    """Yield bytes, so that equal means equal in every bit."""
-    for tensor in (*stored.entries, *([stored.state] if stored.state is not None else [])):
-        yield tensor.contiguous().view(-1).view(torch.uint8)
 
 
 # --- experts ---

@@ -35,7 +35,7 @@ class Victim(NamedTuple):
 
     memory: PagedMemory
     work: Work
-    donor_state: torch.Tensor | None
+    donor_state: bytes
     """The progress of the request that it shares its prefix with."""
 
     def pages(self, *names: str) -> Iterator[tuple[torch.Tensor, list[int]]]:
@@ -117,8 +117,9 @@ def _zero_state(victim: Victim) -> None:
 def _running_state(victim: Victim) -> None:
     use, state = victim.work.state, victim.donor_state
     assert use is not None
-    assert state is not None
-    victim.memory.write_state(use.restore[0] if use.restore else use.read, state)
+    assert state
+    tensor = torch.frombuffer(bytearray(state), dtype=torch.uint8).to(victim.memory.device)
+    victim.memory.write_state(use.restore[0] if use.restore else use.read, tensor)
 
 
 def _shifted_convolution(victim: Victim) -> None:
@@ -212,9 +213,7 @@ def seen(subject: Subject, bug: Bug | None) -> Outcome:
 
 
 @contextmanager
-def _planted(
-    run: Run, model: Any, bug: Bug | None, donor_state: torch.Tensor | None
-) -> Iterator[None]:
+def _planted(run: Run, model: Any, bug: Bug | None, donor_state: bytes) -> Iterator[None]:
     waiting = [bug.damage] if bug and bug.damage else []
 
     def before(works: Sequence[Work]) -> None:

@@ -11,8 +11,7 @@ from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.engine.engine import Engine, Output
 from kvproof.reference.engine.engine_config import EngineConfig
-from kvproof.reference.model.interface import Place, Work
-from kvproof.reference.model_runner.content import Content
+from kvproof.reference.model.interface import Content, Place, Work
 from kvproof.reference.model_runner.experts import expert_blocks
 from kvproof.reference.model_runner.oracle import Picture, Schedule
 from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode, cache_config

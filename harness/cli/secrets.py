@@ -14,6 +14,9 @@ from kvproof.harness.redaction import has_password, learn, secret_options
 _REDIS = "set KVPROOF_REDIS_PASSWORD, or name a file with --{}"
 _HINTS = {
     ("serve", "--api-key"): "set KVPROOF_API_KEY, or name a file with --api-key-file",
+    ("serve", "--admin-api-key"): (
+        "set KVPROOF_ADMIN_API_KEY, or name a file with --admin-api-key-file"
+    ),
     ("probe", "--api-key"): "set KVPROOF_PROBE_KEY, or name a file with --api-key-file",
     ("serve", "--remote"): _REDIS.format("remote-secret-file"),
     ("fuzz", "--database"): _REDIS.format("database-secret-file"),

@@ -108,6 +108,13 @@ class Engine:
             return []
         return self._complete()
 
+    def finish_steps(self) -> list[Output]:
+        """Wait for all steps in flight, without launching another one."""
+        outputs: list[Output] = []
+        while self.scheduler.steps:
+            outputs += self._complete()
+        return outputs
+
     @property
     def _loading(self) -> bool:
         return self.tiers is not None and self.tiers.num_loading > 0

@@ -21,7 +21,7 @@ from kvproof.reference.core.identity import IdentityError
 from kvproof.reference.engine.engine_config import EngineConfig
 from kvproof.reference.engine.request_queue import RUNNING, Prompt, ScheduledRequest, routed
 from kvproof.reference.engine.scheduler import Scheduler
-from kvproof.reference.model.interface import Model, Place
+from kvproof.reference.model.interface import Content, Model, Place
 from kvproof.reference.tiers.tiers import Tiers
 
 ALONE = Access(
@@ -49,8 +49,8 @@ class Moved(NamedTuple):
     """Tokens whose content moves with it; 0: it held none."""
     drafts: tuple[int, ...]
     weights: int
-    content: object
-    """As the model gave it."""
+    content: Content | None
+    """None: it held none."""
     experts: Recorded | None
     """Of the computed tokens."""
 
@@ -119,6 +119,7 @@ def _go_on(engine: Parts, moved: Moved, access: Access, missing: int) -> Refusal
         return answer
     assert answer.stop == moved.computed, "a step of the same request could end there before"
     try:
+        assert moved.content is not None, "computed tokens have content"
         engine.model.put(moved.content, _place(engine, prompt.id, answer.hit, answer.stop))
     except BaseException:
         engine.cache.release(prompt.id)

@@ -95,6 +95,14 @@ class Mover(Protocol):
         """Write objects to places; they may be let go of when this returns."""
 
 
+class Content(NamedTuple):
+    """A whole request outside of a model's memory, in the bytes of its pages (C5)."""
+
+    entries: list[bytes]
+    """Of each tensor of each attention group: the positions that later steps can see."""
+    state: bytes
+
+
 class Model(Protocol):
     """Runs steps in the order in which they are launched; results are there when a step ends."""
 
@@ -104,11 +112,14 @@ class Model(Protocol):
     def finish(self, step: int) -> Mapping[str, Sample]:
         """Wait for the oldest step; returns a sample for each of its requests."""
 
-    def take(self, place: Place) -> object:
+    def take(self, place: Place) -> Content:
         """Return the content of a whole request, to be moved (C5)."""
 
-    def put(self, content: object, place: Place) -> None:
-        """Write what `take` returned, but what lies before `place.start`: that is there."""
+    def put(self, content: Content, place: Place) -> None:
+        """Write what `take` returned, but what lies before `place.start`: that is there.
+
+        Raises ValueError for content of another size.
+        """
 
     def forget(self, blocks: Sequence[int]) -> None:
         """Destroy the content of freed blocks, for debugging."""

@@ -14,7 +14,7 @@ the step was in flight (B6).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from kvproof.reference.core.attention_groups import GroupConfig, first_visible
 from kvproof.reference.core.cache_config import CacheConfig
 from kvproof.reference.core.identity import Span
-from kvproof.reference.model.interface import Place, Sample, Stored, Work
+from kvproof.reference.model.interface import Content, Place, Sample, Stored, Work
 from kvproof.reference.model.symbolic_layers import (
     Attention,
     Recurrence,
@@ -144,11 +144,15 @@ def media_words(
     return words
 
 
-class Content(NamedTuple):
-    """A whole request: the visible content of each attention group, and the state."""
+def _bytes(words: Sequence[int]) -> bytes:
+    return np.array(words, np.uint64).tobytes()
 
-    entries: list[list[int]]
-    state: list[int]
+
+def _words(data: bytes, count: int) -> list[int]:
+    if len(data) != count * 8:
+        raise ValueError(f"moved content has {len(data)} bytes, expected {count * 8}")
+    words: list[int] = np.frombuffer(data, np.uint64).tolist()
+    return words
 
 
 class SymbolicModel:
@@ -184,19 +188,20 @@ class SymbolicModel:
         for index, group in self._attention():
             first = first_visible(group, place.stop)
             slots = self.memory.slots(index, place.tables[index], first, place.stop)
-            entries.append(self.memory.read(slots))
-        return Content(entries, self.memory.state(place.state) if place.state else [])
+            entries.append(_bytes(self.memory.read(slots)))
+        return Content(entries, _bytes(self.memory.state(place.state)) if place.state else b"")
 
-    def put(self, content: object, place: Place) -> None:
+    def put(self, content: Content, place: Place) -> None:
         """Write a request that `take` has read."""
-        assert isinstance(content, Content)
-        for (index, group), words in zip(self._attention(), content.entries, strict=True):
+        for (index, group), entries in zip(self._attention(), content.entries, strict=True):
             visible = first_visible(group, place.stop)
+            words = _words(entries, place.stop - visible)
             first = max(place.start, visible)
             slots = self.memory.slots(index, place.tables[index], first, place.stop)
             self.memory.write(slots, words[first - visible :])
         if place.state:
-            self.memory.write_state(place.state, content.state)
+            parts = len(self.memory.state(place.state))
+            self.memory.write_state(place.state, _words(content.state, parts))
 
     def _attention(self) -> list[tuple[int, GroupConfig]]:
         groups = enumerate(self._config.layout.groups)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from kvproof.reference.core.attention_groups import first_visible
-from kvproof.reference.model.interface import Place
+from kvproof.reference.model.interface import Content, Place
 from kvproof.reference.model_runner.memory import PagedMemory
-
-
-class Content(NamedTuple):
-    """A whole request on its way."""
-
-    entries: list[torch.Tensor]
-    """[1, positions, *entry] of each tensor, as far as a later step can see them."""
-    state: torch.Tensor | None
-    """[bytes]"""
-
 
 _Seen: TypeAlias = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]
 """A tensor, the slots of its entries, and how many visible ones lie before them."""
@@ -28,17 +19,31 @@ _Seen: TypeAlias = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], int]
 
 def take(memory: PagedMemory, place: Place) -> Content:
     """Return what is visible of a request, and its state."""
-    entries = [view[slots].clone() for view, slots, _ in _visible(memory, place, 0)]
-    return Content(entries, memory.state(place.state) if len(place.state) else None)
+    entries = [_bytes(view[slots]) for view, slots, _ in _visible(memory, place, 0)]
+    return Content(entries, _bytes(memory.state(place.state)) if len(place.state) else b"")
 
 
 def put(memory: PagedMemory, content: Content, place: Place) -> None:
-    """Write what `take` returned, from `place.start` on."""
+    """Write what `take` returned, from `place.start` on. Raises ValueError for another size."""
     visible = _visible(memory, place, place.start)
     for (view, slots, skipped), entries in zip(visible, content.entries, strict=True):
-        view[slots] = entries[:, skipped:].to(memory.device)
-    if content.state is not None:
-        memory.write_state(place.state, content.state.to(memory.device))
+        count = skipped + slots[0].shape[1]
+        found = _tensor(entries, view.dtype, (1, count, *view.shape[2:]))
+        view[slots] = found[:, skipped:].to(memory.device)
+    if len(place.state):
+        state = _tensor(content.state, torch.uint8, (memory.map.state_bytes,))
+        memory.write_state(place.state, state.to(memory.device))
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().view(torch.uint8).cpu().numpy().data)
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise ValueError(f"moved content has {len(data)} bytes, expected {expected}")
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
 
 
 def _visible(memory: PagedMemory, place: Place, start: int) -> Iterator[_Seen]:

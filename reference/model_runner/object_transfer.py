@@ -112,10 +112,8 @@ class ObjectTransfer:
             objects = [
                 HostObject.over(part.transfer.layout, contents[number]) for number in numbers
             ]
-            for pinned, each in zip(part.pinned, objects, strict=False):
-                pinned.raw.copy_(each.raw)
             ids = _ids(part, [places[number] for number in numbers])
-            _wait(part.transfer.retrieve(ids, part.pinned[: len(numbers)] or objects))
+            _wait(part.transfer.retrieve(ids, _readable(part, objects)))
 
     def _batches(self, places: Sequence[Stored]) -> Iterator[tuple[_Part, list[int]]]:
         by_part: dict[str, list[int]] = {}
@@ -124,6 +122,16 @@ class ObjectTransfer:
         for name, numbers in by_part.items():
             for first in range(0, len(numbers), AT_ONCE):
                 yield self._parts[name], numbers[first : first + AT_ONCE]
+
+
+def _readable(part: _Part, objects: list[HostObject]) -> list[HostObject]:
+    """Return objects that the device can read; others are copied into the pinned ones."""
+    found = list(objects)
+    for number, pinned in enumerate(part.pinned[: len(objects)]):
+        if not objects[number].raw.is_pinned():  # that of a cache server is, by `transfer.pinned`
+            pinned.raw.copy_(objects[number].raw)
+            found[number] = pinned
+    return found
 
 
 def _ids(part: _Part, places: Sequence[Stored]) -> list[list[int]]:

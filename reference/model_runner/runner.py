@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from kvproof.reference.core.cache_config import CacheConfig, ConfigError
-from kvproof.reference.model.interface import Place, Sample, Stored, Work
+from kvproof.reference.model.interface import Content, Place, Sample, Stored, Work
 from kvproof.reference.model_runner.batch import Batch, Row
-from kvproof.reference.model_runner.content import Content, put, take
+from kvproof.reference.model_runner.content import put, take
 from kvproof.reference.model_runner.experts import replayed
 from kvproof.reference.model_runner.forward import Attention, Forward
 from kvproof.reference.model_runner.images import Images, spans_inside
@@ -184,12 +184,11 @@ class HuggingFaceModel:
     # --- whole requests, and blocks that nobody reads any more ---
 
     def take(self, place: Place) -> Content:
-        """Return what is visible of a request, and its state (C5)."""
+        """See `Model`."""
         return take(self.memory, place)
 
-    def put(self, content: object, place: Place) -> None:
-        """Write what `take` returned, from `place.start` on."""
-        assert isinstance(content, Content)
+    def put(self, content: Content, place: Place) -> None:
+        """See `Model`."""
         put(self.memory, content, place)
 
     @property

@@ -17,8 +17,9 @@ from starlette.requests import ClientDisconnect
 from kvproof.reference.server.body import read
 from kvproof.reference.server.errors import AUTHENTICATION, SERVER, ApiError
 from kvproof.reference.server.metrics import make_registry
+from kvproof.reference.server.migration import PATH, Address, Move, arrived
 from kvproof.reference.server.request_options import Checker
-from kvproof.reference.server.responding import Responding
+from kvproof.reference.server.responding import Completion, Continuation, Responding
 from kvproof.reference.server.service import Service
 from kvproof.reference.server.unsupported import CHAT, COMPLETION
 from kvproof.reference.server.wire import ChatBody, CompletionBody
@@ -43,6 +44,8 @@ def make_app(service: Service, *, model: str) -> FastAPI:
     _add_errors(app)
     _add_api(app, service, model)
     _add_operations(app, service)
+    if service.config.admin_api_key:
+        _add_admin(app, service, model)
     return app
 
 
@@ -55,13 +58,15 @@ def _add_api(app: FastAPI, service: Service, model: str) -> None:
     async def completions(request: Request) -> Response:
         body = read(await _body(request, service), CompletionBody, COMPLETION)
         _check_model(body.model, model)
-        return Responding(service, checker.completion(body), model=model, chat=False)
+        options = checker.completion(body)
+        return Responding(Completion(service, options, model=model, chat=False))
 
     @app.post("/v1/chat/completions", dependencies=key)
     async def chat(request: Request) -> Response:
         body = read(await _body(request, service), ChatBody, CHAT)
         _check_model(body.model, model)
-        return Responding(service, checker.chat(body), model=model, chat=True)
+        options = checker.chat(body)
+        return Responding(Completion(service, options, model=model, chat=True))
 
     described = {"id": model, "object": "model", "created": 0, "owned_by": "kvproof"}
     described["max_model_len"] = language.max_len
@@ -99,6 +104,27 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         """Read all figures between two steps, so that they belong together (B7)."""
         text = await service.between_steps(lambda: generate_latest(registry))
         return Response(text, headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _add_admin(app: FastAPI, service: Service, model: str) -> None:
+    admin = service.config.admin_api_key
+    key = [Depends(_key_check(admin))]
+
+    @app.post("/admin/move", dependencies=key)
+    async def move(request: Request) -> Response:
+        """Move all requests to another server; their clients stay connected to this one."""
+        try:
+            body = msgspec.json.decode(await _body(request, service), type=Move)
+        except msgspec.MsgspecError as error:
+            raise ApiError(400, f'{error}: send {{"to": "http://127.0.0.1:8001"}}') from None
+        return _json(await service.move(Address(body.to, admin), model=model))
+
+    @app.post(PATH, dependencies=key)
+    async def receive(request: Request) -> Response:
+        """Continue a request that another server has taken out."""
+        found = arrived(await request.body(), service.language)
+        _check_model(found.model, model)
+        return Responding(Continuation(service, found))
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -16,14 +16,17 @@ from typing import NamedTuple, TypeAlias
 from kvproof.reference.cache.routed_experts import Recorded
 from kvproof.reference.core.identity import DEFAULT_NAMESPACE, IdentityError, Namespace
 from kvproof.reference.engine.engine import Engine, Output
+from kvproof.reference.engine.migration import Moved
 from kvproof.reference.engine.request_queue import routed
-from kvproof.reference.server.errors import SERVER, ApiError
+from kvproof.reference.server.errors import OVERLOADED, SERVER, ApiError
 from kvproof.reference.server.language.language import (
     Language,
     Prepared,
     PromptError,
     SamplingOptions,
+    seeded,
 )
+from kvproof.reference.server.migration import Line
 from kvproof.reference.server.recovery import abandon
 from kvproof.reference.server.writer import Piece, Writer
 
@@ -40,6 +43,10 @@ class ServedRequest(NamedTuple):
     stops: tuple[str, ...] = ()
     namespace: Namespace = DEFAULT_NAMESPACE
     ignore_ends: bool = False
+    moved: Moved | None = None
+    """Taken out of another server; then it is brought in instead of added."""
+    cached: int | None = None
+    """Of a moved request: the hit of its first admission."""
 
 
 Event: TypeAlias = "Piece | ApiError"
@@ -52,9 +59,11 @@ class Answer:
 
     def __init__(self, order: ServedRequest, writer: Writer) -> None:
         self.order, self.writer = order, writer
-        self.seen = 0
-        self.cached: int | None = None
+        self.seen = len(order.moved.tokens) - len(order.moved.prompt.tokens) if order.moved else 0
+        self.cached = order.cached
         """Prompt tokens that the first admission found in the cache."""
+        self.moved = False
+        """Whether another server computes it."""
 
 
 class EngineLoop:
@@ -102,6 +111,45 @@ class EngineLoop:
         """Run something in the engine's thread, where nothing changes meanwhile."""
         self._inbox.put(action)
 
+    def take_out_all(self) -> tuple[list[tuple[Answer, Moved]], dict[str, str]]:
+        """Take out every request that can move; engine's thread. Also id -> why it stays."""
+        self._advance(self._engine.finish_steps)
+        taken: list[tuple[Answer, Moved]] = []
+        stay: dict[str, str] = {}
+        for name, answer in self._answers.items():
+            reason = self._stays(answer)
+            moved = None if reason else self._engine.take_out(name)
+            if moved:
+                answer.moved = True
+                taken.append((answer, moved))
+            else:
+                stay[name] = reason or "it has just ended"
+        return taken, stay
+
+    def _stays(self, answer: Answer) -> str:
+        sampling = answer.order.sampling
+        reasons = {
+            "it has moved already": answer.moved,
+            "it has images": answer.order.prepared.spans,
+            "this server records experts": self._engine.cache.experts,
+            "the log-probabilities of its prompt are not complete": (
+                sampling.prompt_logprobs and not answer.seen
+            ),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
+
+    def answers(self, name: str) -> bool:
+        """Whether the client of an order still waits; any thread."""
+        return name in self._answers
+
+    def relayed(self, name: str, line: Line) -> None:
+        """Add tokens that another server has computed."""
+        self._inbox.put(lambda: self._add_relayed(name, line))
+
+    def come_back(self, moved: Moved, received: tuple[int, ...], reason: str) -> None:
+        """Continue a moved request here: the other server refused or lost it."""
+        self._inbox.put(lambda: self._bring_back(moved, received, reason))
+
     @property
     def counts(self) -> tuple[int, int]:
         """Return requests that run and requests that wait; exact between steps."""
@@ -142,8 +190,12 @@ class EngineLoop:
             self._deliver(events)
 
     def _step(self) -> None:
+        self._advance(self._engine.step)
+
+    def _advance(self, step: Callable[[], list[Output]]) -> None:
+        """Take or end steps, and write what they add to answers."""
         try:
-            outputs = self._engine.step()
+            outputs = step()
             if self._engine.stuck:
                 raise RuntimeError("requests wait and nothing can run")
         except Exception as error:
@@ -205,9 +257,12 @@ class EngineLoop:
 
     def _begin(self, order: ServedRequest) -> Answer:
         """Hand an order to language and engine. Raises ApiError."""
+        order = order._replace(sampling=seeded(order.sampling))
         try:
             answer = Answer(order, self._writer(order))
             self._language.begin(order.id, order.prepared, order.sampling)
+            if order.moved:
+                return self._bring_in(answer, order.moved)
             refusal = self._engine.add_request(
                 order.id,
                 order.prepared.tokens,
@@ -216,6 +271,8 @@ class EngineLoop:
                 spans=order.prepared.spans,
                 read=not order.sampling.prompt_logprobs,
             )
+        except ApiError:
+            raise
         except (IdentityError, PromptError) as error:
             raise ApiError(400, str(error), param="prompt") from None
         except Exception as error:
@@ -224,6 +281,14 @@ class EngineLoop:
         if refusal:
             raise ApiError(400, _never_fits(order, *refusal[1:]), code="context_length_exceeded")
         return answer
+
+    def _bring_in(self, answer: Answer, moved: Moved) -> Answer:
+        refusal = self._engine.bring_in(moved)
+        if refusal is None:
+            return answer
+        if refusal.reason == "no_space":
+            raise ApiError(429, "there is no room for it now", kind=OVERLOADED, code="no_space")
+        raise ApiError(400, _never_fits(answer.order, *refusal[1:]))
 
     def _writer(self, order: ServedRequest) -> Writer:
         ends = frozenset[int]() if order.ignore_ends else self._language.ends
@@ -272,8 +337,39 @@ class EngineLoop:
             piece = piece._replace(prompt_scores=tuple(self._language.prompt_scores(name)))
         if piece.finish:
             piece = piece._replace(experts=self._experts(output))
+        self._send(name, piece)
+
+    def _send(self, name: str, piece: Piece) -> None:
+        if piece.finish:
             self._leave(name, "completed")
         self._events.append((name, piece))
+
+    def _add_relayed(self, name: str, line: Line) -> None:
+        answer = self._answers.get(name)
+        if answer is None:
+            return
+        answer.cached = line.cached if answer.cached is None else answer.cached
+        piece = answer.writer.add(line.tokens)
+        answer.seen += len(piece.tokens)
+        scores = line.scores[: len(piece.tokens)]
+        self._send(name, piece._replace(cached=answer.cached, scores=scores))
+
+    def _bring_back(self, moved: Moved, received: tuple[int, ...], reason: str) -> None:
+        """Bring a request in with its content; without room or after more tokens, compute again."""
+        name = moved.prompt.id
+        if name not in self._answers:
+            return
+        LOG.warning("request %s comes back from the other server: %s", name, reason)
+        self._answers[name].moved = False
+        again = moved._replace(
+            tokens=moved.tokens + received, computed=0, drafts=(), content=None, experts=None
+        )
+        try:
+            if received or self._engine.bring_in(moved):
+                self._engine.bring_in(again)  # waits in the line, which is never refused here
+        except Exception as error:
+            LOG.exception("a request cannot come back")
+            self._fail([name], _model_failed(f"{type(error).__name__}: {error}"))
 
     def _experts(self, output: Output) -> Recorded | None:
         if output.done:

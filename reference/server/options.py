@@ -19,6 +19,8 @@ class ServerConfig:
     """0: any free one."""
     api_key: str = ""
     """Bearer token that clients must send to `/v1`; empty: none."""
+    admin_api_key: str = ""
+    """Bearer token of `/admin`, and of the servers to which requests move; empty: no `/admin`."""
     max_connections: int = 1024
     """Connections; more are answered with 503. Fewer if the process may open fewer files."""
     request_timeout: float = 60.0
@@ -42,9 +44,10 @@ class ServerConfig:
         require(_is_text(self.host) and bool(self.host), "host", self.host, _HOST, "127.0.0.1")
         ports = is_whole(self.port, least=0) and self.port < 1 << 16
         require(ports, "port", self.port, "a whole number from 0 to 65535", 8000)
-        key = _is_text(self.api_key) and " " not in self.api_key
-        rule = "printable ASCII without spaces"
-        require(key and self.api_key.isascii(), "api_key", "...", rule, "s3cret")
+        for name in ("api_key", "admin_api_key"):
+            key = getattr(self, name)
+            fits = _is_text(key) and " " not in key and key.isascii()
+            require(fits, name, "...", "printable ASCII without spaces", "s3cret")
         whole("max_connections", self.max_connections, least=1, example=1024)
         patient = _is_span(self.request_timeout) and self.request_timeout > 0
         rule = "seconds, above 0 and up to 86400"

@@ -14,6 +14,7 @@ from kvproof.reference.server.engine_loop import ServedRequest
 from kvproof.reference.server.errors import ApiError
 from kvproof.reference.server.formats import Format
 from kvproof.reference.server.language.language import Prepared
+from kvproof.reference.server.migration import Line, Travelling
 from kvproof.reference.server.request_options import RequestOptions
 from kvproof.reference.server.service import Service
 from kvproof.reference.server.writer import Piece, joined
@@ -21,23 +22,22 @@ from kvproof.reference.server.writer import Piece, joined
 Events: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Events]]
 Send: TypeAlias = Callable[[Events], Awaitable[None]]
+LINES = ((b"content-type", b"application/x-ndjson"),)
 STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
 
 class Responding(Response):
-    """Takes its places when it is called, and gives them back however it ends."""
+    """Runs an answer, and ends it when its client disconnects."""
 
-    def __init__(
-        self, service: Service, options: RequestOptions, *, model: str, chat: bool
-    ) -> None:
+    def __init__(self, answer: Completion | Continuation) -> None:
         super().__init__()
-        self._service, self._options, self._model, self._is_chat = service, options, model, chat
+        self._answer = answer
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer until the client disconnects. Raises ApiError before the first byte only."""
         del scope
         gone = asyncio.ensure_future(_disconnected(receive))
-        answering = asyncio.ensure_future(self._answer(send))
+        answering = asyncio.ensure_future(self._answer.send(send))
         try:
             await asyncio.wait({gone, answering}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -47,7 +47,17 @@ class Responding(Response):
         if isinstance(ended[0], Exception):
             raise ended[0]
 
-    async def _answer(self, send: Send) -> None:
+
+class Completion:
+    """Answers a client; takes its places first, and gives them back however it ends."""
+
+    def __init__(
+        self, service: Service, options: RequestOptions, *, model: str, chat: bool
+    ) -> None:
+        self._service, self._options, self._model, self._is_chat = service, options, model, chat
+
+    async def send(self, send: Send) -> None:
+        """Send everything. Raises ApiError before the first byte only."""
         with self._service.place(len(self._options.prompts)):
             prepared = await self._service.prepare(self._options.prompts)
             written = Format(
@@ -114,6 +124,51 @@ class Responding(Response):
             return
         ended = [written.last_chunk([*map(joined, answers)])] if self._options.usage else []
         await _send_events(send, [*ended, None], last=True)
+
+
+class Continuation:
+    """Continues a request of another server; its tokens go back there, one line a step."""
+
+    def __init__(self, service: Service, found: Travelling) -> None:
+        self._service = service
+        self._order = ServedRequest(
+            id=found.prompt.id,
+            prepared=Prepared(found.prompt.tokens),
+            sampling=found.sampling,
+            most=found.prompt.most_tokens - len(found.tokens),
+            namespace=found.prompt.namespace,
+            ignore_ends=True,
+            moved=found.moved,
+            cached=found.cached,
+        )
+
+    async def send(self, send: Send) -> None:
+        """Send everything. Raises ApiError before the first byte only."""
+        started = False
+        with self._service.place(1):
+            async with aclosing(self._service.answers([self._order])) as pieces:
+                try:
+                    async for batch in pieces:
+                        if not started:
+                            await send(
+                                {"type": "http.response.start", "status": 200, "headers": LINES}
+                            )
+                            started = True
+                        await _send_lines(send, [_line(piece) for _, piece in batch])
+                except ApiError as error:
+                    if not started:
+                        raise
+                    await _send_lines(send, [Line(error=str(error))])
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _line(piece: Piece) -> Line:
+    return Line(piece.tokens, piece.scores, piece.cached, done=bool(piece.finish))
+
+
+async def _send_lines(send: Send, lines: Sequence[Line]) -> None:
+    body = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _send_events(

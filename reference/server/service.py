@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvproof.reference.engine.engine import Engine
 from kvproof.reference.server.engine_loop import EngineLoop, Event, ServedRequest
 from kvproof.reference.server.errors import OVERLOADED, SERVER, ApiError
 from kvproof.reference.server.language.language import Language, Prepared, PromptError
+from kvproof.reference.server.migration import Address, Relay, travelling
 from kvproof.reference.server.options import ServerConfig
 from kvproof.reference.server.request_options import Raw
 from kvproof.reference.server.writer import Piece
@@ -167,6 +168,21 @@ class Service:
 
         self.loop.between_steps(ask)
         return await asyncio.wrap_future(answer)
+
+    async def move(self, address: Address, *, model: str) -> dict[str, Any]:
+        """Move all requests that can move to another server; waits for their next tokens there."""
+        taken, stayed = await self.between_steps(self.loop.take_out_all)
+        relays = {}
+        for answer, moved in taken:
+            data = travelling(
+                moved, model=model, sampling=answer.order.sampling, cached=answer.cached
+            )
+            relays[moved.prompt.id] = Relay(self.loop, address, moved, data)
+            relays[moved.prompt.id].start()
+        waited = [asyncio.wrap_future(relay.accepted) for relay in relays.values()]
+        reasons = dict(zip(relays, await asyncio.gather(*waited), strict=True))
+        stayed |= {name: reason for name, reason in reasons.items() if reason}
+        return {"moved": [name for name in relays if not reasons[name]], "stayed": stayed}
 
 
 def _pieces(

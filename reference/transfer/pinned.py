@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 
 import numpy as np
 import torch
+
+LOG = logging.getLogger("kvproof.transfer")
 
 
 class PinError(RuntimeError):
@@ -30,6 +33,15 @@ class Pinned:
             )
         end = weakref.finalize(self, _unpin, array.ctypes.data)
         end.atexit = False  # the driver may be gone before, and takes everything with it
+
+
+def pin_if_possible(memory: memoryview) -> object:
+    """Pin what a client of a cache server maps; unpinned memory costs a copy and no request."""
+    try:
+        return Pinned(memory)
+    except PinError as error:
+        LOG.warning("the memory of the cache server stays pageable: %s", error)
+        return None
 
 
 def _unpin(address: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from examples.stress.transfer.round_trip import ids_of
+from examples.stress.transfer.shared_pages import open_shared, share
 from kvproof.harness.oracle.violation import Violation
 from kvproof.reference.cache_server.arena import Arena, attach
 from kvproof.reference.cache_server.core import Settings
@@ -21,7 +22,6 @@ from kvproof.reference.transfer.grouped import Transfer
 from kvproof.reference.transfer.host_object import HostObject
 from kvproof.reference.transfer.layer_groups import layer_groups
 from kvproof.reference.transfer.pinned import Pinned
-from kvproof.reference.transfer.shared_pages import open_shared, share
 from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage

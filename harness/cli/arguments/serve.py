@@ -85,6 +85,13 @@ class ServeOptions:
     """Bearer token that clients must send; from the variable or a file, never in the command."""
     api_key_file: Path | None = None
     """File with that token in its first line."""
+    admin_api_key: Annotated[str, Parameter(env_var="KVPROOF_ADMIN_API_KEY", show_env_var=True)] = (
+        ""
+    )
+    """Bearer token of /admin, which moves requests between servers; no /admin without it. From the
+    variable or a file, never in the command."""
+    admin_api_key_file: Path | None = None
+    """File with that token in its first line."""
     max_connections: int = 1024
     """Connections; more are answered with 503. Fewer if the process may open fewer files."""
     request_timeout: float = 60.0

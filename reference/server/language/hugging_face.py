@@ -15,7 +15,7 @@ from kvproof.reference.model_runner.page_map import page_map
 from kvproof.reference.model_runner.runner import HuggingFaceModel, Mode
 from kvproof.reference.model_runner.specs import probe
 from kvproof.reference.server.language.hugging_face_images import opened, picture, spans_of
-from kvproof.reference.server.language.hugging_face_sampling import choose, score, seeded
+from kvproof.reference.server.language.hugging_face_sampling import choose, score
 from kvproof.reference.server.language.language import (
     Abilities,
     Detokenizer,
@@ -138,7 +138,7 @@ class HuggingFaceText:
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
         self._check_placeholders(prepared)
-        self._wishes[request_id] = seeded(sampling)
+        self._wishes[request_id] = sampling
         if sampling.top_logprobs is not None:
             self._scores[request_id] = []
         if sampling.prompt_logprobs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 from typing import NamedTuple
 
 import torch
@@ -39,13 +38,6 @@ def score(logits: torch.Tensor, token: int, top: int) -> Score:
     best = logprobs.topk(min(top, len(logprobs)))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return Score(token, float(logprobs[token]), tuple(pairs))
-
-
-def seeded(sampling: SamplingOptions) -> SamplingOptions:
-    """Give a request that samples a seed, if it has none."""
-    if sampling.temperature and sampling.seed is None:
-        return sampling._replace(seed=secrets.randbits(63))
-    return sampling
 
 
 def _draw(sampling: SamplingOptions, position: int, logits: torch.Tensor) -> int:

@@ -6,6 +6,7 @@ and `encode` run outside of the engine's thread, one call at a time.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -39,10 +40,17 @@ class SamplingOptions(NamedTuple):
     """0: always the likeliest token."""
     top_p: float = 1.0
     seed: int | None = None
-    """None: the language draws one."""
+    """None: the server draws one for each prompt."""
     top_logprobs: int | None = None
     """Alternatives per generated token; None: no log-probabilities."""
     prompt_logprobs: bool = False
+
+
+def seeded(sampling: SamplingOptions) -> SamplingOptions:
+    """Give a request that samples a seed, if it has none."""
+    if sampling.temperature and sampling.seed is None:
+        return sampling._replace(seed=secrets.randbits(63))
+    return sampling
 
 
 class Score(NamedTuple):

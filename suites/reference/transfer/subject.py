@@ -15,8 +15,7 @@ from kvproof.reference.transfer.layouts import Hint
 from kvproof.reference.transfer.staging import Staging
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.transfer.delays import DelayedStreams
-from kvproof.suites.reference.transfer.memory import PageMemory
-from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache
+from kvproof.suites.reference.transfer.oracle import POISON, Bytes, Cache, Index
 from kvproof.suites.reference.transfer.slow_streams import SlowStreams
 
 ELEMENTS = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
@@ -66,6 +65,30 @@ def _layer(layer: str, parts: dict[str, torch.Tensor]) -> Layer:
     if list(parts) == [layer]:
         return parts[layer]
     return (parts["k"], parts["v"]) if list(parts) == ["k", "v"] else parts
+
+
+class PageMemory:
+    """Flat bytes; writes are enqueued on the current stream if they lie on a GPU."""
+
+    def __init__(self, nbytes: int, device: torch.device) -> None:
+        self.flat = torch.full((nbytes,), POISON, dtype=torch.uint8, device=device)
+
+    def read(self) -> Bytes:
+        """Return the bytes as they are when all work of the current stream is done."""
+        found: Bytes = self.flat.cpu().numpy()
+        return found
+
+    def write(self, where: Index, data: Bytes) -> None:
+        """Put bytes to places."""
+        if self.flat.device.type == "cpu":
+            self.read()[where] = data
+        else:
+            self.flat[self._there(where)] = self._there(data)
+
+    def _there(self, array: np.ndarray[Any, np.dtype[Any]]) -> torch.Tensor:
+        """Copy an array; from pinned memory, because other copies wait for the stream."""
+        pinned = torch.from_numpy(np.ascontiguousarray(array)).pin_memory()
+        return pinned.to(self.flat.device, non_blocking=True)
 
 
 class Subject:

@@ -104,6 +104,8 @@ REACHES = {
 ELSEWHERE = {
     "api_key": "never on the command line: see below",
     "api_key_file": "see below",
+    "admin_api_key": "never on the command line: see below",
+    "admin_api_key_file": "see below",
     "model": "see below",
     "served_model_name": "see below",
     "max_model_len": "see below",
@@ -151,18 +153,23 @@ def test_the_names_and_lengths_of_a_model_are_told(started: Started, tmp_path: P
     assert (started.name, started.built.language.max_len) == ("toy", 100)
 
 
-def test_a_key_comes_from_a_file_or_the_environment(started: Started, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+def test_a_key_comes_from_a_file_or_the_environment(
+    name: str, started: Started, tmp_path: Path
+) -> None:
     words = ("serve", "--model", "symbolic", "--port", "0")
+    option, variable = f"--{name.replace('_', '-')}", f"KVPROOF_{name.upper()}"
     (tmp_path / "key").write_text("s3cret\n")
-    assert here(*words, "--api-key-file", "key", cwd=tmp_path).code == 0
-    assert started.config.api_key == "s3cret"
-    assert here(*words, cwd=tmp_path, KVPROOF_API_KEY="0ther").code == 0
-    assert started.config.api_key == "0ther"
-    done = here(*words, cwd=tmp_path, KVPROOF_API_KEY="two words")
-    refused(done, "api_key '...' must be printable ASCII without spaces")
+    assert here(*words, f"{option}-file", "key", cwd=tmp_path).code == 0
+    assert getattr(started.config, name) == "s3cret"
+    assert here(*words, cwd=tmp_path, **{variable: "0ther"}).code == 0
+    assert getattr(started.config, name) == "0ther"
+    done = here(*words, cwd=tmp_path, **{variable: "two words"})
+    refused(done, f"{name} '...' must be printable ASCII without spaces")
+    refused(here(*words, option, "s3cret", cwd=tmp_path), "on the command line", variable)
     (tmp_path / "key").write_text("\n")
-    refused(here(*words, "--api-key-file", "key", cwd=tmp_path), "has an empty first line")
-    refused(here(*words, "--api-key-file", "no", cwd=tmp_path), "cannot be read: No such file")
+    refused(here(*words, f"{option}-file", "key", cwd=tmp_path), "has an empty first line")
+    refused(here(*words, f"{option}-file", "no", cwd=tmp_path), "cannot be read: No such file")
 
 
 def test_a_disk_tier_is_a_folder_and_a_size(started: Started, tmp_path: Path) -> None:

@@ -11,11 +11,15 @@ torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
 
 from examples.stress.transfer import __main__ as command  # noqa: E402 - likewise
 from examples.stress.transfer.jobs import Job, do, jobs  # noqa: E402 - likewise
+from examples.stress.transfer.shared_pages import share  # noqa: E402 - likewise
+from kvproof.harness.cli.actions.serving import models  # noqa: E402 - likewise
+from kvproof.harness.cli.arguments.serve import ServeOptions  # noqa: E402 - likewise
+from kvproof.reference.model_runner import object_transfer  # noqa: E402 - likewise
+from kvproof.reference.tiers import remote  # noqa: E402 - likewise
 from kvproof.reference.transfer.host_object import HostObject  # noqa: E402 - after torch is there
 from kvproof.reference.transfer.layer_groups import layer_groups  # noqa: E402 - likewise
 from kvproof.reference.transfer.layouts import Hint  # noqa: E402 - likewise
 from kvproof.reference.transfer.pinned import PinError, Pinned  # noqa: E402 - likewise
-from kvproof.reference.transfer.shared_pages import share  # noqa: E402 - likewise
 from kvproof.reference.transfer.staging import Staging  # noqa: E402 - likewise
 from kvproof.suites.reference.cache_server.local import LocalServer, Settings  # noqa: E402 - likewise
 from kvproof.suites.reference.transfer.draws import MODELS, model  # noqa: E402 - likewise
@@ -91,6 +95,38 @@ def test_memory_that_cannot_be_pinned_is_not_taken_for_pinned(monkeypatch):
     monkeypatch.setattr(torch.cuda, "cudart", lambda: Driver(answer=2))
     with pytest.raises(PinError, match="4096 bytes cannot be pinned: CUDA answers 2"):
         Pinned(bytearray(4096))
+
+
+@pytest.mark.parametrize(("answer", "pins"), [(0, 1), (2, 0)])
+def test_a_server_on_a_gpu_pins_the_memory_of_its_cache_server(answer, pins, monkeypatch, caplog):
+    """Through the options of `kvproof serve`; the driver may refuse, which costs no request."""
+    opened: dict[str, object] = {}
+    monkeypatch.setattr(remote, "open_remote", lambda url, **given: opened.update(given))
+    options = ServeOptions(
+        model="symbolic", device="cuda", host_tier="64", weights="w", remote="ipc:///nobody"
+    )
+    models.symbolic(options)
+    driver = Driver(answer)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    held = opened["on_map"](memoryview(bytearray(4096)))
+    assert len(driver.pinned) == pins
+    assert ("stays pageable" in caplog.text) != pins
+    del held
+
+
+def test_objects_of_pinned_memory_are_not_copied(monkeypatch):
+    """On a GPU; here `is_pinned` is planted, because there is none."""
+    layout = layer_groups({"l": torch.zeros(4, 2, 2, 16)}, hint=Hint(layout="nhd", page=2)).layout(
+        tokens=2
+    )
+    mine, other = (HostObject.over(layout, bytearray([n] * layout.nbytes)) for n in (1, 2))
+    staged = [HostObject.allocate(layout) for _ in range(2)]
+    monkeypatch.setattr(
+        torch.Tensor, "is_pinned", lambda tensor: tensor.data_ptr() == mine.raw.data_ptr()
+    )
+    found = object_transfer._readable(object_transfer._Part(None, None, staged), [mine, other])
+    assert found == [mine, staged[1]]
+    assert torch.equal(staged[1].raw, other.raw)
 
 
 def test_a_client_prepares_the_memory_of_each_server_that_it_maps():

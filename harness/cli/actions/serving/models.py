@@ -15,7 +15,7 @@ from kvproof.reference.tiers.config import check_remote, read_size
 
 if TYPE_CHECKING:
     from kvproof.reference.server.language.language import Language
-    from kvproof.reference.tiers.remote import RemoteObjects
+    from kvproof.reference.tiers.remote import OnMap, RemoteObjects
 
 SYMBOLIC = "symbolic"
 SYMBOLIC_BLOCKS = 4097
@@ -67,7 +67,12 @@ def _built(options: ServeOptions, cache: CacheConfig, language: Language) -> Bui
     from kvproof.reference.tiers.remote import open_remote
 
     secret = options.remote_secret_file or ""
-    remote = open_remote(options.remote, weights=options.weights, secret_file=secret)
+    on_map: OnMap | None = None
+    if options.device.startswith("cuda"):
+        from kvproof.reference.transfer.pinned import pin_if_possible
+
+        on_map = pin_if_possible
+    remote = open_remote(options.remote, weights=options.weights, secret_file=secret, on_map=on_map)
     return Built(Engine(config, language.model, remote=remote), language, remote)
 
 

@@ -26,7 +26,9 @@ def serve(options: ServeOptions) -> None:
     _log()
     try:
         key = read_secret("--api-key-file", options.api_key_file) or options.api_key
-        config = options.pick(ServerConfig, api_key=key)
+        admin = read_secret("--admin-api-key-file", options.admin_api_key_file)
+        admin = admin or options.admin_api_key
+        config = options.pick(ServerConfig, api_key=key, admin_api_key=admin)
         built = symbolic(options) if options.model == SYMBOLIC else hugging_face(options)
         bound = _server().listen(config)
     except ValueError as error:
