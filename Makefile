@@ -16,7 +16,7 @@ PIP := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,\
 PACKAGES := eval harness kernels reference reports suites
 
 .DELETE_ON_ERROR:
-.PHONY: help install gate bench matrix test test-all check gpu hf parity eval docs mutants clean
+.PHONY: help install gate bench matrix test test-all check gpu hf parity eval docs attack mutants clean
 .DEFAULT_GOAL := help
 
 help:  ## these lines
@@ -80,6 +80,9 @@ eval: $(VENV)/.eval  ## does reuse cost answers? LongBench v2 through OpenCompas
 
 docs: $(VENV)/.core  ## the generated tables in docs/
 	$(BIN)/python -m kvproof.suites.tests.documents.write docs
+
+attack: $(VENV)/.dev  ## hostile input for every verb, a minute; ARGS="--minutes 20 --seed 1"
+	$(BIN)/python -m kvproof.suites.tests.attack $(ARGS)
 
 mutants: $(VENV)/.dev  ## mutation testing of the control plane; FILES="core/block_pool cache/request_state" SAMPLE=60 JOBS=2
 	@$(PIP) mutmut==3.8.1

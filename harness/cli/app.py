@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -43,6 +44,15 @@ VERBS = {
     "doctor": "doctor:doctor",
 }
 """Verb -> module in `kvproof.harness.cli.verbs`, and the function or App in it."""
+NO_MEMORY = ("there is not enough memory", "raise its limit (ulimit -v), or ask for less")
+OF_THE_SYSTEM = {
+    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE,
+    errno.ENAMETOOLONG, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM,
+    errno.EROFS,
+}  # fmt: skip
+"""Errors that are a limit or a permission of the machine: exit code 2 wherever they come up."""
+LONGEST = 1200
+"""Characters of a message."""
 
 
 def _application() -> App:
@@ -91,11 +101,23 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(Exit.INTERRUPTED)
+    except MemoryError:
+        _say(*NO_MEMORY)
+        sys.exit(Exit.USAGE)
     except Exception as error:  # noqa: BLE001 - the last resort: a fault of kvproof itself
+        if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
+            _say(*_of_the_system(error))
+            sys.exit(Exit.USAGE)
         _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         _errors().print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)
         sys.exit(Exit.HARNESS)
     return code
+
+
+def _of_the_system(error: OSError) -> tuple[str, str]:
+    """Name the file and the reason; the last resort for errors that no action expects."""
+    where = f"{str(error.filename)!r}: " if error.filename else ""
+    return f"{where}{error.strerror or error}", "see that it can be used, then repeat the command"
 
 
 def _complaint(error: CycloptsError) -> tuple[str, str]:
@@ -116,6 +138,15 @@ def _errors() -> Console:
 
 def _say(message: str, hint: str = "") -> None:
     errors = _errors()
-    errors.print(f"kvproof: {message}", style="bold red", markup=False, soft_wrap=True)
+    line = f"kvproof: {_shortened(message)}"
+    errors.print(line, style="bold red", markup=False, soft_wrap=True)
     if hint:
-        errors.print(f"  {hint}", markup=False, soft_wrap=True)
+        errors.print(f"  {_shortened(hint)}", markup=False, soft_wrap=True)
+
+
+def _shortened(text: str) -> str:
+    """Cut the middle of a text that holds an endless value."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} ... ({len(text):,} characters) ... {text[-half:]}"

@@ -197,6 +197,9 @@ def run_directory(
         except UsageError as error:
             _stop(active, active.ended(Exit.USAGE, f"stopped: {error}"), console)
             raise
+        except MemoryError:
+            _stop(active, active.ended(Exit.USAGE, "stopped: not enough memory"), console)
+            raise
         except Exception as error:  # noqa: BLE001 - the last resort: a fault of the harness
             active.write(_fault(verb, error))
             ended = active.ended()

@@ -12,10 +12,12 @@ from itertools import product
 
 from hypothesis import reject, settings
 from hypothesis import seed as with_seed
+from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky, Unsatisfiable
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from kvproof.harness.errors import ANSWERS, TargetDied
+from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
 from kvproof.suites.framework.component_suite import Counterexample, History
 
@@ -190,6 +192,7 @@ def _run(
 ) -> bool:
     """Run Hypothesis once; returns whether it gave up because the subject is not deterministic."""
     seen = watch.seen
+    set_hypothesis_home_dir(home() / "hypothesis")  # its cache; by default in the working directory
     factory = machine if seed is None else with_seed(seed)(machine)
     try:
         run_state_machine_as_test(factory, settings=budget)

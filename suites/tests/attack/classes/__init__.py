@@ -1,0 +1,1 @@
+"""The classes of attacks: one module each, with `attack(session, random) -> Attempt`."""

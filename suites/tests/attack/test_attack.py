@@ -1,0 +1,122 @@
+"""The attack finds each planted hole, and knows the whole command line."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from rich.console import Console
+
+from kvproof.harness.cli.app import VERBS
+from kvproof.suites.tests.attack.__main__ import CLASSES, Report, all_classes
+from kvproof.suites.tests.attack.classes.files import OF_FILES
+from kvproof.suites.tests.attack.line import Installation, Option, Verb
+from kvproof.suites.tests.attack.materials import BASES, base, command
+from kvproof.suites.tests.attack.mutations import damaged
+from kvproof.suites.tests.attack.processes import Command
+from kvproof.suites.tests.attack.session import Session
+from kvproof.suites.tests.attack.values import SECRET, hostile
+
+INSTALLED = Installation(Path(sys.executable).with_name("kvproof"))
+OLD_RUN = Path(__file__).parents[1] / "analysis" / "run_of_0_13"
+HOLES = {
+    "exit code": "exit 70",
+    "traceback": "echo 'kvproof: no'; echo 'Traceback (most recent call last)' >&2; exit 2",
+    "noise": "echo 'kvproof: no' >&2; echo 'UserWarning: old' >&2; exit 2",
+    "one message": "echo 'no' >&2; exit 2",
+    "long message": "printf 'kvproof: %05000d' 1 >&2; exit 2",
+    "secret": f"echo 'kvproof: no {SECRET}' >&2; exit 2",
+    "secret ": f"mkdir -p record; echo {SECRET} > record/report.md",
+    "outside": "touch elsewhere",
+    "outside ": "echo > settings.toml",
+    "left behind": "mkdir -p record; touch record/.run.json.17",
+    "orphan": "setsid sleep 60 >/dev/null 2>&1 &",
+    "hang": "trap '' TERM; while :; do sleep 1; done",
+    "record": 'mkdir -p record; echo "{}" > record/run.json',
+    "lost events": "cp -r old record; printf '{\\n{\\n' >> record/events.jsonl",
+}
+"""Rule -> a command that breaks it."""
+
+
+@pytest.fixture
+def broken(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A kvproof with a hole."""
+    script = tmp_path / "bin" / "kvproof"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\n{HOLES[request.param]}\n")
+    script.chmod(0o755)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with Session(Installation(script), scratch, only_real=True) as session:
+        shutil.copytree(OLD_RUN, session.worlds.template / "cwd" / "old")
+        yield session
+
+
+VERB = Verb(("run",), ())
+
+
+def _prepare(folder: Path) -> Command:
+    return command(VERB, base(VERB), folder, patience=1.0)
+
+
+@pytest.mark.parametrize(("broken", "rule"), [(h, h.strip()) for h in HOLES], indirect=["broken"])
+def test_each_hole_is_found(broken: Session, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.suites.tests.attack.processes.GRACE", 1.0)
+    found = broken.attempt(Random(0), "run", _prepare)
+    assert rule in {each.rule for each in found.broken}, found
+
+
+def test_what_holds_is_not_reported(tmp_path: Path) -> None:
+    with Session(INSTALLED, tmp_path, only_real=True) as session:
+        found = session.attempt(
+            Random(0), "report", lambda folder: command(session.verb("report"), base(VERB), folder)
+        )
+    assert found.codes == ("2",)
+    assert not found.broken, found
+
+
+def test_every_verb_is_found_with_its_options() -> None:
+    names = {verb.words[0] for verb in INSTALLED.verbs}
+    assert names == set(VERBS)
+    assert sum(len(verb.options) for verb in INSTALLED.verbs) > 150
+    known = {verb.name for verb in INSTALLED.verbs} | {"targets profile"}  # of 0.13
+    assert set(BASES) <= known
+    assert {place.verb for place in OF_FILES} <= known
+
+
+def test_an_option_that_nobody_wrote_down_is_attacked() -> None:
+    option = Option(
+        ("--new",), "<class 'float'>", required=True, positional=False, flag=False, choices=()
+    )
+    verb = Verb(("brand-new",), (option,))
+    assert base(verb).options == {"--new": "1"}
+    values = {hostile(option, Random(seed)) for seed in range(200)}
+    assert ("nan", True) in values
+    assert len(values) > 20
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.toml", "a.jsonl.gz", "a.txt"])
+def test_damage_is_repeatable_and_various(name: str) -> None:
+    data = b'a = "b"\n[c]\nd = 1\n' if name.endswith("toml") else b'{"a": [1, {"b": 2}]}\n'
+    if name.endswith(".gz"):
+        import gzip
+
+        data = gzip.compress(data, mtime=0)
+    seen = {damaged(name, data, Random(seed)) for seed in range(60)}
+    assert len(seen) > 30
+    if not name.endswith(".gz"):  # its header has the time
+        assert damaged(name, data, Random(7)) == damaged(name, data, Random(7))
+
+
+@pytest.mark.slow(reason="half a minute of attacks")
+def test_half_a_minute_of_attacks_is_inside_the_rules(tmp_path: Path) -> None:
+    report = Report(Console(), "")
+    with Session(INSTALLED, tmp_path, only_real=False) as session:
+        session.build(lambda _: None)
+        all_classes(session, report, CLASSES, seconds=30, seed=1)
+    assert report.broken == 0
+    assert all(own.inputs for own in report.figures.values())
