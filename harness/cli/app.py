@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 
-from cyclopts import App, CycloptsError, UnknownCommandError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
 from kvproof.harness import redaction
@@ -62,6 +62,7 @@ def _application() -> App:
         help="Tests the paged KV cache of an LLM engine: correctness and speed.",
         version=lambda: version("kvproof"),
         result_action="return_value",
+        default_parameter=Parameter(negative_iterable=()),
     )
     for name, path in VERBS.items():
         made.command(f"kvproof.harness.cli.verbs.{path}", name=name)

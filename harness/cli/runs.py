@@ -25,6 +25,7 @@ from kvproof.harness.errors import Exit, UsageError, worst
 from kvproof.harness.records.events import (
     AnyEvent,
     BenchSample,
+    BenchSummary,
     Checked,
     Ended,
     Failure,
@@ -114,6 +115,8 @@ class ActiveRun:
             self._counted.append(event)
         if isinstance(event, Replayed):
             self._counts[event.outcome] += 1
+        if isinstance(event, BenchSummary):
+            self._counts["measured"] += 1
         if isinstance(event, FaultsConcluded):
             self._counts.update(event.outcomes)
         if isinstance(event, SweepConcluded):

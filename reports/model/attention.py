@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple
 
 from kvproof.harness.records.events import PropertyVerdict, Replayed, Threshold
-from kvproof.harness.records.sweep_results import case_name
 from kvproof.reports.model.report import Report, grouped
 from kvproof.reports.model.sweep import sweep_of
+from kvproof.reports.model.sweep_names import names_of
 from kvproof.reports.values.text import listed, plural, short_path, significant, trimmed
 from kvproof.reports.values.types import evidence_anchor
 
@@ -127,14 +128,16 @@ def _sweep(report: Report) -> Iterator[Note]:
     sweep = sweep_of(report.run.events)
     if sweep is None:
         return
+    named = cache(partial(names_of, sweep))
     judged = [cell for cell in sweep.bad if not cell.peer]
     kinds = grouped(judged, lambda cell: (cell.kernel, cell.provider, cell.outcome))
     for (kernel, provider, outcome), cells in kinds.items():
         subject = f"{kernel} by {provider}: {plural(len(cells), 'cell')} {outcome}"
-        first = f"{case_name(cells[0].case)}: {cells[0].reason}"
+        first = f"{named(kernel)(cells[0].case)}: {cells[0].reason}"
         yield Note("fail", subject.replace("_", " "), first, "bad-cells")
     for event in sweep.slower:
-        text = f"{event.ratio:.2f} times the time of the baseline in {case_name(event.case)}"
+        cell = named(event.kernel)(event.case)
+        text = f"{event.ratio:.2f} times the time of the baseline in {cell}"
         yield Note("fail", f"{event.kernel} by {event.provider}", text, "slower")
     if sweep.concluded and sweep.concluded.missing:
         missing = sweep.concluded.missing

@@ -34,7 +34,7 @@ def standings_table(result: SweepResult) -> Table:
         for each in kernel.standings
     )
     head = ("kernel", "provider", "version", *(name.replace("_", " ") for name in used))
-    return Table((*head, "timed", "mean", "lowest", "of ceiling"), tuple(rows), words=3)
+    return Table((*head, "timed", "mean", "lowest", "of ceiling"), tuple(rows), words=3).filled()
 
 
 def narrow_standings(result: SweepResult) -> Table:
@@ -44,7 +44,8 @@ def narrow_standings(result: SweepResult) -> Table:
         for kernel in result.kernels
         for place, each in enumerate(kernel.standings)
     )
-    return Table(("kernel", "provider", "cells", "timed", "mean", "lowest"), tuple(rows), words=3)
+    head = ("kernel", "provider", "cells", "timed", "mean", "lowest")
+    return Table(head, tuple(rows), words=3).filled()
 
 
 def _outcomes(standing: Standing) -> str:

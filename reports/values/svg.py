@@ -95,6 +95,16 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     words: int = 0
 
+    def filled(self) -> Table:
+        """The same without columns of numbers that are empty in every row."""
+        kept = [
+            column
+            for column in range(len(self.head))
+            if column < self.words or any(row[column] for row in self.rows)
+        ]
+        head, *rows = (tuple(row[column] for column in kept) for row in (self.head, *self.rows))
+        return Table(head, tuple(rows), self.words)
+
 
 @dataclass(frozen=True)
 class Chart:
