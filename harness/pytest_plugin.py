@@ -162,10 +162,16 @@ class TargetSuite(pytest.Collector):
         """Why nothing could be judged, in words for the user."""
 
     def collect(self) -> Iterator[Verdict]:
-        """Yield the properties in the order of the rules, then what concerns the whole target."""
+        """Yield the properties in the order of the rules, then what concerns the whole target.
+
+        `-k` also selects a property by the name that it had up to 0.13.
+        """
+        from kvproof.harness.records.renamed import RENAMED
+
         names = [prop.name for prop in self.properties]
         for name in [*names, *([CORPUS] if self.suite == "cache" else []), SURVIVAL]:
             item = Verdict.from_parent(self, name=name)
+            item.extra_keyword_matches.update(old for old, new in RENAMED.items() if new == name)
             if self.config.pluginmanager.hasplugin("xdist"):
                 item.add_marker(pytest.mark.xdist_group(self.name))
             yield item

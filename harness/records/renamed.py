@@ -39,6 +39,12 @@ RENAMED: Final[Mapping[str, str]] = {
     "flips_are_told_by_sample": "flips_are_listed_by_sample",
     "chances_are_those_of_all_outcomes": "p_values_are_exact",
     "prompts_lose_their_middle_only": "truncation_keeps_head_and_tail",
+    "a_lookup_tells_the_truth": "lookup_and_acquire_agree",
+    "usage_tells_what_was_computed": "usage_counts_computed_tokens",
+    "a_failed_step_fails_who_took_part": "a_failed_step_fails_its_requests",
+    "what_never_fits_is_told_at_once": "oversized_requests_are_refused_at_once",
+    "images_are_told_apart": "images_are_separate",
+    "too_little_memory_says_what_fits": "too_little_memory_names_what_fits",
 }
 """Old name -> name."""
 

@@ -18,7 +18,7 @@ every_verb_answers | B4 C6
 null_block_is_never_used | B1
     the null block is never in a request's table
 written_blocks_have_one_owner | B1 B2
-    a block that a request computes into is in nobody else's table
+    a block that a request computes into is in no other request's table
     - a hit of one block
     - cached blocks are evicted to make room
 holders_equal_tables_and_pins | B2 | _HIT | needs holders

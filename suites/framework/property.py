@@ -7,7 +7,7 @@ unsupported, for the profile's reason.
 A suite lists its properties in a table, which `table` reads:
 
     written_blocks_have_one_owner | B1 B2 | HIT EVICTED | by brute force | needs pins
-        a block that a request computes into is in nobody else's table
+        a block that a request computes into is in no other request's table
         - a hit of several blocks
 
 The first line holds the name, the rules, and optionally situations by the names of their constants,

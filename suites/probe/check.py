@@ -67,7 +67,7 @@ FOUND = About(
     "equal_prompts_are_found_again",
     "T",
     ("T2",),
-    "A prompt that was just asked is found, up to its last whole block.",
+    "A repeated prompt is found, up to its last whole block.",
 )
 STEADY = About(
     "computed_answers_repeat",
@@ -91,7 +91,7 @@ SALTS = About(
     "salts_are_separate", "H", ("H1", "H2"), "A prompt is never found under another cache_salt."
 )
 IMAGES = About(
-    "images_are_told_apart",
+    "images_are_separate",
     "M",
     ("M1",),
     "Equal placeholders of another image are not found, those of the same image are.",
@@ -106,25 +106,25 @@ CANCELS = About(
     "cancelled_requests_leave_nothing_wrong",
     "C",
     ("C6",),
-    "What is asked after a cancelled request is answered as if that had never been.",
+    "Prompts after a cancelled request are answered as if it had never been sent.",
 )
 DUPLICATES = About(
     "equal_prompts_at_once_agree",
     "C",
     ("C4",),
-    "Equal prompts asked at the same time are answered as one asked alone.",
+    "Equal prompts sent at the same time are answered as one sent alone.",
 )
 NEIGHBOURS = About(
     "prompts_at_once_do_not_mix",
     "B",
     ("B6",),
-    "Prompts with a common beginning, asked at the same time, are answered as if asked alone.",
+    "Prompts with a common prefix, sent at the same time, are answered as if sent alone.",
 )
 METRICS = About(
     "metrics_agree_with_answers",
     "V",
     ("V1", "V2"),
-    "The counters of /metrics grow by what the answers say.",
+    "The counters of /metrics grow by the counts in the answers.",
 )
 REST = About(
     "nothing_is_held_afterwards",

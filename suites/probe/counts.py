@@ -47,7 +47,7 @@ _ALL = (POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND)
 def untold(asker: Asker) -> str:
     """Explain how the server would return counts."""
     told = asker.facts.law.counts_told_by
-    return "the server does not tell cached_tokens" + (f"; it does with: {told}" if told else "")
+    return "the server does not report cached_tokens" + (f"; it does with: {told}" if told else "")
 
 
 def _each(
@@ -118,8 +118,8 @@ def _beyond(seen: Seen) -> str:
     if bound is None or answer.cached is None or answer.cached <= max(0, bound):
         return ""
     if seen.question.unshared == seen.question.words:
-        return f"{answer.cached} tokens of a prompt were found that nobody had asked before"
-    return f"{answer.cached} tokens were found, although only {bound} had been asked before"
+        return f"{answer.cached} tokens of a prompt were found that no earlier request had sent"
+    return f"{answer.cached} tokens were found, although only {bound} had been sent before"
 
 
 def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
@@ -132,7 +132,7 @@ def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
     misplaced = [r for r in sizes.ladder if _grows(sizes, r) and _off(sizes, r)]
     if misplaced or sizes.falls:
-        why = "hits do not grow at equal distances, so that no block size can be told"
+        why = "hits do not grow at equal distances, so the block size is unknown"
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
     wrong = [each for each in sizes.ladder if each.cached % sizes.step]
     if wrong:
@@ -182,7 +182,7 @@ def _monotone(asker: Asker, sizes: Sizes) -> Verdict:
 def _found(asker: Asker, counted: Sequence[Seen], sizes: Sizes) -> Verdict:
     again = [s for s in counted if s.question.again and s.answer.prompt > 2 * sizes.block + 1]
     hits = [each for each in again if asker.found(each.answer)]
-    situations = Counter({"prompt asked again": len(again), "prompt found again": len(hits)})
+    situations = Counter({"prompt repeated": len(again), "prompt found again": len(hits)})
     if not hits:
         why = "no prompt was ever found: is prefix caching on?"
         return Verdict(FOUND, "inconclusive", why, checks=len(again), situations=situations)

@@ -42,8 +42,8 @@ _FORMS = {"ids": "token ids", "text": "text", "chat": "chats"}
 
 def _counted(session: Session) -> str:
     if session.asker.metered:
-        return "told by /metrics"
-    return "told by answers" if session.asker.tells else "not told"
+        return "reported by /metrics"
+    return "reported by answers" if session.asker.tells else "not reported"
 
 
 def property_verdict(verdict: Verdict, target: str) -> PropertyVerdict:
@@ -71,7 +71,7 @@ def exercised(session: Session, verdicts: Sequence[Verdict], target: str) -> Exe
         situations |= verdict.situations
     log = session.line.log
     operations = Counter(sent.path.removeprefix("/") for sent in log if not sent.left)
-    operations["left under way"] = sum(sent.left for sent in log)
+    operations["cancelled while running"] = sum(sent.left for sent in log)
     return Exercised(
         target=target,
         suite=SUITE,

@@ -21,7 +21,7 @@ _SCRIPT = '''"""Send the requests of a failure again: {property}.
     python {name} [ADDRESS]
 
 Every salt, and the first words of every prompt, are others each time, so that nothing of an
-earlier run is found. What was asked at once, or left under way, is sent one after the other.
+earlier run is found. Concurrent and cancelled requests are sent one after the other.
 """
 import json, os, pathlib, random, sys, urllib.request
 
@@ -92,7 +92,9 @@ def failure(verdict: Verdict, files: Files, *, target: str, url: str) -> Failure
 
 def _steps(history: Sequence[Sent]) -> Iterator[dict[str, Any]]:
     for sent in history[-_MOST_STEPS:]:
-        told: Any = sent.answer._asdict() if sent.answer else str(sent.trouble or "left under way")
+        told: Any = (
+            sent.answer._asdict() if sent.answer else str(sent.trouble or "cancelled while running")
+        )
         yield {"path": sent.path, "body": sent.body, "answer": told}
 
 
@@ -100,7 +102,9 @@ def _history(verdict: Verdict) -> Iterator[Step]:
     recent = verdict.history[-_MOST_STEPS:]
     wrong = _wrong(verdict, recent)
     for place, sent in enumerate(recent):
-        answer = sent.answer.summary if sent.answer else str(sent.trouble or "left under way")
+        answer = (
+            sent.answer.summary if sent.answer else str(sent.trouble or "cancelled while running")
+        )
         note = "this is wrong" if place == wrong else ""
         yield Step(op=_verb(sent), arguments=_shown(recent, place), answer=answer, note=note)
 

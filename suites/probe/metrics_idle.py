@@ -92,7 +92,7 @@ def _compared(
     verdict.outcome, verdict.checks = "pass" if agrees else "fail", len(answers)
     verdict.history = () if agrees else sent[-_SHOWN:]
     verdict.reason = (
-        f"the answers tell {cached} cached of {prompts} prompt tokens, "
+        f"the answers report {cached} cached of {prompts} prompt tokens, "
         f"{law.hits} grew by {hits:.0f} and {law.queries} by {queries:.0f}"
     )
     return verdict
@@ -105,10 +105,10 @@ def _open(
     if gone := lost(before, after, names):
         return _no_more(gone)
     if _tokens(sent) is None:
-        return "some requests of the probe have no answer that tells what they counted"
+        return "some requests of the probe have no answer with counts"
     law = asker.facts.law
     if busy := [name for name in law.under_way if total(after, name)]:
-        return f"somebody else uses the server: {_told(after, busy)}"
+        return f"other clients use the server: {_told(after, busy)}"
     ended = grown(before, after, law.ended)
     if ended > len(sent):
         return f"{ended:.0f} requests have ended, {len(sent)} of them ours"
@@ -116,7 +116,7 @@ def _open(
 
 
 def _no_more(names: Sequence[str]) -> str:
-    return f"/metrics does not tell {', '.join(names)} any more"
+    return f"/metrics no longer has {', '.join(names)}"
 
 
 def _tokens(sent: Sequence[Sent]) -> int | None:
@@ -145,7 +145,7 @@ def judge_rest(
     if not names:
         return _unread(REST, asker, before, "gauges")
     if busy := [name for name in names if total(before, name)]:
-        why = f"somebody else uses the server: {_told(before, busy)}"
+        why = f"other clients use the server: {_told(before, busy)}"
         return Verdict(REST, "inconclusive", why)
     after = _read_until(
         asker, before, names, lambda now: not any(total(now, name) for name in names), sleep
@@ -166,7 +166,7 @@ def _at_rest(
 ) -> Verdict:
     gone, left = lost(before, after, names), [name for name in names if total(after, name)]
     asked = sum(each.left for each in sent)
-    situations = Counter({"request left under way": asked, "request ended": len(sent)})
+    situations = Counter({"request cancelled while running": asked, "request ended": len(sent)})
     if gone:
         return Verdict(REST, "inconclusive", _no_more(gone), situations=situations)
     if left and (others := _others(asker, before, after, sent)):
@@ -177,7 +177,7 @@ def _at_rest(
         shown = sent[-_SHOWN:]
         return Verdict(REST, "fail", why, checks=len(sent), situations=situations, history=shown)
     if not asked:
-        why = "no request was left under way"
+        why = "no request was cancelled while running"
         return Verdict(REST, "inconclusive", why, checks=len(sent), situations=situations)
     return Verdict(REST, "pass", checks=len(sent), situations=situations)
 
@@ -190,11 +190,11 @@ def _others(asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent])
     """
     law = asker.facts.law
     if grown(before, after, law.ended) > len(sent):
-        return "others use the server as well"
+        return "other clients use the server as well"
     counted = law.queries and not lost(before, after, [law.queries])
     ours = counted and grown(before, after, law.queries) == _tokens(sent)
     if total(after, law.waiting) or (total(after, law.running) and not ours):
-        return "requests under way may be somebody else's"
+        return "running requests may be those of other clients"
     return ""
 
 

@@ -137,7 +137,7 @@ class Session:
         for each in self._checks():
             lacking = self._lacking(each.about, judge.world)
             yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
-        self.told("what is left behind")
+        self.told("resources after the last request")
         finish_with_one(self.asker)
         yield judge_rest(self.asker, self._before, self._begun)
 
@@ -167,7 +167,7 @@ class Session:
             Check(about.CONVERSATION, conversation, few, ("earlier turn found",)),
             Check(about.IMAGES, images, few[:2], ("image found again",)),
             Check(about.CANCELS, cancelled, few, (
-                "request left under way", "found after a cancelled request",
+                "request cancelled while running", "found after a cancelled request",
             )),
             Check(about.DUPLICATES, duplicates, few, (FOUND, "equal prompts at once")),
             Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
@@ -175,7 +175,7 @@ class Session:
 
     def _lacking(self, of: About, world: World) -> tuple[Outcome, str] | None:
         if of in (about.PARTLY, about.CONVERSATION) and not world.anew:
-            return "unsupported", f"{self._no_way_anew(world)}; --against another server has it"
+            return "unsupported", f"{self._no_way_anew(world)}; use --against with another server"
         if of is about.IMAGES and (why := self._no_images()):
             return "unsupported", why
         return None
@@ -187,7 +187,7 @@ class Session:
             why = "cache_salt was not seen to keep prompts apart"
         else:
             why = "there is no cache_salt"
-        return f"{why}, so that a prompt with a known beginning is never computed anew"
+        return f"{why}, so that a prompt with a known beginning is never computed without the cache"
 
     def _no_images(self) -> str:
         """Return why images cannot be sent; empty if they can."""

@@ -115,7 +115,7 @@ def _longest(listed: dict[str, Any]) -> tuple[int, dict[str, str]]:
 def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict[str, str]:
     found = {}
     if not logprobs:
-        found["log-probabilities"] = "the server tells none, so that texts alone are compared"
+        found["log-probabilities"] = "the server returns none, so only texts are compared"
     if "cache_salt" not in documented:
         found["salts"] = "neither openapi.json nor a refusal of unknown fields documents cache_salt"
     if form != "ids":

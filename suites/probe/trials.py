@@ -70,7 +70,7 @@ class World:
             asked = question._replace(salt=new_salt(), unshared=new, again=False)
             answer, where = self.asker.ask(asked), "under a salt of its own"
         if _known(answer, question.words):
-            raise TrialInvalid(f"what should have been computed was found {where}")
+            raise TrialInvalid(f"the prompt was expected to be computed, and was found {where}")
         return answer
 
 
@@ -130,7 +130,7 @@ def salted(world: World, length: int) -> Trial:
         answer = asker.ask(question._replace(salt=salt))
         if _known(answer, length):
             trial.wrong = (
-                f"a prompt asked under one cache_salt was found under {words}: "
+                f"a prompt sent under one cache_salt was found under {words}: "
                 f"{answer.cached} of {answer.prompt} tokens"
             )
             return trial
@@ -189,7 +189,7 @@ def cancelled(world: World, length: int) -> Trial:
     plain = world.plain(question) if world.anew else asker.ask(question)
     for after in (1, 3):
         left = asker.leave(question._replace(most=_long(asker)), after=after)
-        trial.saw("request left under way", happened=left)
+        trial.saw("request cancelled while running", happened=left)
     reused = asker.ask(question._replace(again=True))
     trial.saw("found after a cancelled request", happened=asker.found(reused))
     trial.pairs.append(Pair("after it was cancelled", plain, reused))
@@ -256,8 +256,8 @@ def images(world: World, length: int) -> Trial:
     trial.saw("image found again", happened=(back.cached or 0) > bound)
     if (two.cached or 0) > bound:
         trial.wrong = (
-            f"{two.cached} of {two.prompt} tokens were found of a chat whose image nobody had "
-            f"sent, at most {bound} come before it"
+            f"{two.cached} of {two.prompt} tokens were found of a chat with a new image, "
+            f"at most {bound} come before it"
         )
     trial.pairs.append(Pair("the same image again", one, back))
     if world.anew:

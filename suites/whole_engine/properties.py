@@ -59,11 +59,11 @@ the_null_block_is_never_written | W2 | CHUNKS
 a_launch_writes_no_slot_twice_with_unlike_content | W2 | HITS
     two rows of a launch never write unlike content to one slot
 a_launch_computes_the_requests_own_tokens | W4 W5 | PREEMPTED REJECTED | by greedy chain
-    the tokens of a row are those of the request's greedy chain, with drafts behind them
+    the tokens of a row are those of the request's greedy chain, followed by drafts
 a_row_has_its_requests_adapter_and_media | W4 | SPACES PICTURES
     the worker runs a request with its own adapter and media
 answers_equal_the_greedy_chain | W4 | HITS PREEMPTED ACCEPTED | by greedy chain
-    what a request answers is what the chain without an engine says, whatever was batched,
+    an answer is the chain computed without an engine, whatever was batched,
     chunked, hit, preempted or drafted
 device_and_scheduler_agree_on_computed_tokens | W6 W5 | ACCEPTED REJECTED PREEMPTED
     a row begins where the device has computed to, less only drafts that are not reported yet

@@ -18,8 +18,8 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import table
 
 HELD_BACK = "a request that may not read meets its own prefix"
-NOT_STORED = "a prompt comes back that nobody stored"
-SEVERAL = "several wishes at once"
+NOT_STORED = "a prompt comes back that was not stored"
+SEVERAL = "several options at once"
 OFF = "prefix caching is off"
 BLOCK = 4
 BLOCKS = 4_000
@@ -29,7 +29,7 @@ PROPERTIES = table(
     vars(),
     """
 a_decision_names_every_reason | A1 | SEVERAL OFF
-    who may read and store is `allowed`, or refused with every reason there is
+    reading and storing are `allowed`, or refused with every reason there is
 a_decision_is_what_happens | A1 A2 | HELD_BACK NOT_STORED | by brute force
     a request hits what was stored before if it may read, and nothing else
 """,

@@ -124,7 +124,7 @@ class StoreContractMachine:
         held = Held(lease, keys, {n: self._drops[n] for n in keys})
         self._leases.append(held)
         self._coverage.check(
-            "a_lookup_tells_the_truth",
+            "lookup_and_acquire_agree",
             [view is not None for view in lease.views] == [n in there for n in keys],
             lambda: f"of {keys}, {sorted(there)} were there and {held.there} were acquired",
         )
@@ -223,7 +223,9 @@ class StoreContractMachine:
         self._coverage.check(
             "what_was_dropped_is_gone",
             there <= self._may,
-            lambda: f"{sorted(there - self._may)} were found, which nobody stored or all dropped",
+            lambda: (
+                f"{sorted(there - self._may)} were found, which were never stored or are dropped"
+            ),
         )
         self._coverage.check(
             "objects_go_only_for_room",

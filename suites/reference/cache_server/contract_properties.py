@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvproof.suites.framework.property import table
 
 READ = "a client reads what another one stored"
-AGAIN = "an object is stored that is there"
+AGAIN = "an object is stored again"
 EVICTED = "an object is evicted"
 HELD = "an object is under two leases"
 DROPPED = "an object is dropped under a lease"
@@ -21,8 +21,8 @@ an_object_is_whole_or_not_there | G7 | READ AGAIN | by shadow memory
     a read returns all bytes that were stored under its key
 what_is_stored_is_there | G7 | AGAIN
     a store returns requested keys, which a lookup then finds
-a_lookup_tells_the_truth | G7 | READ
-    an object is acquired exactly if a lookup says that it is there
+lookup_and_acquire_agree | G7 | READ
+    an object is acquired exactly if a lookup finds it
 a_lease_holds_its_bytes | G8 | HELD DROPPED
     bytes under a lease never change
 objects_go_only_for_room | G8 | READ | by shadow memory

@@ -82,7 +82,7 @@ class Judge:
         self._check(
             "nothing_is_found_before_its_commit",
             not there & writing and busy >= writing & set(numbers) - present.keys(),
-            lambda: f"{there} are told to be there, {busy} busy; {writing} are being written",
+            lambda: f"{there} are reported present, {busy} busy; {writing} are being written",
         )
         self._event(seen.FILLED, "full" in refused.values())
 
@@ -156,7 +156,7 @@ class Judge:
             if room.void
             else "readers_see_what_was_written",
             told == expected,
-            lambda: f"{sorted(told)} are told to be there, expected {sorted(expected)}",
+            lambda: f"{sorted(told)} are reported present, expected {sorted(expected)}",
         )
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
@@ -172,7 +172,7 @@ class Judge:
         self._check(
             "what_was_dropped_stays_gone",
             told <= there.keys(),
-            lambda: f"{sorted(told - there.keys())} are found, and nobody has them stored",
+            lambda: f"{sorted(told - there.keys())} are found, and are not stored",
         )
         missing = set(numbers) & there.keys() - told
         self._check(

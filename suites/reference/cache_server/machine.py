@@ -232,7 +232,7 @@ class CacheServerMachine:
         self._coverage.event(seen.HALF, actor.provable and half)
         if not actor.provable:
             actor.gone = True
-            return "gone, and nobody knows"
+            return "gone without notice"
         self.server.core.died(actor.session)
         self._ended(actor)
         self._judge.buried(actor)

@@ -87,8 +87,8 @@ class ComplexityMachine:
             "cost_does_not_grow_with_the_cache",
             few == many,
             lambda: (
-                f"{len(tokens)} tokens, of which {hit} are hit, take {few} lines beside {FEW} "
-                f"blocks and {many} beside {MANY}"
+                f"{len(tokens)} tokens, of which {hit} are hit, take {few} lines in a "
+                f"cache of {FEW} blocks and {many} in one of {MANY}"
             ),
         )
         return [hit for hit, _ in done]
@@ -126,8 +126,8 @@ class ComplexityMachine:
             "eviction_does_not_grow_with_the_cache",
             few == many and len(few_ids) == len(many_ids),
             lambda: (
-                f"evicting {count} takes {few} lines for {len(few_ids)} blocks beside {FEW}, "
-                f"{many} for {len(many_ids)} beside {MANY}"
+                f"evicting {count} takes {few} lines for {len(few_ids)} blocks of {FEW}, "
+                f"{many} for {len(many_ids)} of {MANY}"
             ),
         )
         return len(few_ids)

@@ -11,9 +11,9 @@ NONE = "a kernel block size below one"
 OF_A_GROUP = "a group with a kernel block size of its own"
 
 REWRITES = "a model whose tokens change after they were written"
-INSIDE = "such a model inside one that takes media"
+INSIDE = "such a model inside a multimodal one"
 WRITES_ONCE = "a model that writes each token once"
-UNKNOWN = "a model that nobody knows"
+UNKNOWN = "an unknown model"
 
 PROPERTIES = table(
     vars(),

@@ -65,7 +65,7 @@ class Judge:
             self._coverage.check(
                 "drafts_are_those_of_whole_draft_layers",
                 drafts == right,
-                lambda: f"{_named(output)}: guesses {drafts}, the draft layers say {right}",
+                lambda: f"{_named(output)}: guesses {drafts}, the draft layers give {right}",
             )
 
     def _reached(self, asked: Asked) -> list[str]:

@@ -52,8 +52,8 @@ STATE_BACK = "a recurrent state comes back"
 LOCAL_BACK = "blocks of a window or chunk come back"
 MEDIA_BACK = "blocks with media come back"
 GROUPS_BACK = "some groups come back to blocks that others have kept"
-OLD_EPOCH = "a prompt from before a reset is asked again, and a tier has it"
-OTHER_SPACE = "a prompt of another namespace is asked, and a tier has it"
+OLD_EPOCH = "a prompt from before a reset comes back, and a tier has it"
+OTHER_SPACE = "a prompt comes back in another namespace, and a tier has it"
 LATE = "objects come late"
 FAILED = "no object comes"
 PARTLY = "some objects of a fetch do not come"
@@ -81,25 +81,25 @@ expert_rows_equal_a_fresh_run | R2 R1 | CACHED_ROWS REJECTED OWN_BLOCKS | by dir
 the_engine_reports_missing_expert_rows | R2 R3 | MISSING CACHED_ROWS
     rows are missing only inside a hit, and never if the hit requires them
 what_comes_back_is_what_was_computed | H6 H1 X1 S9 R2 B6 | by direct computation
-    a hit that other tiers take part in says what the request says alone with a large pool
+    a hit with loaded objects gives the same answer as the request alone in a large pool
     - FROM_HOST FROM_DISK STATE_BACK LOCAL_BACK MEDIA_BACK GROUPS_BACK OLD_EPOCH OTHER_SPACE
 late_or_failed_loads_cost_no_correctness | C8 G7 | by direct computation
-    a request whose objects come late, in part or never says what it says alone
+    a request whose objects come late, in part or never gives the same answer as alone
     - LATE FAILED PARTLY DAMAGED ABANDONED
 waiting_for_objects_changes_nothing | C8 B4 | LATE PARTLY
     as long as the objects of a request are not all here, index, pool and counts stay
 loaded_objects_are_hit_by_their_request | B4 B5 V1 | FROM_HOST GROUPS_BACK STATE_BACK
     objects come back only for a request that is then admitted, and hits all of them
 answers_have_the_length_asked_for | C1 | DRAINED
-    an answer is done exactly when it has as many tokens as were asked for
+    an answer is done exactly when it has the requested number of tokens
 something_runs_while_work_is_left | C3 B8 C2 | WAITED PREEMPTED NO_HIT
     a step computes something as long as a request is left and no pin is in the way
 waits_are_bounded | C1 | WAITED PREEMPTED CROWDED DRAINED
     a request is done within 2 (d + 1) steps for each token of its own and of older requests
 token_budget_is_used_while_requests_wait | C1 | SHARED_STEP WAITED
-    a step leaves tokens of its budget only if nobody who waits could run
+    a step leaves tokens of its budget only if no waiting request could run
 decisions_repeat | C7 | PREEMPTED HIT SEVERAL | by metamorphic pair
-    two engines that are asked the same decide the same, with the same tables
+    two engines with the same requests decide the same, with the same tables
 cancelling_is_safe | C6 | CANCELLED CANCELLED_IN_FLIGHT
     a cancelled request holds nothing and is unknown, and cancelling again changes nothing
 refused_admissions_leave_no_trace | B4 C2 T1 | WAITED NO_HIT
@@ -107,7 +107,7 @@ refused_admissions_leave_no_trace | B4 C2 T1 | WAITED NO_HIT
 requests_that_never_fit_are_refused_at_arrival | B8 | REFUSED DRAINED | by brute force
     a request is refused when it arrives, with the numbers, or it is answered in the end
 options_reach_their_component | O1 | CROWDED MIXED SEVERAL ACCEPTED HIT
-    no step, no request and no hit goes beyond what the options of the engine say
+    no step, no request and no hit exceeds the options of the engine
 the_pool_is_empty_in_the_end | B1 B2 B7 | DRAINED CANCELLED_IN_FLIGHT RESET
     when every request is gone and the cache is evicted, every block and row is free
 """,

@@ -48,7 +48,7 @@ class Depths:
                 self._coverage.check(
                     "waiting_for_objects_changes_nothing",
                     before == trace(cache),
-                    lambda: f"{request.id} is told {answer}, and something has changed",
+                    lambda: f"{request.id} gets {answer}, and something has changed",
                 )
             else:
                 self._came(request, answer)

@@ -66,7 +66,7 @@ class EvaluationMachine:
         self._coverage.check(
             "requests_have_what_was_set",
             server.asked == ("/v1/chat/completions", wanted),
-            lambda: f"{server.asked} was asked, and {wanted} set",
+            lambda: f"the request is {server.asked}, set was {wanted}",
         )
         usage = Usage(prompt_tokens=9, completion_tokens=3, cached_tokens=cached)
         expected = (text, "stop", usage) if status == 200 else ("",)
@@ -74,7 +74,7 @@ class EvaluationMachine:
         self._coverage.check(
             "answers_are_those_of_the_server",
             (reply.outcome, found) == (OUTCOMES[status], expected),
-            lambda: f"{status} and {expected} was said, {reply} was heard",
+            lambda: f"{status} and {expected} was sent, {reply} was read",
         )
         return reply.outcome
 
@@ -148,7 +148,7 @@ class EvaluationMachine:
         self._coverage.check(
             "flips_are_listed_by_sample",
             {*row.flips} == expected and (row.lost, row.won, row.answers) == counts,
-            lambda: f"{row.flips} are told, {expected} are there",
+            lambda: f"{row.flips} are listed, {expected} are there",
         )
 
     def _chance(self, row: Row) -> None:
@@ -167,7 +167,7 @@ def _majority(answers: Sequence[str]) -> str:
 
 
 def _record(number: int, repeat: int, expected: str, given: str) -> SampleRecord:
-    text = "I cannot tell" if given == INVALID else f"The correct answer is ({given})"
+    text = "I do not know" if given == INVALID else f"The correct answer is ({given})"
     text = "" if given == FAILED else text
     return SampleRecord(
         configuration="any",

@@ -23,7 +23,7 @@ requests_have_what_was_set | E1 E2 | STREAMED WHOLE OVERRIDDEN
     a server is asked for a chat completion with the fields that were set, those of the
     request first, with the prompt, and with nothing else
 answers_are_those_of_the_server | E1 | STREAMED WHOLE REFUSED BROKEN
-    text, reason, counts and outcome of an answer are what the server said, streamed or not
+    text, reason, counts and outcome of an answer are those that the server sent, streamed or not
 truncation_keeps_head_and_tail | E2 | CUT FITS | by brute force
     a prompt that is too long keeps its first and its last half of the tokens allowed, and
     others are sent whole

@@ -274,7 +274,7 @@ class ExplainMachine:
         self._coverage.check(
             "lifting_a_limit_raises_the_hit",
             told.lookup == _content(told),
-            lambda: f"the content gives a hit of {_content(told)}, the manager says {told.lookup}",
+            lambda: f"the content gives a hit of {_content(told)}, the manager gives {told.lookup}",
         )
         self._count(told.prompt, lost)
 
@@ -302,6 +302,6 @@ def _without(told: _Told, answer: Admission, applied: Order) -> int:
 
 def _wrong(name: str, right: int, said: Explanation, told: _Told) -> str:
     return (
-        f"with {name} and later limits lifted the hit is {right}, the explanation says "
+        f"with {name} and later limits lifted the hit is {right}, the explanation gives "
         f"{said.hit_without(name)}, a replay {told.lifted[name]}: {said}"
     )

@@ -20,8 +20,8 @@ LOST = {
 }
 """Limit -> the situation that it shortened a hit."""
 SEVERAL = "three limits take tokens from one request"
-AFTER_RESET = "a prompt of an earlier epoch is asked for again"
-UNSTORED = "a prompt that nobody was allowed to store is asked for again"
+AFTER_RESET = "a prompt of an earlier epoch is repeated"
+UNSTORED = "a prompt that was not stored is repeated"
 
 PROPERTIES = table(
     vars(),

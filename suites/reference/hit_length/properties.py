@@ -15,7 +15,7 @@ LIMITS = {
 }
 """The limit that lowered a length last -> the situation."""
 
-TWO_ROUNDS = "a limit has to be asked again after another one"
+TWO_ROUNDS = "a limit is applied again after another one"
 HOLE = "a hit over a hole that is no longer seen"
 ODD_CHUNK = "a hit with a chunk that is no whole number of blocks"
 TINY_WINDOW = "a hit with a window of one token"
@@ -40,7 +40,7 @@ several_draft_groups_cost_one_unit | X3 | by metamorphic pair
     - a hit limited by a draft group
     - DRAFTS
 the_order_of_groups_does_not_matter | X2 | TWO_ROUNDS MIXED | by metamorphic pair
-    asking the groups in the opposite order gives the same hit
+    visiting the groups in the opposite order gives the same hit
 lost_tokens_add_up | V3 | LIMITS
     what the single limits took off adds up to the limit less the hit
 """,

@@ -94,7 +94,7 @@ class TargetHitLengthMachine:
         self._coverage.check(
             "the_order_of_groups_does_not_matter",
             turned == hit,
-            lambda: f"asked in the opposite order, the hit is {turned}, not {hit}: {case}",
+            lambda: f"in the opposite order of groups, the hit is {turned}, not {hit}: {case}",
         )
 
     def _judge_kept(self, case: Case, hit: int, kept: Sequence[Sequence[int]]) -> None:

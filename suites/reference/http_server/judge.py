@@ -13,7 +13,7 @@ from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 ANSWER = "every_client_reads_its_own_answer"
 REASON = "finish_reason_is_correct"
 SCORES = "logprobs_cover_every_token"
-USAGE = "usage_tells_what_was_computed"
+USAGE = "usage_counts_computed_tokens"
 
 
 class Judge:
@@ -33,7 +33,7 @@ class Judge:
                 and text.startswith(choice.text)
                 and choice.begun <= asked.chat + asked.how.token_ids,
                 lambda index=index, choice=choice, text=text: (  # type: ignore[misc]  # a closure
-                    f"choice {index} is told {choice.text!r}, its answer is {text!r}"
+                    f"choice {index} receives {choice.text!r}, its answer is {text!r}"
                 ),
             )
 
@@ -61,7 +61,7 @@ class Judge:
             right &= choice.tokens == [*order.wanted.tokens]
             right &= choice.prompt == [*order.prompt]
         self._coverage.check(
-            ANSWER, right, lambda: f"choice {index} is {choice}, has to be {order.wanted}"
+            ANSWER, right, lambda: f"choice {index} is {choice}, expected {order.wanted}"
         )
         self._coverage.check(
             REASON,
@@ -73,7 +73,7 @@ class Judge:
             self._coverage.check(
                 SCORES,
                 choice.scores == due,
-                lambda: f"choice {index} has the scores {choice.scores}, has to have {due}",
+                lambda: f"choice {index} has the scores {choice.scores}, expected {due}",
             )
 
     def _scores(self, asked: Asked, order: Order) -> list[tuple[float, int] | None]:
@@ -103,7 +103,7 @@ class Judge:
         self._coverage.check(
             USAGE,
             asked.told.usages == due,
-            lambda: f"the usage is {asked.told.usages}, has to be {due}",
+            lambda: f"the usage is {asked.told.usages}, expected {due}",
         )
 
     def _cover(self, asked: Asked) -> None:

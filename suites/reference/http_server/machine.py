@@ -20,7 +20,7 @@ LETTERS = 16
 MOST_TURNS = 3000
 """Far more than all tokens of all requests of a history need."""
 PLACES = "queue_slots_are_released"
-FITS = "what_never_fits_is_told_at_once"
+FITS = "oversized_requests_are_refused_at_once"
 ANSWER = "every_client_reads_its_own_answer"
 GONE = "cancelled_requests_stop_computing"
 WAITING = "no_request_starves"
@@ -70,7 +70,7 @@ class HttpServerMachine:
             client.status == due and client.done == bool(due),
             lambda: (
                 f"{len(request.orders)} prompts are answered {client.status or 'nothing'} "
-                f"at once, {due or 'nothing'} is due"
+                f"at once, expected {due or 'nothing'}"
             ),
         )
         if not due:
@@ -139,7 +139,7 @@ class HttpServerMachine:
         self._coverage.check(
             FITS if refused else ANSWER,
             client.done == (answered or refused or failed),
-            lambda: f"a client is told {'all' if client.done else 'not all'} of {states}",
+            lambda: f"a client receives {'all' if client.done else 'not all'} of {states}",
         )
         if not client.done:
             return
@@ -189,7 +189,7 @@ class HttpServerMachine:
         self._coverage.check(
             FIGURES,
             not wrong,
-            lambda: f"/metrics tells {wrong}, due is { ({name: due[name] for name in wrong}) }",
+            lambda: f"/metrics has {wrong}, expected { ({name: due[name] for name in wrong}) }",
         )
         return due["requests inside"]
 

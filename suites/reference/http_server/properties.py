@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kvproof.suites.framework.property import table
 
-LAW = "law of the cache"
+LAW = "expected hit"
 """Whole blocks of tokens computed before, counted from the tokens alone."""
-WATCHED = "what the model was asked to compute"
+WATCHED = "the model's recorded work"
 
 TOGETHER = "several clients in one step"
 EQUAL = "equal prompts at once"
@@ -41,39 +41,39 @@ BROKE = {verb: f"the model fails in {verb}" for verb in ("launch", "finish")}
 SPARED = "a request waits while others fail"
 AFTER = "a prompt begins like one that failed"
 SCRAPED = "/metrics is read while requests run"
-RESTED = "everybody is answered or gone"
+RESTED = "every request has ended"
 
 PROPERTIES = table(
     vars(),
     """
 every_client_reads_its_own_answer | H1 M1 C4 | by direct computation
-    what a client is told, piece by piece or at once, is what its own prompt is answered
+    a client receives the answer to its own prompt, streamed or whole
     - TOGETHER EQUAL SEVERAL STREAMED WHOLE CHAT HIT SALT ACROSS
 finish_reason_is_correct | V2 | ENDED STOPPED LAST LENGTH IGNORED | by direct computation
     an answer ends with `stop` at an end token or a stop string, else with `length`
 logprobs_cover_every_token | A2 | SCORED PROMPT_SCORED | by direct computation
-    a client that asks for scores gets one for each token, its prompt's too if it echoes it
-usage_tells_what_was_computed | V1 | by what the model was asked to compute
+    a client that requests scores gets one for each token, with `echo` also for its prompt's
+usage_counts_computed_tokens | V1 | by the model's recorded work
     prompt, answer and cached tokens of all prompts of a request, as they were computed
     - HIT HITS USAGE PREEMPTED
-clients_find_what_others_have_computed | T1 T2 | HIT SCORED | by law of the cache
+clients_find_what_others_have_computed | T1 T2 | HIT SCORED | by expected hit
     a prompt hits all whole blocks that an answered request of its salt shares with it
-clients_find_nothing_else | H1 M1 | HIT SALT IMAGE | by law of the cache
-    no prompt hits more than requests of its salt, with its images, have asked before
-cancelled_requests_stop_computing | C6 | by what the model was asked to compute
+clients_find_nothing_else | H1 M1 | HIT SALT IMAGE | by expected hit
+    no prompt hits more than earlier requests with its salt and images have computed
+cancelled_requests_stop_computing | C6 | by the model's recorded work
     once a client has left, or has its answer, no step computes anything for it
     - LEFT_WAITING LEFT_RUNNING LEFT_WHOLE LEFT_SEVERAL
 queue_slots_are_released | B4 B8 | FULL TOO_MANY ROOM_AGAIN
     a request is turned away if and only if its prompts find no place, and leaves nothing
-what_never_fits_is_told_at_once | B8 | NEVER_FITS TOO_LONG | by brute force
-    a prompt too long for the model or the cache gets a 400, everybody else an answer
-a_failed_step_fails_who_took_part | B6 C6 | by what the model was asked to compute
-    a step that raises is told to everybody whom it computed, and to nobody else
+oversized_requests_are_refused_at_once | B8 | NEVER_FITS TOO_LONG | by brute force
+    a prompt too long for the model or the cache gets a 400, every other one an answer
+a_failed_step_fails_its_requests | B6 C6 | by the model's recorded work
+    when a step raises, exactly the requests in that step get an error
     - BROKE SPARED AFTER
 no_request_starves | C1 C3 | RESTED
     while a client waits, the engine has something to do
-metrics_count_each_request_once | V1 V2 | by what the model was asked to compute
-    /metrics tells requests by outcome, their tokens and places, each counted once
+metrics_count_each_request_once | V1 V2 | by the model's recorded work
+    /metrics counts requests by outcome, their tokens and places, each once
     - SCRAPED LEFT_RUNNING FULL PREEMPTED
 nothing_is_held_once_all_have_gone | B2 B7 | RESTED LEFT_RUNNING
     without clients nothing is held, running, waiting or remembered

@@ -12,7 +12,7 @@ from kvproof.suites.reference.http_server.subject import Subject
 from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
 
 GONE = "cancelled_requests_stop_computing"
-FAILED = "a_failed_step_fails_who_took_part"
+FAILED = "a_failed_step_fails_its_requests"
 
 
 class Turns:
@@ -121,7 +121,7 @@ class Turns:
                 told == due,
                 lambda asked=asked, due=due: (  # type: ignore[misc]  # bound now
                     f"a client that had {'a' if due else 'no'} part in a failed step "
-                    f"is told {asked.told.error or 'nothing of it'}"
+                    f"receives {asked.told.error or 'no error'}"
                 ),
             )
             for order in took if told else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvproof.suites.framework.property import table
 
-JOINED = "two namespaces whose texts only join to the same"
+JOINED = "two namespaces whose texts are equal when joined"
 KINDS = "an adapter with the name of a salt"
 SHIFTED = "equal media in another place on equal tokens"
 ALIKE = "media that differ in one digit of their hash"

@@ -104,7 +104,7 @@ class ForcedRoutingMachine:
         wanted = (source.rows[:told] + shift) % self._experts
         seen = self._serve({"": (source.prompt, self._salt(), wanted)})[""]
         self._follows(wanted, seen)
-        self.coverage.event("other experts than the model's are told")
+        self.coverage.event("other experts than the model's are forced")
         return shift
 
     def beside(self, of: int, told: int) -> object:
@@ -119,7 +119,7 @@ class ForcedRoutingMachine:
         )
         self._follows(wanted, seen["told"])
         self._agree("a_replay_is_of_one_request_only", source, seen["free"])
-        self.coverage.event("a told request beside another")
+        self.coverage.event("a forced request in one batch with another")
         return len(wanted)
 
     # --- checks ---
@@ -157,11 +157,11 @@ class ForcedRoutingMachine:
 
     def _note(self, source: Seen, seen: Seen, told: int) -> None:
         inside = told not in source.ends and seen.first < told
-        self.coverage.event("the told rows end inside a step", inside)
-        self.coverage.event("the told rows end with a step", told in source.ends)
+        self.coverage.event("the forced rows end inside a step", inside)
+        self.coverage.event("the forced rows end with a step", told in source.ends)
         self.coverage.event("a replay in several steps", seen.ends[0] < told)
         self.coverage.event("a replay of generated tokens", told > len(source.prompt))
-        self.coverage.event("a replay behind a hit", 0 < seen.first < told)
+        self.coverage.event("a replay after a hit", 0 < seen.first < told)
 
     # --- requests ---
 

@@ -21,21 +21,21 @@ PROPERTIES = table(
     vars(),
     """
 forced_experts_are_used | R4
-    each layer's experts are those that the request was told, token by token
-    - other experts than the model's are told
-    - the told rows end inside a step
+    each layer uses the experts that the request forces, token by token
+    - other experts than the model's are forced
+    - the forced rows end inside a step
 a_replay_gives_the_recorded_logits | R4
-    a request that is told what an equal one chose gets that one's logits and tokens
+    a request with the recorded experts of an equal one gets its logits and tokens
     - a replay in several steps
-    - a replay behind a hit
+    - a replay after a hit
     - a replay of generated tokens
 a_replay_ends_with_its_rows | R4
-    behind the last row that it is told, the model chooses for itself again
-    - the told rows end inside a step
-    - the told rows end with a step
+    after the last forced row the model chooses for itself again
+    - the forced rows end inside a step
+    - the forced rows end with a step
 a_replay_is_of_one_request_only | R4
-    requests beside one that is told choose as they do alone
-    - a told request beside another
+    requests in one batch with a forced one choose as they do alone
+    - a forced request in one batch with another
 """,
 )
 FAMILIES = ("qwen3_moe", "deepseek_v3", "gpt_oss")

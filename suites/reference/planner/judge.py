@@ -26,7 +26,7 @@ from kvproof.suites.reference.planner.questions import ranges
 
 def judge_refusal(case: Case, error: PlanError) -> None:
     """Check that the sizes in the error fit."""
-    name = "too_little_memory_says_what_fits"
+    name = "too_little_memory_names_what_fits"
     if not error.needed:
         return
     case.coverage.event(seen.SHORTAGE)

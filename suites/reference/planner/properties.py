@@ -36,7 +36,7 @@ requests_hold_the_blocks_planned | P2 X1 X4 | by brute force
     - BOUNDED ODD_CHUNK LONG_STATE DRAFT_STATES UNEQUAL_BLOCKS
 stated_capacity_is_reached | P2 | SPLIT BOUNDED LONG_STATE SEPARATE | by brute force
     as many requests as stated run at once to their full length, and one more does not fit
-too_little_memory_says_what_fits | P3 | SHORTAGE NOTHING_FITS | by metamorphic pair
+too_little_memory_names_what_fits | P3 | SHORTAGE NOTHING_FITS | by metamorphic pair
     an error names the memory needed, which is enough, and the longest length that fits
 every_layer_is_in_exactly_one_group | P1 P4 | SPLIT MIXED_LAYERS READER
     each layer is in one group of its kind and size, in model order, readers with their owner
@@ -53,7 +53,7 @@ live_owners_never_alias | P7 K5 | by brute force
     two tokens, states or layers that live at the same time have no byte in common
     - SPLIT KERNEL_BLOCKS UNEQUAL_BLOCKS MIXED_LAYERS STATE_SHARED_ROW
 full_attention_fallback_reports_its_cost | P8 | PROMOTED | by metamorphic pair
-    the fallback has no windows, and says how many requests fewer run at once
+    the fallback has no windows, and states how many requests fewer run at once
 a_plan_survives_json | P9 | SPLIT
     a plan read back from its JSON is the same plan
 states_fill_their_blocks | S9 | LONG_STATE STATE_SHARED_ROW | by brute force

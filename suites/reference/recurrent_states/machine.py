@@ -53,7 +53,7 @@ class RecurrentStatesMachine(Pair):
     def arrive(self, request: str, text: str) -> object:
         """Begin a request from its best checkpoint; a running one asks for its row again."""
         if request in self.model.running:
-            self.coverage.event("a running request asks again")
+            self.coverage.event("a running request begins again")
             return self._acquire(request)
         if request in self.model.restoring:
             return None

@@ -45,13 +45,13 @@ restores_come_before_saves | S4
     a step's copies are its restores and its saves, each on its own side of the forward
     - a step restores and saves
 rows_have_one_owner | S5 S9
-    a row belongs to one running request or one checkpoint, and to nobody when free
+    a row belongs to one running request or one checkpoint, and to none when free
     - states are rows of a separate pool
     - states are blocks of the shared pool
     - one state has blocks that are no neighbours
 a_running_request_gets_its_row_back | S5
     a request that may run gets a row if one is free or some checkpoint has no pin
-    - a running request asks again
+    - a running request begins again
     - a running request evicts a checkpoint
 requests_wait_only_for_pinned_checkpoints | S5
     a request waits if the limit is reached or only pinned checkpoints are left
@@ -78,13 +78,13 @@ junctions_are_saved | S8 | by brute force
     a prompt saves where it leaves the cache, at the last border of each step, and at its end
     - a prompt leaves the cache inside
 decode_states_keep_their_interval | S6 S8 | by brute force
-    behind the prompt a step saves exactly the last multiple of the interval that it passes
+    after the prompt a step saves exactly the last multiple of the interval that it passes
     - a step of several tokens passes a multiple
 saves_are_bounded | S8 | by brute force
     a prompt saves at most two states more than it has chunks
     - a prompt has many chunks
 no_state_is_saved_inside_a_span | S8 M2 | by brute force
-    a state inside a span, which nobody can hit, is not saved
+    a state inside a span, which no request can hit, is not saved
     - a last border inside a span
 rows_follow_their_requests | S10
     lines of a batch keep their rows when it is re-ordered, shrunk or merged

@@ -39,7 +39,7 @@ gaps_in_expert_rows_are_filled | R3 | by brute force
     - a gap is filled
     - a unit with rows is computed again
 the_first_missing_expert_row_is_found | R3 | by brute force
-    a request that requires rows hits no unit behind the first without them
+    a request that requires rows hits no unit after the first without them
     - a hit ends before missing rows
     - a hit ends inside a node
 expert_rows_roll_back_with_drafts | X5 | by shadow memory

@@ -92,5 +92,5 @@ class Pages:
         self._coverage.check(
             "prefix_bytes_are_those_computed",
             not wrong,
-            lambda: f"blocks {wrong} of group {group} were written, which were not asked for",
+            lambda: f"blocks {wrong} of group {group} were written, which no call named",
         )

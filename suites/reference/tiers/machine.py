@@ -91,7 +91,7 @@ class TiersMachine:
         self._coverage.check(
             "a_store_says_what_it_keeps",
             kept == resident,
-            lambda: f"{len(kept)} of {numbers} are said to be kept, {len(resident)} are",
+            lambda: f"{len(kept)} of {numbers} are reported kept, {len(resident)} are",
         )
         self.model.store(numbers)
         saw(seen.SEVERAL, len({*numbers}) > 1)

@@ -28,7 +28,7 @@ KILLED_AFTER = {
 }
 RESTARTED = "a new process takes over"
 SHRUNK = "a new process may keep less"
-FOREIGN = "a file of somebody else is in the folder"
+FOREIGN = "a foreign file is in the folder"
 DAMAGE = {
     "flip": "one bit of a file is wrong",
     "cut": "the end of a file is missing",

@@ -46,7 +46,7 @@ _JUDGED: dict[str, tuple[str, ...]] = {
     "skipped_tokens_stay_untouched": (seen.INSIDE,),
 }
 """Property -> the situations that can occur."""
-_WITHOUT = "only the reference's transfer can be asked for it"
+_WITHOUT = "only the reference's transfer offers it"
 
 
 def offered(ask: RemoteCalls) -> TargetProvided:

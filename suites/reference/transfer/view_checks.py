@@ -227,7 +227,7 @@ def read(
     answer = _answer(tensor, Hint(**hint))  # type: ignore[arg-type]  # names of its fields
     _reading(machine, answer == possible, f"{list(tensor.shape)} with {hint} is read as {answer}")
     told = _answer(tensor, Hint(layout=layout))
-    _reading(machine, told == [layout], f"told {layout}, it is read as {told}")
+    _reading(machine, told == [layout], f"with the layout {layout}, it is read as {told}")
     if "heads" in oracle.NUMBERS[turned] and set(oracle.NUMBERS[turned]) == set(
         oracle.NUMBERS[layout]
     ):

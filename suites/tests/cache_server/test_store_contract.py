@@ -73,7 +73,7 @@ class CountsTwice(DictStore):
 FAULTS = (
     ("an_object_is_whole_or_not_there", Torn),
     ("what_is_stored_is_there", SaysYes),
-    ("a_lookup_tells_the_truth", MissesOne),
+    ("lookup_and_acquire_agree", MissesOne),
     ("a_lease_holds_its_bytes", Restless),
     ("objects_go_only_for_room", EvictsLeased),
     ("objects_go_only_for_room", NewestFirst),

@@ -17,6 +17,7 @@ from kvproof.harness.records.renamed import RENAMED, current, upgraded
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework import expected_failures
+from kvproof.suites.probe.check import ALL
 from kvproof.suites.runner.levels import property_names
 from kvproof.suites.runner.replay import replay
 from kvproof.suites.tests.framework.suite_kit import reference_handle
@@ -25,10 +26,10 @@ FILES = Path(__file__).parent / "files_of_0_13"
 
 
 def test_every_new_name_is_that_of_a_property_and_no_old_one_is() -> None:
-    names = set(property_names())
+    names = {*property_names(), *(check.name for check in ALL)}
     assert set(RENAMED.values()) <= names
     assert not RENAMED.keys() & names
-    assert len(set(RENAMED.values())) == len(RENAMED) == 24
+    assert len(set(RENAMED.values())) == len(RENAMED) == 30
     assert current("usage_adds_up") == "usage_adds_up"
 
 

@@ -43,7 +43,7 @@ FAULTS = (
     ),
     Planted(
         "the memory needed counts the null block twice",
-        "too_little_memory_says_what_fits",
+        "too_little_memory_names_what_fits",
         "planner.planner",
         "blocks = max(trial.blocks + 1, settings.num_blocks)",
         "blocks = max(trial.blocks + 2, settings.num_blocks)",
@@ -73,7 +73,7 @@ FAULTS = (
 
 CROWDED_OUT = Planted(
     "splits that no memory helps crowd out those that it helps",
-    "too_little_memory_says_what_fits",
+    "too_little_memory_names_what_fits",
     "planner.search",
     "return Cost(2, blocks)",
     "return Cost(1, row * (blocks + 1))",

@@ -87,6 +87,12 @@ def test_the_level_chooses_the_suites(project: pytest.Pytester) -> None:
     parts.stdout.fnmatch_lines(["SKIPPED * a component of the reference engine"])
 
 
+def test_a_property_is_selected_by_its_old_name(project: pytest.Pytester) -> None:
+    options = ("--kvproof-level=full", "--collect-only", "-q", "-k", "the_dead_leave_nothing")
+    result = conformance(project, "reference", *options)
+    result.stdout.fnmatch_lines(["*dead_clients_hold_nothing", "1/* tests collected *"])
+
+
 def test_an_unknown_level_is_refused(project: pytest.Pytester) -> None:
     result = conformance(project, "reference", "--kvproof-level=most")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
