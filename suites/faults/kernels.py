@@ -35,8 +35,8 @@ def judge(fault: Fault, *, progress: Callable[[int], None]) -> FaultJudged:
                 size=1,
             )
             break
-    told = "" if kill else f"all {done} cells are right"
-    return judged(fault, kill, reason=told, cases=done, seconds=time.monotonic() - begin)
+    reason = "" if kill else f"all {done} cells are right"
+    return judged(fault, kill, reason=reason, cases=done, seconds=time.monotonic() - begin)
 
 
 def _checked(name: str) -> Iterator[tuple[Case, str]]:

@@ -33,13 +33,13 @@ class Token(NamedTuple):
 
     def most(self, other: str) -> float:
         """Return the log-probability of `other` at this position, or its upper bound."""
-        told = dict(self.top)
-        if other in told:
-            return told[other]
+        reported = dict(self.top)
+        if other in reported:
+            return reported[other]
         known = dict(self.top) | {self.text: self.logprob}
         rest = 1.0 - sum(math.exp(value) for value in known.values())
         bound = math.log(rest) if rest > 1e-12 else -math.inf
-        return min([bound, *told.values()])
+        return min([bound, *reported.values()])
 
 
 class Answer(NamedTuple):
@@ -61,8 +61,8 @@ class Answer(NamedTuple):
     @property
     def summary(self) -> str:
         """Return one line for people."""
-        told = "" if self.cached is None else f", {self.cached} cached"
-        return f"{self.text[:60]!r} ({self.prompt} prompt tokens{told})"
+        reported = "" if self.cached is None else f", {self.cached} cached"
+        return f"{self.text[:60]!r} ({self.prompt} prompt tokens{reported})"
 
 
 _FAILED = ("error", "abort")
@@ -89,8 +89,8 @@ def read_answer(data: bytes) -> Answer:
     except _STRANGE:
         raise NoAnswer("malformed", f"no completion: {shown(data)}") from None
     if answer.finish in _FAILED:
-        told = f"finish_reason is {answer.finish!r}: {answer.text[:_MOST]}"
-        raise NoAnswer("failed", told)
+        reported = f"finish_reason is {answer.finish!r}: {answer.text[:_MOST]}"
+        raise NoAnswer("failed", reported)
     return answer
 
 
@@ -141,18 +141,18 @@ def whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _tokens(told: Any) -> tuple[Token, ...]:
-    if not told:
+def _tokens(reported: Any) -> tuple[Token, ...]:
+    if not reported:
         return ()
-    if told.get("content"):
+    if reported.get("content"):
         return tuple(
             Token(*_entry(each["token"], each["logprob"]), _top_of_chat(each.get("top_logprobs")))
-            for each in told["content"]
+            for each in reported["content"]
         )
-    texts, values = told.get("tokens") or (), told.get("token_logprobs") or ()
+    texts, values = reported.get("tokens") or (), reported.get("token_logprobs") or ()
     if any(value is None for value in values):
         return ()
-    tops = told.get("top_logprobs") or [None] * len(texts)
+    tops = reported.get("top_logprobs") or [None] * len(texts)
     return tuple(
         Token(*_entry(text, value), tuple(_entry(*each) for each in (top or {}).items()))
         for text, value, top in zip(texts, values, tops, strict=True)
@@ -177,8 +177,8 @@ def error_text(data: bytes) -> str:
         body = decoded(data)
     except ValueError:
         return shown(data)
-    told = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
-    message = told.get("message", told) if isinstance(told, dict) else told
+    reported = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
+    message = reported.get("message", reported) if isinstance(reported, dict) else reported
     return " ".join(str(message).split())[:_MOST]
 
 

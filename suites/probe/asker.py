@@ -101,8 +101,8 @@ class Asker:
         before = read_figures(self.line) if self.metered else {}
         with ThreadPoolExecutor(len(questions)) as pool:
             asked = [pool.submit(self.line.send, *self._request(each)) for each in questions]
-        told = [each.result() for each in asked]
-        answers = [self._keep(each, *one) for each, one in zip(questions, told, strict=True)]
+        reported = [each.result() for each in asked]
+        answers = [self._keep(each, *one) for each, one in zip(questions, reported, strict=True)]
         found = sum(each.cached or 0 for each in answers)
         if self.metered:
             found = self._metered(before, sum(each.prompt for each in answers)) or 0
@@ -141,14 +141,14 @@ class Asker:
 
     def _metered(self, before: dict[str, float], prompt: int) -> int | None:
         """Return the counters' growth for the only running request; None: there were others."""
-        law, deadline = self.facts.law, time.monotonic() + _SETTLE
+        rules, deadline = self.facts.rules, time.monotonic() + _SETTLE
         while True:
             after = read_figures(self.line)
-            asked = grown(before, after, law.queries)
-            if lost(before, after, (law.queries, law.hits, law.more_hits)):
+            asked = grown(before, after, rules.queries)
+            if lost(before, after, (rules.queries, rules.hits, rules.more_hits)):
                 return None
             if asked == prompt:
-                return int(grown(before, after, law.hits) + grown(before, after, law.more_hits))
+                return int(grown(before, after, rules.hits) + grown(before, after, rules.more_hits))
             if asked > prompt or time.monotonic() > deadline:
                 return None
             self._sleep(0.02)

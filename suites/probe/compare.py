@@ -33,13 +33,13 @@ def difference(pair: Pair, *, allowed: float) -> str:
     for place, (one, two) in enumerate(zip(plain.tokens, reused.tokens, strict=False)):
         if one.text != two.text:
             gap = max(one.logprob - one.most(two.text), two.logprob - two.most(one.text))
-            return _told(place, one, two, gap) if gap > 2 * allowed else ""
+            return _describe(place, one, two, gap) if gap > 2 * allowed else ""
         if abs(one.logprob - two.logprob) > allowed:
-            return _told(place, one, two, abs(one.logprob - two.logprob))
+            return _describe(place, one, two, abs(one.logprob - two.logprob))
     return _ends(plain, reused, allowed)
 
 
-def _told(place: int, one: Token, two: Token, gap: float) -> str:
+def _describe(place: int, one: Token, two: Token, gap: float) -> str:
     far = "no near tie" if math.isinf(gap) else f"{gap:.3g} apart"
     return (
         f"token {place} is {two.text!r} ({two.logprob:.4f}) instead of "

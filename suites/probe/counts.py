@@ -30,7 +30,7 @@ def judge_counts(asker: Asker, sizes: Sizes) -> list[Verdict]:
     odd = [each for each in asker.seen if each.answer.odd]
     counted = [each for each in asker.seen if each.answer.cached is not None]
     if not counted and not odd:
-        return [Verdict(about, "unsupported", untold(asker)) for about in _ALL]
+        return [Verdict(about, "unsupported", why_uncounted(asker)) for about in _ALL]
     return [
         _each(POSSIBLE, asker, [*odd, *counted], _impossible),
         _last(asker, counted),
@@ -44,10 +44,12 @@ def judge_counts(asker: Asker, sizes: Sizes) -> list[Verdict]:
 _ALL = (POSSIBLE, LAST, WITHIN, BLOCKS, MONOTONE, FOUND)
 
 
-def untold(asker: Asker) -> str:
+def why_uncounted(asker: Asker) -> str:
     """Explain how the server would return counts."""
-    told = asker.facts.law.counts_told_by
-    return "the server does not report cached_tokens" + (f"; it does with: {told}" if told else "")
+    reported = asker.facts.rules.counts_option
+    return "the server does not report cached_tokens" + (
+        f"; it does with: {reported}" if reported else ""
+    )
 
 
 def _each(
@@ -55,7 +57,7 @@ def _each(
 ) -> Verdict:
     hits = sum(asker.found(each.answer) for each in seen)
     situations = Counter({"prompt found": hits, "prompt computed": len(seen) - hits})
-    bad = [(each, told) for each in seen if (told := wrong(each))]
+    bad = [(each, reported) for each in seen if (reported := wrong(each))]
     if bad:
         return _failed(about, asker, bad, len(seen), situations)
     if not hits:
@@ -71,11 +73,11 @@ def _failed(
     checks: int,
     situations: Counter[str],
 ) -> Verdict:
-    first, told = bad[0]
+    first, reported = bad[0]
     history = _related(asker.line.log, first.number)
     more = f" ({len(bad)} of {checks} answers)" if len(bad) > 1 else ""
-    others = list(dict.fromkeys(told for _, told in bad))[1:_MOST]
-    return Verdict(about, "fail", told + more, "\n".join(others), checks, situations, history)
+    others = list(dict.fromkeys(reported for _, reported in bad))[1:_MOST]
+    return Verdict(about, "fail", reported + more, "\n".join(others), checks, situations, history)
 
 
 def _related(log: Sequence[Sent], place: int) -> list[Sent]:
@@ -100,7 +102,7 @@ def _impossible(seen: Seen) -> str:
 
 def _last(asker: Asker, counted: Sequence[Seen]) -> Verdict:
     verdict = _each(LAST, asker, counted, _whole)
-    if verdict.outcome == "fail" and not asker.facts.law.computes_last:
+    if verdict.outcome == "fail" and not asker.facts.rules.computes_last:
         verdict.outcome, verdict.history = "inconclusive", ()
         verdict.reason += f"; what {asker.facts.engine!r} documents is not known"
     return verdict
@@ -136,14 +138,14 @@ def _blocks(asker: Asker, sizes: Sizes) -> Verdict:
         return Verdict(BLOCKS, "inconclusive", why, situations=situations)
     wrong = [each for each in sizes.ladder if each.cached % sizes.step]
     if wrong:
-        told = (
+        reported = (
             f"hits grow every {sizes.step} tokens, but {wrong[0].cached} tokens were found of "
             f"{wrong[0].shared} shared ones"
         )
-        rungs = [(s, told) for s in asker.seen if s.answer.cached == wrong[0].cached]
+        rungs = [(s, reported) for s in asker.seen if s.answer.cached == wrong[0].cached]
         return _failed(BLOCKS, asker, rungs[:1], len(sizes.ladder), situations)
-    told = f"blocks of {sizes.step} tokens; found from {sizes.smallest} on"
-    return Verdict(BLOCKS, "pass", told, checks=len(sizes.ladder), situations=situations)
+    reported = f"blocks of {sizes.step} tokens; found from {sizes.smallest} on"
+    return Verdict(BLOCKS, "pass", reported, checks=len(sizes.ladder), situations=situations)
 
 
 def _grows(sizes: Sizes, rung: tuple[int, int]) -> bool:

@@ -92,10 +92,10 @@ def failure(verdict: Verdict, files: Files, *, target: str, url: str) -> Failure
 
 def _steps(history: Sequence[Sent]) -> Iterator[dict[str, Any]]:
     for sent in history[-_MOST_STEPS:]:
-        told: Any = (
+        reported: Any = (
             sent.answer._asdict() if sent.answer else str(sent.trouble or "cancelled while running")
         )
-        yield {"path": sent.path, "body": sent.body, "answer": told}
+        yield {"path": sent.path, "body": sent.body, "answer": reported}
 
 
 def _history(verdict: Verdict) -> Iterator[Step]:
@@ -115,8 +115,10 @@ def _wrong(verdict: Verdict, recent: Sequence[Sent]) -> int:
         return -1  # no answer is: /metrics tells something else of them all
     if verdict.shows is None:
         return len(recent) - 1
-    told = verdict.shows[:4]
-    places = [place for place, sent in enumerate(recent) if sent.answer and sent.answer[:4] == told]
+    reported = verdict.shows[:4]
+    places = [
+        place for place, sent in enumerate(recent) if sent.answer and sent.answer[:4] == reported
+    ]
     return places[-1] if places else len(recent) - 1
 
 

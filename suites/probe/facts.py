@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from kvproof.suites.probe.content import Form
 
 
-class Law(NamedTuple):
+class EngineRules(NamedTuple):
     """Documented rules of an engine, and its names in `/metrics`."""
 
-    counts_told_by: str = ""
+    counts_option: str = ""
     """Option of the engine that adds cached tokens to answers."""
     computes_last: bool = True
     """The last token of a prompt is always computed."""
@@ -41,16 +41,16 @@ class Law(NamedTuple):
         return tuple(filter(None, (self.running, self.waiting)))
 
 
-LAWS = {
-    "kvproof": Law(
+ENGINE_RULES = {
+    "kvproof": EngineRules(
         hits='kvproof_hit_tokens_total{request="new"}',
         queries='kvproof_query_tokens_total{request="new"}',
         ended="kvproof_requests_total",
         running="kvproof_requests_running", waiting="kvproof_requests_waiting",
         held=('kvproof_blocks{owner="held"}', "kvproof_places_taken"),
     ),
-    "vllm": Law(
-        counts_told_by="vllm serve ... --enable-prompt-tokens-details",
+    "vllm": EngineRules(
+        counts_option="vllm serve ... --enable-prompt-tokens-details",
         hits="vllm:prefix_cache_hits_total",
         more_hits="vllm:external_prefix_cache_hits_total",
         queries="vllm:prefix_cache_queries_total",
@@ -58,19 +58,19 @@ LAWS = {
         running="vllm:num_requests_running", waiting="vllm:num_requests_waiting",
         held=("vllm:kv_cache_usage_perc",),
     ),
-    "sglang": Law(
-        counts_told_by="python -m sglang.launch_server ... --enable-cache-report",
+    "sglang": EngineRules(
+        counts_option="python -m sglang.launch_server ... --enable-cache-report",
         ended="sglang:num_requests_total",
         running="sglang:num_running_reqs", waiting="sglang:num_queue_reqs",
     ),
-    "lmdeploy": Law(
+    "lmdeploy": EngineRules(
         running="lmdeploy:num_requests_running", waiting="lmdeploy:num_requests_waiting",
     ),
 }  # fmt: skip
 """Engine, by `owned_by` of its models -> its rules."""
 
-UNKNOWN = Law(computes_last=False)
-"""For an engine that is not in LAWS."""
+UNKNOWN = EngineRules(computes_last=False)
+"""For an engine that is not in ENGINE_RULES."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,9 @@ class Facts:
     """Missing feature -> reason."""
 
     @property
-    def law(self) -> Law:
+    def rules(self) -> EngineRules:
         """Documented rules of the engine."""
-        return LAWS.get(self.engine, UNKNOWN)
+        return ENGINE_RULES.get(self.engine, UNKNOWN)
 
     @property
     def path(self) -> str:

@@ -10,7 +10,7 @@ from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.asker import Asker, Question
 from kvproof.suites.probe.check import METRICS, REST, About, Verdict
 from kvproof.suites.probe.content import HEAD, Turn, fresh
-from kvproof.suites.probe.counts import untold
+from kvproof.suites.probe.counts import why_uncounted
 from kvproof.suites.probe.metrics import Figures, grown, lost, read_figures, total
 from kvproof.suites.probe.server_connection import Sent
 
@@ -60,20 +60,20 @@ def judge_counters(
 
     Raises ServerUnreachable.
     """
-    law, sent = asker.facts.law, asker.line.log[begun:]
+    rules, sent = asker.facts.rules, asker.line.log[begun:]
     answers = [each.answer for each in sent if each.answer]
     if not asker.tells or asker.metered:
-        return Verdict(METRICS, "unsupported", untold(asker))
+        return Verdict(METRICS, "unsupported", why_uncounted(asker))
     if not any(each.cached for each in answers):
         return Verdict(METRICS, "inconclusive", "no prompt was ever found")
-    if not law.hits or total(before, law.hits) is None:
+    if not rules.hits or total(before, rules.hits) is None:
         return _unread(METRICS, asker, before, "counters of hits")
     prompts = sum(each.prompt for each in answers)
-    names = [law.hits, law.more_hits, law.queries, law.ended, *law.under_way]
+    names = [rules.hits, rules.more_hits, rules.queries, rules.ended, *rules.under_way]
 
     def complete(now: Figures) -> bool:
-        counted = grown(before, now, law.queries) >= prompts
-        return counted and not any(total(now, name) for name in law.under_way)
+        counted = grown(before, now, rules.queries) >= prompts
+        return counted and not any(total(now, name) for name in rules.under_way)
 
     after = _read_until(asker, before, names, complete, sleep)
     verdict = Verdict(METRICS, "inconclusive", _open(asker, before, after, names, sent))
@@ -84,16 +84,16 @@ def judge_counters(
 def _compared(
     asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent], verdict: Verdict
 ) -> Verdict:
-    law, answers = asker.facts.law, [each.answer for each in sent if each.answer]
+    rules, answers = asker.facts.rules, [each.answer for each in sent if each.answer]
     cached, prompts = sum(a.cached or 0 for a in answers), sum(a.prompt for a in answers)
-    hits = grown(before, after, law.hits) + grown(before, after, law.more_hits)
-    queries = grown(before, after, law.queries)
+    hits = grown(before, after, rules.hits) + grown(before, after, rules.more_hits)
+    queries = grown(before, after, rules.queries)
     agrees = hits == cached and queries == prompts
     verdict.outcome, verdict.checks = "pass" if agrees else "fail", len(answers)
     verdict.history = () if agrees else sent[-_SHOWN:]
     verdict.reason = (
         f"the answers report {cached} cached of {prompts} prompt tokens, "
-        f"{law.hits} grew by {hits:.0f} and {law.queries} by {queries:.0f}"
+        f"{rules.hits} grew by {hits:.0f} and {rules.queries} by {queries:.0f}"
     )
     return verdict
 
@@ -106,10 +106,10 @@ def _open(
         return _no_more(gone)
     if _tokens(sent) is None:
         return "some requests of the probe have no answer with counts"
-    law = asker.facts.law
-    if busy := [name for name in law.under_way if total(after, name)]:
-        return f"other clients use the server: {_told(after, busy)}"
-    ended = grown(before, after, law.ended)
+    rules = asker.facts.rules
+    if busy := [name for name in rules.under_way if total(after, name)]:
+        return f"other clients use the server: {_describe(after, busy)}"
+    ended = grown(before, after, rules.ended)
     if ended > len(sent):
         return f"{ended:.0f} requests have ended, {len(sent)} of them ours"
     return ""
@@ -121,8 +121,8 @@ def _no_more(names: Sequence[str]) -> str:
 
 def _tokens(sent: Sequence[Sent]) -> int | None:
     """Prompt tokens of some requests; None if only the server can count them."""
-    told = [_asked(each) for each in sent]
-    return None if None in told else sum(each or 0 for each in told)
+    reported = [_asked(each) for each in sent]
+    return None if None in reported else sum(each or 0 for each in reported)
 
 
 def _asked(sent: Sent) -> int | None:
@@ -141,11 +141,11 @@ def judge_rest(
 
     Raises ServerUnreachable, BudgetExhausted.
     """
-    names = [name for name in asker.facts.law.at_rest if total(before, name) is not None]
+    names = [name for name in asker.facts.rules.at_rest if total(before, name) is not None]
     if not names:
         return _unread(REST, asker, before, "gauges")
     if busy := [name for name in names if total(before, name)]:
-        why = f"other clients use the server: {_told(before, busy)}"
+        why = f"other clients use the server: {_describe(before, busy)}"
         return Verdict(REST, "inconclusive", why)
     after = _read_until(
         asker, before, names, lambda now: not any(total(now, name) for name in names), sleep
@@ -170,10 +170,10 @@ def _at_rest(
     if gone:
         return Verdict(REST, "inconclusive", _no_more(gone), situations=situations)
     if left and (others := _others(asker, before, after, sent)):
-        why = f"{_told(after, left)}, but {others}"
+        why = f"{_describe(after, left)}, but {others}"
         return Verdict(REST, "inconclusive", why, situations=situations)
     if left:
-        why = f"{_told(after, left)}, {_SETTLE:g} s after the last request"
+        why = f"{_describe(after, left)}, {_SETTLE:g} s after the last request"
         shown = sent[-_SHOWN:]
         return Verdict(REST, "fail", why, checks=len(sent), situations=situations, history=shown)
     if not asked:
@@ -188,15 +188,15 @@ def _others(asker: Asker, before: Figures, after: Figures, sent: Sequence[Sent])
     A running request was looked up but has not ended. No other client's request runs if the lookups
     count exactly the probe's tokens.
     """
-    law = asker.facts.law
-    if grown(before, after, law.ended) > len(sent):
+    rules = asker.facts.rules
+    if grown(before, after, rules.ended) > len(sent):
         return "other clients use the server as well"
-    counted = law.queries and not lost(before, after, [law.queries])
-    ours = counted and grown(before, after, law.queries) == _tokens(sent)
-    if total(after, law.waiting) or (total(after, law.running) and not ours):
+    counted = rules.queries and not lost(before, after, [rules.queries])
+    ours = counted and grown(before, after, rules.queries) == _tokens(sent)
+    if total(after, rules.waiting) or (total(after, rules.running) and not ours):
         return "running requests may be those of other clients"
     return ""
 
 
-def _told(figures: Figures, names: Sequence[str]) -> str:
+def _describe(figures: Figures, names: Sequence[str]) -> str:
     return ", ".join(f"{name} is {total(figures, name):g}" for name in names)

@@ -12,9 +12,9 @@ from kvproof.suites.probe.answers import NoAnswer
 from kvproof.suites.probe.check import STEADY, About, Outcome, Verdict
 from kvproof.suites.probe.compare import ALPHA, NEAR_TIES, Pair, difference, spread
 from kvproof.suites.probe.content import HEAD
-from kvproof.suites.probe.counts import untold
+from kvproof.suites.probe.counts import why_uncounted
 from kvproof.suites.probe.server_connection import Sent
-from kvproof.suites.probe.trials import Run, Trial, TrialInvalid, World, controls
+from kvproof.suites.probe.trials import Run, Trial, TrialContext, TrialInvalid, controls
 
 CONTROLS = 16
 """Prompts that are computed twice at the start."""
@@ -45,14 +45,16 @@ class _Done:
     """Requests of the last trial."""
 
 
-class Judge:
+class ParityChecker:
     """Runs checks one after the other; measures the noise first, and again where it matters.
 
     `tolerance`: allowed difference in log-probability.
     """
 
-    def __init__(self, world: World, *, tolerance: float, told: Callable[[str], None]) -> None:
-        self.world, self._told = world, told
+    def __init__(
+        self, context: TrialContext, *, tolerance: float, progress: Callable[[str], None]
+    ) -> None:
+        self.context, self._progress = context, progress
         self._tolerance = tolerance
         self._controls = _Done()
 
@@ -69,7 +71,7 @@ class Judge:
 
     def steady(self) -> Verdict:
         """Measure the noise. Raises BudgetExhausted, ServerUnreachable."""
-        self._told("the engine's own noise")
+        self._progress("the engine's own noise")
         self._more_controls(CONTROLS)
         done = self._controls
         why = self._unsteady(done)
@@ -84,24 +86,24 @@ class Judge:
         if _empty(done.pairs):
             return "all answers are empty"
         if not self._shown:
-            return f"nothing shows that prompts were computed: {untold(self.world.asker)}"
-        told = [difference(each, allowed=self._tolerance) for each in done.pairs]
-        bad = [each for each in told if each]
+            return f"nothing shows that prompts were computed: {why_uncounted(self.context.asker)}"
+        reported = [difference(each, allowed=self._tolerance) for each in done.pairs]
+        bad = [each for each in reported if each]
         if not bad:
             return ""
-        return f"{len(bad)} of {len(told)} answers differ without the cache: {bad[0]}"
+        return f"{len(bad)} of {len(reported)} answers differ without the cache: {bad[0]}"
 
     @property
     def _shown(self) -> bool:
-        return self.world.asker.tells or self.world.asker.metered
+        return self.context.asker.tells or self.context.asker.metered
 
     def _more_controls(self, count: int) -> None:
         for number in range(count):
             self._one(controls, self._length(number), self._controls)
 
     def _length(self, number: int) -> int:
-        sizes = self.world.sizes
-        if self.world.anew or not sizes.smallest:
+        sizes = self.context.sizes
+        if self.context.anew or not sizes.smallest:
             return max(2 * HEAD, 2 * sizes.unit) + number % 3
         return max(1, sizes.smallest - 1)
 
@@ -120,7 +122,7 @@ class Judge:
 
     def judge(self, check: Check) -> Verdict:
         """Run a check's trials. Raises BudgetExhausted, ServerUnreachable."""
-        self._told(check.about.name.replace("_", " "))
+        self._progress(check.about.name.replace("_", " "))
         done = _Done(situations=Counter(dict.fromkeys(check.required, 0)))
         for case in check.cases:
             trial = self._one(check.run, case, done)
@@ -135,10 +137,10 @@ class Judge:
 
     def _one(self, run: Run, case: int, done: _Done) -> Trial | None:
         """Run a trial; None if it is invalid. Raises BudgetExhausted, ServerUnreachable."""
-        log = self.world.asker.line.log
+        log = self.context.asker.line.log
         begun = len(log)
         try:
-            trial = run(self.world, case)
+            trial = run(self.context, case)
         except (NoAnswer, TrialInvalid) as why:
             done.void.append(str(why))
             return None
@@ -152,7 +154,7 @@ class Judge:
         if done.pairs and _empty(done.pairs):
             return self._verdict(check, done, "inconclusive", "all answers are empty")
         if not self._shown:
-            why = f"nothing shows whether prompts were found: {untold(self.world.asker)}"
+            why = f"nothing shows whether prompts were found: {why_uncounted(self.context.asker)}"
             return self._verdict(check, done, "inconclusive", why)
         never = [name for name in check.required if not done.situations[name]]
         if not done.made:
@@ -171,12 +173,12 @@ class Judge:
             self._one(check.run, case, done)
         pairs = [each for each in done.pairs[before:] if each.label == first.label]
         changed = [each for each in pairs if difference(each, allowed=self.allowed)]
-        told = f"an answer changed ({first.label}): {difference(first, allowed=self.allowed)}"
+        reported = f"an answer changed ({first.label}): {difference(first, allowed=self.allowed)}"
         rate = f"{len(changed)} of {len(pairs)} answers with fresh prompts"
         if not self._beyond_noise(len(changed), len(pairs), first):
-            why = f"{told}; but only {rate}, {self._noise()}, changed like that"
+            why = f"{reported}; but only {rate}, {self._noise()}, changed like that"
             return self._verdict(check, done, "inconclusive", why)
-        verdict = self._verdict(check, done, "fail", f"{told}; so did {rate}, {self._noise()}")
+        verdict = self._verdict(check, done, "fail", f"{reported}; so did {rate}, {self._noise()}")
         verdict.history, verdict.shows = history, first.reused
         verdict.detail = f"computed: {first.plain.summary}\nreused:   {first.reused.summary}"
         return verdict

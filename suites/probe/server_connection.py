@@ -199,8 +199,8 @@ def _check(raw: Response) -> None:
     status = raw.status
     if status < 300:
         return
-    told = error_text(next(raw.pieces(), b""))
-    message = f"{status} {told}".strip()
+    reported = error_text(next(raw.pieces(), b""))
+    message = f"{status} {reported}".strip()
     if status == 500:
         raise NoAnswer("failed", message, status)
     busy = status > 500 or status in _BUSY

@@ -20,7 +20,7 @@ from kvproof.suites.probe.metrics_idle import (
     judge_counters,
     judge_rest,
 )
-from kvproof.suites.probe.parity import Check, Judge
+from kvproof.suites.probe.parity import Check, ParityChecker
 from kvproof.suites.probe.server_connection import (
     BudgetExhausted,
     ServerConnection,
@@ -30,7 +30,7 @@ from kvproof.suites.probe.sizes import BORDERS, Sizes, estimate
 from kvproof.suites.probe.trials import (
     FOUND,
     INSIDE,
-    World,
+    TrialContext,
     again,
     cancelled,
     conversation,
@@ -57,7 +57,7 @@ class Session:
     line: ServerConnection
     facts: Facts
     tolerance: float
-    told: Callable[[str], None]
+    progress: Callable[[str], None]
     """Callback for progress messages."""
     reference: Asker | None = None
     """Another server of the same model, without prefix caching."""
@@ -76,7 +76,7 @@ class Session:
 
     def measure(self) -> None:
         """Estimate the sizes, as far as the server allows."""
-        self.told("block size and smallest hit")
+        self.progress("block size and smallest hit")
         self._before = figures_of(self.asker)
         for _ in range(_TRIES):
             try:
@@ -94,7 +94,7 @@ class Session:
         question = Question((Turn(fresh(_FIRST)),), unshared=_FIRST)
         self.asker.ask(question)
         self.asker.ask(question._replace(unshared=None, again=True))
-        known = self.facts.law.hits and self.facts.metrics
+        known = self.facts.rules.hits and self.facts.metrics
         self.asker.metered = not self.asker.tells and bool(known)
 
     def verdicts(self) -> Iterator[Verdict]:
@@ -121,27 +121,27 @@ class Session:
         if self.gone:
             raise ServerUnreachable(self.gone)
         if self.unmeasured:
-            self.told(f"sizes unknown: {self.unmeasured}")
+            self.progress(f"sizes unknown: {self.unmeasured}")
         yield judge_counters(self.asker, self._before, self._begun)
-        judge = Judge(
-            World(self.asker, self.sizes, reference=self.reference),
+        judge = ParityChecker(
+            TrialContext(self.asker, self.sizes, reference=self.reference),
             tolerance=self.tolerance,
-            told=self.told,
+            progress=self.progress,
         )
         salts = self._salts(judge)
         yield salts
         if salts.outcome == "pass":
             neutral = judge.neutral(under_salts, self._lengths()[0])
-            judge.world = replace(judge.world, salts=True, neutral=neutral)
+            judge.context = replace(judge.context, salts=True, neutral=neutral)
         yield judge.steady()
         for each in self._checks():
-            lacking = self._lacking(each.about, judge.world)
+            lacking = self._lacking(each.about, judge.context)
             yield Verdict(each.about, *lacking) if lacking else judge.judge(each)
-        self.told("resources after the last request")
+        self.progress("resources after the last request")
         finish_with_one(self.asker)
         yield judge_rest(self.asker, self._before, self._begun)
 
-    def _salts(self, judge: Judge) -> Verdict:
+    def _salts(self, judge: ParityChecker) -> Verdict:
         if not self.facts.salts:
             return Verdict(about.SALTS, "unsupported", self.facts.missing["salts"])
         return judge.judge(
@@ -173,15 +173,15 @@ class Session:
             Check(about.NEIGHBOURS, neighbours, few, ("found while others run",)),
         ]  # fmt: skip
 
-    def _lacking(self, of: About, world: World) -> tuple[Outcome, str] | None:
-        if of in (about.PARTLY, about.CONVERSATION) and not world.anew:
-            return "unsupported", f"{self._no_way_anew(world)}; use --against with another server"
+    def _lacking(self, of: About, context: TrialContext) -> tuple[Outcome, str] | None:
+        if of in (about.PARTLY, about.CONVERSATION) and not context.anew:
+            return "unsupported", f"{self._no_way_anew(context)}; use --against with another server"
         if of is about.IMAGES and (why := self._no_images()):
             return "unsupported", why
         return None
 
-    def _no_way_anew(self, world: World) -> str:
-        if world.salts:
+    def _no_way_anew(self, context: TrialContext) -> str:
+        if context.salts:
             why = "answers depend on cache_salt"
         elif self.facts.salts:
             why = "cache_salt was not seen to keep prompts apart"
@@ -215,5 +215,5 @@ class Session:
             )
         del ended["refused"]
         outcome: Outcome = "inconclusive" if ended.total() else "pass"
-        told = ", ".join(f"{count} {name}" for name, count in ended.items())
-        return Verdict(about.ANSWERED, outcome, told, checks=len(log), situations=situations)
+        reported = ", ".join(f"{count} {name}" for name, count in ended.items())
+        return Verdict(about.ANSWERED, outcome, reported, checks=len(log), situations=situations)

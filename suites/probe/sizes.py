@@ -132,9 +132,9 @@ class _Climber:
         floor = self.hit(0)
         first = self.first_above(floor, 0)
         second = self.first_above(self.hit(first), first) if first else 0
-        return self._told(first, second - first if second else 0)
+        return self._describe(first, second - first if second else 0)
 
-    def _told(self, first: int, step: int) -> Sizes:
+    def _describe(self, first: int, step: int) -> Sizes:
         counts = [each for each in self._hits.values() if each]
         ladder = tuple(Rung(*each) for each in sorted(self._hits.items()))
         return Sizes(
@@ -153,7 +153,7 @@ class _Climber:
                 place = sizes.smallest + (border - 1) * sizes.step + shared
                 if 0 < place < self.length:
                     self.hit(place)
-        return self._told(sizes.smallest, sizes.step)
+        return self._describe(sizes.smallest, sizes.step)
 
     def fell(self, low: Rung, high: Rung) -> Fall | None:
         """Send a shorter, the longer and again the shorter prefix of another prompt.

@@ -7,7 +7,7 @@ from typing import Any
 from kvproof.harness.errors import UsageError
 from kvproof.suites.probe.answers import Answer, NoAnswer, decoded, whole
 from kvproof.suites.probe.content import HEAD, Form, Turn, fresh, prompt_of
-from kvproof.suites.probe.facts import LAWS, Facts
+from kvproof.suites.probe.facts import ENGINE_RULES, Facts
 from kvproof.suites.probe.server_connection import ServerConnection, ServerUnreachable
 
 _STRANGE = "kvproof_probe"
@@ -34,12 +34,12 @@ def survey(line: ServerConnection, *, url: str, model: str = "") -> Facts:
     logprobs = asking.first_taken(_logprobs_of(form))
     ids = {"return_token_ids": True} if asking.tells_ids() else {}
     missing |= _missing(logprobs, documented, form)
-    longest, told = _longest(listed)
-    missing |= told
+    longest, reported = _longest(listed)
+    missing |= reported
     return Facts(
         model=name,
         form=form,
-        engine=owner if owner in LAWS else owner or "unknown",
+        engine=owner if owner in ENGINE_RULES else owner or "unknown",
         version=_version(line),
         longest=longest,
         fields=logprobs | ids,
@@ -105,11 +105,11 @@ def _logprobs_of(form: Form) -> list[dict[str, Any]]:
 
 
 def _longest(listed: dict[str, Any]) -> tuple[int, dict[str, str]]:
-    told = listed.get("max_model_len")
-    longest = whole(told) or 0
-    if told is None or longest > 0:
+    reported = listed.get("max_model_len")
+    longest = whole(reported) or 0
+    if reported is None or longest > 0:
         return longest, {}
-    return 0, {"longest prompt": f"max_model_len is {told!r}, which is no length"[:_SHOWN]}
+    return 0, {"longest prompt": f"max_model_len is {reported!r}, which is no length"[:_SHOWN]}
 
 
 def _missing(logprobs: dict[str, Any], documented: set[str], form: Form) -> dict[str, str]:

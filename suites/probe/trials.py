@@ -39,7 +39,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class World:
+class TrialContext:
     """Connections and facts of the trials."""
 
     asker: Asker
@@ -90,16 +90,16 @@ def _known(answer: Answer, words: int) -> bool:
     return bool(answer.prompt) and (answer.cached or 0) > answer.prompt - words + CHANCE
 
 
-Run: TypeAlias = Callable[[World, int], Trial]
+Run: TypeAlias = Callable[[TrialContext, int], Trial]
 """Runs the trial of one case."""
 
 FOUND, INSIDE = "prompt found again", "hit ended inside a prompt"
 
 
-def again(world: World, length: int) -> Trial:
+def again(context: TrialContext, length: int) -> Trial:
     """Send one prompt three times."""
-    trial, asker = Trial(), world.asker
-    first = Question((Turn(fresh(length)),), world.salt(), unshared=length)
+    trial, asker = Trial(), context.asker
+    first = Question((Turn(fresh(length)),), context.salt(), unshared=length)
     computed = asker.ask(first)
     repeated = first._replace(unshared=None, again=True)
     for time in ("second", "third"):
@@ -109,21 +109,21 @@ def again(world: World, length: int) -> Trial:
     return trial
 
 
-def partly(world: World, length: int) -> Trial:
+def partly(context: TrialContext, length: int) -> Trial:
     """Send a prompt that shares its first `length` words with an earlier one."""
-    trial, asker, salt = Trial(), world.asker, world.salt()
-    base = fresh(length + world.sizes.unit + 1)
+    trial, asker, salt = Trial(), context.asker, context.salt()
+    base = fresh(length + context.sizes.unit + 1)
     asker.ask(Question((Turn(base),), salt, unshared=len(base)))
     question = Question((Turn(base[:length] + other(base[length])),), salt, unshared=4)
     reused = asker.ask(question)
     trial.saw(INSIDE, happened=asker.found(reused))
-    trial.pairs.append(Pair(f"{length} shared words", world.plain(question), reused))
+    trial.pairs.append(Pair(f"{length} shared words", context.plain(question), reused))
     return trial
 
 
-def salted(world: World, length: int) -> Trial:
+def salted(context: TrialContext, length: int) -> Trial:
     """Send one prompt under one salt, another and none, and under the first one again."""
-    trial, asker = Trial(), world.asker
+    trial, asker = Trial(), context.asker
     question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
     asker.ask(question)
     for salt, words in ((new_salt(), "another salt"), ("", "no salt")):
@@ -140,25 +140,25 @@ def salted(world: World, length: int) -> Trial:
     return trial
 
 
-def under_salts(world: World, length: int) -> Trial:
+def under_salts(context: TrialContext, length: int) -> Trial:
     """Send one prompt under two salts, to see whether a salt changes an answer."""
     question = Question((Turn(fresh(length)),), new_salt(), unshared=length)
-    first = world.asker.ask(question)
-    second = world.asker.ask(question._replace(salt=new_salt()))
+    first = context.asker.ask(question)
+    second = context.asker.ask(question._replace(salt=new_salt()))
     return Trial([Pair("under two salts", first, second)])
 
 
-def conversation(world: World, length: int) -> Trial:
+def conversation(context: TrialContext, length: int) -> Trial:
     """Send three turns, each with the answers before it."""
-    trial, asker, salt = Trial(), world.asker, world.salt()
+    trial, asker, salt = Trial(), context.asker, context.salt()
     turns: tuple[Turn, ...] = ()
     known = 0
-    for number, words in enumerate((length, 1, world.sizes.unit)):
+    for number, words in enumerate((length, 1, context.sizes.unit)):
         turns = (*turns, Turn(fresh(words)))
-        question = Question(turns, salt, _new(turns, asker), most=_most(world))
+        question = Question(turns, salt, _new(turns, asker), most=_most(context))
         answer = asker.ask(question)
         if number:
-            trial.pairs.append(Pair(f"turn {number + 1}", world.plain(question), answer))
+            trial.pairs.append(Pair(f"turn {number + 1}", context.plain(question), answer))
             trial.saw("earlier turn found", happened=asker.found(answer))
             trial.saw("generated tokens found", happened=(answer.cached or 0) > known)
         known = answer.prompt
@@ -176,28 +176,28 @@ def _new(turns: Sequence[Turn], asker: Asker) -> int | None:
     return len(turns[-1].words) if unlike else None
 
 
-def _most(world: World) -> int:
+def _most(context: TrialContext) -> int:
     """Tokens of an answer that fills a block of its own, if blocks are small."""
-    return min(40, world.sizes.unit + 8)
+    return min(40, context.sizes.unit + 8)
 
 
-def cancelled(world: World, length: int) -> Trial:
+def cancelled(context: TrialContext, length: int) -> Trial:
     """Cancel two running requests, then send the same prompt and a longer one."""
-    trial, asker, salt = Trial(), world.asker, world.salt()
+    trial, asker, salt = Trial(), context.asker, context.salt()
     words = fresh(length)
     question = Question((Turn(words),), salt)
-    plain = world.plain(question) if world.anew else asker.ask(question)
+    plain = context.plain(question) if context.anew else asker.ask(question)
     for after in (1, 3):
         left = asker.leave(question._replace(most=_long(asker)), after=after)
         trial.saw("request cancelled while running", happened=left)
     reused = asker.ask(question._replace(again=True))
     trial.saw("found after a cancelled request", happened=asker.found(reused))
     trial.pairs.append(Pair("after it was cancelled", plain, reused))
-    if world.anew:
-        more = fresh(world.sizes.unit)
+    if context.anew:
+        more = fresh(context.sizes.unit)
         longer = Question((Turn(words + more),), salt)  # answers may go on like that
         answer = asker.ask(longer)
-        trial.pairs.append(Pair("going on from a cancelled one", world.plain(longer), answer))
+        trial.pairs.append(Pair("going on from a cancelled one", context.plain(longer), answer))
     return trial
 
 
@@ -206,15 +206,15 @@ def _long(asker: Asker) -> int:
     return min(LONG, longest // 4) if longest else LONG
 
 
-def duplicates(world: World, length: int) -> Trial:
+def duplicates(context: TrialContext, length: int) -> Trial:
     """Send one prompt several times concurrently."""
-    trial, asker = Trial(), world.asker
-    question = Question((Turn(fresh(length)),), world.salt())
+    trial, asker = Trial(), context.asker
+    question = Question((Turn(fresh(length)),), context.salt())
     answers = asker.together([question] * TOGETHER)
     trial.saw("equal prompts at once", happened=True)
     last = asker.ask(question._replace(again=True))
     trial.saw(FOUND, happened=asker.found(last))
-    plain = world.plain(question) if world.anew else answers.pop(0)
+    plain = context.plain(question) if context.anew else answers.pop(0)
     trial.pairs.append(Pair(f"{length} words, after {TOGETHER} at once", plain, last))
     trial.pairs += [
         Pair(f"{length} words, number {place} of {len(answers)} at once", plain, each)
@@ -223,14 +223,14 @@ def duplicates(world: World, length: int) -> Trial:
     return trial
 
 
-def neighbours(world: World, length: int) -> Trial:
+def neighbours(context: TrialContext, length: int) -> Trial:
     """Send prompts with a common prefix concurrently, and one by one."""
-    trial, asker, salt = Trial(), world.asker, world.salt()
+    trial, asker, salt = Trial(), context.asker, context.salt()
     questions = [Question((turn,), salt) for turn in _with_common_head(length)]
-    if world.anew:
+    if context.anew:
         asker.ask(questions[0])
         reused = asker.together(questions)
-        plain = [world.plain(each) for each in questions]
+        plain = [context.plain(each) for each in questions]
     else:
         plain = [asker.ask(each) for each in questions]
         reused = asker.together(questions)
@@ -245,12 +245,12 @@ def _with_common_head(length: int) -> list[Turn]:
     return [Turn((*head, number, *fresh(1 + number * length // 4))) for number in range(TOGETHER)]
 
 
-def images(world: World, length: int) -> Trial:
+def images(context: TrialContext, length: int) -> Trial:
     """Ask about one image, then about another in its place, then about the first again."""
-    trial, asker = Trial(), world.asker
+    trial, asker = Trial(), context.asker
     words, picture = fresh(length), image()
-    first = Question((Turn(words, image=picture),), world.salt(), form="chat")
-    one, bound = asker.ask(first), _before_images(world, first, words, picture)
+    first = Question((Turn(words, image=picture),), context.salt(), form="chat")
+    one, bound = asker.ask(first), _before_images(context, first, words, picture)
     second = first._replace(turns=(Turn(words, image=image()),), bound=bound)
     two, back = asker.ask(second), asker.ask(first._replace(again=True))
     trial.saw("image found again", happened=(back.cached or 0) > bound)
@@ -260,31 +260,31 @@ def images(world: World, length: int) -> Trial:
             f"at most {bound} come before it"
         )
     trial.pairs.append(Pair("the same image again", one, back))
-    if world.anew:
-        plain = world.plain(second._replace(bound=None))
+    if context.anew:
+        plain = context.plain(second._replace(bound=None))
         trial.pairs.append(Pair("another image in its place", plain, two))
     return trial
 
 
-def _before_images(world: World, first: Question, words: Words, picture: bytes) -> int:
+def _before_images(context: TrialContext, first: Question, words: Words, picture: bytes) -> int:
     """Return how many tokens may come before the image.
 
     Some templates move words before it. A hit on the image with other words shows that they do not.
     """
-    ask = world.asker.ask
-    bare = ask(Question((Turn(words[:1]),), world.salt(), form="chat")).prompt
+    ask = context.asker.ask
+    bare = ask(Question((Turn(words[:1]),), context.salt(), form="chat")).prompt
     moved = ask(first._replace(turns=(Turn(other(words[0]), image=picture),)))
     if (moved.cached or 0) > bare:
         return bare
-    return ask(Question((Turn(words),), world.salt(), form="chat")).prompt
+    return ask(Question((Turn(words),), context.salt(), form="chat")).prompt
 
 
-def controls(world: World, length: int) -> Trial:
+def controls(context: TrialContext, length: int) -> Trial:
     """Compute one prompt twice."""
-    question = Question((Turn(fresh(length)),), world.salt(), unshared=length)
-    one = world.asker.ask(question)
-    two = world.plain(question) if world.anew else world.asker.ask(question)
-    if not world.anew and world.asker.found(two):
+    question = Question((Turn(fresh(length)),), context.salt(), unshared=length)
+    one = context.asker.ask(question)
+    two = context.plain(question) if context.anew else context.asker.ask(question)
+    if not context.anew and context.asker.found(two):
         raise TrialInvalid(f"even {length} words were found")
     trial = Trial([Pair("computed twice", one, two)])
     trial.saw("prompt computed twice", happened=True)

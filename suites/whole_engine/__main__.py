@@ -13,7 +13,7 @@ from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.framework.evidence import play_script
 from kvproof.suites.framework.suite import on_target
 from kvproof.suites.whole_engine import planted_bugs
-from kvproof.suites.whole_engine.histories import THEMES
+from kvproof.suites.whole_engine.histories import PROFILES
 from kvproof.suites.whole_engine.search import cut_down, search
 from kvproof.suites.whole_engine.strategies import SUITE
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bugs.set_defaults(run=_bugs)
     long = commands.add_parser("search", help="search the engine as it is")
     long.add_argument("--seconds", type=float, default=60.0)
-    long.add_argument("--themes", default=",".join(THEMES))
+    long.add_argument("--profiles", "--themes", dest="profiles", default=",".join(PROFILES))
     long.set_defaults(run=_search)
     for each in (bugs, long):
         each.add_argument("--target", default="vllm-engine==0.33.0")
@@ -64,7 +64,7 @@ def _bugs(options: argparse.Namespace) -> int:
 
 
 def _search(options: argparse.Namespace) -> int:
-    themes = [THEMES[name] for name in options.themes.split(",")]
+    profiles = [PROFILES[name] for name in options.profiles.split(",")]
     end, seed = time.monotonic() + options.seconds, options.seed
     histories, operations = 0, 0
     failures, passed_over = Counter[str](), Counter[str]()
@@ -74,9 +74,9 @@ def _search(options: argparse.Namespace) -> int:
             found = search(
                 suite,
                 seed=seed,
-                histories=12 * len(themes),
+                histories=12 * len(profiles),
                 operations=50,
-                themes=themes,
+                profiles=profiles,
                 known=known,
             )
             passed_over.update(found.known)

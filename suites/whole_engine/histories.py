@@ -101,7 +101,7 @@ def tier_resets(choices: Choices) -> Config:
     return {"engine": engine, "features": ["turns", "reset"]}
 
 
-THEMES = {
+PROFILES = {
     each.__name__: each
     for each in (plain, eagle, ngram, windows, states, media, tiers, tier_resets)
 }

@@ -20,7 +20,7 @@ from kvproof.suites.framework.component_suite import (
 )
 from kvproof.suites.framework.shrink import minimise
 from kvproof.suites.whole_engine.choices import Choices, Seeded
-from kvproof.suites.whole_engine.histories import THEMES, operation
+from kvproof.suites.whole_engine.histories import PROFILES, operation
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -46,7 +46,7 @@ def search(
     seed: int,
     histories: int,
     operations: int,
-    themes: Sequence[Callable[[Choices], Config]] = tuple(THEMES.values()),
+    profiles: Sequence[Callable[[Choices], Config]] = tuple(PROFILES.values()),
     seconds: float = float("inf"),
     known: Mapping[str, str] = _NOTHING,
 ) -> Search:
@@ -59,7 +59,7 @@ def search(
         if time.monotonic() - start > seconds:
             break
         choices = Seeded(seed * 1_000_003 + number)
-        _one(suite, found, choices, themes[number % len(themes)], operations, known)
+        _one(suite, found, choices, profiles[number % len(profiles)], operations, known)
         found.seconds = time.monotonic() - start
         if found.failure or found.died:
             break
@@ -70,11 +70,11 @@ def _one(
     suite: ComponentSuite,
     found: Search,
     choices: Choices,
-    theme: Callable[[Choices], Config],
+    profile: Callable[[Choices], Config],
     operations: int,
     known: Mapping[str, str],
 ) -> None:
-    history = History(suite, theme(choices))
+    history = History(suite, profile(choices))
     try:
         history.open()
         for _ in range(operations):

@@ -15,7 +15,7 @@ from kvproof.suites.framework.component_suite import (
     WorkloadConfigs,
 )
 from kvproof.suites.whole_engine.choices import Choices, Drawn
-from kvproof.suites.whole_engine.histories import THEMES, operation
+from kvproof.suites.whole_engine.histories import PROFILES, operation
 from kvproof.suites.whole_engine.machine import EngineMachine
 from kvproof.suites.whole_engine.properties import PROPERTIES
 
@@ -44,11 +44,11 @@ def _no_subject(*_: object) -> EngineMachine:
 SUITE = ComponentSuite(
     "engine",
     PROPERTIES,
-    partial(_theme, THEMES["plain"]),
+    partial(_theme, PROFILES["plain"]),
     _no_subject,
     draw_operation,
     profiles=tuple(
-        WorkloadConfigs(name, partial(_theme, choose)) for name, choose in THEMES.items()
+        WorkloadConfigs(name, partial(_theme, choose)) for name, choose in PROFILES.items()
     ),
     missing=lambda: _WHY_NOT,
     target_provided=provided,

@@ -150,5 +150,5 @@ def _judge(active: ActiveRun, session: Session, asked: _Asked) -> None:
     if session.gone:
         active.write(TargetFailed(target=target, kind="crash", message=session.gone))
     if not session.asker.tells:
-        told = session.facts.law.counts_told_by
+        told = session.facts.rules.counts_option
         active.write(Skipped(part="cached_tokens", reason="no answer tells them", command=told))

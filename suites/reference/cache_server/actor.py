@@ -10,7 +10,7 @@ from kvproof.suites.reference.cache_server.local import LocalLink
 from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Room
 
 
-class Watched:
+class ProcessWitness:
     def __init__(self) -> None:
         self.provable = True
         self.sessions: list[bytes] = []

@@ -247,14 +247,16 @@ class StoreContractMachine:
             )
 
     def _judge_status(self) -> None:
-        told = self._stores[0].status()
+        reported = self._stores[0].status()
         there = self._there(0)
         leased = len(set(self._leased()))
         bytes_there = sum(self._sizes[n] for n in there)
-        exact = (told.objects, told.bytes) == (len(there), bytes_there)
-        held = told.pinned == leased or self._doomed()
+        exact = (reported.objects, reported.bytes) == (len(there), bytes_there)
+        held = reported.pinned == leased or self._doomed()
         self._coverage.check(
             "the_status_counts_what_is_there",
             (exact and held) or not self._traits.counts,
-            lambda: f"the status is {told}: {len(there)} of {bytes_there} bytes, {leased} leased",
+            lambda: (
+                f"the status is {reported}: {len(there)} of {bytes_there} bytes, {leased} leased"
+            ),
         )

@@ -36,7 +36,7 @@ class Judged(Protocol):
         """Return the copies in progress of a namespace."""
 
 
-class Judge:
+class StoreChecker:
     """Compares the server with the model of a machine."""
 
     def __init__(self, machine: Judged, coverage: Coverage) -> None:
@@ -63,11 +63,11 @@ class Judge:
         copies = self._machine.copies(actor.space)
         if lost:
             self._event(seen.LOST, views)
-            told, expected = self._reserved(), sum(map(self._count, self._machine.actors))
+            reported, expected = self._reserved(), sum(map(self._count, self._machine.actors))
             self._check(
                 "a_call_happens_once",
-                told == expected + len(views),
-                lambda: f"{told} objects are being written, expected {expected + len(views)}",
+                reported == expected + len(views),
+                lambda: f"{reported} objects are being written, expected {expected + len(views)}",
             )
         writing = {copy.number for copy in copies if copy.open}
         silent = {copy.number for copy in copies if copy.silent} - writing
@@ -134,20 +134,20 @@ class Judge:
             lambda: f"of {full} one of {smallest} bytes was refused, and {largest} can be had",
         )
 
-    def committed(self, actor: Actor, room: Room, told: set[int], done: set[int]) -> None:
+    def committed(self, actor: Actor, room: Room, reported: set[int], done: set[int]) -> None:
         """Check the keys that a commit returns."""
         there = self._machine.model.of(actor.space)
         late = {c.number for c in room.copies if c.silent} & done
         self._check(
             "silent_writers_lose_keys_but_keep_memory",
-            room.void or not late & told,
-            lambda: f"{late & told} were published, their writer had been silent for too long",
+            room.void or not late & reported,
+            lambda: f"{late & reported} were published, their writer had been silent for too long",
         )
         withdrawn = {c.number for c in room.copies if not (c.open or c.silent)} & done
         self._check(
             "what_was_dropped_stays_gone",
-            room.void or not withdrawn & told,
-            lambda: f"{withdrawn & told} were dropped while they were written, and published",
+            room.void or not withdrawn & reported,
+            lambda: f"{withdrawn & reported} were dropped while they were written, and published",
         )
         expected = set() if room.void else {n for n in (*done, *room.present) if n in there}
         expected -= {n for n, life in room.present.items() if not life.listed} | late | withdrawn
@@ -155,26 +155,26 @@ class Judge:
             "leases_do_not_survive_a_server_restart"
             if room.void
             else "readers_see_what_was_written",
-            told == expected,
-            lambda: f"{sorted(told)} are reported present, expected {sorted(expected)}",
+            reported == expected,
+            lambda: f"{sorted(reported)} are reported present, expected {sorted(expected)}",
         )
 
     def presence(self, actor: Actor, numbers: Sequence[int], flags: Sequence[bool]) -> None:
         there = self._machine.model.of(actor.space)
         writing = {copy.number for copy in self._machine.copies(actor.space)} - there.keys()
         self._event(seen.LOOKED, writing.intersection(numbers))
-        told = {n for n, flag in zip(numbers, flags, strict=True) if flag}
+        reported = {n for n, flag in zip(numbers, flags, strict=True) if flag}
         self._check(
             "nothing_is_found_before_its_commit",
-            not told & writing,
-            lambda: f"{sorted(told & writing)} are found while they are written",
+            not reported & writing,
+            lambda: f"{sorted(reported & writing)} are found while they are written",
         )
         self._check(
             "what_was_dropped_stays_gone",
-            told <= there.keys(),
-            lambda: f"{sorted(told - there.keys())} are found, and are not stored",
+            reported <= there.keys(),
+            lambda: f"{sorted(reported - there.keys())} are found, and are not stored",
         )
-        missing = set(numbers) & there.keys() - told
+        missing = set(numbers) & there.keys() - reported
         self._check(
             "eviction_is_lru_and_on_demand",
             not missing,
@@ -198,19 +198,19 @@ class Judge:
         ]
         self.presence(actor, numbers, flags)
 
-    def dropped(self, actor: Actor, numbers: set[int], told: int, expected: int) -> None:
+    def dropped(self, actor: Actor, numbers: set[int], reported: int, expected: int) -> None:
         del actor
         self._check(
             "what_was_dropped_stays_gone",
-            told == expected,
-            lambda: f"{told} of {sorted(numbers)} were dropped, {expected} were there",
+            reported == expected,
+            lambda: f"{reported} of {sorted(numbers)} were dropped, {expected} were there",
         )
 
-    def pinned(self, told: Sequence[int], expected: Sequence[int]) -> None:
+    def pinned(self, reported: Sequence[int], expected: Sequence[int]) -> None:
         self._check(
             "pins_outlive_their_client",
-            list(told) == list(expected),
-            lambda: f"pins answer {list(told)}, expected {list(expected)}",
+            list(reported) == list(expected),
+            lambda: f"pins answer {list(reported)}, expected {list(expected)}",
         )
 
     def buried(self, actor: Actor) -> None:
@@ -238,8 +238,8 @@ class Judge:
 
     def _state(self) -> object:
         core = self._machine.server.core
-        told = msgspec.structs.replace(core.report(), refused={}, sessions=[])
-        return told, dict(core.objects.allocator.taken), set(core.sessions)
+        reported = msgspec.structs.replace(core.report(), refused={}, sessions=[])
+        return reported, dict(core.objects.allocator.taken), set(core.sessions)
 
     def _right(self, prop: str, number: int, view: memoryview) -> None:
         self._check(
@@ -309,7 +309,7 @@ class Judge:
         return bytes_of([*sizes, *(machine.model.sizes[copy.number] for copy in copies)])
 
     def _report(self) -> None:
-        machine, told = self._machine, self._machine.server.core.report()
+        machine, reported = self._machine, self._machine.server.core.report()
         there, held = set(machine.model.there.values()), machine.held()
         copies = [copy for actor in machine.actors for copy in actor.copies]
         pinned = list(machine.model.pinned())
@@ -323,7 +323,7 @@ class Judge:
             "pinned_bytes": bytes_of(life.size for life in pinned),
             "used": self._used(),
         }
-        says = {name: getattr(told, name) for name in expected}
+        says = {name: getattr(reported, name) for name in expected}
         wrong = [name for name in expected if says[name] != expected[name]]
         self._check(
             "the_report_adds_up",

@@ -11,9 +11,9 @@ from kvproof.reference.cache_server.core import Settings
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.cache_server import properties as seen
-from kvproof.suites.reference.cache_server.actor import Actor, Watched
+from kvproof.suites.reference.cache_server.actor import Actor, ProcessWitness
 from kvproof.suites.reference.cache_server.contents import content, key
-from kvproof.suites.reference.cache_server.judge import Judge
+from kvproof.suites.reference.cache_server.judge import StoreChecker
 from kvproof.suites.reference.cache_server.local import LocalLink, LocalServer
 from kvproof.suites.reference.cache_server.malformed_messages import STRANGE, noise
 from kvproof.suites.reference.cache_server.model import Copy, Holding, Life, Model, Room
@@ -26,16 +26,16 @@ class CacheServerMachine:
     def __init__(self, config: Config, coverage: Coverage) -> None:
         self._sizes: list[int] = config["sizes"]
         self._verify: bool = config["verify"]
-        self.theme: str = config["theme"]
+        self.profile: str = config.get("profile") or config["theme"]  # op logs up to 0.13
         self._coverage = coverage
         settings = Settings(config["arena"], patience=PATIENCE)
         self.server = LocalServer(settings, witness=self._witness)
         self.model = Model(self._sizes)
         self.actors: list[Actor] = []
-        self._judge = Judge(self, coverage)
+        self._checker = StoreChecker(self, coverage)
 
-    def _witness(self) -> Watched:
-        self._watched = Watched()
+    def _witness(self) -> ProcessWitness:
+        self._watched = ProcessWitness()
         return self._watched
 
     def apply(self, verb: str, *, actor: int = 0, **arguments: Any) -> object:
@@ -53,7 +53,7 @@ class CacheServerMachine:
             answer = getattr(self, f"_{verb}")(self.actors[actor], **arguments)
         else:
             answer = None
-        self._judge.everything()
+        self._checker.everything()
         return answer
 
     def held(self) -> set[Life]:
@@ -89,11 +89,11 @@ class CacheServerMachine:
         reservation = self._call(actor, lambda: actor.client.reserve(sizes))
         views = {n: reservation.views[key(n)] for n in numbers if key(n) in reservation.views}
         refused = {n: reservation.refused[key(n)] for n in numbers if key(n) in reservation.refused}
-        self._judge.outcomes(actor, numbers, present, views, refused, lost=bool(lost))
+        self._checker.outcomes(actor, numbers, present, views, refused, lost=bool(lost))
         copies = [Copy(n, view) for n, view in views.items()]
         actor.rooms.append(Room(reservation, copies, numbers, present))
-        self._judge.evictions(idle, granted=bool(copies))
-        self._judge.refusals([n for n, why in refused.items() if why == "full"])
+        self._checker.evictions(idle, granted=bool(copies))
+        self._checker.refusals([n for n, why in refused.items() if why == "full"])
         return f"{sorted(views)} to write, {sorted(present)} there, {refused or 'none'} refused"
 
     def _store(self, actor: Actor, *, keys: list[int]) -> object:
@@ -127,8 +127,8 @@ class CacheServerMachine:
                 self._unheld([ended.present[number]])
             elif number in done and copies[number].open:
                 self.model.publish(actor.space, number)
-        told = {n for n in ended.order if key(n) in stored}
-        self._judge.committed(actor, ended, told, done)
+        reported = {n for n in ended.order if key(n) in stored}
+        self._checker.committed(actor, ended, reported, done)
         return f"{len(stored)} of {ended.order} are there"
 
     def _abort(self, actor: Actor, *, room: int) -> object:
@@ -144,7 +144,7 @@ class CacheServerMachine:
         if not actor.acts:
             return None
         flags = self._call(actor, lambda: actor.client.lookup([key(n) for n in keys]))
-        self._judge.presence(actor, keys, flags)
+        self._checker.presence(actor, keys, flags)
         return flags
 
     def _acquire(self, actor: Actor, *, keys: list[int]) -> object:
@@ -155,7 +155,7 @@ class CacheServerMachine:
         lives = [before.get(n) for n in keys]
         actor.holdings.append(Holding(lease, lives))
         flipped = {life for life in lives if life is not None and life.flipped}
-        self._judge.acquired(actor, keys, lease, lives)
+        self._checker.acquired(actor, keys, lease, lives)
         self.model.forget(flipped)
         return [view is not None for view in lease.views]
 
@@ -196,7 +196,7 @@ class CacheServerMachine:
         for copy in self.copies(actor.space):
             self._coverage.event(seen.WITHDRAWN, copy.open and copy.number in numbers)
             copy.open = copy.open and copy.number not in numbers
-        self._judge.dropped(actor, numbers, count, len(lives))
+        self._checker.dropped(actor, numbers, count, len(lives))
         return count
 
     def _pin(self, actor: Actor, *, name: str, keys: list[int]) -> object:
@@ -206,7 +206,7 @@ class CacheServerMachine:
         share = self.server.settings.pinned_share * self.server.settings.size
         expected = [self.model.pin(actor.space, n, name, share) for n in keys]
         self._coverage.event(seen.PINNED, len(self.model.names) > 1)
-        self._judge.pinned(flags, expected)
+        self._checker.pinned(flags, expected)
         return flags
 
     def _unpin(self, actor: Actor, *, name: str) -> object:
@@ -215,7 +215,7 @@ class CacheServerMachine:
         count = self._call(actor, lambda: actor.client.unpin(name))
         lives = self.model.unpin(actor.space, name)
         self._unheld(lives)
-        self._judge.pinned([count], [len(lives)])
+        self._checker.pinned([count], [len(lives)])
         return count
 
     def _lose(self, actor: Actor) -> object:
@@ -235,7 +235,7 @@ class CacheServerMachine:
             return "gone without notice"
         self.server.core.died(actor.session)
         self._ended(actor)
-        self._judge.buried(actor)
+        self._checker.buried(actor)
         return "dead"
 
     def _leave(self, actor: Actor) -> object:
@@ -245,7 +245,7 @@ class CacheServerMachine:
         actor.client.close()
         self._coverage.event(seen.LEFT, self.model.names)
         self._ended(actor)
-        self._judge.buried(actor)
+        self._checker.buried(actor)
         return "gone"
 
     def _ended(self, actor: Actor) -> None:
@@ -284,7 +284,7 @@ class CacheServerMachine:
         session = next((actor.session for actor in self.actors if actor.acts), b"")
         frame = noise(kind, seed, session)
         self._coverage.event(seen.NOISE)
-        return self._judge.refused(frame)
+        return self._checker.refused(frame)
 
     def _strange(self, actor: Actor, *, kind: str) -> object:
         if not actor.acts:
@@ -293,7 +293,7 @@ class CacheServerMachine:
             self._call(actor, lambda: actor.client._connection.call(STRANGE[kind]))
         except CacheServerRefused as refused:
             return refused.reason
-        self._judge.not_refused(kind)
+        self._checker.not_refused(kind)
         return "done"
 
     def _flip(self, *, number: int) -> object:

@@ -109,10 +109,10 @@ class Client:
         return int(count_)
 
     def status(self) -> StoreStatus:
-        (told,) = self._ask(("status", {}))
+        (reported,) = self._ask(("status", {}))
         names = ("total_object_count", "memory_used_bytes", "memory_total_bytes",
                  "read_locked_count")  # fmt: skip
-        return StoreStatus(*(told[name] for name in names))
+        return StoreStatus(*(reported[name] for name in names))
 
     def _named(self, key: bytes) -> Arguments:
         tokens = list(struct.unpack("<16H", key))
@@ -144,14 +144,14 @@ class Provider:
 def offered(ask: RemoteCalls) -> TargetProvided:
     contract = contract_part(Provider(ask, objects=0))
 
-    def theme(room: int, draw: Draw) -> Config:
+    def profile(room: int, draw: Draw) -> Config:
         return {**contract.draw_config(draw), "room": room}
 
     def machine(config: Config, coverage: Coverage) -> Any:
         return StoreContractMachine(Provider(ask, objects=config["room"]), config, coverage)
 
     part = contract._replace(
-        name="objects", machine=machine, profiles=(partial(theme, 0), partial(theme, FEW))
+        name="objects", machine=machine, profiles=(partial(profile, 0), partial(profile, FEW))
     )
     return TargetProvided(part, _WITHOUT)
 

@@ -14,8 +14,8 @@ from kvproof.suites.reference.cache_server.properties import PROPERTIES
 NUMBERS = 10
 LARGEST = 700
 SPACES = ("a", "b", "a")
-OFTEN = ("theme", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "theme",
-         "acquire", "release", "lookup", "theme")  # fmt: skip
+OFTEN = ("profile", "store", "store", "reserve", "copy", "copy", "commit", "acquire", "profile",
+         "acquire", "release", "lookup", "profile")  # fmt: skip
 PROFILES = {
     "ends": ("wait", "die", "stop", "reserve", "copy"),
     "pins": ("pin", "pin", "unpin", "leave", "flip"),
@@ -27,17 +27,17 @@ PROFILES = {
 
 def draw_config(draw: Draw) -> Config:
     """Draw sizes, an arena for about half of the objects, and rare events."""
-    return _themed(draw, draw(st.sampled_from(sorted(PROFILES))))
+    return _with_profile(draw, draw(st.sampled_from(sorted(PROFILES))))
 
 
-def _themed(draw: Draw, theme: str) -> Config:
+def _with_profile(draw: Draw, profile: str) -> Config:
     size = st.integers(1, LARGEST) | st.sampled_from((64, 256, 512))
     sizes = draw(st.lists(size, min_size=NUMBERS, max_size=NUMBERS))
     return {
         "sizes": sizes,
         "arena": 64 * draw(st.integers(12, 40)),
-        "verify": theme == "pins",
-        "theme": theme,
+        "verify": profile == "pins",
+        "profile": profile,
     }
 
 
@@ -45,7 +45,7 @@ def draw_operation(machine: CacheServerMachine, draw: Draw) -> tuple[str, Argume
     if len(machine.actors) < 2:
         return "join", _join(draw)
     verb = draw(st.sampled_from(OFTEN))
-    verb = draw(st.sampled_from(PROFILES[machine.theme])) if verb == "theme" else verb
+    verb = draw(st.sampled_from(PROFILES[machine.profile])) if verb == "profile" else verb
     alone = _alone(verb, draw)
     if alone is not None:
         return verb, alone
@@ -93,7 +93,7 @@ def _arguments(machine: CacheServerMachine, actor: int, verb: str, draw: Draw) -
         rooms = [len(room.copies) for room in machine.actors[actor].rooms] or [1]
         room = draw(st.integers(0, len(rooms) - 1))
         at = draw(st.integers(0, max(0, rooms[room] - 1)))
-        return {"room": room, "at": at, "half": machine.theme == "ends" and draw(st.booleans())}
+        return {"room": room, "at": at, "half": machine.profile == "ends" and draw(st.booleans())}
     if verb in ("commit", "abort"):
         return {"room": draw(st.integers(0, 1))}
     if verb == "release":
@@ -113,8 +113,8 @@ def _keys(machine: CacheServerMachine, actor: int, draw: Draw) -> st.SearchStrat
     return st.lists(st.sampled_from(some), min_size=1, max_size=4)
 
 
-def _of(theme: str) -> Callable[[Draw], Config]:
-    return lambda draw: _themed(draw, theme)
+def _of(profile: str) -> Callable[[Draw], Config]:
+    return lambda draw: _with_profile(draw, profile)
 
 
 SUITE = ComponentSuite(

@@ -10,7 +10,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine.properties import SHARED_STEP
 
 
-class Leftovers:
+class BudgetChecks:
     """Checks an engine's scheduler after each step."""
 
     def __init__(self, engine: Any, config: Config, coverage: Coverage) -> None:

@@ -9,7 +9,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine.expected_tokens import sees
 from kvproof.suites.reference.engine.properties import ALONE, CACHED_ROWS, MISSING
 from kvproof.suites.reference.engine.subject import EXPERTS, Subject
-from kvproof.suites.reference.engine.tracked_requests import Asked, Prompt
+from kvproof.suites.reference.engine.tracked_requests import Prompt, TrackedRequest
 
 UNDISTURBED = (
     "late_or_failed_loads_cost_no_correctness",
@@ -23,7 +23,7 @@ UNDISTURBED = (
 """Properties of an answer once its request has met their situations, the rarest first."""
 
 
-class Judge:
+class AnswerChecker:
     """Checks answers as they come, and complete ones again."""
 
     def __init__(self, subject: Subject, config: Config, coverage: Coverage) -> None:
@@ -44,12 +44,12 @@ class Judge:
             lambda: f"{refusal} for a request that holds up to {needed} of {capacity} blocks",
         )
 
-    def output(self, asked: Asked, output: Any, drafts: tuple[int, ...]) -> None:
+    def output(self, tracked: TrackedRequest, output: Any, drafts: tuple[int, ...]) -> None:
         """Compare the new tokens and the guesses after them."""
-        prompt, answer = asked.prompt, output.tokens
-        wrong = asked.first_wrong(answer, self._groups, self._vocabulary)
-        asked.answer = answer
-        for prop in self._reached(asked):
+        prompt, answer = tracked.prompt, output.tokens
+        wrong = tracked.first_wrong(answer, self._groups, self._vocabulary)
+        tracked.answer = answer
+        for prop in self._reached(tracked):
             self._coverage.check(
                 prop, wrong is None, lambda: f"{_named(output)}: token {wrong} of {answer} is wrong"
             )
@@ -60,7 +60,7 @@ class Judge:
         )
         if drafts and wrong is None:
             known = (*prompt.tokens, *answer)
-            oracle = asked.oracle(self._groups)
+            oracle = tracked.oracle(self._groups)
             right = oracle.drafts_after(known, len(drafts), self._vocabulary)
             self._coverage.check(
                 "drafts_are_those_of_whole_draft_layers",
@@ -68,30 +68,30 @@ class Judge:
                 lambda: f"{_named(output)}: guesses {drafts}, the draft layers give {right}",
             )
 
-    def _reached(self, asked: Asked) -> list[str]:
-        return [prop for prop in UNDISTURBED if prop in asked.happened] or [UNDISTURBED[-1]]
+    def _reached(self, tracked: TrackedRequest) -> list[str]:
+        return [prop for prop in UNDISTURBED if prop in tracked.happened] or [UNDISTURBED[-1]]
 
-    def whole(self, asked: Asked, experts: Any) -> None:
+    def whole(self, tracked: TrackedRequest, experts: Any) -> None:
         """Compare a finished answer with that of the same request alone."""
-        asked.done = True
-        if len(asked.epochs) > 1:
+        tracked.done = True
+        if len(tracked.epochs) > 1:
             return  # its weights changed on the way
         if experts is not None:
-            self._judge_experts(asked, experts)
-        alone = self._answer_alone(asked)
-        for prop in self._reached(asked):
+            self._judge_experts(tracked, experts)
+        alone = self._answer_alone(tracked)
+        for prop in self._reached(tracked):
             self._coverage.check(
                 prop,
-                alone == asked.answer,
-                lambda: f"the answer is {asked.answer}, alone it is {alone}",
+                alone == tracked.answer,
+                lambda: f"the answer is {tracked.answer}, alone it is {alone}",
                 oracle=ALONE,
             )
 
-    def _judge_experts(self, asked: Asked, experts: Any) -> None:
+    def _judge_experts(self, tracked: TrackedRequest, experts: Any) -> None:
         """Rows of all tokens but the last, as computed; missing ones are named (R2)."""
         rows, missing = experts
-        known = [*asked.prompt.tokens, *asked.answer][:-1]
-        right = asked.oracle(self._groups).experts(known, EXPERTS)
+        known = [*tracked.prompt.tokens, *tracked.answer][:-1]
+        right = tracked.oracle(self._groups).experts(known, EXPERTS)
         gaps = {position for start, stop in missing for position in range(start, stop)}
         wrong = [p for p, row in enumerate(rows.tolist()) if p not in gaps and row != right[p]]
         self._coverage.check(
@@ -101,18 +101,18 @@ class Judge:
         )
         self._coverage.check(
             "the_engine_reports_missing_expert_rows",
-            gaps <= set(range(asked.hit))
-            and not (gaps and self._config["require_experts"] and not asked.was_reset),
-            lambda: f"rows of {missing} are missing after a hit of {asked.hit} tokens",
+            gaps <= set(range(tracked.hit))
+            and not (gaps and self._config["require_experts"] and not tracked.was_reset),
+            lambda: f"rows of {missing} are missing after a hit of {tracked.hit} tokens",
         )
         self._coverage.event(MISSING, gaps)
-        self._coverage.event(CACHED_ROWS, asked.hit and not gaps)
+        self._coverage.event(CACHED_ROWS, tracked.hit and not gaps)
 
-    def _answer_alone(self, asked: Asked) -> tuple[int, ...]:
-        key = asked.prompt, asked.weights
+    def _answer_alone(self, tracked: TrackedRequest) -> tuple[int, ...]:
+        key = tracked.prompt, tracked.weights
         if key not in self._alone:
-            prompt = asked.prompt
-            engine = self._subject.alone(self._config, asked.weights)
+            prompt = tracked.prompt
+            engine = self._subject.alone(self._config, tracked.weights)
             engine.add_request(
                 "alone",
                 prompt.tokens,

@@ -8,13 +8,13 @@ from typing import Any
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
-from kvproof.suites.reference.engine.budget_checks import Leftovers
+from kvproof.suites.reference.engine.budget_checks import BudgetChecks
 from kvproof.suites.reference.engine.fault_injection import damage
-from kvproof.suites.reference.engine.judge import Judge
+from kvproof.suites.reference.engine.judge import AnswerChecker
 from kvproof.suites.reference.engine.observer import Watch, trace
 from kvproof.suites.reference.engine.subject import Subject
-from kvproof.suites.reference.engine.tier_checks import Depths
-from kvproof.suites.reference.engine.tracked_requests import Asked, Prompt
+from kvproof.suites.reference.engine.tier_checks import TierChecks
+from kvproof.suites.reference.engine.tracked_requests import Prompt, TrackedRequest
 
 MOST_UNITS = 6
 """Units of the longest prompt."""
@@ -32,7 +32,7 @@ class EngineMachine:
         self.subject = Subject(package)
         self.engine = self.subject.build(config)
         self.twin = self.subject.build(config) if config["twin"] else None
-        self.asked: dict[str, Asked] = {}
+        self.tracked: dict[str, TrackedRequest] = {}
         """Requests under way, and those outside of the engine."""
         self.prompts: list[tuple[tuple[int, ...], tuple[Any, ...]]] = []
         """Tokens of all prompts and answers, with their spans, for prompts that begin alike."""
@@ -46,10 +46,10 @@ class EngineMachine:
         self.recurrent = self.engine.cache.states is not None
         self.most_tokens = _most_tokens(config, layout)
         self._coverage = coverage
-        self._judge = Judge(self.subject, config, coverage)
-        self._watch = Watch(self.engine, config, coverage, self.asked)
-        Leftovers(self.engine, config, coverage)
-        self._depths = Depths(self.engine, coverage, self.asked)
+        self._judge = AnswerChecker(self.subject, config, coverage)
+        self._watch = Watch(self.engine, config, coverage, self.tracked)
+        BudgetChecks(self.engine, config, coverage)
+        self._tier_checks = TierChecks(self.engine, coverage, self.tracked)
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation and judge everything."""
@@ -71,12 +71,12 @@ class EngineMachine:
         return [request.id for request in requests if request.status == "preempted"]
 
     def runs_on_a_hit(self) -> bool:
-        return any(self.asked[name].hit for name in self.engine.scheduler.running)
+        return any(self.tracked[name].hit for name in self.engine.scheduler.running)
 
     # --- verbs ---
 
     def _add(self, name: str, tokens: list[int], new: int, **rest: Any) -> object:
-        if name in self.asked:
+        if name in self.tracked:
             return None
         self.named += 1
         prompt = Prompt(
@@ -87,17 +87,19 @@ class EngineMachine:
             rest.get("read", True),
             rest.get("store", True),
         )
-        self._depths.asks(prompt.tokens, prompt.namespace)
+        self._tier_checks.asks(prompt.tokens, prompt.namespace)
         refusal = self._each(lambda engine: _submit(engine, name, prompt))[0]
         self._coverage.event(seen.REFUSED, refusal)
         self._judge.arrival(prompt, refusal)
         if refusal is None:
-            self.asked[name] = Asked(prompt, self._allowance(len(tokens) + new))
+            self.tracked[name] = TrackedRequest(prompt, self._allowance(len(tokens) + new))
             self.prompts.append((prompt.tokens, prompt.spans))
         return refusal
 
     def _allowance(self, own: int) -> int:
-        inside = [asked.most_tokens for name, asked in self.asked.items() if self._serves(name)]
+        inside = [
+            tracked.most_tokens for name, tracked in self.tracked.items() if self._serves(name)
+        ]
         return self._steps_for(own + sum(inside))
 
     def _serves(self, name: str) -> bool:
@@ -108,18 +110,18 @@ class EngineMachine:
         return steps
 
     def _step(self, count: int = 1) -> object:
-        told = []
+        finished = []
         for _ in range(count):
             outputs, *others = self._each(lambda engine: engine.step())
             for other in others:
                 self._same(outputs, other)
-            told += outputs
+            finished += outputs
             self._took_a_step()
             self._watch.follow()
             for output in outputs:
-                self._judge.output(self.asked[output.request_id], output, self._drafts(output))
+                self._judge.output(self.tracked[output.request_id], output, self._drafts(output))
                 self._finish(output)
-        return [(output.request_id, len(output.tokens)) for output in told]
+        return [(output.request_id, len(output.tokens)) for output in finished]
 
     def _same(self, outputs: Any, other: Any) -> None:
         self._coverage.check(
@@ -132,9 +134,9 @@ class EngineMachine:
 
     def _finish(self, output: Any) -> None:
         if output.done:
-            asked = self.asked.pop(output.request_id)
-            self.prompts.append(((*asked.prompt.tokens, *asked.answer), asked.prompt.spans))
-            self._judge.whole(asked, output.experts)
+            tracked = self.tracked.pop(output.request_id)
+            self.prompts.append(((*tracked.prompt.tokens, *tracked.answer), tracked.prompt.spans))
+            self._judge.whole(tracked, output.experts)
 
     def _took_a_step(self) -> None:
         self._coverage.check(
@@ -142,10 +144,10 @@ class EngineMachine:
             not self.engine.stuck or self.pins,
             lambda: f"nothing runs, but {sorted(self.engine.scheduler.requests)} are left",
         )
-        served = [] if self.pins else [name for name in self.asked if self._serves(name)]
+        served = [] if self.pins else [name for name in self.tracked if self._serves(name)]
         for name in served:
-            self.asked[name].allowance -= not self._watch.waits_for_objects()
-        late = [name for name in served if self.asked[name].allowance < 0]
+            self.tracked[name].allowance -= not self._watch.waits_for_objects()
+        late = [name for name in served if self.tracked[name].allowance < 0]
         if served:
             self._coverage.check(
                 "waits_are_bounded",
@@ -169,7 +171,7 @@ class EngineMachine:
             lambda: f"cancelled {name}: known {known}, again {again}, gone {gone}, same {same}",
         )
         if name not in self.outside:
-            self.asked.pop(name, None)
+            self.tracked.pop(name, None)
         return known
 
     def _preempt(self, name: str) -> None:
@@ -177,9 +179,9 @@ class EngineMachine:
             return
         self._coverage.event(seen.FORCED)
         self._each(lambda engine: engine.scheduler.preempt(engine.scheduler.running[name]))
-        for other, asked in self.asked.items():
+        for other, tracked in self.tracked.items():
             if self._serves(other):
-                asked.allowance += self._steps_for(self.asked[name].most_tokens)
+                tracked.allowance += self._steps_for(self.tracked[name].most_tokens)
 
     def _evict(self, count: int) -> int:
         evicted: list[int] = self._each(lambda engine: engine.cache.evict(count))[0]
@@ -187,10 +189,10 @@ class EngineMachine:
 
     def _reset(self) -> None:
         self._coverage.event(seen.RESET, self.engine.scheduler.running)
-        self._depths.resets()
+        self._tier_checks.resets()
         self._each(lambda engine: engine.reset())
-        for asked in self.asked.values():
-            asked.was_reset = True
+        for tracked in self.tracked.values():
+            tracked.was_reset = True
 
     def _pin(self, name: str, tokens: list[int]) -> object:
         held = self._each(lambda engine: engine.cache.pin(name, tokens))[0]
@@ -220,7 +222,7 @@ class EngineMachine:
         if moved[0] is None:
             return None
         self._coverage.event(seen.MOVED, running)
-        self._depths.leaves(name)
+        self._tier_checks.leaves(name)
         self.outside[name] = moved
         return "out"
 
@@ -238,11 +240,11 @@ class EngineMachine:
             )
             return refusal
         del self.outside[name]
-        asked = self.asked[name]
-        asked.happened.add("moved_requests_are_whole")
-        asked.hit = self.engine.scheduler.requests[name].computed
-        asked.allowance = self._allowance(0)
-        for other in self.asked.values():
+        tracked = self.tracked[name]
+        tracked.happened.add("moved_requests_are_whole")
+        tracked.hit = self.engine.scheduler.requests[name].computed
+        tracked.allowance = self._allowance(0)
+        for other in self.tracked.values():
             other.allowance += 1  # the step that imported it
         return None
 
@@ -259,7 +261,7 @@ class EngineMachine:
                 break
             self._step()
         self._coverage.event(seen.DRAINED)
-        self._depths.judge_end()
+        self._tier_checks.judge_end()
         before = after = self.engine.cache.usage()
         if forget:
             self._each(lambda engine: engine.cache.evict(self.config["num_blocks"]))

@@ -7,7 +7,7 @@ from typing import Any
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
-from kvproof.suites.reference.engine.tracked_requests import Asked
+from kvproof.suites.reference.engine.tracked_requests import TrackedRequest
 
 
 def trace(cache: Any) -> object:
@@ -26,10 +26,10 @@ class Watch:
     """Reads the decisions of an engine as they are made."""
 
     def __init__(
-        self, engine: Any, config: Config, coverage: Coverage, asked: dict[str, Asked]
+        self, engine: Any, config: Config, coverage: Coverage, tracked: dict[str, TrackedRequest]
     ) -> None:
         self._engine, self._config, self._coverage = engine, config, coverage
-        self._asked = asked
+        self._tracked = tracked
         self._read = 0
         """Number of decisions read so far."""
         self._saved: dict[tuple[Any, ...], str] = {}
@@ -42,16 +42,16 @@ class Watch:
     def _guard(self, verb: str) -> None:
         cache, call = self._engine.cache, getattr(self._engine.cache, verb)
 
-        def guarded(asked: Any, *arguments: Any, **options: Any) -> Any:
-            """`asked` is an AdmitRequest, or the id of a request to extend."""
+        def guarded(wanted: Any, *arguments: Any, **options: Any) -> Any:
+            """`wanted` is an AdmitRequest, or the id of a request to extend."""
             admits = verb == "admit"
-            name = asked.id if admits else asked
+            name = wanted.id if admits else wanted
             before = trace(cache)
-            found = self._lookup(asked) if admits else 0
-            answer = call(asked, *arguments, **options)
+            found = self._lookup(wanted) if admits else 0
+            answer = call(wanted, *arguments, **options)
             if not hasattr(answer, "reason"):
                 self._started(cache.live[name], answer)
-                self._coverage.event(seen.NO_HIT, found and asked.access.read and not answer.hit)
+                self._coverage.event(seen.NO_HIT, found and wanted.access.read and not answer.hit)
             else:
                 self._coverage.check(
                     "refused_admissions_leave_no_trace",
@@ -62,12 +62,12 @@ class Watch:
 
         setattr(cache, verb, guarded)
 
-    def _lookup(self, asked: Any) -> int:
+    def _lookup(self, wanted: Any) -> int:
         """Return the hit of a recurrent request without the room that its own hit takes (C2)."""
         cache = self._engine.cache
         if not cache.config.enable_prefix_caching or cache.states is None:
             return 0
-        found: int = cache.lookup(asked.tokens, namespace=asked.namespace, spans=asked.spans)
+        found: int = cache.lookup(wanted.tokens, namespace=wanted.namespace, spans=wanted.spans)
         return found
 
     def _started(self, live: Any, answer: Any) -> None:
@@ -76,7 +76,7 @@ class Watch:
         saw(seen.ENCODED, answer.encode)
         if state is None:
             return
-        space, tokens = self._asked[live.id].prompt.namespace, bytes(live.tokens)
+        space, tokens = self._tracked[live.id].prompt.namespace, bytes(live.tokens)
         for count, _ in state.saves:
             decoded = count > live.prompt
             why = seen.JUNCTION if live.divergence == count else seen.DECODED if decoded else ""
@@ -98,9 +98,9 @@ class Watch:
         decisions = self._engine.decisions()[self._read :]
         self._read += len(decisions)
         for verb, name, detail in ((d.verb, d.request_id, d.detail) for d in decisions):
-            if name in self._asked:
+            if name in self._tracked:
                 self._coverage.event(seen.WAITED, verb == "wait")
-                getattr(self, f"_{verb}", _ignore)(self._asked[name], *detail)
+                getattr(self, f"_{verb}", _ignore)(self._tracked[name], *detail)
         self._judge_steps(decisions)
         config, scheduler = self._engine.config, self._engine.scheduler
         self._coverage.event(seen.SEVERAL, len(scheduler.steps) > 1)
@@ -130,8 +130,8 @@ class Watch:
             (
                 span.length
                 for decision in computed
-                if decision.request_id in self._asked
-                for span in self._asked[decision.request_id].prompt.spans
+                if decision.request_id in self._tracked
+                for span in self._tracked[decision.request_id].prompt.spans
             ),
             default=0,
         )
@@ -143,12 +143,12 @@ class Watch:
             lambda: f"step {step} computes {counts} with up to {drafts} drafts",
         )
 
-    def _admit(self, asked: Asked, hit: int) -> None:
+    def _admit(self, tracked: TrackedRequest, hit: int) -> None:
         layout = self._engine.config.cache.layout
-        asked.admissions, asked.hit, asked.was_reset = asked.admissions + 1, hit, False
-        asked.weights = self._engine.scheduler.weights
-        asked.epochs.add(asked.weights)
-        cached = self._config["prefix_caching"] and asked.prompt.read
+        tracked.admissions, tracked.hit, tracked.was_reset = tracked.admissions + 1, hit, False
+        tracked.weights = self._engine.scheduler.weights
+        tracked.epochs.add(tracked.weights)
+        cached = self._config["prefix_caching"] and tracked.prompt.read
         partial = self._config.get("partial_blocks", False)
         self._coverage.check(
             "options_reach_their_component",
@@ -156,32 +156,34 @@ class Watch:
             lambda: f"a hit of {hit} tokens, units of {layout.unit}, caching: {cached}",
         )
         if hit:
-            asked.happened.add("cached_equals_uncached")
-            self._hit(asked, hit)
+            tracked.happened.add("cached_equals_uncached")
+            self._hit(tracked, hit)
 
-    def _hit(self, asked: Asked, hit: int) -> None:
+    def _hit(self, tracked: TrackedRequest, hit: int) -> None:
         saw, layout = self._coverage.event, self._engine.config.cache.layout
         local = [g for g in layout.groups if g.kind in ("window", "chunk")]
         saw(seen.HIT)
         saw(seen.INSIDE, hit % layout.unit)
-        saw(seen.OWN_BLOCKS, asked.admissions > 1)
-        saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in asked.prompt.spans))
+        saw(seen.OWN_BLOCKS, tracked.admissions > 1)
+        saw(seen.MEDIA_HIT, any(s.start + s.length <= hit for s in tracked.prompt.spans))
         saw(seen.WINDOW_HIT, any(g.size < hit for g in local))
 
-    def _compute(self, asked: Asked, _start: int, stop: int, _drafts: int) -> None:
-        if stop < len(asked.prompt.tokens):
-            asked.happened.add("chunked_equals_whole")
+    def _compute(self, tracked: TrackedRequest, _start: int, stop: int, _drafts: int) -> None:
+        if stop < len(tracked.prompt.tokens):
+            tracked.happened.add("chunked_equals_whole")
             self._coverage.event(seen.CHUNKED)
 
-    def _judge(self, asked: Asked, accepted: int, drafts: int, stop: int) -> None:
-        asked.happened.add("drafted_equals_undrafted")
+    def _judge(self, tracked: TrackedRequest, accepted: int, drafts: int, stop: int) -> None:
+        tracked.happened.add("drafted_equals_undrafted")
         unit = self._engine.config.cache.layout.unit
         self._coverage.event(seen.ACCEPTED, accepted)
         self._coverage.event(seen.REJECTED, accepted < drafts)
         self._coverage.event(seen.BORDER, (stop - drafts + accepted) // unit < (stop - 1) // unit)
 
-    def _preempt(self, asked: Asked, reason: str, _computed: int, in_flight: int) -> None:
-        asked.happened.add("preempted_equals_undisturbed")
+    def _preempt(
+        self, tracked: TrackedRequest, reason: str, _computed: int, in_flight: int
+    ) -> None:
+        tracked.happened.add("preempted_equals_undisturbed")
         self._coverage.event(seen.IN_FLIGHT, in_flight)
         self._coverage.event(seen.PREEMPTED, reason != "asked")
 

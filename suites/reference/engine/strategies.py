@@ -58,8 +58,8 @@ def _group(draw: Draw, sizes: tuple[int, ...]) -> Config:
 
 def draw_config(draw: Draw) -> Config:
     """Draw an engine whose pool is too small for its requests."""
-    theme: Callable[[Draw], Config] = _one(draw, PROFILES)
-    return theme(draw)
+    profile: Callable[[Draw], Config] = _one(draw, PROFILES)
+    return profile(draw)
 
 
 def _config(
@@ -194,7 +194,7 @@ VERBS = (
 def draw_operation(machine: EngineMachine, draw: Draw) -> tuple[str, Arguments]:
     """Draw what happens next."""
     verb = _one(draw, VERBS)
-    names = sorted(machine.asked)
+    names = sorted(machine.tracked)
     if verb == "step" or (verb == "add" and len(names) >= MOST_REQUESTS):
         return "step", {"count": _int(draw, 1, 8)}
     if verb == "drain":

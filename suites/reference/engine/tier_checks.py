@@ -8,17 +8,17 @@ from typing import Any
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.engine import properties as seen
 from kvproof.suites.reference.engine.observer import trace
-from kvproof.suites.reference.engine.tracked_requests import Asked
+from kvproof.suites.reference.engine.tracked_requests import TrackedRequest
 
 BACK = "what_comes_back_is_what_was_computed"
 TROUBLED = "late_or_failed_loads_cost_no_correctness"
 
 
-class Depths:
+class TierChecks:
     """Inspects the tiers of an engine before and after each call."""
 
-    def __init__(self, engine: Any, coverage: Coverage, asked: dict[str, Asked]) -> None:
-        self._engine, self._coverage, self._asked = engine, coverage, asked
+    def __init__(self, engine: Any, coverage: Coverage, tracked: dict[str, TrackedRequest]) -> None:
+        self._engine, self._coverage, self._tracked = engine, coverage, tracked
         self._parts: set[str] = set()
         """Objects that came back for the request of the present admission."""
         self._promised: dict[str, int] = {}
@@ -75,7 +75,7 @@ class Depths:
         saw(seen.PARTLY, "failed in part" in happened)
         saw(seen.ABANDONED, gave_up)
         if happened or gave_up:
-            self._asked[name].happened.add(TROUBLED)
+            self._tracked[name].happened.add(TROUBLED)
 
     def _came(self, request: Any, sources: dict[str, int]) -> None:
         saw, tokens = self._coverage.event, sum(sources.values())
@@ -98,8 +98,8 @@ class Depths:
     def _guard_admit(self, cache: Any) -> None:
         call = cache.admit
 
-        def guarded(asked: Any) -> Any:
-            answer, name = call(asked), asked.id
+        def guarded(wanted: Any) -> Any:
+            answer, name = call(wanted), wanted.id
             promised = self._promised.pop(name, 0)
             if not hasattr(answer, "reason"):
                 self._waits.pop(name, None)
@@ -110,12 +110,12 @@ class Depths:
                     not hasattr(answer, "reason") and answer.hit >= promised,
                     lambda: f"{promised} tokens came back for {name}, which got {answer}",
                 )
-                spans = self._asked[name].prompt.spans
+                spans = self._tracked[name].prompt.spans
                 self._coverage.event(
                     seen.MEDIA_BACK, any(span.start < answer.hit for span in spans)
                 )
             if self._came_back and not hasattr(answer, "reason") and answer.hit:
-                self._asked[name].happened.add(BACK)
+                self._tracked[name].happened.add(BACK)
             return answer
 
         cache.admit = guarded

@@ -19,7 +19,7 @@ class Prompt(NamedTuple):
     store: bool
 
 
-class Asked:
+class TrackedRequest:
     def __init__(self, prompt: Prompt, allowance: int) -> None:
         self.prompt = prompt
         self.answer: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from kvproof.harness.http.chat_completion import Usage
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.evaluation import properties as seen
-from kvproof.suites.reference.evaluation.server import Said, running
+from kvproof.suites.reference.evaluation.server import PreparedAnswer, running
 
 OUTCOMES = {200: "answered", 400: "refused", 500: "server_error"}
 LETTERS = "ABCD"
@@ -55,8 +55,8 @@ class EvaluationMachine:
         cached: int,
     ) -> object:
         server, details = running(), {"cached_tokens": cached}
-        told = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
-        server.said = Said(status, text, "stop", told)
+        counts = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": details}
+        server.prepared = PreparedAnswer(status, text, "stop", counts)
         reply = ChatClient(server.url, retries=0, stream=stream, fields=common).ask(prompt, **own)
         self._cover_request(common, own, stream=stream, status=status)
         wanted: dict[str, object] = {**common, **own}
@@ -65,8 +65,8 @@ class EvaluationMachine:
             wanted |= {"stream": True, "stream_options": {"include_usage": True}}
         self._coverage.check(
             "requests_have_what_was_set",
-            server.asked == ("/v1/chat/completions", wanted),
-            lambda: f"the request is {server.asked}, set was {wanted}",
+            server.received == ("/v1/chat/completions", wanted),
+            lambda: f"the request is {server.received}, set was {wanted}",
         )
         usage = Usage(prompt_tokens=9, completion_tokens=3, cached_tokens=cached)
         expected = (text, "stop", usage) if status == 200 else ("",)
@@ -119,13 +119,13 @@ class EvaluationMachine:
             for repeat, given in enumerate(sample[side])
         ]
         found = one_each(reversed(records))
-        told = {name: each.given for name, each in found.items()}
+        counted = {name: each.given for name, each in found.items()}
         expected = {f"s{number}": _majority(each[side]) for number, each in enumerate(samples)}
         self._coverage.event(seen.REPEATED, any(len({*each[side]}) > 1 for each in samples))
         self._coverage.check(
             "repeats_count_once",
-            told == expected,
-            lambda: f"{[each[side] for each in samples]} count as {told}",
+            counted == expected,
+            lambda: f"{[each[side] for each in samples]} count as {counted}",
         )
         return found
 

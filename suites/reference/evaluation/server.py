@@ -11,7 +11,7 @@ from socketserver import TCPServer
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
+class PreparedAnswer(NamedTuple):
     """The next answer."""
 
     status: int
@@ -20,14 +20,14 @@ class Said(NamedTuple):
     usage: dict[str, Any]
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     path: str
     body: dict[str, Any]
 
 
 class Server(TCPServer):
-    said: Said
-    asked: Asked
+    prepared: PreparedAnswer
+    received: ReceivedRequest
 
     @property
     def url(self) -> str:
@@ -41,11 +41,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said, streams = self.server.said, bool(body.get("stream"))
-        self.server.asked = Asked(self.path, body)
-        data = _streamed(said) if streams else json.dumps(_completion(said)).encode()
-        kind = "text/event-stream" if streams and said.status == 200 else "application/json"
-        self.send_response(said.status)
+        prepared, streams = self.server.prepared, bool(body.get("stream"))
+        self.server.received = ReceivedRequest(self.path, body)
+        data = _streamed(prepared) if streams else json.dumps(_completion(prepared)).encode()
+        kind = "text/event-stream" if streams and prepared.status == 200 else "application/json"
+        self.send_response(prepared.status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -55,18 +55,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def _completion(said: Said) -> dict[str, Any]:
-    message = {"role": "assistant", "content": said.text}
-    choice = {"index": 0, "message": message, "finish_reason": said.reason}
-    return {"choices": [choice], "usage": said.usage}
+def _completion(prepared: PreparedAnswer) -> dict[str, Any]:
+    message = {"role": "assistant", "content": prepared.text}
+    choice = {"index": 0, "message": message, "finish_reason": prepared.reason}
+    return {"choices": [choice], "usage": prepared.usage}
 
 
-def _streamed(said: Said) -> bytes:
+def _streamed(prepared: PreparedAnswer) -> bytes:
     """One piece for each character, the finish reason, the usage, the end."""
-    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": c}} for c in said.text]
-    choices.append({"index": 0, "delta": {}, "finish_reason": said.reason})
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": c}} for c in prepared.text]
+    choices.append({"index": 0, "delta": {}, "finish_reason": prepared.reason})
     events: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
-    events.append({"choices": [], "usage": said.usage})
+    events.append({"choices": [], "usage": prepared.usage})
     lines = [f"data: {json.dumps(event)}\n\n" for event in events]
     return "".join([*lines, "data: [DONE]\n\n"]).encode()
 

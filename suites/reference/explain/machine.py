@@ -26,7 +26,7 @@ Order: TypeAlias = "list[str]"
 MOST_FILLED = 16
 
 
-class _Told(NamedTuple):
+class _Expected(NamedTuple):
     """The explanation before an admission, and the truth."""
 
     prompt: Prompt
@@ -121,7 +121,7 @@ class ExplainMachine:
             return None
         prompt = Prompt(Namespace(salt=salt or None), tuple(tokens), tuple(Span(*s) for s in spans))
         access = decide(enabled=True, read=read, store=store)
-        told = self._ask(prompt, read=read)
+        expected = self._ask(prompt, read=read)
         step = self.manager.begin_step()
         answer = self.manager.admit(
             name,
@@ -134,7 +134,7 @@ class ExplainMachine:
         if isinstance(answer, Refusal):
             self.manager.end_step(step)
             return answer.reason
-        self._judge(told, answer, self.subject.explain(name))
+        self._judge(expected, answer, self.subject.explain(name))
         self._hit, self._junction = answer.hit, self.manager.live[name].divergence
         self.prompts.append((tokens, [*spans]))
         if cut == "release":
@@ -165,7 +165,7 @@ class ExplainMachine:
         store: bool,
         rows: bool,
     ) -> None:
-        asked = len(prompt.tokens)
+        length = len(prompt.tokens)
         while stop < len(prompt.tokens):
             step = self.manager.begin_step()
             answer = self.manager.extend(name, compute=compute)
@@ -185,7 +185,7 @@ class ExplainMachine:
             prompt = prompt._replace(tokens=grown)
             accepted = {name: kept} if drafts else {}
             self._end(
-                step, prompt, name, answer, store=store, rows=rows, accepted=accepted, asked=asked
+                step, prompt, name, answer, store=store, rows=rows, accepted=accepted, length=length
             )
 
     def _end(
@@ -198,11 +198,11 @@ class ExplainMachine:
         store: bool,
         rows: bool,
         accepted: dict[str, int] | None = None,
-        asked: int = 0,
+        length: int = 0,
     ) -> None:
         """End a step; its tokens can be reused from now on if they are stored.
 
-        `asked`: tokens of the prompt, if it grew since.
+        `length`: tokens of the prompt, if it grew since.
         """
         count = answer.stop - answer.start
         experts = {name: np.zeros((count, 1, 1), np.int64)} if rows and count else {}
@@ -215,26 +215,26 @@ class ExplainMachine:
             self._records.append(Record(prompt, stop, wanted=False, saved=False))
             if answer.state is not None and not accepted:
                 saved = [tokens for tokens, _ in answer.state.saves]
-                for at in self._wanted(prompt, answer.start, stop, asked or len(prompt.tokens)):
+                for at in self._wanted(prompt, answer.start, stop, length or len(prompt.tokens)):
                     self._records.append(Record(prompt, at, wanted=True, saved=at in saved))
 
-    def _wanted(self, prompt: Prompt, start: int, stop: int, asked: int) -> set[int]:
+    def _wanted(self, prompt: Prompt, start: int, stop: int, length: int) -> set[int]:
         unit, interval = self.manager.config.layout.unit, self.config["interval"]
         passed = range(start + 1, stop + 1)
         borders = [
             at
             for at in passed
             if at % unit == 0
-            and at < asked
+            and at < length
             and not any(span.start < at < span.start + span.length for span in prompt.spans)
         ]
-        decoded = [at for at in passed if at > asked and interval and at % interval == 0]
-        whole = {asked} if asked % unit == 0 else set()
+        decoded = [at for at in passed if at > length and interval and at % interval == 0]
+        whole = {length} if length % unit == 0 else set()
         return {*borders[-1:], *decoded[-1:], *((whole | {self._junction}) & {*passed})}
 
     # --- judging ---
 
-    def _ask(self, prompt: Prompt, *, read: bool) -> _Told:
+    def _ask(self, prompt: Prompt, *, read: bool) -> _Expected:
         """Lift limits, last first, before the admission changes the cache.
 
         Whether its own pins take a request's room shows only at admission.
@@ -250,33 +250,35 @@ class ExplainMachine:
         }
         lookup = self.manager.lookup(tokens, namespace=namespace, spans=spans)
         truth = Truth(self.manager, self._records, self._rows, prompt)
-        return _Told(prompt, lifted, lookup, truth)
+        return _Expected(prompt, lifted, lookup, truth)
 
-    def _judge(self, told: _Told, answer: Admission, said: Explanation) -> None:
-        truth, lost = told.truth, said.lost
+    def _judge(self, expected: _Expected, answer: Admission, said: Explanation) -> None:
+        truth, lost = expected.truth, said.lost
         self._coverage.check(
             "explained_causes_add_up",
             said.hit == answer.hit
             and said.optimum == truth.optimum
-            and said.prompt == len(told.prompt.tokens)
+            and said.prompt == len(expected.prompt.tokens)
             and all(count > 0 for count in lost.values())
             and sum(lost.values()) == truth.optimum - answer.hit,
             lambda: f"{dict(lost)} explain {truth.optimum} - {answer.hit} tokens: {said}",
         )
         for place, name in enumerate(LIMITS):
-            right = _without(told, answer, list(LIMITS)[:place])
-            asked = _content(told) if name == "access" else right
+            right = _without(expected, answer, list(LIMITS)[:place])
+            length = _content(expected) if name == "access" else right
             self._coverage.check(
                 "lifting_a_limit_raises_the_hit",
-                said.hit_without(name) == right and told.lifted[name] == asked,
-                partial(_wrong, name, right, said, told),
+                said.hit_without(name) == right and expected.lifted[name] == length,
+                partial(_wrong, name, right, said, expected),
             )
         self._coverage.check(
             "lifting_a_limit_raises_the_hit",
-            told.lookup == _content(told),
-            lambda: f"the content gives a hit of {_content(told)}, the manager gives {told.lookup}",
+            expected.lookup == _content(expected),
+            lambda: (
+                f"a hit of {_content(expected)} is expected, the manager gives {expected.lookup}"
+            ),
         )
-        self._count(told.prompt, lost)
+        self._count(expected.prompt, lost)
 
     def _count(self, prompt: Prompt, lost: Any) -> None:
         for limit in lost:
@@ -289,19 +291,19 @@ class ExplainMachine:
 _CONTENT = list(LIMITS)[: list(LIMITS).index("own_pins")]
 
 
-def _content(told: _Told) -> int:
-    return told.truth.hit(_CONTENT)
+def _content(expected: _Expected) -> int:
+    return expected.truth.hit(_CONTENT)
 
 
-def _without(told: _Told, answer: Admission, applied: Order) -> int:
+def _without(expected: _Expected, answer: Admission, applied: Order) -> int:
     """Own pins are lifted by a look-up without admission, access by any look-up."""
     if "own_pins" not in applied:
-        return told.truth.hit(applied)
-    return answer.hit if answer.access.read else _content(told)
+        return expected.truth.hit(applied)
+    return answer.hit if answer.access.read else _content(expected)
 
 
-def _wrong(name: str, right: int, said: Explanation, told: _Told) -> str:
+def _wrong(name: str, right: int, said: Explanation, expected: _Expected) -> str:
     return (
         f"with {name} and later limits lifted the hit is {right}, the explanation gives "
-        f"{said.hit_without(name)}, a replay {told.lifted[name]}: {said}"
+        f"{said.hit_without(name)}, a replay {expected.lifted[name]}: {said}"
     )

@@ -86,13 +86,13 @@ class LiveIndex:
         self._tokens = list(range(end))
         self._spans = [Span("image", start, stop - start, "7f3c") for start, stop in case.spans]
         self.manager = CacheManager(_config(case, self.unit))
-        self._request = self._asked()
+        self._request = self._new_request()
         self._units = _units_known(case, self.unit)
         if self._units:
             self._insert()
             self._take_away(case)
 
-    def _asked(self) -> RequestState:
+    def _new_request(self) -> RequestState:
         return RequestState("r", self._tokens, DEFAULT_NAMESPACE, self._spans, self.unit)
 
     def _insert(self) -> None:
@@ -137,7 +137,7 @@ class LiveIndex:
 
     def hit(self) -> int:
         """Return the tokens that a new equal request hits."""
-        return self.manager.hits.find(self._asked(), self._limit).tokens(self.unit)
+        return self.manager.hits.find(self._new_request(), self._limit).tokens(self.unit)
 
     def reductions(self) -> list[Reduction]:
         clamps = [*self._clamps()]

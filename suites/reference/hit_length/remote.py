@@ -60,17 +60,17 @@ class TargetHitLengthMachine:
 
     def apply(self, verb: str, *, chunks: int, present: list[list[int]]) -> object:
         assert verb == "hit", verb
-        told, turned = self._ask(
+        reported, turned = self._ask(
             ("open", {"windows": self.windows}),
             ("hit", {"chunks": chunks, "present": present}),
             ("open", {"windows": self.windows[::-1]}),
             ("hit", {"chunks": chunks, "present": present[::-1]}),
         )[1::2]
         case = self._case(chunks, present)
-        self._judge(case, told["hit"], turned["hit"])
-        self._judge_kept(case, told["hit"], told["kept"])
-        self._cover(case, told["hit"])
-        return told["hit"]
+        self._judge(case, reported["hit"], turned["hit"])
+        self._judge_kept(case, reported["hit"], reported["kept"])
+        self._cover(case, reported["hit"])
+        return reported["hit"]
 
     def _case(self, chunks: int, present: list[list[int]]) -> Case:
         groups = (

@@ -111,10 +111,10 @@ def _situations(case: Case, hit: int, steps: list[Reduction]) -> list[str]:
     """Return the situations; a case that misses everything shows nothing."""
     if not hit:
         return []
-    asked = [step.which for step in steps]
+    applied = [step.which for step in steps]
     groups = case.groups
     happened = {
-        TWO_ROUNDS: asked != sorted(set(asked)),
+        TWO_ROUNDS: applied != sorted(set(applied)),
         HOLE: any(_looks_over_a_hole(case, index, hit) for index in range(len(groups))),
         ODD_CHUNK: any(g.kind == "chunk" and g.size % g.block_size for g in groups),
         TINY_WINDOW: any(g.kind == "window" and g.size == 1 for g in groups),

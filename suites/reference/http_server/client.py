@@ -6,7 +6,7 @@ import json
 from collections.abc import MutableMapping
 from typing import Any, TypeAlias
 
-from kvproof.suites.reference.http_server.deterministic_loop import QuietLoop
+from kvproof.suites.reference.http_server.deterministic_loop import DeterministicLoop
 
 Event: TypeAlias = MutableMapping[str, Any]
 
@@ -14,13 +14,13 @@ Event: TypeAlias = MutableMapping[str, Any]
 class Client:
     """Sends its request at once; the response is there when the loop has settled."""
 
-    def __init__(self, loop: QuietLoop, app: Any, path: str, body: object = None) -> None:
+    def __init__(self, loop: DeterministicLoop, app: Any, path: str, body: object = None) -> None:
         data = b"" if body is None else json.dumps(body).encode()
         self._given: list[Event] = [{"type": "http.request", "body": data, "more_body": False}]
         self._gone = loop.create_future()
         self.status = 0
         """0: no byte has come."""
-        self.told = bytearray()
+        self.received = bytearray()
         self._task = loop.create_task(
             app(_scope("GET" if body is None else "POST", path), self._receive, self._send)
         )
@@ -36,7 +36,7 @@ class Client:
         if event["type"] == "http.response.start":
             self.status = event["status"]
         else:
-            self.told += event.get("body", b"")
+            self.received += event.get("body", b"")
 
     def leave(self) -> None:
         """Close the connection; idempotent."""

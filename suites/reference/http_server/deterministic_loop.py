@@ -24,7 +24,7 @@ class _Selector(selectors.DefaultSelector):
         return ready
 
 
-class QuietLoop(asyncio.SelectorEventLoop):
+class DeterministicLoop(asyncio.SelectorEventLoop):
     """Runs thread work at once; timers never fire."""
 
     def __init__(self) -> None:
@@ -61,9 +61,9 @@ class QuietLoop(asyncio.SelectorEventLoop):
 
 
 @cache
-def quiet_loop() -> QuietLoop:
+def event_loop() -> DeterministicLoop:
     """Return the loop of this process; one machine at a time uses it."""
-    loop = QuietLoop()
+    loop = DeterministicLoop()
 
     def close() -> None:
         loop.clear()

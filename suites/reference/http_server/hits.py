@@ -23,7 +23,7 @@ class Hits:
         self._left = config["num_blocks"] - 1
         """Blocks that no request so far can have filled: without an eviction everything stays."""
 
-    def asked(self, order: Order, earlier: Sequence[Order]) -> None:
+    def tracked(self, order: Order, earlier: Sequence[Order]) -> None:
         """Count the blocks that a prompt may fill, and its shared prefixes."""
         tokens = len(order.prompt) + order.most
         self._left -= -(-tokens // self._block_size)
@@ -32,8 +32,10 @@ class Hits:
                 self._coverage.event(seen.SALT, other.namespace != order.namespace)
                 self._coverage.event(seen.IMAGE, other.asks != order.asks)
 
-    def judge(self, order: Order, hit: int, asked: Sequence[Order], done: Sequence[Order]) -> None:
-        """Check a hit; `asked`: all requests begun before, `done`: those answered before."""
+    def judge(
+        self, order: Order, hit: int, tracked: Sequence[Order], done: Sequence[Order]
+    ) -> None:
+        """Check a hit; `tracked`: all requests begun before, `done`: those answered before."""
         mine = order.asks
 
         def longest(others: Sequence[Order]) -> int:
@@ -45,7 +47,7 @@ class Hits:
         )
         if not order.reads:
             return  # its scores show that all of it was computed
-        most = min(longest(asked), len(mine) - 1)
+        most = min(longest(tracked), len(mine) - 1)
         self._coverage.check(
             NOTHING_ELSE,
             hit <= most,

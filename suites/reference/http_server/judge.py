@@ -8,7 +8,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.logprob_model import chance
 from kvproof.suites.reference.http_server.replies import Choice
-from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
+from kvproof.suites.reference.http_server.tracked_requests import Order, TrackedRequest
 
 ANSWER = "every_client_reads_its_own_answer"
 REASON = "finish_reason_is_correct"
@@ -16,47 +16,47 @@ SCORES = "logprobs_cover_every_token"
 USAGE = "usage_counts_computed_tokens"
 
 
-class Judge:
+class ResponseChecker:
     """Checks one client at a time; `letters`: token -> its text."""
 
     def __init__(self, coverage: Coverage, letters: Sequence[str]) -> None:
         self._coverage, self._letters = coverage, letters
 
-    def so_far(self, asked: Asked) -> None:
+    def so_far(self, tracked: TrackedRequest) -> None:
         """Check the pieces of a stream: nothing in them is revised later."""
-        for index, choice in asked.told.choices.items():
-            known = index in range(len(asked.orders))
-            text = self._text(asked, asked.orders[index]) if known else ""
+        for index, choice in tracked.reply.choices.items():
+            known = index in range(len(tracked.orders))
+            text = self._text(tracked, tracked.orders[index]) if known else ""
             self._coverage.check(
                 ANSWER,
                 known
                 and text.startswith(choice.text)
-                and choice.begun <= asked.chat + asked.how.token_ids,
+                and choice.begun <= tracked.chat + tracked.how.token_ids,
                 lambda index=index, choice=choice, text=text: (  # type: ignore[misc]  # a closure
                     f"choice {index} receives {choice.text!r}, its answer is {text!r}"
                 ),
             )
 
-    def _text(self, asked: Asked, order: Order) -> str:
-        echo = "".join(self._letters[token] for token in order.prompt) if asked.how.echo else ""
+    def _text(self, tracked: TrackedRequest, order: Order) -> str:
+        echo = "".join(self._letters[token] for token in order.prompt) if tracked.how.echo else ""
         return echo + order.wanted.text
 
-    def whole(self, asked: Asked) -> None:
-        told, orders = asked.told, asked.orders
-        ended = sorted(told.choices) == [*range(len(orders))] and told.done == asked.how.stream
+    def whole(self, tracked: TrackedRequest) -> None:
+        reply, orders = tracked.reply, tracked.orders
+        ended = sorted(reply.choices) == [*range(len(orders))] and reply.done == tracked.how.stream
         self._coverage.check(
             ANSWER,
-            ended and len(told.ids) == 1,
-            lambda: f"{len(orders)} prompts got the choices {[*told.choices]} of {told.ids}",
+            ended and len(reply.ids) == 1,
+            lambda: f"{len(orders)} prompts got the choices {[*reply.choices]} of {reply.ids}",
         )
         for index, order in enumerate(orders):
-            self._choice(asked, order, told.choices[index], index)
-        self._usage(asked)
-        self._cover(asked)
+            self._choice(tracked, order, reply.choices[index], index)
+        self._usage(tracked)
+        self._cover(tracked)
 
-    def _choice(self, asked: Asked, order: Order, choice: Choice, index: int) -> None:
-        text, tokens = self._text(asked, order), asked.how.token_ids
-        right = choice.text == text and choice.begun == asked.chat + tokens
+    def _choice(self, tracked: TrackedRequest, order: Order, choice: Choice, index: int) -> None:
+        text, tokens = self._text(tracked, order), tracked.how.token_ids
+        right = choice.text == text and choice.begun == tracked.chat + tokens
         if tokens:
             right &= choice.tokens == [*order.wanted.tokens]
             right &= choice.prompt == [*order.prompt]
@@ -68,30 +68,30 @@ class Judge:
             choice.finish == order.wanted.finish,
             lambda: f"choice {index} ended with {choice.finish!r}, not {order.wanted.finish!r}",
         )
-        if asked.how.logprobs is not None:
-            due = self._scores(asked, order)
+        if tracked.how.logprobs is not None:
+            due = self._scores(tracked, order)
             self._coverage.check(
                 SCORES,
                 choice.scores == due,
                 lambda: f"choice {index} has the scores {choice.scores}, expected {due}",
             )
 
-    def _scores(self, asked: Asked, order: Order) -> list[tuple[float, int] | None]:
+    def _scores(self, tracked: TrackedRequest, order: Order) -> list[tuple[float, int] | None]:
         every = (*order.prompt, *order.wanted.tokens)
-        first = 0 if asked.how.echo else len(order.prompt)
-        alternatives = asked.how.logprobs or 0
+        first = 0 if tracked.how.echo else len(order.prompt)
+        alternatives = tracked.how.logprobs or 0
         return [
             (chance(every[:at], every[at]), alternatives) if at else None
             for at in range(first, len(every))
         ]
 
-    def _usage(self, asked: Asked) -> None:
-        if asked.how.stream and not asked.how.usage:
+    def _usage(self, tracked: TrackedRequest) -> None:
+        if tracked.how.stream and not tracked.how.usage:
             due = []
         else:
-            prompt = sum(len(order.prompt) for order in asked.orders)
-            answer = sum(len(order.wanted.tokens) for order in asked.orders)
-            cached = sum(order.hit or 0 for order in asked.orders)
+            prompt = sum(len(order.prompt) for order in tracked.orders)
+            answer = sum(len(order.wanted.tokens) for order in tracked.orders)
+            cached = sum(order.hit or 0 for order in tracked.orders)
             due = [
                 {
                     "prompt_tokens": prompt,
@@ -102,23 +102,23 @@ class Judge:
             ]
         self._coverage.check(
             USAGE,
-            asked.told.usages == due,
-            lambda: f"the usage is {asked.told.usages}, expected {due}",
+            tracked.reply.usages == due,
+            lambda: f"the usage is {tracked.reply.usages}, expected {due}",
         )
 
-    def _cover(self, asked: Asked) -> None:
-        saw, orders = self._coverage.event, asked.orders
-        saw(seen.STREAMED if asked.how.stream else seen.WHOLE)
+    def _cover(self, tracked: TrackedRequest) -> None:
+        saw, orders = self._coverage.event, tracked.orders
+        saw(seen.STREAMED if tracked.how.stream else seen.WHOLE)
         saw(seen.SEVERAL, len(orders) > 1)
         saw(seen.CHAT, any(order.spans for order in orders))
         saw(seen.HITS, sum(bool(order.hit) for order in orders) > 1)
-        saw(seen.USAGE, asked.how.stream and asked.how.usage)
-        saw(seen.SCORED, asked.how.logprobs is not None)
+        saw(seen.USAGE, tracked.how.stream and tracked.how.usage)
+        saw(seen.SCORED, tracked.how.logprobs is not None)
         for order in orders:
             tokens, _, finish = order.wanted
             saw(seen.ENDED if tokens[-1] == 0 else seen.STOPPED, finish == "stop")
             saw(seen.LAST, finish == "stop" and tokens[-1] == 0 and len(tokens) == order.most)
             saw(seen.LENGTH, finish == "length")
             saw(seen.IGNORED, 0 in tokens and finish != "stop")
-            held = max((len(stop) for stop in asked.how.stops), default=0) > 1
-            saw(seen.ACROSS, finish == "stop" and held and asked.how.stream and tokens[-1])
+            held = max((len(stop) for stop in tracked.how.stops), default=0) > 1
+            saw(seen.ACROSS, finish == "stop" and held and tracked.how.stream and tokens[-1])

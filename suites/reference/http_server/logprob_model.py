@@ -20,7 +20,7 @@ class Broken(RuntimeError):
     """A device that fails."""
 
 
-class Watched(SymbolicModel):
+class InstrumentedModel(SymbolicModel):
     """Records its work and its output; fails once on request."""
 
     def __init__(self, config: CacheConfig, *, vocabulary: int) -> None:
@@ -71,23 +71,23 @@ class Watched(SymbolicModel):
 class Scored(SymbolicText):
     def __init__(self, config: CacheConfig, *, max_len: int, answers: int) -> None:
         super().__init__(config, max_len=max_len, answers=answers)
-        self.model: Watched = Watched(config, vocabulary=answers)
+        self.model: InstrumentedModel = InstrumentedModel(config, vocabulary=answers)
         self.abilities = Abilities(top_logprobs=5, prompt_logprobs=True, images=True)
         self.heard: list[str] = []
         """Requests, in the order in which they began."""
         self.kept: dict[str, tuple[Prepared, SamplingOptions]] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def begin(self, request_id: str, prepared: Prepared, sampling: SamplingOptions) -> None:
         """See `Language`."""
         self.heard.append(request_id)
         self.kept[request_id] = prepared, sampling
-        self._told[request_id] = 0
+        self._reported[request_id] = 0
 
     def scores(self, request_id: str, tokens: Sequence[int]) -> Sequence[Score]:
         prepared, sampling = self.kept[request_id]
-        said, first = self.model.said[request_id], self._told[request_id]
-        self._told[request_id] = stop = first + len(tokens)
+        said, first = self.model.said[request_id], self._reported[request_id]
+        self._reported[request_id] = stop = first + len(tokens)
         every = [*prepared.tokens, *said[:stop]]
         begin = len(prepared.tokens) + first
         return [self._score(every, at, sampling) for at in range(begin, len(every))]
@@ -105,4 +105,4 @@ class Scored(SymbolicText):
     def end(self, request_id: str) -> None:
         """See `Language`."""
         self.kept.pop(request_id, None)
-        self._told.pop(request_id, None)
+        self._reported.pop(request_id, None)

@@ -9,10 +9,10 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import prometheus_checks as figures
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.expected import common
-from kvproof.suites.reference.http_server.judge import Judge
+from kvproof.suites.reference.http_server.judge import ResponseChecker
 from kvproof.suites.reference.http_server.requests import Asking, Request
 from kvproof.suites.reference.http_server.subject import MAX_LEN, Subject
-from kvproof.suites.reference.http_server.tracked_requests import Asked, How
+from kvproof.suites.reference.http_server.tracked_requests import How, TrackedRequest
 from kvproof.suites.reference.http_server.turns import Turns
 
 LETTERS = 16
@@ -35,7 +35,7 @@ class HttpServerMachine:
         language = self._subject.language
         letters = [language.token_bytes(token).decode() for token in range(LETTERS)]
         self._asking = Asking(self._subject, config, letters)
-        self._judge = Judge(coverage, letters)
+        self._judge = ResponseChecker(coverage, letters)
         self._turns = Turns(self._subject, config, coverage)
         self._places = config["max_requests"] + config["max_waiting"]
         self._block_size = config["block_size"]
@@ -48,7 +48,7 @@ class HttpServerMachine:
         return getattr(self, f"_{verb}")(**arguments)
 
     @property
-    def open(self) -> list[Asked]:
+    def open(self) -> list[TrackedRequest]:
         return self._turns.open
 
     # --- requests ---
@@ -76,7 +76,7 @@ class HttpServerMachine:
         if not due:
             self._cover(request)
             chat = "messages" in request.body
-            self._turns.accept(Asked(client, request.orders, request.how, chat))
+            self._turns.accept(TrackedRequest(client, request.orders, request.how, chat))
         return due or None
 
     def _due(self, request: Request) -> tuple[int, str]:
@@ -106,7 +106,7 @@ class HttpServerMachine:
             again = any(common(o.asks, order.asks) >= self._block_size for o in failed)
             self._coverage.event(seen.AFTER, again)
             self._coverage.event(seen.NEVER_FITS, not order.fits)
-            self._turns.hits.asked(order, alike)
+            self._turns.hits.tracked(order, alike)
 
     # --- time ---
 
@@ -125,16 +125,16 @@ class HttpServerMachine:
             busy or not waiting,
             lambda: f"{len(waiting)} clients wait, and the engine has nothing to do",
         )
-        for asked in self.open:
-            self._hear(asked)
+        for tracked in self.open:
+            self._hear(tracked)
         if not busy and not self._turns.inside:
             self._rest()
 
-    def _hear(self, asked: Asked) -> None:
-        client, states = asked.client, [order.state for order in asked.orders]
-        refused, failed = asked.has("refused"), asked.has("failed")
-        if asked.how.stream:
-            self._judge.so_far(asked)
+    def _hear(self, tracked: TrackedRequest) -> None:
+        client, states = tracked.client, [order.state for order in tracked.orders]
+        refused, failed = tracked.has("refused"), tracked.has("failed")
+        if tracked.how.stream:
+            self._judge.so_far(tracked)
         answered = set(states) == {"completed"}
         self._coverage.check(
             FITS if refused else ANSWER,
@@ -143,31 +143,31 @@ class HttpServerMachine:
         )
         if not client.done:
             return
-        asked.closed = True
+        tracked.closed = True
         self._coverage.check(
             FITS,
             (client.status == 400) == refused,
             lambda: f"{states} is answered {client.status}",
         )
         if answered:
-            self._judge.whole(asked)
+            self._judge.whole(tracked)
 
     def _leave(self, index: int) -> None:
         if index >= len(self.open):
             return
-        asked = self.open[index]
-        self._cover_leaving(asked)
-        self._subject.leave(asked.client)
-        asked.closed = True
+        tracked = self.open[index]
+        self._cover_leaving(tracked)
+        self._subject.leave(tracked.client)
+        tracked.closed = True
         self._coverage.check(
-            GONE, asked.client.done, lambda: "the server goes on for a client that has left"
+            GONE, tracked.client.done, lambda: "the server goes on for a client that has left"
         )
 
-    def _cover_leaving(self, asked: Asked) -> None:
-        inside = [order for order in asked.orders if order.inside]
+    def _cover_leaving(self, tracked: TrackedRequest) -> None:
+        inside = [order for order in tracked.orders if order.inside]
         runs = any(order.hit is not None for order in inside)
         self._coverage.event(seen.LEFT_RUNNING if runs else seen.LEFT_WAITING)
-        self._coverage.event(seen.LEFT_WHOLE, runs and not asked.how.stream)
+        self._coverage.event(seen.LEFT_WHOLE, runs and not tracked.how.stream)
         self._coverage.event(seen.LEFT_SEVERAL, len(inside) > 1)
 
     def _fail(self, verb: str) -> None:
@@ -179,12 +179,14 @@ class HttpServerMachine:
         """Read `/metrics`, which the engine answers between two steps."""
         self._turns.hear()
         due = figures.expected(
-            self._turns.asked, turned_away=self._turned_away, failed_steps=self._turns.failed_steps
+            self._turns.tracked,
+            turned_away=self._turned_away,
+            failed_steps=self._turns.failed_steps,
         )
         client = self._subject.ask("/metrics")
         self._take()
-        told = figures.read(bytes(client.told)) if client.status == 200 else {}
-        wrong = {name: told.get(name) for name, value in due.items() if told.get(name) != value}
+        reply = figures.read(bytes(client.received)) if client.status == 200 else {}
+        wrong = {name: reply.get(name) for name, value in due.items() if reply.get(name) != value}
         self._coverage.event(seen.SCRAPED, due["requests inside"])
         self._coverage.check(
             FIGURES,

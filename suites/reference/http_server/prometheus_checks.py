@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
+from kvproof.suites.reference.http_server.tracked_requests import Order, TrackedRequest
 
 LEFT = ("kvproof_requests_total{cancelled}", "kvproof_requests_total{failed}")
 
@@ -25,16 +25,18 @@ def read(data: bytes) -> dict[str, float]:
     return found
 
 
-def expected(asked: Sequence[Asked], *, turned_away: int, failed_steps: int) -> dict[str, float]:
+def expected(
+    tracked: Sequence[TrackedRequest], *, turned_away: int, failed_steps: int
+) -> dict[str, float]:
     """Return the figures that follow from the model's work."""
-    orders = [order for each in asked for order in each.orders]
+    orders = [order for each in tracked for order in each.orders]
     states = Counter(order.state for order in orders)
     figures = {
         "kvproof_requests_total{completed}": states["completed"],
         "kvproof_requests_total{refused}": states["refused"],
         "requests left": states["cancelled"] + states["failed"],
         "requests inside": states["begun"],
-        "kvproof_places_taken": sum(len(each.orders) for each in asked if not each.closed),
+        "kvproof_places_taken": sum(len(each.orders) for each in tracked if not each.closed),
         "kvproof_requests_turned_away_total": turned_away,
         "kvproof_failed_steps_total": failed_steps,
     }

@@ -20,7 +20,7 @@ class Choice:
 
 
 @dataclass
-class Told:
+class Reply:
     """Everything received so far."""
 
     choices: dict[int, Choice] = field(default_factory=dict)
@@ -31,30 +31,30 @@ class Told:
     """Whether the end of the stream has come."""
 
 
-def read(data: bytes, *, stream: bool) -> Told:
-    told = Told()
+def read(data: bytes, *, stream: bool) -> Reply:
+    reply = Reply()
     if not stream or not data.startswith(b"data: "):
         if data:
-            _add(told, json.loads(data))
-        return told
+            _add(reply, json.loads(data))
+        return reply
     for event in data.split(b"\n\n")[:-1]:
         text = event.removeprefix(b"data: ")
         if text == b"[DONE]":
-            told.done = True
+            reply.done = True
         else:
-            _add(told, json.loads(text))
-    return told
+            _add(reply, json.loads(text))
+    return reply
 
 
-def _add(told: Told, body: dict[str, Any]) -> None:
+def _add(reply: Reply, body: dict[str, Any]) -> None:
     if "error" in body:
-        told.error = body["error"]
+        reply.error = body["error"]
         return
-    told.ids.add(body["id"])
+    reply.ids.add(body["id"])
     if body.get("usage"):
-        told.usages.append(body["usage"])
+        reply.usages.append(body["usage"])
     for piece in body["choices"]:
-        _add_piece(told.choices.setdefault(piece["index"], Choice()), piece)
+        _add_piece(reply.choices.setdefault(piece["index"], Choice()), piece)
 
 
 def _add_piece(choice: Choice, piece: dict[str, Any]) -> None:

@@ -86,8 +86,8 @@ PROFILES: tuple[Callable[[Draw], Config], ...] = (
 
 
 def draw_config(draw: Draw) -> Config:
-    theme: Callable[[Draw], Config] = _one(draw, PROFILES)
-    return theme(draw)
+    profile: Callable[[Draw], Config] = _one(draw, PROFILES)
+    return profile(draw)
 
 
 def draw_operation(machine: HttpServerMachine, draw: Draw) -> tuple[str, Arguments]:

@@ -14,18 +14,18 @@ from kvproof.reference.server.service import Service
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.reference.http_server import logprob_model as scored
 from kvproof.suites.reference.http_server.client import Client
-from kvproof.suites.reference.http_server.deterministic_loop import quiet_loop
+from kvproof.suites.reference.http_server.deterministic_loop import event_loop
 from kvproof.suites.reference.metrics.log import heard
 
 MODEL = "symbolic"
 MAX_LEN = 96
 
 
-class Watched(Engine):
+class InstrumentedEngine(Engine):
     def step(self) -> list[Output]:
         """See `Engine`."""
         outputs = super().step()
-        assert isinstance(self.model, scored.Watched)
+        assert isinstance(self.model, scored.InstrumentedModel)
         self.model.said |= {output.request_id: output.tokens for output in outputs}
         return outputs
 
@@ -48,7 +48,7 @@ class Subject:
     """A server with its language, and the loop that carries its clients."""
 
     def __init__(self, config: Config) -> None:
-        self.loop = quiet_loop()
+        self.loop = event_loop()
         self.loop.clear()
         cache = CacheConfig(
             config["num_blocks"],
@@ -57,7 +57,7 @@ class Subject:
             cache_partial_blocks=config["partial_blocks"],
         )
         self.language = scored.Scored(cache, max_len=MAX_LEN, answers=config["vocabulary"])
-        self.engine = Watched(
+        self.engine = InstrumentedEngine(
             EngineConfig(
                 cache,
                 max_batch_tokens=config["max_batch_tokens"],

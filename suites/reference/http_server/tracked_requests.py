@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from kvproof.reference.core.identity import Namespace, Span
 from kvproof.suites.reference.http_server.client import Client
 from kvproof.suites.reference.http_server.expected import Wanted, content
-from kvproof.suites.reference.http_server.replies import Told, read
+from kvproof.suites.reference.http_server.replies import Reply, read
 
 State: TypeAlias = Literal["sent", "begun", "completed", "cancelled", "failed", "refused"]
 
@@ -58,7 +58,7 @@ class Order:
 
 
 @dataclass
-class Asked:
+class TrackedRequest:
     """A request that was accepted."""
 
     client: Client
@@ -67,16 +67,16 @@ class Asked:
     chat: bool
     closed: bool = False
     """Whether its client has left, or has everything."""
-    _told: Told = field(default_factory=Told)
+    _reply: Reply = field(default_factory=Reply)
     _length: int = -1
 
     @property
-    def told(self) -> Told:
-        data = self.client.told
+    def reply(self) -> Reply:
+        data = self.client.received
         if len(data) != self._length:
             self._length = len(data)
-            self._told = read(bytes(data), stream=self.how.stream)
-        return self._told
+            self._reply = read(bytes(data), stream=self.how.stream)
+        return self._reply
 
     @property
     def inside(self) -> bool:

@@ -9,7 +9,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.http_server import properties as seen
 from kvproof.suites.reference.http_server.hits import Hits
 from kvproof.suites.reference.http_server.subject import Subject
-from kvproof.suites.reference.http_server.tracked_requests import Asked, Order
+from kvproof.suites.reference.http_server.tracked_requests import Order, TrackedRequest
 
 GONE = "cancelled_requests_stop_computing"
 FAILED = "a_failed_step_fails_its_requests"
@@ -20,25 +20,25 @@ class Turns:
         self._subject, self._coverage = subject, coverage
         self._model = subject.language.model
         self.hits = Hits(config, coverage)
-        self.asked: list[Asked] = []
+        self.tracked: list[TrackedRequest] = []
         """All accepted requests, in order of arrival."""
         self.orders: list[Order] = []
         """Their prompts, in the order in which the engine receives them."""
         self.failed_steps = 0
-        self._active: list[Asked] = []
+        self._active: list[TrackedRequest] = []
         """Requests with output or work to come."""
         self._named: dict[str, Order] = {}
         self._new: list[Order] = []
         self._done: list[Order] = []
 
-    def accept(self, asked: Asked) -> None:
+    def accept(self, tracked: TrackedRequest) -> None:
         """Add a request; the engine receives it in the next turn."""
-        self.asked.append(asked)
-        self._active.append(asked)
-        self.orders += asked.orders
+        self.tracked.append(tracked)
+        self._active.append(tracked)
+        self.orders += tracked.orders
 
     @property
-    def open(self) -> list[Asked]:
+    def open(self) -> list[TrackedRequest]:
         """Return the requests whose clients wait."""
         return [each for each in self._active if not each.closed]
 
@@ -49,11 +49,11 @@ class Turns:
     def hear(self) -> None:
         self._active = [each for each in self._active if not each.closed or each.inside]
         self._new = [o for each in self._active for o in each.orders if o.state == "sent"]
-        for asked in self._active:
-            for order in asked.orders:
+        for tracked in self._active:
+            for order in tracked.orders:
                 if order.state == "sent":
                     order.state = "begun" if order.fits else "refused"
-                if order.state == "begun" and asked.closed:
+                if order.state == "begun" and tracked.closed:
                     order.state = "cancelled"
 
     def take(self) -> None:
@@ -110,21 +110,21 @@ class Turns:
             self._coverage.event(seen.BROKE[broke])
         failed, self._model.failed = self._model.failed, set()
         lost = failed - self._subject.engine.scheduler.requests.keys()
-        for asked in self._active:
-            if asked.closed or asked.has("refused"):
+        for tracked in self._active:
+            if tracked.closed or tracked.has("refused"):
                 continue
-            took = [order for order in asked.orders if order.name in failed]
-            told = asked.told.error.get("code") == "model_failed"
+            took = [order for order in tracked.orders if order.name in failed]
+            reported = tracked.reply.error.get("code") == "model_failed"
             due = any(order.name in lost for order in took)
             self._coverage.check(
                 FAILED,
-                told == due,
-                lambda asked=asked, due=due: (  # type: ignore[misc]  # bound now
+                reported == due,
+                lambda tracked=tracked, due=due: (  # type: ignore[misc]  # bound now
                     f"a client that had {'a' if due else 'no'} part in a failed step "
-                    f"receives {asked.told.error or 'no error'}"
+                    f"receives {tracked.reply.error or 'no error'}"
                 ),
             )
-            for order in took if told else ():
+            for order in took if reported else ():
                 order.state = "failed"
-            alive = any(order.state == "begun" for order in asked.orders)
-            self._coverage.event(seen.SPARED, steps and alive and not told)
+            alive = any(order.state == "begun" for order in tracked.orders)
+            self._coverage.event(seen.SPARED, steps and alive and not reported)

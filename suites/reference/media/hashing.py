@@ -14,7 +14,7 @@ from kvproof.suites.reference.media.values import Value, build, meaning
 ALLOWED = decide(enabled=True)
 
 
-class Watched(Mapping[str, int]):
+class CountedReads(Mapping[str, int]):
     """Data that count reads."""
 
     __slots__ = ("reads",)
@@ -50,7 +50,7 @@ def compare(coverage: Coverage, *, one: Value, other: Value) -> str:
 
 def ask(coverage: Coverage, *, digest: str | None, cached: bool, times: int) -> int:
     """One item whose hash several requests need."""
-    data = Watched()
+    data = CountedReads()
     content = media.Content(data, digest=digest)
     item = media.Item("image", 0, 1, content)
     access = ALLOWED if cached else DISABLED

@@ -15,7 +15,7 @@ from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.media import hashing
 from kvproof.suites.reference.media import properties as seen
-from kvproof.suites.reference.media.model import Model, Place, Thing, is_malformed, places
+from kvproof.suites.reference.media.model import Model, PlaceholderRun, Thing, is_malformed, places
 from kvproof.suites.reference.media.walk import Walk
 
 Spans: TypeAlias = tuple[Span, ...]
@@ -159,7 +159,7 @@ class MediaMachine:
         self._event(seen.REJECTED, lowered and not hit)
         return hit
 
-    def _cover_shapes(self, given: list[Thing], runs: list[Place]) -> None:
+    def _cover_shapes(self, given: list[Thing], runs: list[PlaceholderRun]) -> None:
         size = self.block_size
         blocks = [run.start // size for run in runs]
         self._event(seen.TWO_IN_A_BLOCK, len(set(blocks)) < len(blocks))

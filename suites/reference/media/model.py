@@ -21,7 +21,7 @@ class Thing(NamedTuple):
     """Their content; None: an embedding that the mask leaves out."""
 
 
-class Place(NamedTuple):
+class PlaceholderRun(NamedTuple):
     """One run of placeholders."""
 
     kind: str
@@ -34,15 +34,15 @@ class Place(NamedTuple):
         return self.start + self.length
 
 
-Entry: TypeAlias = tuple[int, Place | None]
+Entry: TypeAlias = tuple[int, PlaceholderRun | None]
 """Token and, if the position stands for media, the content."""
 
 
-def places(things: list[Thing]) -> Iterator[Place]:
+def places(things: list[Thing]) -> Iterator[PlaceholderRun]:
     for kind, where, contents in things:
         for (start, length), content in zip(where, contents, strict=True):
             if content is not None:
-                yield Place(kind, start, length, content)
+                yield PlaceholderRun(kind, start, length, content)
 
 
 class Model:
@@ -60,7 +60,7 @@ class Model:
         return [token for token, _ in self.entries]
 
     @property
-    def runs(self) -> list[Place]:
+    def runs(self) -> list[PlaceholderRun]:
         found = dict.fromkeys(place for _, place in self.entries if place)
         return list(found)
 
@@ -100,7 +100,7 @@ class Model:
         return self.entries[index * block_size : (index + 1) * block_size]
 
 
-def is_malformed(total: int, runs: list[Place]) -> bool:
+def is_malformed(total: int, runs: list[PlaceholderRun]) -> bool:
     covered = [position for run in runs for position in range(run.start, run.stop)]
     outside = any(not 0 <= position < total for position in covered)
     return outside or len(set(covered)) < len(covered) or any(run.length < 1 for run in runs)

@@ -140,7 +140,7 @@ class MetricsMachine:
         subject, counts = self._subject, self._counts
         self._coverage.event(seen.IN_FLIGHT, self._steps)
         self._coverage.event(seen.EVICTED, sum(map(bool, self._evicted.values())) > 1)
-        told = (
+        counted = (
             subject.admitted,
             +subject.refused,
             +subject.evicted,
@@ -156,8 +156,8 @@ class MetricsMachine:
         )
         self._coverage.check(
             "counters_count_what_happened",
-            told == expected,
-            lambda: f"the counters are {told}, expected {expected}",
+            counted == expected,
+            lambda: f"the counters are {counted}, expected {expected}",
         )
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-Place = tuple[str, int, int, str]
+SpanPlace = tuple[str, int, int, str]
 """A span: kind, start, length, content hash."""
 
 
-class Asked(NamedTuple):
+class KeyRequest(NamedTuple):
     algorithm: str
     block_size: int
     namespace: tuple[str | None, str | None, str | None]
     group: int
     epoch: int
     tokens: tuple[int, ...]
-    spans: tuple[Place, ...]
+    spans: tuple[SpanPlace, ...]
 
     @property
     def blocks(self) -> int:
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
         begun = tuple(span for span in self.spans if span[1] < stop)
         return (self.namespace, self.group, self.epoch, self.tokens[:stop], begun)
 
-    def cut(self, count: int) -> Asked:
+    def cut(self, count: int) -> KeyRequest:
         """Return the history without its last tokens; spans that lose some go with them."""
         left = max(0, len(self.tokens) - count)
         kept = tuple(span for span in self.spans if span[1] + span[2] <= left)

@@ -9,7 +9,7 @@ from kvproof.reference.core import identity
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.object_keys import properties as seen
-from kvproof.suites.reference.object_keys.history import Asked, Place
+from kvproof.suites.reference.object_keys.history import KeyRequest, SpanPlace
 from kvproof.suites.reference.object_keys.second_process import companion
 
 
@@ -17,7 +17,7 @@ from kvproof.suites.reference.object_keys.second_process import companion
 class Known:
     """A request with its keys, extended and cut so far."""
 
-    asked: Asked
+    tracked: KeyRequest
     keys: Any
     was_cut: bool = False
 
@@ -47,16 +47,16 @@ class ObjectKeysMachine:
         places = tuple((kind, start, length, content) for kind, start, length, content in spans)
         space = adapter, version, salt
         return self._add(
-            Asked(self._algorithm, self.block_size, space, 0, 0, tuple(tokens), places)
+            KeyRequest(self._algorithm, self.block_size, space, 0, 0, tuple(tokens), places)
         )
 
-    def _add(self, asked: Asked) -> object:
-        self.known.append(Known(asked, asked.hashed(self._subject)))
+    def _add(self, tracked: KeyRequest) -> object:
+        self.known.append(Known(tracked, tracked.hashed(self._subject)))
         return self._judge(self.known[-1])
 
     def _vary(self, chosen: Known, change: str, to: Any) -> object:
         """Add an equal request, or one that differs in one thing."""
-        old = chosen.asked
+        old = chosen.tracked
         spans = _varied(old.spans, change, to, len(old.tokens))
         new = old._replace(spans=spans)
         if change == "namespace":
@@ -66,7 +66,7 @@ class ObjectKeysMachine:
         self._cover(old, new)
         return self._add(new)
 
-    def _cover(self, old: Asked, new: Asked) -> None:
+    def _cover(self, old: KeyRequest, new: KeyRequest) -> None:
         saw, differs = self._coverage.event, bool(new.blocks)
         ours, theirs = _named(old), _named(new)
         spaces = differs and old.namespace != new.namespace
@@ -80,61 +80,63 @@ class ObjectKeysMachine:
             saw(seen.ALIKE, inside and mine[3] != other[3])
 
     def _append(self, chosen: Known, tokens: list[int]) -> object:
-        before = len(chosen.asked.tokens)
-        chosen.asked = chosen.asked._replace(tokens=(*chosen.asked.tokens, *tokens))
-        grown = tokens and chosen.asked.blocks > before // self.block_size
+        before = len(chosen.tracked.tokens)
+        chosen.tracked = chosen.tracked._replace(tokens=(*chosen.tracked.tokens, *tokens))
+        grown = tokens and chosen.tracked.blocks > before // self.block_size
         self._coverage.event(seen.APPENDED, grown and before % self.block_size)
         self._coverage.event(seen.EDITED, grown and chosen.was_cut)
-        chosen.asked.extend(chosen.keys, self._subject)
+        chosen.tracked.extend(chosen.keys, self._subject)
         return self._judge(chosen)
 
     def _cut(self, chosen: Known, count: int) -> object:
-        whole = chosen.asked
-        chosen.asked = whole.cut(count)
-        gone = [span[1] for span in whole.spans if span not in chosen.asked.spans]
-        left = min([len(chosen.asked.tokens), *gone])  # a removed span changes its first block
+        whole = chosen.tracked
+        chosen.tracked = whole.cut(count)
+        gone = [span[1] for span in whole.spans if span not in chosen.tracked.spans]
+        left = min([len(chosen.tracked.tokens), *gone])  # a removed span changes its first block
         chosen.was_cut = True
         self._coverage.event(seen.CUT, left % self.block_size and left // self.block_size)
         chosen.keys.truncate(left)
-        chosen.asked.extend(chosen.keys, self._subject)
+        chosen.tracked.extend(chosen.keys, self._subject)
         return self._judge(chosen)
 
     def _ask(self, chosen: Known) -> object:
         """Compare with another process."""
-        there = companion().keys(chosen.asked)
+        there = companion().keys(chosen.tracked)
         here = [key.hex() for key in chosen.keys.keys]
         self._coverage.check(
             "keys_repeat_in_every_process",
             there == here,
-            lambda: f"{chosen.asked} has keys {here}, in another process {there}",
+            lambda: f"{chosen.tracked} has keys {here}, in another process {there}",
         )
         return len(here)
 
     def _judge(self, known: Known) -> object:
-        asked, keys = known.asked, list(known.keys.keys)
-        scratch = list(asked.hashed(self._subject).keys)
+        tracked, keys = known.tracked, list(known.keys.keys)
+        scratch = list(tracked.hashed(self._subject).keys)
         self._coverage.check(
             "edited_keys_are_those_from_scratch",
-            keys == scratch and len(keys) == asked.blocks,
-            lambda: f"{asked} has {len(keys)} keys; hashed at once it has {len(scratch)}, others",
+            keys == scratch and len(keys) == tracked.blocks,
+            lambda: f"{tracked} has {len(keys)} keys; hashed at once it has {len(scratch)}, others",
         )
         for block, key in enumerate(keys):
-            content = asked.content(block)
+            content = tracked.content(block)
             self._coverage.event(seen.TWINS, content in self._key)
             other = self._content.setdefault(key, content)
             self._coverage.check(
                 "keys_are_equal_iff_their_content_is",
                 other == content and self._key.setdefault(content, key) == key,
-                lambda: f"block {block} of {asked} has key {key.hex()}, which is that of {other}",  # noqa: B023 - called at once
+                lambda: f"block {block} of {tracked} has key {key.hex()}, which is that of {other}",  # noqa: B023 - called at once
             )
         return len(keys)
 
 
-def _named(asked: Asked) -> list[str]:
-    return [name for name in asked.namespace if name is not None]
+def _named(tracked: KeyRequest) -> list[str]:
+    return [name for name in tracked.namespace if name is not None]
 
 
-def _varied(spans: tuple[Place, ...], change: str, to: Any, count: int) -> tuple[Place, ...]:
+def _varied(
+    spans: tuple[SpanPlace, ...], change: str, to: Any, count: int
+) -> tuple[SpanPlace, ...]:
     """Return spans of which the last has another place or content; equal ones if it cannot."""
     if not spans or change not in ("place", "content"):
         return spans

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from kvproof.reference.core import identity
-from kvproof.suites.reference.object_keys.history import Asked
+from kvproof.suites.reference.object_keys.history import KeyRequest
 
 HASH_SEED = "104729"
 CLOSING_SECONDS = 10
@@ -31,12 +31,12 @@ class Companion:
         )
         atexit.register(self.close)
 
-    def keys(self, asked: Asked) -> list[str]:
+    def keys(self, tracked: KeyRequest) -> list[str]:
         """Return the keys of a history, hashed at once by the process."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None
-        to.write(json.dumps(asked) + "\n")
+        to.write(json.dumps(tracked) + "\n")
         to.flush()
         answer: list[str] = json.loads(back.readline())
         return answer
@@ -55,7 +55,7 @@ def companion() -> Companion:
 def serve() -> None:
     """Answer requests for keys until there are no more."""
     for line in sys.stdin:
-        asked = Asked(*json.loads(line))
-        keys: Any = asked.hashed(identity)
+        tracked = KeyRequest(*json.loads(line))
+        keys: Any = tracked.hashed(identity)
         sys.stdout.write(json.dumps([key.hex() for key in keys.keys]) + "\n")
         sys.stdout.flush()

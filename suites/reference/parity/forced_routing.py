@@ -21,7 +21,7 @@ from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.reference.parity.fields import Writer
 from kvproof.suites.reference.parity.tiny_models import build
 
-_Asked: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
+_Request: TypeAlias = tuple[tuple[int, ...], str, torch.Tensor | None]
 """Prompt, salt, and forced rows."""
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -74,6 +74,8 @@ class ForcedRoutingMachine:
 
     def apply(self, verb: str, /, **arguments: Any) -> object:
         """Run one operation (see `Machine`)."""
+        if "told" in arguments:  # op logs up to 0.13
+            arguments["forced"] = arguments.pop("told")
         of = arguments.get("of")
         if verb == "rest" or (of is not None and of >= len(self.recorded)):
             return None
@@ -87,37 +89,37 @@ class ForcedRoutingMachine:
         self.recorded.append(seen)
         return seen.answer
 
-    def replay(self, of: int, told: int, *, hit: bool) -> object:
-        """Serve an equal request with the first `told` recorded rows forced."""
+    def replay(self, of: int, forced: int, *, hit: bool) -> object:
+        """Serve an equal request with the first `forced` recorded rows forced."""
         source = self.recorded[of]
-        told = min(told, len(source.rows))
+        forced = min(forced, len(source.rows))
         salt = source.salt if hit else self._salt()
-        seen = self._serve({"": (source.prompt, salt, source.rows[:told])})[""]
-        self._agree("a_replay_gives_the_recorded_logits", source, seen, stop=told)
-        self._agree("a_replay_ends_with_its_rows", source, seen, start=told)
-        self._note(source, seen, told)
-        return [seen.first, told]
+        seen = self._serve({"": (source.prompt, salt, source.rows[:forced])})[""]
+        self._agree("a_replay_gives_the_recorded_logits", source, seen, stop=forced)
+        self._agree("a_replay_ends_with_its_rows", source, seen, start=forced)
+        self._note(source, seen, forced)
+        return [seen.first, forced]
 
-    def force(self, of: int, told: int, shift: int) -> object:
+    def force(self, of: int, forced: int, shift: int) -> object:
         """Serve an equal request with other experts forced."""
         source = self.recorded[of]
-        wanted = (source.rows[:told] + shift) % self._experts
+        wanted = (source.rows[:forced] + shift) % self._experts
         seen = self._serve({"": (source.prompt, self._salt(), wanted)})[""]
         self._follows(wanted, seen)
         self.coverage.event("other experts than the model's are forced")
         return shift
 
-    def beside(self, of: int, told: int) -> object:
+    def beside(self, of: int, forced: int) -> object:
         """Serve an equal request in one batch with one whose experts are forced."""
         source = self.recorded[of]
-        wanted = (source.rows[:told] + 1) % self._experts
+        wanted = (source.rows[:forced] + 1) % self._experts
         seen = self._serve(
             {
-                "told": (source.prompt, self._salt(), wanted),
+                "forced": (source.prompt, self._salt(), wanted),
                 "free": (source.prompt, self._salt(), None),
             }
         )
-        self._follows(wanted, seen["told"])
+        self._follows(wanted, seen["forced"])
         self._agree("a_replay_is_of_one_request_only", source, seen["free"])
         self.coverage.event("a forced request in one batch with another")
         return len(wanted)
@@ -155,13 +157,13 @@ class ForcedRoutingMachine:
             lambda: f"layer {wrong[0][1]} chose other experts for token {first + wrong[0][0]}",
         )
 
-    def _note(self, source: Seen, seen: Seen, told: int) -> None:
-        inside = told not in source.ends and seen.first < told
+    def _note(self, source: Seen, seen: Seen, forced: int) -> None:
+        inside = forced not in source.ends and seen.first < forced
         self.coverage.event("the forced rows end inside a step", inside)
-        self.coverage.event("the forced rows end with a step", told in source.ends)
-        self.coverage.event("a replay in several steps", seen.ends[0] < told)
-        self.coverage.event("a replay of generated tokens", told > len(source.prompt))
-        self.coverage.event("a replay after a hit", 0 < seen.first < told)
+        self.coverage.event("the forced rows end with a step", forced in source.ends)
+        self.coverage.event("a replay in several steps", seen.ends[0] < forced)
+        self.coverage.event("a replay of generated tokens", forced > len(source.prompt))
+        self.coverage.event("a replay after a hit", 0 < seen.first < forced)
 
     # --- requests ---
 
@@ -173,18 +175,18 @@ class ForcedRoutingMachine:
     def _hear(self, name: str, start: int, logits: torch.Tensor) -> None:
         self._logits.setdefault(name, []).append((start, logits))
 
-    def _serve(self, asked: Mapping[str, _Asked]) -> dict[str, Seen]:
+    def _serve(self, requests: Mapping[str, _Request]) -> dict[str, Seen]:
         self._logits.clear()
-        for name, (prompt, salt, told) in asked.items():
-            if told is not None:
-                self._runner.replays[name] = told
+        for name, (prompt, salt, forced) in requests.items():
+            if forced is not None:
+                self._runner.replays[name] = forced
             space = Namespace(salt=salt)
             self._engine.add_request(name, prompt, max_new_tokens=NEW, namespace=space)
         done: dict[str, Output] = {}
         while self._engine.busy:
             done |= {output.request_id: output for output in self._engine.step() if output.done}
         self._runner.replays.clear()
-        return {name: self._seen(done[name], *asked[name][:2]) for name in asked}
+        return {name: self._seen(done[name], *requests[name][:2]) for name in requests}
 
     def _seen(self, output: Output, prompt: tuple[int, ...], salt: str) -> Seen:
         assert output.experts is not None

@@ -68,13 +68,13 @@ def _draw_operation(machine: ForcedRoutingMachine, draw: Draw) -> tuple[str, Arg
         return verb, {"seed": draw(st.integers(0, 9)), "length": draw(st.integers(3, 13))}
     of = draw(st.integers(0, len(machine.recorded) - 1))
     rows = len(machine.recorded[of].rows)
-    told = draw(st.just(rows) | st.integers(1, rows))
+    forced = draw(st.just(rows) | st.integers(1, rows))
     again = {
         "replay": ("hit", st.sampled_from((True, True, False))),
         "force": ("shift", st.integers(1, 7)),
     }
     more = {again[verb][0]: draw(again[verb][1])} if verb in again else {}
-    return verb, {"of": of, "told": told, **more}
+    return verb, {"of": of, "forced": forced, **more}
 
 
 def _open(config: Config, coverage: Coverage) -> ForcedRoutingMachine:

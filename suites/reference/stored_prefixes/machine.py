@@ -45,8 +45,8 @@ class PrefixesMachine:
         """Type of the other engine's numbers; none: there is no other engine."""
         self.model = Model(config["windows"], config["seed"], config["forks"])
         self._requests = map("request-{}".format, count())
-        told = self._opened(separate=config["separate"])
-        self.model.parts, self.model.needed = told["parts"], told["windows"]
+        reported = self._opened(separate=config["separate"])
+        self.model.parts, self.model.needed = reported["parts"], reported["windows"]
 
     def apply(self, verb: str, **arguments: Any) -> object:
         """Run one operation, and judge it."""
@@ -264,8 +264,8 @@ class PrefixesMachine:
         calls = [("there", {"part": p, **self._named(t, s, 0, CHUNKS)}) for p, s, t in names]
         return {
             (part, salt, tokens[: (at + 1) * CHUNK])
-            for (part, salt, tokens), told in zip(names, self._ask(*calls), strict=True)
-            for at, there in enumerate(told)
+            for (part, salt, tokens), reported in zip(names, self._ask(*calls), strict=True)
+            for at, there in enumerate(reported)
             if there
         }
 

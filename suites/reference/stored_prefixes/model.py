@@ -81,8 +81,8 @@ class Model:
 
     def content(self, group: int, salt: str, tokens: Sequence[int], block: int) -> bytes:
         """A group's content of a block: it follows from all tokens up to its end."""
-        told = repr((group, salt, tuple(tokens[: (block + 1) * BLOCK]))).encode()
-        return hashlib.shake_128(told).digest(BLOCK * self.rows[group])
+        text = repr((group, salt, tuple(tokens[: (block + 1) * BLOCK]))).encode()
+        return hashlib.shake_128(text).digest(BLOCK * self.rows[group])
 
     def serves(self, tokens: Sequence[int], salt: str, length: int) -> bool:
         """Whether all objects for a hit of so many chunks are there."""

@@ -128,13 +128,13 @@ def offered(ask: RemoteCalls) -> TargetProvided:
     _, traits = ask(("open", opened), ("traits", {}))
     windows = traits.get("windows", True)
     draw = partial(draw_config, windows=WINDOWS if windows else FULL)
-    themes = (
+    profiles = (
         draw,
         partial(draw, separate=False),
         partial(draw, trouble=True),
         partial(draw, other="float16"),
     )
-    part = SUITE._replace(machine=partial(PrefixesMachine, ask), missing=str, profiles=themes)
+    part = SUITE._replace(machine=partial(PrefixesMachine, ask), missing=str, profiles=profiles)
     return TargetProvided(part, {} if windows else dict.fromkeys(_WITHOUT, _NO_WINDOWS))
 
 

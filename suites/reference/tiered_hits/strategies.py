@@ -41,7 +41,7 @@ LENGTH = 40
 """Of a base, and of the longest prompt without its tail."""
 
 
-class Said(NamedTuple):
+class Reply(NamedTuple):
     tokens: tuple[int, ...]
     hit: int
 
@@ -135,10 +135,10 @@ class TieredHitsMachine:
         return dict(self._small.tiers.loaded) if self._small.tiers else {}
 
 
-def _said(engine: Engine, tokens: list[int]) -> Said:
+def _said(engine: Engine, tokens: list[int]) -> Reply:
     before = engine.cache.statistics.cumulative.hits
     [answer] = engine.generate([tokens], max_new_tokens=2)
-    return Said(answer, engine.cache.statistics.cumulative.hits - before)
+    return Reply(answer, engine.cache.statistics.cumulative.hits - before)
 
 
 BASES = 3

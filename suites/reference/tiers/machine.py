@@ -14,7 +14,7 @@ from kvproof.suites.reference.tiers import properties as seen
 from kvproof.suites.reference.tiers.damage import damaged
 from kvproof.suites.reference.tiers.files import Killed, MemoryFiles, Trouble
 from kvproof.suites.reference.tiers.keys import Content, changed
-from kvproof.suites.reference.tiers.model import HEADER, Entry, Model, Shelf
+from kvproof.suites.reference.tiers.model import HEADER, Entry, Model, TierModel
 
 FOREIGN = "notes.txt"
 
@@ -22,7 +22,7 @@ FOREIGN = "notes.txt"
 class _Reading(NamedTuple):
     lease: Lease
     numbers: list[int]
-    expected: list[tuple[Shelf, Entry]]
+    expected: list[tuple[TierModel, Entry]]
 
 
 def key(number: int) -> bytes:
@@ -282,8 +282,8 @@ class TiersMachine:
         self.model.disk.accept(held, self.disk.used, left)
 
     def _believe_read(
-        self, expected: list[tuple[Shelf, Entry]], got: list[int], here: set[bytes]
-    ) -> list[tuple[Shelf, Entry]]:
+        self, expected: list[tuple[TierModel, Entry]], got: list[int], here: set[bytes]
+    ) -> list[tuple[TierModel, Entry]]:
         """Return the objects kept for a reader of some, those `here` from host memory."""
         for _, entry in expected:
             entry.pins -= 1
@@ -326,11 +326,11 @@ class TiersMachine:
             status.bytes <= self.config["host"] and most - self._slack <= self.capacity,
             lambda: f"host memory {status}, at most {most} bytes of files for {self.capacity}",
         )
-        told = [self._numbers(tier.keys()) for tier in (self.host, self.disk)]
+        reported = [self._numbers(tier.keys()) for tier in (self.host, self.disk)]
         expected = [self.model.host.numbers, self.model.disk.numbers]
         used = [status.bytes, self.disk.used], [self.model.host.used, self.model.disk.used]
         self._coverage.check(
             "the_least_recently_used_objects_leave_first",
-            told == expected and used[0] == used[1],
-            lambda: f"the tiers hold {told} in {used[0]} bytes, by use {expected} in {used[1]}",
+            reported == expected and used[0] == used[1],
+            lambda: f"the tiers hold {reported} in {used[0]} bytes, by use {expected} in {used[1]}",
         )

@@ -15,7 +15,7 @@ class Entry:
         self.number, self.size, self.pins = number, size, 0
 
 
-class Shelf:
+class TierModel:
     """One tier, least recently used first."""
 
     def __init__(self, capacity: int, sizes: Sequence[int]) -> None:
@@ -91,8 +91,8 @@ class Model:
     """Both tiers. Objects are numbers, `sizes` their bytes."""
 
     def __init__(self, host: int, disk: int, sizes: Sequence[int]) -> None:
-        self.host = Shelf(host, sizes)
-        self.disk = Shelf(disk, [size + HEADER for size in sizes])
+        self.host = TierModel(host, sizes)
+        self.disk = TierModel(disk, [size + HEADER for size in sizes])
 
     def store(self, numbers: Sequence[int]) -> None:
         """Keep objects in host memory; evicted and refused ones go to the disk at once."""
@@ -106,7 +106,7 @@ class Model:
         for number in numbers:
             self.disk.put(number, numbers)
 
-    def read(self, numbers: Sequence[int]) -> list[tuple[Shelf, Entry]]:
+    def read(self, numbers: Sequence[int]) -> list[tuple[TierModel, Entry]]:
         """Use objects, and bring those of the disk to host memory if they find room there.
 
         Returns the objects kept for the reader.

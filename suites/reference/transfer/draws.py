@@ -93,11 +93,11 @@ def _model(*layers: dict[str, Any]) -> list[Config]:
     caches = []
     for number, layer in enumerate(layers):
         for twin in range(2):
-            told = {"kind": "full", "size": 0, "table": 0, "ratio": 1, "page": 16, "heads": 1,
+            fields = {"kind": "full", "size": 0, "table": 0, "ratio": 1, "page": 16, "heads": 1,
                     "item": 2, "pad": 0, "scales": 0, **layer}  # fmt: skip
-            name = f"layers.{2 * told.pop('layer', number) + twin}"
-            part = told.pop("part", "")
-            caches.append({"name": f"{name}.{part}" if part else name, "layer": name, **told})
+            name = f"layers.{2 * fields.pop('layer', number) + twin}"
+            part = fields.pop("part", "")
+            caches.append({"name": f"{name}.{part}" if part else name, "layer": name, **fields})
     return caches
 
 

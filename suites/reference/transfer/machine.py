@@ -11,9 +11,8 @@ import torch
 from kvproof.reference.transfer.blocks import needed_blocks
 from kvproof.suites.framework.component_suite import Config
 from kvproof.suites.framework.coverage import Coverage
-from kvproof.suites.reference.transfer import oracle
+from kvproof.suites.reference.transfer import oracle, view_checks
 from kvproof.suites.reference.transfer import properties as seen
-from kvproof.suites.reference.transfer import view_checks as asides
 from kvproof.suites.reference.transfer.oracle import Bytes, Cache
 from kvproof.suites.reference.transfer.refusals import refuse
 from kvproof.suites.reference.transfer.subject import OBJECTS, Subject, random_bytes
@@ -46,8 +45,8 @@ class TransferMachine:
         self.pages: dict[str, Bytes] = {c.name: oracle.poisoned(c.nbytes) for c in self.caches}
         size = self.subject.layout.nbytes
         self.objects: list[Bytes] = [oracle.poisoned(size) for _ in range(OBJECTS)]
-        self.slots = asides.grouped(self)
-        asides.described(self)
+        self.slots = view_checks.grouped(self)
+        view_checks.described(self)
         self.gaps = self._gaps()
         """Bytes of a chunk that belong to no token."""
         self._pending: list[Pending] = []
@@ -98,8 +97,8 @@ class TransferMachine:
         }
         if verb in verbs:
             return verbs[verb](**arguments)
-        aside = refuse if verb == "refuse" else asides.VERBS[verb]
-        return aside(self, **arguments)
+        check = refuse if verb == "refuse" else view_checks.VERBS[verb]
+        return check(self, **arguments)
 
     def write(self, *, seed: int, table: int | None = None) -> object:
         for number, cache in enumerate(self.caches):

@@ -227,17 +227,19 @@ class TargetTransferMachine:
                 yield number, chunk, item, move
 
     def _judge(self, prop: str) -> None:
-        (told,) = self._ask(("digests", {}))
+        (reported,) = self._ask(("digests", {}))
         wrong = [
             f"pages of {cache.name}"
-            for cache, pages, digest in zip(self.caches, self._pages, told["layers"], strict=True)
+            for cache, pages, digest in zip(
+                self.caches, self._pages, reported["layers"], strict=True
+            )
             if _digest(pages) != digest
         ]
         wrong += [
             f"part {number} of object {item}"
             for item, parts in enumerate(self._objects)
             for number, part in enumerate(parts)
-            if _digest(part) != told["objects"][item][number]
+            if _digest(part) != reported["objects"][item][number]
         ]
         self.coverage.check(prop, not wrong, lambda: f"bytes are wrong in {', '.join(wrong)}")
 

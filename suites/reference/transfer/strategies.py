@@ -117,12 +117,12 @@ def _need(machine: TransferMachine, draw: Draw) -> Arguments:
 def _read(_: TransferMachine, draw: Draw) -> Arguments:
     sizes = {name: draw(st.integers(1, 4)) for name in ("pages", "page", "heads")}
     sizes["bytes"] = draw(st.integers(1, 8))
-    told = draw(st.sets(st.sampled_from(("pages", "page", "heads")), max_size=2))
+    given = draw(st.sets(st.sampled_from(("pages", "page", "heads")), max_size=2))
     layout, turned = (draw(st.sampled_from(LAYOUTS[:-1])) for _ in range(2))
     if layout == "indexer":
         sizes["bytes"] += 4
     named = sizes if "heads" in _AXES_WITH_HEADS[layout] else {**sizes, "heads": 1}
-    hint = {name: named[name] for name in sorted(told)}
+    hint = {name: named[name] for name in sorted(given)}
     return {"layout": layout, "sizes": sizes, "hint": hint, "turned": turned}
 
 

@@ -226,8 +226,8 @@ def read(
     machine.coverage.event(seen.SETTLED, hint and len(possible) == 1)
     answer = _answer(tensor, Hint(**hint))  # type: ignore[arg-type]  # names of its fields
     _reading(machine, answer == possible, f"{list(tensor.shape)} with {hint} is read as {answer}")
-    told = _answer(tensor, Hint(layout=layout))
-    _reading(machine, told == [layout], f"with the layout {layout}, it is read as {told}")
+    reading = _answer(tensor, Hint(layout=layout))
+    _reading(machine, reading == [layout], f"with the layout {layout}, it is read as {reading}")
     if "heads" in oracle.NUMBERS[turned] and set(oracle.NUMBERS[turned]) == set(
         oracle.NUMBERS[layout]
     ):
@@ -272,8 +272,8 @@ def _answer(tensor: torch.Tensor, hint: Hint) -> list[str]:
     try:
         groups = layer_groups([tensor], hint=hint)
     except AmbiguousLayout as error:
-        told = "settle it with Hint(" in str(error)
-        return [reading.layout for reading in error.readings if told]
+        hinted = "settle it with Hint(" in str(error)
+        return [reading.layout for reading in error.readings if hinted]
     except LayoutError:
         return []
     return [groups.groups[0].paged.layout]

@@ -14,9 +14,9 @@ from kvproof.suites.probe.check import DUPLICATES, WITHIN
 from kvproof.suites.probe.content import FIRST_ID, Words, fresh
 from kvproof.suites.probe.counts import judge_counts
 from kvproof.suites.probe.facts import Facts
-from kvproof.suites.probe.parity import CONTROLS, Check, Judge
+from kvproof.suites.probe.parity import CONTROLS, Check, ParityChecker
 from kvproof.suites.probe.sizes import Rung, Sizes
-from kvproof.suites.probe.trials import World, cancelled, conversation, duplicates, images
+from kvproof.suites.probe.trials import TrialContext, cancelled, conversation, duplicates, images
 from kvproof.suites.tests.probe.probe_wire import completion, line_to
 
 SAID = 0
@@ -82,9 +82,9 @@ def test_what_was_generated_may_be_found(
     block: int, trial: trials.Run, later: tuple[Words, ...]
 ) -> None:
     asker = asking(block)
-    world = World(asker, Sizes(step=16), salts=True, neutral=True)
+    context = TrialContext(asker, Sizes(step=16), salts=True, neutral=True)
     with mock.patch.object(trials, "fresh", beginning(*later)):
-        trial(world, 31)
+        trial(context, 31)
     assert any(each.answer.cached for each in asker.seen)
     assert within(asker) != "fail"
 
@@ -103,9 +103,9 @@ def test_salts_of_completions_say_nothing_of_chats() -> None:
     answer = completion(prompt=80, cached=64)
     line = line_to(lambda *_: (200, answer.replace(b'"text": "ok"', b'"message": {"content": ""}')))
     asker = Asker(line, Facts(model="m", form="ids", salts=True))
-    world = World(asker, Sizes(step=16), salts=True, neutral=True)
+    context = TrialContext(asker, Sizes(step=16), salts=True, neutral=True)
     with pytest.raises(trials.TrialInvalid, match="salt of its own"):
-        images(world, 31)
+        images(context, 31)
     assert within(asker) != "fail"
 
 
@@ -130,8 +130,8 @@ def test_all_answers_of_a_near_tie_are_one_outcome(turned: int, outcome: str) ->
     """They turn together: seven answers to one prompt are no seven observations."""
     prompts = range(CONTROLS, CONTROLS + 1 + turned)
     reference = Asker(line_to(lambda *_: (200, completion("usual"))), Facts(model="m", form="ids"))
-    world = World(tied(set(prompts)), Sizes(step=16), reference=reference)
-    judge = Judge(world, tolerance=0.2, told=lambda _: None)
+    context = TrialContext(tied(set(prompts)), Sizes(step=16), reference=reference)
+    judge = ParityChecker(context, tolerance=0.2, progress=lambda _: None)
     judge.steady()
     found = judge.judge(Check(DUPLICATES, duplicates, (31,), ()))
     assert found.outcome == outcome

@@ -50,7 +50,7 @@ def probing(cwd: Path, *options: str, **settings: Any) -> Probed:
         {"jitter": 0.1, "tie": 0.05},
         {"logprobs": False},
     ],
-    ids=["plain", "block 1", "block 64", "0 untold", "rounding", "near ties", "texts only"],
+    ids=["plain", "block 1", "block 64", "0 why_uncounted", "rounding", "near ties", "texts only"],
 )
 def test_a_right_server_passes(settings: dict[str, Any], tmp_path: Path) -> None:
     found = probing(tmp_path, **settings)

@@ -10,7 +10,7 @@ import pytest
 from kvproof.harness.isolation.registry import open_handle
 from kvproof.suites.framework.component_suite import run
 from kvproof.suites.reference.http_server import strategies as part
-from kvproof.suites.reference.http_server.deterministic_loop import QuietLoop
+from kvproof.suites.reference.http_server.deterministic_loop import DeterministicLoop
 from kvproof.suites.reference.http_server.expected import common, content, reusable
 from kvproof.suites.reference.http_server.replies import read
 from kvproof.suites.runner import levels
@@ -32,7 +32,7 @@ HOW = {
 
 
 def test_the_loop_comes_back_when_everybody_waits_and_threads_and_clocks_are_not_needed() -> None:
-    loop, told = QuietLoop(), list[str]()
+    loop, told = DeterministicLoop(), list[str]()
 
     async def ask(future: asyncio.Future[str]) -> None:
         told.append(await loop.run_in_executor(Executor(), str.upper, "at once"))

@@ -10,11 +10,11 @@ from kvproof.suites.whole_engine.histories import eagle, media, plain
 from kvproof.suites.whole_engine.properties import PROPERTIES
 from kvproof.suites.whole_engine.search import cut_down, search
 
-THEMES = (plain, eagle, media)
+PROFILES = (plain, eagle, media)
 
 
 def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
-    seen = search(toy_suite(), seed=1, histories=40, operations=40, themes=THEMES)
+    seen = search(toy_suite(), seed=1, histories=40, operations=40, profiles=PROFILES)
     assert seen.failure is None
     assert seen.died is None
     needed = {situation for prop in PROPERTIES for situation in prop.situations}
@@ -33,13 +33,15 @@ def test_a_right_engine_breaks_nothing_and_comes_into_every_situation_it_can():
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_engine_is_found_by_the_property_that_it_breaks(fault):
-    found = search(toy_suite(fault), seed=1, histories=60, operations=40, themes=THEMES)
+    found = search(toy_suite(fault), seed=1, histories=60, operations=40, profiles=PROFILES)
     assert found.failure is not None
     assert found.failure.violation.property == FAULTS[fault], str(found.failure.violation)
 
 
 def test_a_failing_history_is_cut_down_to_what_it_needs():
-    found = search(toy_suite("salt_ignored"), seed=1, histories=60, operations=40, themes=THEMES)
+    found = search(
+        toy_suite("salt_ignored"), seed=1, histories=60, operations=40, profiles=PROFILES
+    )
     assert found.failure is not None
     verbs = [
         each.verb for each in cut_down(toy_suite("salt_ignored"), found.failure).history.operations
@@ -50,7 +52,7 @@ def test_a_failing_history_is_cut_down_to_what_it_needs():
 
 def test_equal_seeds_give_equal_histories():
     first, second = (
-        search(toy_suite("salt_ignored"), seed=3, histories=60, operations=40, themes=THEMES)
+        search(toy_suite("salt_ignored"), seed=3, histories=60, operations=40, profiles=PROFILES)
         for _ in range(2)
     )
     assert first.failure is not None
