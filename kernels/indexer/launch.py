@@ -35,6 +35,7 @@ RESIDENTS = 4
 CHUNK = 16384
 """Scores that a program chooses from: as many fit into its registers."""
 
+MOST_WARPS = 32
 MOST_CHOSEN = CHUNK // 2
 """A level of the choice halves a row at least."""
 
@@ -172,6 +173,7 @@ def choose(
     *,
     slots: bool,
     chunk: int = CHUNK,
+    warps: int = MOST_WARPS,
 ) -> None:
     """Write the best of scores [rows, width] into `out`, level by level."""
     from kvproof.kernels.indexer.triton_kernel_topk import topk
@@ -188,7 +190,7 @@ def choose(
             table.stride(0), level.chunks * chosen,
             COUNT=chosen, COLUMNS=power_above(chosen), CHUNK=fits,
             PAGE=given["pages"].shape[1] if slots and kept is None else 0,
-            num_warps=min(32, max(4, fits // 512)),
+            num_warps=min(warps, max(4, fits // 512)),
         )  # fmt: skip
         if kept is not None:
             candidates = (kept[1], kept[0])

@@ -1,4 +1,4 @@
-"""The highest scores of a row: a threshold is found bit by bit, and what reaches it is written.
+"""The highest scores of a row: a threshold is found, and what reaches it is written.
 
 A program holds a chunk of a row in registers. A row of several chunks takes several levels: of each
 chunk the best are kept, and of those the best. Of equal scores the earlier position is chosen, so
@@ -9,35 +9,56 @@ import triton
 import triton.language as tl
 
 DEAD = tl.constexpr(-2147483648)
-"""Key of what may not be chosen: below that of every score."""
+MOST = tl.constexpr(2147483646)
+"""Key of what may not be chosen, below that of every score, and the greatest of a score."""
 
 
 @triton.jit
 def _key(score):
     """An integer that is ordered as scores are; both zeros are one."""
     bits = tl.where(score == 0.0, 0.0, score).to(tl.int32, bitcast=True)
-    return tl.maximum(bits ^ ((bits >> 31) & 0x7FFFFFFF), DEAD + 1)
+    return tl.minimum(tl.maximum(bits ^ ((bits >> 31) & 0x7FFFFFFF), DEAD + 1), MOST)
 
 
 @triton.jit
-def _threshold(key, count):
-    """The greatest number that at least `count` keys reach, or one that exactly `count` reach."""
-    least = DEAD
-    reached = -1
-    bit = 31
-    while (bit >= 0) & (reached != count):
-        tried = least ^ (1 << bit)
-        found = tl.sum((key >= tried).to(tl.int32), 0)
-        least = tl.where(found >= count, tried, least)
-        reached = tl.where(found >= count, found, reached)
-        bit -= 1
-    return least, reached
+def _threshold(key, live, all_live, count):
+    """The greatest number that at least `count` keys reach, or one that exactly `count` reach.
+
+    Where between two numbers it must be is guessed from how many keys reach either (regula falsi,
+    with the Illinois rule); each fourth guess is the middle, so that no scores take many.
+    """
+    low = tl.min(tl.where(live, key, MOST), 0).to(tl.int64)
+    high = tl.max(key, 0).to(tl.int64) + 1
+    reached = all_live
+    beyond = 0
+    low_weight = 1.0
+    high_weight = 1.0
+    side = 0
+    guesses = 0
+    while (reached != count) & (high - low > 1):
+        above = (reached - count).to(tl.float32) * low_weight
+        below = (count - beyond).to(tl.float32) * high_weight
+        share = tl.where(guesses % 4 == 3, 0.5, above / (above + below))
+        guess = low + ((high - low).to(tl.float32) * share).to(tl.int64)
+        guess = tl.minimum(tl.maximum(guess, low + 1), high - 1)
+        found = tl.sum((key >= guess.to(tl.int32)).to(tl.int32), 0)
+        enough = found >= count
+        # An end that stays where it is twice weighs half.
+        high_weight = tl.where(enough & (side == 1), high_weight * 0.5, 1.0)
+        low_weight = tl.where((found < count) & (side == 2), low_weight * 0.5, 1.0)
+        side = tl.where(enough, 1, 2)
+        low = tl.where(enough, guess, low)
+        reached = tl.where(enough, found, reached)
+        high = tl.where(enough, high, guess)
+        beyond = tl.where(enough, beyond, found)
+        guesses += 1
+    return low.to(tl.int32), reached
 
 
 @triton.jit
-def _chosen(key, count):
+def _chosen(key, live, all_live, count):
     """Which keys are the `count` highest, the earlier of equal ones first."""
-    least, reached = _threshold(key, count)
+    least, reached = _threshold(key, live, all_live, count)
     chosen = key >= least
     if reached != count:
         equal = key == least
@@ -83,11 +104,12 @@ def topk(
         live = position >= 0
     target = out + row.to(tl.int64) * out_row + chunk * COUNT
     kept_target = None if kept is None else kept + row.to(tl.int64) * out_row + chunk * COUNT
-    count = tl.minimum(tl.sum(live.to(tl.int32), 0), COUNT)
+    all_live = tl.sum(live.to(tl.int32), 0)
+    count = tl.minimum(all_live, COUNT)
     if count > 0:
         score = tl.load(scores + source + at, mask=live, other=0.0)
         key = tl.where(live, _key(score), DEAD)
-        chosen = _chosen(key, count)
+        chosen = _chosen(key, live, all_live, count)
         column = tl.cumsum(chosen.to(tl.int32), 0) - 1
         table = block_table + request.to(tl.int64) * table_row
         _write(target, kept_target, table, column, position, score, chosen, PAGE)
