@@ -72,6 +72,8 @@ class Session:
         self._host = HostTierChecks(state)
         self._inspection = InspectionChecks(state)
         self._indexing = Indexing(state)
+        self._announce = getattr(target, "announce", lambda _: None)
+        self._audit = ("inspect",) if audited else ()
         if audited:
             state.inspected = target.inspect()
 
@@ -88,14 +90,19 @@ class Session:
             violation.state = self.state
             raise
         except TargetDied as died:
+            if self.history and self.history[-1][0] is operation:  # it died after its answer
+                self.history.pop()
             self.history.append((operation, died))
             died.session = self
             raise
 
     def _apply(self, operation: ops.Operation) -> object:
+        self._announce(self._following(operation))
         answer = self._VERBS[type(operation)](self, operation)
         self.checks[ANSWERS] += 1
         if self._completes_at_once(answer):
+            if self.state.profile.experts:
+                self._announce(self._audit)
             done = self._complete(ops.Complete())
             if self.coverage:
                 self.coverage.after(ops.Complete(), done)
@@ -106,6 +113,15 @@ class Session:
         if self.config.host_blocks:
             self._host.after(operation, answer)
         return answer
+
+    def _following(self, operation: ops.Operation) -> tuple[str, ...]:
+        """Name the calls that come after an operation, where they do not depend on its answer."""
+        profile = self.state.profile
+        drafts = isinstance(operation, ops.Extend) and operation.drafts
+        schedules = isinstance(operation, (ops.Admit, ops.Extend))
+        if not schedules or drafts or profile.in_flight_steps:
+            return self._audit
+        return () if profile.experts else ("complete", *self._audit)
 
     def _completes_at_once(self, answer: object) -> bool:
         """Without steps in flight only drafts keep a step open: their fate is an operation."""

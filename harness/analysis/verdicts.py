@@ -20,9 +20,9 @@ from kvproof.harness.records.sweep_results import case_name, latest
 Trend: TypeAlias = Literal["worse", "better", "different"]
 
 _RANKS = {
-    "pass": 0, "ok": 0, "FIXED": 0, "expected_failure": 1, "unsupported": 1, "inconclusive": 2,
-    "ERROR": 2, "out_of_resources": 3, "fail": 3, "wrong": 3, "timeout": 3, "crash": 3,
-    "FAILED": 3,
+    "pass": 0, "ok": 0, "PASS": 0, "FIXED": 0, "expected_failure": 1, "unsupported": 1,
+    "inconclusive": 2, "ERROR": 2, "out_of_resources": 3, "fail": 3, "wrong": 3, "timeout": 3,
+    "crash": 3, "FAILED": 3,
 }  # fmt: skip
 """Outcome -> how bad it is."""
 

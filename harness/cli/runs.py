@@ -114,7 +114,7 @@ class ActiveRun:
         if judges or exit_code(event) or _what_is_wrong(event):
             self._counted.append(event)
         if isinstance(event, Replayed):
-            self._counts[event.outcome] += 1
+            self._counts["logs pass" if event.outcome == "PASS" else event.outcome] += 1
         if isinstance(event, BenchSummary):
             self._counts["measured"] += 1
         if isinstance(event, FaultsConcluded):
@@ -123,9 +123,11 @@ class ActiveRun:
             for outcomes in event.outcomes.values():
                 self._counts.update(outcomes)
 
-    def status(self, target: str, text: str, done: int = 0, total: int = 0) -> None:
-        """Show where a target is."""
-        self._live.status(target, text, done, total)
+    def status(
+        self, target: str, text: str, done: int = 0, total: int = 0, *, seen: int = 0
+    ) -> None:
+        """Show where a target is: `done` of `total`, or after `seen` histories."""
+        self._live.status(target, text, done, total, seen=seen)
 
     def ended(self, code: Exit | None = None, why: str = "") -> Ended:
         """Return the closing event; `code` and `why` belong to a run that was cut short."""

@@ -463,6 +463,11 @@ class Profile:
     parts: dict[str, str] = field(default_factory=dict)
     """Component suite -> `pkg.module:function`, a job that runs the suite's calls on the target's
     own implementation: `{"calls": [[verb, keywords], ...]}` to `{"answers": [...]}`."""
+    slowest_answer: float = 0.0
+    """Seconds that a verb may take where the usual limit, 10 s, is too short for the engine; at
+    most 3600, with a reason. 0: the usual limit."""
+    slowest_answer_reason: str = ""
+    """Why a verb may take longer than usual."""
     unsupported: dict[str, str] = field(default_factory=dict)
     """Missing capability -> the reason, in the engine's own terms."""
     inspection: InspectionProfile = InspectionProfile()

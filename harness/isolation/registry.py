@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
+import re
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from kvproof.harness.contract.target import Target, TargetConfig
-from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation import environments
+from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.isolation import environments, worker_main
 from kvproof.harness.isolation.environments import EngineVersion
 from kvproof.harness.isolation.handles import Handle, InProcessHandle, WorkerHandle
 
@@ -42,12 +42,12 @@ class TargetRow(NamedTuple):
 def list_targets() -> list[TargetRow]:
     """Everything that `open_handle` accepts by name, environments for each known version."""
     engines = {each.engine for each in environments.known()}
-    inside = [
-        TargetRow(point.name, "in_process", "ready", "")
+    others = [
+        TargetRow(point.name, "in_process" if _is_ours(point) else "worker", "ready", "")
         for point in _entry_points()
         if point.name not in engines
     ]
-    return inside + [_row(each) for each in environments.known()]
+    return others + [_row(each) for each in environments.known()]
 
 
 def _row(each: EngineVersion) -> TargetRow:
@@ -64,6 +64,11 @@ def _entry_points() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
+def _is_ours(point: EntryPoint) -> bool:
+    """The reference runs in this process: it is part of kvproof, and its suites import it."""
+    return point.module.startswith("kvproof.")
+
+
 ALL = "all"
 """Stands for every target that is ready: those of this process, and installed environments."""
 
@@ -75,19 +80,51 @@ def expand(specs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def open_handle(spec: str, *, log_directory: Path | None = None) -> Handle:
+OWN_SECONDS = 10.0
+"""Seconds in which a user's target answers; its profile may raise them."""
+
+OWN_MEMORY = 2 << 30
+"""Bytes that the worker of a user's target may map beyond its imports."""
+
+
+class OwnTargets(NamedTuple):
+    """How targets run that are neither kvproof's nor locked engines."""
+
+    in_process: bool = False
+    """For debugging: a crash then ends kvproof, and a hang is for ever."""
+    memory: int = OWN_MEMORY
+    """Bytes that the worker may map beyond its imports; 0: any amount."""
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the unusual choices for a run's configuration."""
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if value != self._field_defaults[name]
+        }
+
+
+USUAL = OwnTargets()
+
+
+def open_handle(
+    spec: str, *, log_directory: Path | None = None, options: OwnTargets = USUAL
+) -> Handle:
     """A handle for `spec`; workers log to `<log_directory>/<spec>.log`.
 
-    Raises UsageError, with the closest name or the command to run, if there is no such target.
+    A user's own target is imported now, in its worker. Raises UsageError, with the closest name or
+    the command to run, if there is no such target.
     """
     engine = spec.partition("==")[0]
     if "==" in spec or engine in {each.engine for each in environments.known()}:
         return _worker(_installed(spec), log_directory)
     if ":" in spec:
-        return _own(spec)
+        return _own(spec, _factory(spec), options, log_directory)
     for point in _entry_points():
+        if point.name == spec and _is_ours(point):
+            return InProcessHandle(spec, point.load())
         if point.name == spec:
-            return InProcessHandle(spec, _loaded(spec, point.load))
+            return _own(spec, f"{point.module}:{point.attr}", options, log_directory)
     raise _unknown(spec)
 
 
@@ -144,57 +181,53 @@ def _scratch() -> Path:
     return folder
 
 
-def _own(spec: str) -> InProcessHandle:
-    """A handle of the user's own factory, imported also from the working directory.
+def _own(spec: str, factory: str, options: OwnTargets, log_directory: Path | None) -> Handle:
+    """A handle of the user's own factory, imported also from the working directory."""
+    if options.in_process:
+        return _inside(spec, factory)
+    log = (log_directory or _scratch()) / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', spec)}.log"
+    handle = WorkerHandle(
+        spec,
+        Path(sys.executable),
+        factory,
+        log,
+        search_path=[os.getcwd(), *sys.path],  # noqa: PTH109 - sys.path holds strings
+        memory=options.memory,
+        call_timeout=OWN_SECONDS,
+    )
+    try:
+        with suppress(TargetDied):  # its verdict comes when it is started
+            _refuse(spec, *handle.problem())
+    except BaseException:
+        handle.close()
+        raise
+    return handle
 
-    The directory stays in `sys.path` until the handle is closed: a target may import more later.
-    """
+
+def _inside(spec: str, factory: str) -> InProcessHandle:
+    """The directory stays in `sys.path` until the handle is closed: a target may import more."""
     directory = os.getcwd()  # noqa: PTH109 - sys.path holds strings
     sys.path.insert(0, directory)
     try:
-        return InProcessHandle(spec, _user_factory(spec), search_path=directory)
+        _refuse(spec, *worker_main.problem_of(factory))
+        return InProcessHandle(spec, worker_main.load(factory), search_path=directory)
     except BaseException:
         sys.path.remove(directory)
         raise
 
 
-def _user_factory(spec: str) -> Callable[[TargetConfig], Target]:
+def _refuse(spec: str, problem: str, hint: str) -> None:
+    if problem:
+        raise UsageError(f"target {spec!r} {problem}", hint)
+
+
+def _factory(spec: str) -> str:
     module, _, attribute = spec.partition(":")
     if not all(name.isidentifier() for name in [*module.split("."), attribute]):
-        raise UsageError(f"target {spec!r} is not of the form package.module:function", _OWN)
-    return _loaded(spec, lambda: getattr(importlib.import_module(module), attribute))
-
-
-_OWN = (
-    "write it as package.module:function; the module must be on the Python path or in the "
-    "working directory, and what it imports must be installed"
-)
-
-
-def _loaded(spec: str, load: Callable[[], Any]) -> Callable[[TargetConfig], Target]:
-    """Run an import. Raises UsageError for any error in it."""
-    try:
-        factory = load()
-    except ImportError as error:
-        raise UsageError(f"target {spec!r} cannot be imported: {error}", _OWN) from error
-    except AttributeError as error:
         raise UsageError(
-            f"target {spec!r} cannot be imported: {error}",
-            "the part after the colon must be a function make_target(TargetConfig) -> Target",
-        ) from error
-    except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = error if isinstance(error, SyntaxError) else frame
-        raise UsageError(
-            f"target {spec!r} cannot be imported: {type(error).__name__}: {error}",
-            f"raised at {place.filename}:{place.lineno}; importing the module must work",
-        ) from error
-    if not callable(factory):
-        raise UsageError(
-            f"target {spec!r} is a {type(factory).__name__}, not a function",
-            "it must be callable as make_target(TargetConfig) -> Target",
+            f"target {spec!r} is not of the form package.module:function", worker_main.HOW_TO_NAME
         )
-    return cast("Callable[[TargetConfig], Target]", factory)
+    return spec
 
 
 def _unknown(name: str) -> UsageError:

@@ -2,11 +2,13 @@
 
 Started as a plain file, `python -I <root>/harness/isolation/worker_main.py --factory
 pkg.module:function`, so that kvproof need not be installed there. `-I` keeps this folder off
-`sys.path`, where its modules would shadow others.
+`sys.path`, where its modules would shadow others. With `--path`, it is a user's own target in the
+host's environment.
 
-One JSON object per line each way. Host: `{"id", "call", "arguments", "keywords"}`. Worker: `{"id",
-"type", "value"}`, or `{"id", "error": {"kind", "message"}}` with the traceback in the log. End of
-file on stdin ends the worker and everything it started.
+One JSON object per line each way. Host: `{"id", "call", "arguments", "keywords", "then"}`. Worker:
+`{"id", "type", "value"}`, or `{"id", "error": {"kind", "message"}}` with the traceback in the log.
+`then` announces the next calls, which are carried out and answered at once: `complete` for the step
+of the answer, and `inspect`. End of file on stdin ends the worker and everything it started.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import json
 import operator
 import os
 import platform
+import resource
 import select
 import signal
 import sys
@@ -27,7 +30,7 @@ import time
 import traceback
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,8 +49,34 @@ _PROBE_SIZES = (16, 64, 256, 1)
 def load(name: str) -> Callable[..., Any]:
     """Import `pkg.module:function`. Raises ImportError or AttributeError."""
     module, _, attribute = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    found: Callable[..., Any] = operator.attrgetter(attribute)(importlib.import_module(module))
     return found
+
+
+HOW_TO_NAME = (
+    "write it as package.module:function; the module must be on the Python path or in the "
+    "working directory, and what it imports must be installed"
+)
+
+
+def problem_of(name: str) -> tuple[str, str]:
+    """Import a factory; return the problem and the next step, both empty if there is none."""
+    try:
+        factory: object = load(name)
+    except ImportError as error:
+        return f"cannot be imported: {error}", HOW_TO_NAME
+    except AttributeError as error:
+        hint = "the part after the colon must be a function make_target(TargetConfig) -> Target"
+        return f"cannot be imported: {error}", hint
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = error if isinstance(error, SyntaxError) else frame
+        where = f"raised at {place.filename}:{place.lineno}; importing the module must work"
+        return f"cannot be imported: {type(error).__name__}: {error}", where
+    if not callable(factory):  # whatever it is annotated as
+        hint = "it must be callable as make_target(TargetConfig) -> Target"
+        return f"is a {type(factory).__name__}, not a function", hint
+    return "", ""
 
 
 def profile_of(factory: Callable[[TargetConfig], Target]) -> Profile:
@@ -83,56 +112,84 @@ def answers(verb: str) -> tuple[type, ...]:
     return typing.get_args(returned) or (returned,)
 
 
-@cache
-def _fields(record: type) -> dict[str, Any]:
-    return typing.get_type_hints(record)
-
-
 def decode(kind: Any, data: Any) -> Any:
     """Rebuild a record of the contract from plain JSON values."""
+    return _decoder(kind)(data)
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
     if dataclasses.is_dataclass(kind):
-        hints = _fields(typing.cast("type", kind))
-        values = {name: decode(hints[name], value) for name, value in data.items()}
-        return typing.cast("type", kind)(**values)
+        hints = typing.get_type_hints(typing.cast("type", kind))
+        parts = {name: _decoder(hint) for name, hint in hints.items()}
+        make = typing.cast("Any", kind)
+        return lambda data: make(**{name: parts[name](value) for name, value in data.items()})
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
-        return tuple(data) if item in (int, str) else tuple(decode(item, each) for each in data)
-    return data
+        if item in (int, str):
+            return tuple
+        part = _decoder(item)
+        return lambda data: tuple([part(each) for each in data])
+    return lambda data: data
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(typing.cast("Any", kind)))
 
 
 def plain(value: object) -> object:
     """JSON form of types that `json` does not know: records, and an engine's own integers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: getattr(value, name) for name in _field_names(type(value))}
     return operator.index(typing.cast("typing.SupportsIndex", value))
 
 
 class Worker:
     """Holds the current target and carries out one message at a time."""
 
-    def __init__(self, factory: str) -> None:
+    def __init__(self, factory: str, memory: int = 0) -> None:
         self._factory_name = factory
+        self._memory = memory
         self._target: Any = None
 
-    def answer(self, line: bytes) -> bytes:
-        """One answer line for one message line."""
+    def answers(self, line: bytes) -> Iterator[bytes]:
+        """One answer line for one message line, and one for each call that it announces."""
         message = json.loads(line)
-        head = {"id": message["id"]}
-        call = message["call"]
+        number, call = message["id"], message["call"]
+        good, value, answer = self._answer(number, call, message["arguments"], message["keywords"])
+        yield answer
+        for call in message.get("then", ()):
+            step = getattr(value, "step", None)
+            if not good:
+                return
+            if call == "complete" and step is None:  # it was refused
+                continue
+            number += 1
+            good, _, answer = self._answer(number, call, [step] if call == "complete" else [], {})
+            yield answer
+
+    def _answer(
+        self, number: int, call: str, arguments: list[Any], keywords: dict[str, Any]
+    ) -> tuple[bool, object, bytes]:
+        """Whether the call went well, its value, and the line."""
         try:
-            value = self._carry_out(call, message["arguments"], message["keywords"])
-        except Exception as error:  # noqa: BLE001 - an exception of the target is its verdict
+            value = self._carry_out(call, arguments, keywords)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the target: its verdict
             traceback.print_exc()
-            kind = "start" if call in ("hello", "create") else "crash"
+            kind = "start" if call in ("import", "hello", "create") else "crash"
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            return _line({**head, "error": {"kind": kind, "message": text}})
+            return False, None, _line({"id": number, "error": {"kind": kind, "message": text}})
         try:
-            return _line({**head, "type": type(value).__name__, "value": value})
+            return True, value, _line({"id": number, "type": type(value).__name__, "value": value})
         except (TypeError, ValueError) as error:
             text = f"the answer to {call} cannot be written as JSON: {error}"
-            return _line({**head, "error": {"kind": "garbage", "message": text}})
+            wrong = {"kind": "garbage", "message": text}
+            return False, None, _line({"id": number, "error": wrong})
 
     def _carry_out(self, call: str, arguments: list[Any], keywords: dict[str, Any]) -> object:
+        if call == "import":
+            return dict(zip(("problem", "hint"), problem_of(self._factory_name)))  # noqa: B905 - Python 3.10
         if call == "hello":
             return self._hello()
         if call == "create":
@@ -145,8 +202,9 @@ class Worker:
         if call == "job":
             return load(arguments[0])(arguments[1])
         kinds = parameters(call)
-        given = dict(zip(kinds, arguments), **keywords)  # noqa: B905 - defaults may be left out
-        return getattr(self._target, call)(**{n: decode(kinds[n], v) for n, v in given.items()})
+        given = [decode(kind, value) for kind, value in zip(kinds.values(), arguments)]  # noqa: B905 - defaults may be left out
+        named = {name: decode(kinds[name], value) for name, value in keywords.items()}
+        return getattr(self._target, call)(*given, **named)
 
     def _close(self) -> None:
         target, self._target = self._target, None
@@ -154,11 +212,27 @@ class Worker:
             target.close()
 
     def _hello(self) -> dict[str, object]:
+        factory = load(self._factory_name)
+        limit_memory(self._memory)
         return {
-            "profile": profile_of(load(self._factory_name)),
+            "profile": profile_of(factory),
             "contract": CONTRACT_VERSION,
             "python": platform.python_version(),
         }
+
+
+def limit_memory(more: int) -> None:
+    """Let this process map `more` bytes beyond those that it has mapped; 0: any amount."""
+    if more:
+        statm = Path("/proc/self/statm")
+        pages = int(statm.read_text().split()[0]) if statm.exists() else 0
+        mapped = pages * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = mapped + more
+        resource.setrlimit(
+            resource.RLIMIT_AS,
+            (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard),
+        )
 
 
 def clock(_: dict[str, Any]) -> dict[str, Any]:
@@ -198,13 +272,19 @@ def main() -> None:
     """Serve until the host closes the pipe."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--factory", required=True)
-    worker = Worker(parser.parse_args().factory)
+    parser.add_argument("--path", help="the whole sys.path; else that of the interpreter")
+    parser.add_argument("--memory", type=int, default=0, help="bytes beyond those of the imports")
+    options = parser.parse_args()
+    if options.path is not None:
+        sys.path[:] = options.path.split(os.pathsep)
+    worker = Worker(options.factory, options.memory)
     source, sink = take_pipes()
     faulthandler.enable()
     threading.Thread(target=end_with_host, args=[source.fileno()], daemon=True).start()
     for line in source:
-        sink.write(worker.answer(line))
-        sink.flush()
+        for answer in worker.answers(line):
+            sink.write(answer)
+            sink.flush()
 
 
 if __name__ == "__main__":

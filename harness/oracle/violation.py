@@ -10,6 +10,8 @@ SHADOW = "shadow memory"
 INVARIANT = "invariant"
 BRUTE_FORCE = "brute force"
 METAMORPHIC = "metamorphic pair"
+SURVIVES = "its process"
+"""A target died, or one of its verbs raised."""
 
 
 class Violation(AssertionError):

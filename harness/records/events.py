@@ -273,7 +273,8 @@ class Replayed(Event, tag="replayed", frozen=True, kw_only=True):
 
     target: str
     path: str
-    outcome: Literal["FIXED", "FAILED", "ERROR"]
+    outcome: Literal["PASS", "FIXED", "FAILED", "ERROR"]
+    """FIXED: it passes on the engine on which it had failed."""
     message: str = ""
     expected: str = ""
 

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from kvproof.harness.contract.target import CONTRACT_VERSION, TargetConfig
-from kvproof.harness.errors import UsageError
+from kvproof.harness.errors import ANSWERS, UsageError
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.records.renamed import current
 from kvproof.harness.records.run_directory import UNREADABLE
+from kvproof.harness.reproduce import validity
 from kvproof.harness.reproduce.session_play import decode
 
 FORMAT = 2
@@ -112,9 +113,10 @@ def _parse(path: Path, text: bytes) -> OpLog:
         raise UsageError(f"{str(path)!r} was written by a newer kvproof", "upgrade kvproof")
     log = _upgraded(text) if kind.part else msgspec.json.decode(text, type=OpLog)
     log = msgspec.structs.replace(log, property=current(log.property))
+    if not (log.operations or log.property == ANSWERS):  # a target may die when it is made
+        raise msgspec.ValidationError("it has no operations")
     if log.suite == CACHE:
-        msgspec.convert(log.config, TargetConfig)
-        decode(log.operations)
+        validity.check(msgspec.convert(log.config, TargetConfig), decode(log.operations))
     elif not all(isinstance(item.get("op"), str) for item in log.operations):
         raise msgspec.ValidationError("an operation has no verb `op`")
     return log

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 
 from kvproof.harness.contract import operations as ops
-from kvproof.harness.contract.target import Completed, Scheduled
+from kvproof.harness.contract.target import Completed, Scheduled, TargetConfig
+from kvproof.harness.errors import ANSWERS
 from kvproof.harness.oracle.state import OracleState
 from kvproof.harness.oracle.violation import Violation
 
@@ -51,6 +52,8 @@ def _import(module: str, names: Sequence[str]) -> list[str]:
 def render(target: str, violation: Violation, state: OracleState) -> str:
     """Return the script of a violation in a session: the adapter alone, or a `Session` judges."""
     body = _direct(violation, state) if violation.assertion else _judged(state)
+    if violation.property == ANSWERS:
+        body.append("target.close()")
     body.insert(0, f"target = open_target({target!r}, {code(state.config)})")
     used = "\n".join(body)
     for call, helper in _HELPERS.items():
@@ -61,6 +64,14 @@ def render(target: str, violation: Violation, state: OracleState) -> str:
         names += {type(operation).__name__ for operation, _ in state.history}
         names.append("Session")
     return source(violation, {API: [*names, "open_target"]}, body)
+
+
+def render_start(target: str, violation: Violation, config: TargetConfig) -> str:
+    """Return the script of a target that dies when it is made, or when it is inspected first."""
+    body = [f"target = open_target({target!r}, {code(config)})"]
+    body.append(f"Session(target, {code(config)})")
+    names = [name for name in _IMPORTABLE if f"{name}(" in body[0]]
+    return source(violation, {API: [*names, "Session", "open_target"]}, body)
 
 
 _IMPORTABLE = (

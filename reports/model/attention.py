@@ -35,8 +35,8 @@ def notes(report: Report) -> list[Note]:
 
 
 def replay_verdict(event: Replayed) -> str:
-    """FIXED passes; ERROR is no result about the target."""
-    return {"FIXED": "pass", "FAILED": "fail"}.get(event.outcome, "inconclusive")
+    """FIXED is a pass too; ERROR is no result about the target."""
+    return {"PASS": "pass", "FIXED": "pass", "FAILED": "fail"}.get(event.outcome, "inconclusive")
 
 
 def threshold_text(event: Threshold) -> str:

@@ -62,6 +62,9 @@ from kvproof.reports.values.text import (
 QUIET_SECONDS = 10.0
 """Without a terminal, an unchanged status is repeated after this many seconds."""
 
+SILENCE_SECONDS = 2.0
+"""On a terminal, the age of a status is shown after this many seconds."""
+
 _SPOKEN = frozenset({"fail", "inconclusive"})
 
 _EXPECTED = frozenset({"ok", "unsupported"})
@@ -72,8 +75,16 @@ class _Status:
     text: str = ""
     done: int = 0
     total: int = 0
+    seen: int = 0
+    since: float = 0.0
+    """When it was set, monotonic."""
     told: float = field(default=float("-inf"))
     verdicts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def line(self) -> str:
+        """The activity, with the histories seen."""
+        return f"{self.text}, {self.seen:,} histories seen" if self.seen else self.text
 
 
 class LiveProgress:
@@ -120,12 +131,13 @@ class LiveProgress:
             if not self._live or verdict in _SPOKEN:
                 self._say(verdict, line)
 
-    def status(self, target: str, text: str, done: int, total: int) -> None:
-        """Set the current activity of a target: `done` of `total` (0: unknown)."""
+    def status(self, target: str, text: str, done: int, total: int, *, seen: int = 0) -> None:
+        """Set the activity of a target: `done` of `total`, or `seen` histories; 0: unknown."""
         with self._lock:
             status = self._of(target)
             changed, status.text = status.text != text, text
             status.done, status.total = done, total
+            status.seen, status.since = seen, time.monotonic()
             if not self._live:
                 self._tell(target, status, changed=changed)
 
@@ -137,7 +149,7 @@ class LiveProgress:
         if changed or now - status.told >= QUIET_SECONDS:
             status.told = now
             progress = f" ({status.done:,} of {status.total:,})" if status.total else ""
-            self._say("", f"{target}: {status.text}{progress}")
+            self._say("", f"{target}: {status.line}{progress}")
 
     def _say(self, verdict: str, line: str) -> None:
         mark = self._screen.mark(verdict).append(" ") if verdict in MARKS else Text()
@@ -165,7 +177,9 @@ class LiveProgress:
         for name in MARKS:
             if status.verdicts[name]:
                 counts.append(f"{self._screen.symbol(name)} {status.verdicts[name]} ", STYLES[name])
-        shown = self._screen.text(clean(one_line(status.text)))
+        quiet = time.monotonic() - status.since
+        waiting = f" (nothing new for {quiet:.0f} s)" if quiet >= SILENCE_SECONDS else ""
+        shown = self._screen.text(clean(one_line(status.line + waiting)))
         return self._screen.text(clean(target), "bold"), bar, counts, shown
 
 
@@ -223,9 +237,8 @@ def _describe_measure(event: AnyEvent) -> tuple[str, str]:
         case Threshold():
             return event.verdict, f"{event.name}: {threshold_text(event)}"
         case Replayed():
-            return replay_verdict(
-                event
-            ), f"{event.target} {short_path(event.path)}: {event.outcome}"
+            outcome = "" if event.outcome == "PASS" else f": {event.outcome}"
+            return replay_verdict(event), f"{event.target} {short_path(event.path)}{outcome}"
         case Explained():
             return "", f"{event.target} {event.request}: {event.sentence}"
         case _:

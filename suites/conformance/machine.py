@@ -72,10 +72,15 @@ class SessionReporting:
 
     def script(self, found: Counterexample, target: str) -> str:
         """Return a script that uses the adapter alone, or a `Session`."""
+        if found.history.machine is None:  # the target died before its first operation
+            config = msgspec.convert(found.history.config, TargetConfig)
+            return script.render_start(target, found.violation, config)
         return script.render(target, found.violation, found.history.machine.session.state)
 
     def blocks(self, found: Counterexample) -> tuple[list[BlockView], dict[str, list[int]]]:
         """Return the blocks of a small pool, or the suspects, and the tables of requests."""
+        if found.history.machine is None:
+            return [], {}
         session: Session = found.history.machine.session
         tables = {name: list(live.blocks) for name, live in session.live.items()}
         return blocks(session, found.violation.suspects), tables

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from kvproof.harness.errors import TargetDied
-from kvproof.harness.oracle.violation import Violation
+from kvproof.harness.errors import ANSWERS, TargetDied
+from kvproof.harness.oracle.violation import SURVIVES, Violation
 from kvproof.harness.records.events import BlockView
 from kvproof.suites.framework.coverage import Coverage
 from kvproof.suites.framework.property import Property
@@ -201,6 +201,12 @@ class Counterexample(NamedTuple):
     history: History
 
 
+def unanswered(died: TargetDied, history: History) -> Counterexample:
+    """Return a death as a violation of `every_verb_answers`."""
+    sentence = f"the target died ({died.kind}): {died}"
+    return Counterexample(Violation(ANSWERS, SURVIVES, sentence), history)
+
+
 def _raising_package(error: BaseException) -> str:
     """Return the package below `kvproof`, or below a copy of it, of the innermost own frame."""
     modules, trace = [], error.__traceback__
@@ -223,12 +229,14 @@ def run(
 def counterexample(
     suite: ComponentSuite, config: Config, operations: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Counterexample | None:
-    """Run a history; return its violation and itself, if it has one. Raises TargetDied."""
+    """Run a history; return its violation, which may be a death, and itself, if it has one."""
     history = History(suite, config)
     try:
         _run(history, operations)
     except Violation as violation:
         return Counterexample(violation, history)
+    except TargetDied as died:
+        return unanswered(died, history)
     return None
 
 

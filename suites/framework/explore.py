@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.isolation.environments import home
 from kvproof.harness.oracle.violation import Violation
-from kvproof.suites.framework.component_suite import Counterexample, History
+from kvproof.suites.framework.component_suite import Counterexample, History, unanswered
 
 SHRINK_SECONDS = 10
 """Hypothesis has no limit of its own below five minutes; this is enough to shrink."""
@@ -65,6 +65,8 @@ class Exploration(Counts):
 
     counterexample: Counterexample | None = None
     died: TargetDied | None = None
+    death: Counterexample | None = None
+    """The smallest history that killed the target."""
     interrupted: bool = False
     """By Ctrl-C; the results until then stand."""
     broken: Exception | None = None
@@ -91,6 +93,9 @@ class Watch:
     tolerate: Collection[str] = ()
     deadline: float = math.inf
     progress: Callable[[int], None] = lambda _: None
+    """Receives the number of histories so far, until one fails."""
+    shrinking: Callable[[int], None] = lambda _: None
+    """Receives it afterwards."""
     claim: Callable[[str], bool] = lambda _: True
     """Called before a property is shrunk; after False its violation only ends a history."""
     seen: Exploration = field(default_factory=Exploration)
@@ -111,25 +116,32 @@ class Watch:
         except TargetDied as died:
             if not died.fatal:
                 self._pass_over(ANSWERS)
-            self.lose(died)
+            self.lose(died, history)
             raise
         except Exception as error:
             self.seen.broken = error
             raise
 
     @contextmanager
-    def life(self) -> Iterator[None]:
-        """Make or close a subject inside."""
+    def life(self, history: History) -> Iterator[None]:
+        """Close the machine of a history inside."""
         try:
             yield
         except TargetDied as died:
-            self.lose(died)
+            self.lose(died, history)
             raise
 
     def ended(self, case: Counts) -> None:
         """Count one test case."""
         self.seen.add(case)
-        self.progress(self.seen.test_cases)
+        if self.seen.violation or self.seen.death:
+            self.shrinking(self.seen.test_cases)
+        else:
+            self.progress(self.seen.test_cases)
+
+    def still_shrinking(self) -> None:
+        """Show that the machine is tried again outside of Hypothesis."""
+        self.shrinking(self.seen.test_cases)
 
     def _broke(self, violation: Violation, history: History) -> None:
         best, found = self.seen.counterexample, Counterexample(violation, history)
@@ -156,9 +168,13 @@ class Watch:
         where = self.confined.get(found.violation.property)
         return bool(where and found.history.coverage.situations[where])
 
-    def lose(self, died: TargetDied) -> None:
+    def lose(self, died: TargetDied, history: History) -> None:
         """Keep the death of the target; end here if its process is gone."""
         self.seen.died = died
+        self._first = self._first or time.monotonic()
+        found = unanswered(died, history)
+        if self.seen.death is None or self.size(found) <= self.size(self.seen.death):
+            self.seen.death = found
         self.seen.first_case = self.seen.first_case or self.seen.test_cases + 1
         if died.fatal:
             raise Stop from died
@@ -166,7 +182,7 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether the time to explore, or to shrink, is over."""
-        limit = self._first + SHRINK_SECONDS if self.seen.violation else self.deadline
+        limit = self._first + SHRINK_SECONDS if self._first else self.deadline
         return time.monotonic() > limit
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
-from kvproof.harness.errors import TargetDied
+from kvproof.harness.errors import ANSWERS
 from kvproof.suites.framework.component_suite import (
     ComponentSuite,
     Counterexample,
@@ -35,18 +36,58 @@ def cut_down(seen: Exploration, smaller: Callable[[Counterexample], Counterexamp
 
 
 def minimise(
-    suite: ComponentSuite, found: Counterexample, *, seconds: float = MINIMISE_SECONDS
+    suite: ComponentSuite,
+    found: Counterexample,
+    *,
+    seconds: float = MINIMISE_SECONDS,
+    tried: Callable[[], None] = lambda: None,
 ) -> Counterexample:
-    """Leave out every operation without which the same property still fails."""
+    """Leave out every operation without which the same property still fails.
+
+    Calls `tried` before each history that it runs.
+    """
     config = found.history.config
 
     def again(kept: Sequence[Operation]) -> Counterexample | None:
-        try:
-            return counterexample(suite, config, [(each.verb, each.arguments) for each in kept])
-        except TargetDied:
-            return None
+        tried()
+        return counterexample(suite, config, [(each.verb, each.arguments) for each in kept])
 
     return without_needless(found, again, seconds=seconds)
+
+
+def shortest_death(
+    suite: ComponentSuite,
+    found: Counterexample,
+    hurry: AbstractContextManager[None],
+    *,
+    tried: Callable[[], None],
+) -> Counterexample:
+    """Leave out every operation without which the target still dies.
+
+    `hurry` makes it give up on a target that hangs earlier than usual: the shortest history is run
+    once more with the usual limits, and counts only if the target still dies. So the whole takes at
+    most MINIMISE_SECONDS, one more history, and twice the limit of an operation.
+    """
+    with hurry:
+        shorter = minimise(suite, found, tried=tried)
+    if shorter is found:
+        return found
+    calls = [(each.verb, each.arguments) for each in shorter.history.operations]
+    again = counterexample(suite, found.history.config, calls)
+    return again if again and _is_same(again, found) else found
+
+
+def _is_same(other: Counterexample, found: Counterexample) -> bool:
+    """Whether the same property fails; a target may die of one bug in one verb, and of another."""
+    name = found.violation.property
+    if name == ANSWERS and _last(other) != _last(found):
+        return False
+    return other.violation.property == name
+
+
+def _last(found: Counterexample) -> str:
+    operations = found.history.operations
+    return operations[-1].verb if operations else ""
 
 
 def without_needless(
@@ -68,7 +109,7 @@ def without_needless(
                 return found
             now = found.history.operations
             other = again(now[: max(0, stop - count)] + now[stop:])
-            if other and other.violation.property == found.violation.property:
+            if other and _is_same(other, found):
                 found = other
         if len(found.history.operations) == before:  # else again: dependents are gone
             count //= 2

@@ -68,7 +68,7 @@ class SuiteStateMachine(RuleBasedStateMachine):
                     hits=seen.hits,
                 )
             )
-            with self.watch.life():
+            with self.watch.life(self.history):
                 self.history.close()
 
 
@@ -92,6 +92,7 @@ def explore(
     *,
     seed: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    shrinking: Callable[[int], None] = lambda _: None,
     tolerate: Collection[str] = (),
     deadline: float = math.inf,
     claim: Callable[[str], bool] = lambda _: True,
@@ -103,9 +104,9 @@ def explore(
     Raises errors of the harness; Ctrl-C is not raised, since earlier histories may hold a
     violation.
     """
-    watch = Watch(size, tolerate, deadline, progress, claim, confined=confined or {})
+    watch = Watch(size, tolerate, deadline, progress, shrinking, claim, confined=confined or {})
     seen = drive_all(_machines(suite, watch), watch, budget, seed=seed)
-    return cut_down(seen, partial(minimise, suite))
+    return cut_down(seen, partial(minimise, suite, tried=watch.still_shrinking))
 
 
 def _machines(suite: ComponentSuite, watch: Watch) -> list[type[SuiteStateMachine]]:

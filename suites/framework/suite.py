@@ -56,6 +56,10 @@ class Suite(NamedTuple):
                 return prop
         raise LookupError(f"the suite {self.name!r} reports {name!r}, which is no property of it")
 
+    def has(self, name: str) -> bool:
+        """Whether it judges a property, at any level."""
+        return any(prop.name == name for prop in (*self.properties, *self.beyond))
+
     def explore(self, budget: settings, **options: Any) -> Exploration:
         """Look for failures; see `state_machine.explore`."""
         return explore(self.component, budget, **options)

@@ -7,14 +7,15 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hypothesis import settings
+from msgspec.structs import replace
 
-from kvproof.harness.errors import TargetDied, UsageError
+from kvproof.harness.errors import ANSWERS, TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
 from kvproof.harness.records.events import (
     AnyEvent,
@@ -33,6 +34,7 @@ from kvproof.suites.framework.component_suite import Counterexample
 from kvproof.suites.framework.expected_failures import Expected
 from kvproof.suites.framework.explore import Exploration
 from kvproof.suites.framework.property import Level
+from kvproof.suites.framework.shrink import shortest_death
 from kvproof.suites.framework.suite import Suite
 from kvproof.suites.framework.verdicts import Tally, exercised, verdicts
 from kvproof.suites.runner import levels
@@ -41,6 +43,9 @@ from kvproof.suites.runner.replay import IMPOSSIBLE, property_of, replay, target
 CORPUS = Path(__file__).parents[1] / "corpus"
 """Op logs of earlier bugs, replayed before anything is generated."""
 
+Doing = Literal["exploring", "shrinking"]
+Progress = Callable[[str, int, Doing], None]
+"""Suite, number of its histories so far, and what is being done."""
 
 MOST_FAILURES = 3
 """Most failing properties that one suite reports; after each the rest is explored anew."""
@@ -76,13 +81,13 @@ class SuiteRun:
         budget: settings,
         *,
         seed: int | None = None,
-        progress: Callable[[str, int], None] = lambda *_: None,
+        progress: Progress = lambda *_: None,
         only: str = "",
     ) -> None:
         """Run everything. Never raises for the target; after Ctrl-C the results so far are written.
 
-        `progress` receives the name of a suite and the number of its test cases; `only` names the
-        one suite to run. The corpus is replayed before the suite `cache`.
+        `progress` receives the name of a suite, the number of its test cases, and what is being
+        done; `only` names the one suite to run. The corpus is replayed before the suite `cache`.
         """
         with self.guarded():
             self.start()
@@ -99,7 +104,7 @@ class SuiteRun:
         suite: Suite,
         budget: settings,
         seed: int | None,
-        progress: Callable[[str, int], None],
+        progress: Progress,
     ) -> None:
         tally = Tally()
         try:
@@ -142,11 +147,17 @@ class SuiteRun:
 
     def _replay_corpus(self) -> None:
         deaths: dict[str, TargetFailed] = {}
-        for path in sorted(CORPUS.glob("*.json")):
-            if not self._concerns(path):
-                continue
+        logs = filter(self._concerns, sorted(CORPUS.glob("*.json")))
+        for path in logs:
             event = replay(self._handle, path, died=lambda e: deaths.setdefault(e.message, e))
+            if event.outcome == "FIXED":  # its bug was a planted one
+                event = replace(event, outcome="PASS")
             self._write(self._excused(event) or event)
+            if any(death.kind == "hang" for death in deaths.values()):
+                break  # each log would take the limit of an operation
+        for path in logs:
+            where = f"{path.name} on {self._handle.name}"
+            self._write(Skipped(part=where, reason="the target hung in an earlier log"))
         for death in deaths.values():
             self._write(death)
 
@@ -186,7 +197,7 @@ class SuiteRun:
         tally: Tally,
         *,
         seed: int | None = None,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int, Doing], None] = lambda *_: None,
         deadline: float = math.inf,
         most: int = MOST_FAILURES,
         claim: Callable[[str], bool] = lambda _: True,
@@ -198,23 +209,53 @@ class SuiteRun:
         target.
         """
         start = time.monotonic()
+
+        def unclaimed(name: str) -> bool:
+            return name not in tally.failures and claim(name)
+
         explore = partial(
             suite.explore,
             budget,
             seed=seed,
-            progress=progress,
+            progress=lambda seen: progress(tally.test_cases + seen, "exploring"),
+            shrinking=lambda seen: progress(tally.test_cases + seen, "shrinking"),
             tolerate=expected_failures.everywhere(self._expected),
             confined=expected_failures.confined(self._expected),
             deadline=deadline,
-            claim=lambda name: name not in tally.failures and claim(name),
+            claim=unclaimed,
         )
         try:
             while suite.judged and len(tally.failures) < most:
-                if not self._add(suite, tally, explore(), seed):
+                seen = explore()
+                tried = partial(progress, tally.test_cases + seen.test_cases, "shrinking")
+                seen.death = self._death(suite, seen, unclaimed, tried)
+                if not self._add(suite, tally, seen, seed):
                     break
         finally:
             tally.cut = len(tally.failures) >= most
             tally.seconds = time.monotonic() - start
+
+    def _death(
+        self,
+        suite: Suite,
+        seen: Exploration,
+        claim: Callable[[str], bool],
+        tried: Callable[[], None],
+    ) -> Counterexample | None:
+        """Return the history that killed the target, cut down, unless it is none to report."""
+        died, found = seen.died, seen.death
+        if seen.violation or not (died and found and suite.has(ANSWERS)):
+            return None
+        if seen.interrupted:
+            return found
+        if died.fatal and not claim(ANSWERS):  # of the others, it has been claimed
+            return None
+        hurry = self._handle.hurried() if died.kind == "hang" else nullcontext()
+        try:
+            return shortest_death(suite.component, found, hurry, tried=tried)
+        except KeyboardInterrupt:
+            seen.interrupted = True
+            return found
 
     def _add(self, suite: Suite, tally: Tally, seen: Exploration, seed: int | None) -> bool:
         """Add an exploration to the tally; returns whether another one may find more."""
@@ -222,9 +263,11 @@ class SuiteRun:
         tally.interrupted = seen.interrupted
         if seen.died and not seen.violation:
             tally.died = target_failed(self._handle.name, seen.died)
-        if seen.counterexample:
-            failure = self.failure(suite, seen.counterexample, seed)
+        if found := seen.counterexample or seen.death:
+            failure = self.failure(suite, found, seed)
             tally.failures[failure.property] = failure
+        if tally.died and seen.death:  # the failure has the history
+            tally.died = replace(tally.died, history=[])
         return bool(seen.counterexample) and not tally.interrupted
 
     def conclude(self, tallies: Mapping[str, Tally]) -> None:

@@ -13,6 +13,7 @@ from kvproof.harness.cli.actions.targets import chosen_targets, open_all
 from kvproof.harness.cli.arguments.bench import BenchArguments
 from kvproof.harness.cli.runs import run_directory
 from kvproof.harness.errors import UsageError
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.bench_names import current_case, current_workload
 from kvproof.harness.records.events import AnyEvent, BenchSummary, Skipped, TargetFailed
 from kvproof.harness.settings import load_settings
@@ -25,7 +26,7 @@ def bench(arguments: BenchArguments) -> int:
     load_workload(workload)
     config = {"targets": specs, "workload": workload, **asdict(options)}
     with ExitStack() as stack:
-        handles = open_all(specs, stack)
+        handles = open_all(specs, stack, OwnTargets(memory=0))
         active = stack.enter_context(run_directory("bench", config=config, output=arguments.output))
         events: list[AnyEvent] = []
 

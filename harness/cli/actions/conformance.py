@@ -13,12 +13,13 @@ from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.suites import known_bugs
 from kvproof.suites.framework.budgets import BUDGETS, seeded
 from kvproof.suites.framework.property import Level
 from kvproof.suites.runner.levels import suites as suites_of
 from kvproof.suites.runner.properties_table import properties_table
-from kvproof.suites.runner.runner import SuiteRun
+from kvproof.suites.runner.runner import Doing, SuiteRun
 
 
 def list_properties() -> None:
@@ -33,11 +34,12 @@ def run(
     level: Level,
     seed: int | None,
     output: Path | None,
+    own: OwnTargets,
 ) -> int:
     """Judge targets by the suites of a level; returns the exit code. Raises UsageError."""
-    config = {"targets": list(specs), "budget": budget, "level": level}
+    config = {"targets": list(specs), "budget": budget, "level": level, **own.recorded()}
     with ExitStack() as stack:
-        handles = open_all(specs, stack)
+        handles = open_all(specs, stack, own)
         active = stack.enter_context(run_directory("run", config=config, output=output, seed=seed))
         for handle in handles:
             suites(handle, active, budget=budget, level=level, seed=seed)
@@ -54,9 +56,12 @@ def suites(
     settings = BUDGETS[budget]
     total = settings.max_examples
 
-    def progress(suite: str, done: int) -> None:
-        doing = "exploring" if suite == "cache" else f"exploring {suite}"
-        active.status(handle.name, doing, min(done, total), total)
+    def progress(suite: str, done: int, doing: Doing) -> None:
+        what = doing if suite == "cache" else f"{doing} {suite}"
+        if doing == "shrinking":
+            active.status(handle.name, what, seen=done)
+        else:
+            active.status(handle.name, what, min(done, total), total)
 
     active.status(handle.name, "starting", 0, total)
     SuiteRun(handle, active.writer, write=active.write, level=level).run(

@@ -22,6 +22,7 @@ from kvproof.harness.cli.runs import ActiveRun, hardware, run_directory, version
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation.doctor import GPU_EXTRA, KERNELS_NEED
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.events import AnyEvent, BenchSample, BenchSummary, Skipped
 from kvproof.harness.settings import Settings, load_settings
 from kvproof.harness.sweep.plan import SweepOptions
@@ -33,7 +34,12 @@ REPETITIONS = 6
 
 
 def gate(
-    target: Sequence[str] | None, *, config: Path | None, save: bool, output: Path | None
+    target: Sequence[str] | None,
+    *,
+    config: Path | None,
+    save: bool,
+    output: Path | None,
+    own: OwnTargets,
 ) -> int:
     """Run suites, bench, thresholds and kernels on targets; returns the exit code.
 
@@ -41,12 +47,12 @@ def gate(
     """
     settings = load_settings(config)
     specs = chosen_targets(target, settings.run.targets)
-    recorded = {"targets": specs, **msgspec.to_builtins(settings)}
+    recorded = {"targets": specs, **msgspec.to_builtins(settings), **own.recorded()}
     baseline = load_baseline(Path(settings.gate.baseline))
     if save:
         _check_place(Path(settings.gate.baseline))
     with ExitStack() as stack:
-        handles = open_all(specs, stack)
+        handles = open_all(specs, stack, own)
         active = stack.enter_context(run_directory("gate", config=recorded, output=output))
         for handle in handles:
             level: Level = settings.gate.level if handle.name == SUBJECT else "core"

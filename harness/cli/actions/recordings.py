@@ -9,7 +9,7 @@ from kvproof.harness.bench.explain_job import Story
 from kvproof.harness.cli.output import print_text
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
-from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.isolation.registry import OwnTargets, open_handle
 from kvproof.harness.oracle.violation import Violation
 from kvproof.harness.recorder.explain import Told
 from kvproof.harness.recorder.recording import Header, Recording, is_recording, recordings
@@ -33,16 +33,22 @@ def are_recordings(paths: Sequence[Path]) -> bool:
     return True in kinds
 
 
-def replay(paths: Sequence[Path], *, targets: Sequence[str], output: Path | None) -> int:
+def replay(
+    paths: Sequence[Path], *, targets: Sequence[str], output: Path | None, own: OwnTargets
+) -> int:
     """Judge the recorded answers, or run the requests again on targets; returns the exit code."""
     found = [recording for path in paths for recording in recordings(path)]
-    config = {"recordings": [str(path) for path in paths], "targets": list(targets)}
+    config = {
+        "recordings": [str(path) for path in paths],
+        "targets": list(targets),
+        **own.recorded(),
+    }
     with run_directory("replay", config=config, output=output) as active:
         for recording in found:
             if not targets:
                 _judge(active, recording)
             for spec in targets:
-                _again(active, recording, spec)
+                _again(active, recording, spec, own)
     return active.exit_code
 
 
@@ -99,11 +105,11 @@ def _summary(recording: Recording, judged: Judged) -> str:
     return "; ".join(parts)
 
 
-def _again(active: ActiveRun, recording: Recording, spec: str) -> None:
+def _again(active: ActiveRun, recording: Recording, spec: str, own: OwnTargets) -> None:
     header = recording.header
     active.status(spec, f"running {recording.name} again")
     try:
-        with open_handle(spec) as handle:
+        with open_handle(spec, options=own) as handle:
             found = rerun(recording, handle.create(header.config))
     except TargetDied as died:
         active.write(target_failed(spec, died))

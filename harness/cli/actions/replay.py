@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 
 from kvproof.harness.cli.actions import recordings
@@ -11,30 +12,34 @@ from kvproof.harness.cli.actions.targets import chosen_targets, open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.registry import OwnTargets
 from kvproof.harness.records.events import Skipped
 from kvproof.harness.reproduce import oplog
 from kvproof.suites.framework.suite import ELSEWHERE, SUBJECT
+from kvproof.suites.runner.levels import catalogue
 from kvproof.suites.runner.registry import component, find
 from kvproof.suites.runner.replay import replay, target_failed
 
 
 def replay_paths(
-    paths: Sequence[Path], *, target: Sequence[str] | None, output: Path | None
+    paths: Sequence[Path], *, target: Sequence[str] | None, output: Path | None, own: OwnTargets
 ) -> int:
     """Replay op logs, or judge recordings; returns the exit code. Raises UsageError."""
     targets = chosen_targets(target, ()) if target else []
     if recordings.are_recordings(paths):
-        return recordings.replay(paths, targets=targets, output=output)
-    return replay_logs(paths, targets=targets, output=output)
+        return recordings.replay(paths, targets=targets, output=output, own=own)
+    return replay_logs(paths, targets=targets, output=output, own=own)
 
 
-def replay_logs(paths: Sequence[Path], *, targets: Sequence[str], output: Path | None) -> int:
+def replay_logs(
+    paths: Sequence[Path], *, targets: Sequence[str], output: Path | None, own: OwnTargets
+) -> int:
     """Replay op logs, each on its own target unless some are named; returns the exit code."""
     logs = [(path, _subject(path, targets)) for path in _op_logs(paths)]
     wanted = list(dict.fromkeys(spec for _, subject in logs for spec in targets or [subject]))
-    config = {"op_logs": [str(path) for path, _ in logs], "targets": wanted}
+    config = {"op_logs": [str(path) for path, _ in logs], "targets": wanted, **own.recorded()}
     with ExitStack() as stack:
-        handles = dict(zip(wanted, open_all(wanted, stack), strict=True))
+        handles = dict(zip(wanted, open_all(wanted, stack, own), strict=True))
         active = stack.enter_context(run_directory("replay", config=config, output=output))
         skipped = [
             _replay(active, handles[spec], path)
@@ -63,7 +68,19 @@ def _subject(path: Path, targets: Sequence[str]) -> str:
 def _recorded_on(path: Path) -> str:
     log = oplog.load(path)
     find(log.suite)
+    _known(path, log)
     return log.target
+
+
+def _known(path: Path, log: oplog.OpLog) -> None:
+    """Refuse a log about a property that its suite does not have: nothing could judge it."""
+    names = [prop.name for prop in catalogue("full")[log.suite]]
+    if log.property not in names:
+        close = get_close_matches(log.property, names, 1)
+        raise UsageError(
+            f"{str(path)!r} is about the property {log.property!r}, which {log.suite!r} lacks",
+            f"did you mean {close[0]!r}?" if close else "see kvproof run --list-properties",
+        )
 
 
 def _replay(active: ActiveRun, handle: Handle, path: Path) -> str:

@@ -14,7 +14,7 @@ from kvproof.harness.cli.output import print_text, standard_output, table_of
 from kvproof.harness.errors import UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation.handles import Handle
-from kvproof.harness.isolation.registry import expand, list_targets, open_handle
+from kvproof.harness.isolation.registry import USUAL, OwnTargets, expand, list_targets, open_handle
 
 
 def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[str]:
@@ -28,13 +28,15 @@ def chosen_targets(given: Sequence[str] | None, default: Sequence[str]) -> list[
     return expand(named or default)
 
 
-def open_all(specs: Sequence[str], stack: ExitStack) -> list[Handle]:
+def open_all(specs: Sequence[str], stack: ExitStack, own: OwnTargets = USUAL) -> list[Handle]:
     """Open every target before anything runs, so that a typing error costs nothing.
 
     Worker logs last as long as the run; its records keep the needed parts.
     """
     logs = Path(stack.enter_context(TemporaryDirectory(prefix="kvproof-")))
-    return [stack.enter_context(open_handle(spec, log_directory=logs)) for spec in specs]
+    return [
+        stack.enter_context(open_handle(spec, log_directory=logs, options=own)) for spec in specs
+    ]
 
 
 def print_targets() -> None:

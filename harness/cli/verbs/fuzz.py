@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
 from msgspec.structs import replace
 
+from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.duration import seconds
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.settings import LevelName, load_settings
@@ -25,6 +28,7 @@ def fuzz(
     units: int = 0,
     output: Output = None,
     config: Path | None = None,
+    isolation: Annotated[IsolationArguments, Parameter(name="*")] = IsolationArguments(),
 ) -> int:
     """Search for failures with new seeds, for hours if you like.
 
@@ -57,6 +61,8 @@ def fuzz(
         Directory of the run's records and reports.
     config
         Settings file.
+    isolation
+        Where your own target runs.
 
     """
     from kvproof.harness.cli.actions.campaign import fuzz as action
@@ -77,4 +83,5 @@ def fuzz(
         output=output,
         ray=ray,
         units=units,
+        own=isolation.own_targets(),
     )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
 
 
@@ -13,6 +17,7 @@ def gate(
     config: Path | None = None,
     save_baseline: bool = False,
     output: Output = None,
+    isolation: Annotated[IsolationArguments, Parameter(name="*")] = IsolationArguments(),
 ) -> int:
     """Check a change in one command, with one report.
 
@@ -29,8 +34,12 @@ def gate(
         Store this run's figures as the baseline of this machine.
     output
         Directory of the run's records and reports.
+    isolation
+        Where your own target runs.
 
     """
     from kvproof.harness.cli.actions import gate as action
 
-    return action.gate(target, config=config, save=save_baseline, output=output)
+    return action.gate(
+        target, config=config, save=save_baseline, output=output, own=isolation.own_targets()
+    )

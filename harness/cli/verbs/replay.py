@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
 
 
-def replay(paths: list[Path], /, *, target: Targets = None, output: Output = None) -> int:
-    """Run recorded failures again: FIXED, FAILED or ERROR.
+def replay(
+    paths: list[Path],
+    /,
+    *,
+    target: Targets = None,
+    output: Output = None,
+    isolation: Annotated[IsolationArguments, Parameter(name="*")] = IsolationArguments(),
+) -> int:
+    """Run recorded failures again: FIXED, FAILED, ERROR, or PASS on another engine.
 
     Parameters
     ----------
@@ -19,8 +30,10 @@ def replay(paths: list[Path], /, *, target: Targets = None, output: Output = Non
         Target to replay on; by default the recorded one. Recordings need no target.
     output
         Directory of the run's records and reports.
+    isolation
+        Where your own target runs.
 
     """
     from kvproof.harness.cli.actions.replay import replay_paths
 
-    return replay_paths(paths, target=target, output=output)
+    return replay_paths(paths, target=target, output=output, own=isolation.own_targets())

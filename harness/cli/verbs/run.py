@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from kvproof.harness.cli.arguments.isolation import IsolationArguments
 from kvproof.harness.cli.options import Output, Targets
 from kvproof.harness.errors import Exit
 from kvproof.harness.settings import BudgetName, LevelName, load_settings
@@ -18,6 +22,7 @@ def run(
     output: Output = None,
     config: Path | None = None,
     list_properties: bool = False,
+    isolation: Annotated[IsolationArguments, Parameter(name="*")] = IsolationArguments(),
 ) -> int:
     """Test targets with the conformance suites; bounded, for CI.
 
@@ -39,6 +44,8 @@ def run(
         Settings file; kvproof.toml of the working directory by default.
     list_properties
         Print all properties and the known engine bugs that they find, as Markdown; exit.
+    isolation
+        Where your own target runs.
 
     """
     from kvproof.harness.cli.actions import conformance
@@ -54,4 +61,5 @@ def run(
         level=level,
         seed=seed,
         output=output,
+        own=isolation.own_targets(),
     )

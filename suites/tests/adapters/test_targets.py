@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,17 @@ from kvproof.harness.contract.target import Request, TargetConfig
 from kvproof.harness.errors import TargetDied, UsageError
 from kvproof.harness.isolation import environments
 from kvproof.harness.isolation import registry as targets
-from kvproof.harness.isolation.handles import InProcessHandle
-from kvproof.harness.isolation.registry import list_targets, open_handle, open_target
+from kvproof.harness.isolation.handles import InProcessHandle, WorkerHandle
+from kvproof.harness.isolation.registry import (
+    USUAL,
+    OwnTargets,
+    list_targets,
+    open_handle,
+    open_target,
+)
 
 FAKES = "kvproof.suites.tests.adapters.worker_fakes"
+HERE = OwnTargets(in_process=True)
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +31,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def refused(spec: str) -> UsageError:
+def refused(spec: str, options: OwnTargets = USUAL) -> UsageError:
     with pytest.raises(UsageError) as error:
-        open_handle(spec)
+        open_handle(spec, options=options)
     return error.value
 
 
@@ -36,26 +44,42 @@ def test_entry_points_open_in_process() -> None:
         assert handle.profile.engine == "reference"
 
 
-def test_a_factory_of_ones_own_opens_in_process() -> None:
+def test_a_factory_of_ones_own_opens_in_a_worker_or_for_debugging_here() -> None:
     with open_handle(f"{FAKES}:make_toy") as handle:
+        assert isinstance(handle, WorkerHandle)
+        assert (handle.profile.engine, handle.python) == ("toy", sys.version.split()[0])
+    with open_handle(f"{FAKES}:make_toy", options=HERE) as handle:
         assert isinstance(handle, InProcessHandle)
         assert handle.profile.engine == "toy"
 
 
+def test_an_entry_point_of_another_package_opens_in_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    theirs = [EntryPoint(name, f"{FAKES}:make_toy", targets.GROUP) for name in ("toy", "theirs")]
+    monkeypatch.setattr(targets, "_entry_points", lambda: theirs)
+    monkeypatch.setattr(targets, "_is_ours", lambda point: point.name == "toy")
+    rows = {row.name: row.isolation for row in list_targets()}
+    assert (rows["toy"], rows["theirs"]) == ("in_process", "worker")
+    with open_handle("theirs") as handle:
+        assert (handle.isolation, handle.profile.engine) == ("worker", "toy")
+
+
+@pytest.mark.parametrize("options", [USUAL, HERE])
 def test_a_factory_in_the_working_directory_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: OwnTargets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = f"from {FAKES} import make_toy as make_mine\n"
     (tmp_path / "engine_of_this_test.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    with open_handle("engine_of_this_test:make_mine") as handle:
+    with open_handle("engine_of_this_test:make_mine", options=options) as handle:
         assert handle.profile.engine == "toy"
         handle.create(TargetConfig(num_blocks=8, block_size=64)).close()
-        assert str(tmp_path) in sys.path
-        with open_handle("engine_of_this_test:make_mine"):
+        assert (str(tmp_path) in sys.path) == options.in_process
+        with open_handle("engine_of_this_test:make_mine", options=options):
             pass
-        assert str(tmp_path) in sys.path, "a handle of the directory is still open"
+        assert (str(tmp_path) in sys.path) == options.in_process, "a handle is still open"
     assert sys.path == before
 
 
@@ -64,7 +88,7 @@ def test_a_directory_is_not_searched_any_more_if_its_factory_does_not_import(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    refused("no_such_module_of_this_test:make")
+    refused("no_such_module_of_this_test:make", HERE)
     assert sys.path == before
 
 
@@ -83,9 +107,10 @@ def test_a_directory_is_not_searched_any_more_if_its_factory_does_not_import(
     ],
 )
 def test_what_cannot_be_opened_says_what_to_do(spec: str, message: str, hint: str) -> None:
-    error = refused(spec)
-    assert message in str(error)
-    assert hint in error.hint
+    for options in (USUAL, HERE):
+        error = refused(spec, options)
+        assert message in str(error)
+        assert hint in error.hint
 
 
 def test_rows_say_how_to_install() -> None:

@@ -114,7 +114,7 @@ def test_handle_says_what_it_runs(toy: WorkerHandle) -> None:
     ("deed", "kind", "message"),
     [
         ("exit", "crash", "the worker exited with code 3 during finish"),
-        ("sys.exit", "crash", "the worker exited with code 4 during finish"),
+        ("sys.exit", "crash", "SystemExit: 4"),
         ("sigkill", "crash", "the worker was killed by SIGKILL during finish"),
         ("segfault", "crash", "the worker was killed by SIGSEGV during finish"),
         ("real-time signal", "crash", "the worker was killed by signal 35 during finish"),

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any, cast
 
+from kvproof.harness.adapters.reference.target import ReferenceTarget
 from kvproof.harness.contract.target import (
     Evicted,
     Inspection,
@@ -72,6 +74,43 @@ def make_future(config: TargetConfig) -> Target:
     """Runs in a worker that speaks another contract."""
     vars(sys.modules["__main__"])["CONTRACT_VERSION"] = 99
     return make_toy(config)
+
+
+class _Slow(Toy):
+    def inspect(self) -> Inspection:
+        time.sleep(3)
+        return super().inspect()
+
+
+def _slow(seconds: float, reason: str) -> Any:
+    class Slow(_Slow):
+        profile = replace(Toy.profile, slowest_answer=seconds, slowest_answer_reason=reason)
+
+    return Slow
+
+
+make_impatient = _slow(0.0, "")
+make_patient = _slow(20.0, "it compiles a kernel")
+make_unreasoned = _slow(20.0, "")
+make_endless = _slow(1e9, "it thinks")
+
+
+class _Stuck(ReferenceTarget):
+    def admit(self, *_: object) -> Any:
+        time.sleep(60)
+
+
+def make_stuck(config: TargetConfig) -> Target:
+    return _Stuck(config)
+
+
+class _Blind(ReferenceTarget):
+    def inspect(self) -> Inspection:
+        raise LookupError("nothing to see")
+
+
+def make_blind(config: TargetConfig) -> Target:
+    return _Blind(config)
 
 
 def make_sleeper(config: TargetConfig) -> Target:

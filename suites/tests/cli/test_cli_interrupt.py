@@ -203,6 +203,8 @@ def _kill_the_worker(cwd: Path, **environment: str) -> None:
 
 def test_an_interruption_by_the_target_itself_is_not_a_pass(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def make_target(config):\n    raise KeyboardInterrupt\n")
-    command = ("run", "--target", "mine:make_target", "--output", "record")
-    assert here(*command, cwd=tmp_path).code == 130
+    command = ("run", "--target", "mine:make_target", "--output")
+    assert here(*command, "record", "--in-process", cwd=tmp_path).code == 130
     closed_run(tmp_path / "record", 130)
+    assert here(*command, "worker", cwd=tmp_path).code == 1
+    closed_run(tmp_path / "worker", 1)

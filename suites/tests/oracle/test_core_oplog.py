@@ -209,6 +209,36 @@ def test_a_log_of_a_newer_version_is_refused_as_newer_whatever_it_looks_like(tmp
         load(file_of(tmp_path, **change))
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "wrong"),
+    [
+        (("config", "block_size"), 0, "config.block_size is 0, not within 1 and 4194304"),
+        (("config", "block_size"), "2", "Expected `int`, got `str` - at `$.block_size`"),
+        (("config", "num_blocks"), 1 << 40, "config.num_blocks is 1099511627776"),
+        (("config", "num_blocks"), 1, "config.num_blocks is 1, not within 2"),
+        (("config", "kernel_block_size"), 3, "a block_size of 2 is no multiple"),
+        (("config", "groups"), [{"kind": "round", "block_size": 2}], "is 'round'"),
+        (("operations", 0, "request", "tokens"), [1, 1 << 80], "1208925819614629174706176"),
+        (("operations", 0, "request", "tokens"), [-1], "admit.request.tokens of operation 0 is -1"),
+        (("operations", 0, "request", "tokens"), [0.5], "got `float`"),
+        (("operations", 0, "compute"), 0, "admit.compute of operation 0 is 0, not within 1"),
+        (("operations",), [], "it has no operations"),
+        (("operations",), {}, "Expected `array`, got `object`"),
+    ],
+)
+def test_a_value_that_no_engine_could_take_is_the_log_s_own(tmp_path, place, value, wrong):
+    log = msgspec.json.decode(dump(log_of([A])))
+    log["config"]["block_size"] = 2
+    last = log
+    for step in place[:-1]:
+        last = last[step]
+    last[place[-1]] = value
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    with pytest.raises(UsageError, match=r"log\.json' is no op log") as refused:
+        load(tmp_path / "log.json")
+    assert wrong in str(refused.value)
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"target": "\xc3("}', b"\0"])
 def test_a_file_that_is_no_log_is_refused(tmp_path, text):
     (tmp_path / "log.json").write_bytes(text)

@@ -14,6 +14,7 @@ from kvproof.harness.campaign.pool import Lost, Pool
 from kvproof.harness.cli.actions.campaign.unit import Order, UnitResult, claim_name, parse, tally_of
 from kvproof.harness.cli.runs import DATABASE, ActiveRun, driver
 from kvproof.harness.errors import ANSWERS
+from kvproof.harness.isolation.registry import USUAL, OwnTargets
 from kvproof.harness.records.campaign_events import UnitDone, UnitLost
 from kvproof.harness.records.events import (
     AnyEvent,
@@ -42,11 +43,13 @@ class Campaign:
         password: str,
         level: Level,
         keep_going: bool,
+        own: OwnTargets = USUAL,
     ) -> None:
         self._active, self._claims, self._shared = active, claims, shared
         self._password, self._away = password, False
         self._level: Level = level
         self._keep_going = keep_going
+        self._own = own
         self._done: set[str] = set()
         self._seconds: dict[str, float] = {}
         """Unit that was begun -> how long it may explore, also when it is tried again."""
@@ -110,6 +113,7 @@ class Campaign:
             seconds=self._seconds.setdefault(given.unit, left),
             known=tuple(self._known[target, suite]),
             claim=self._claims.claim,
+            own=self._own,
         )
 
     def _take(self, outcome: Outcome) -> bool:

@@ -22,7 +22,7 @@ from kvproof.harness.cli.actions.campaign.unit import explore_unit, unit_id
 from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.cli.runs import ActiveRun, run_directory
 from kvproof.harness.errors import UsageError
-from kvproof.harness.isolation.registry import open_handle
+from kvproof.harness.isolation.registry import USUAL, OwnTargets, open_handle
 from kvproof.harness.records.events import AnyEvent, Failure
 from kvproof.harness.records.run_directory import read_run
 from kvproof.harness.settings import CampaignSettings
@@ -51,6 +51,7 @@ def fuzz(
     ray: str,
     units: int,
     secret: str = "",
+    own: OwnTargets = USUAL,
 ) -> int:
     """Explore until the time is up; `units` 0: as many as the time allows. Returns the exit code.
 
@@ -60,12 +61,12 @@ def fuzz(
     password = secret or os.environ.get(PASSWORD_VARIABLE, "")
     open_database(shared.database, shared.artifact, password=password)
     away = why_unreachable(shared.database, password=password)
-    suites = _suites(specs, level)
+    suites = _suites(specs, level, own)
     first = first_seed(output) if seed is None else seed
     config = {
         "targets": list(specs), "max_seconds": max_seconds, "units": units, "level": level,
         "keep_going": keep_going, "database": shared.database, "artifact": shared.artifact,
-        "histories": shared.histories,
+        "histories": shared.histories, **own.recorded(),
     }  # fmt: skip
     with (
         closing(_pool(ray, workers)) as pool,
@@ -75,7 +76,7 @@ def fuzz(
             RayClaims(ray) if ray else DirectoryClaims(active.writer.directory / "claims")
         )
         driver = Campaign(
-            active, claims, shared, password=password, level=level, keep_going=keep_going
+            active, claims, shared, password=password, level=level, keep_going=keep_going, own=own
         )
         if away:
             driver.database_is_away(away)
@@ -87,7 +88,7 @@ def fuzz(
             cut_short = False
         finally:  # judged also after Ctrl-C, which is how long campaigns usually end
             for spec in specs:
-                _conclude(active, level, spec, driver.tallies[spec], cut_short=cut_short)
+                _conclude(active, level, spec, driver.tallies[spec], own, cut_short=cut_short)
     return active.exit_code
 
 
@@ -114,10 +115,10 @@ def first_seed(output: Path | None) -> int:
     return secrets.randbits(32)
 
 
-def _suites(specs: Sequence[str], level: Level) -> list[tuple[str, str]]:
+def _suites(specs: Sequence[str], level: Level, own: OwnTargets) -> list[tuple[str, str]]:
     """Target and suite of everything that is judged; a typing error costs nothing."""
     with ExitStack() as stack:
-        handles = open_all(specs, stack)
+        handles = open_all(specs, stack, own)
         return [
             (handle.name, suite.name)
             for handle in handles
@@ -132,7 +133,13 @@ def _units(suites: Sequence[tuple[str, str]], first: int) -> Iterator[str]:
 
 
 def _conclude(
-    active: ActiveRun, level: Level, spec: str, suites: Mapping[str, Tally], *, cut_short: bool
+    active: ActiveRun,
+    level: Level,
+    spec: str,
+    suites: Mapping[str, Tally],
+    own: OwnTargets,
+    *,
+    cut_short: bool,
 ) -> None:
     """Judge all properties on everything that all units did; nothing on nothing."""
     if cut_short and not any(tally.test_cases or tally.died for tally in suites.values()):
@@ -142,7 +149,7 @@ def _conclude(
         if not isinstance(event, Failure):  # recorded when it was found
             active.write(event)
 
-    with open_handle(spec) as handle:
+    with open_handle(spec, options=own) as handle:
         run = SuiteRun(handle, active.writer, write=write, level=level)
         with run.guarded():
             run.start()

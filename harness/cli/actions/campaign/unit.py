@@ -22,6 +22,7 @@ from kvproof.harness.cli.actions.targets import open_all
 from kvproof.harness.errors import ANSWERS, TargetDied
 from kvproof.harness.isolation import worker_main as worker
 from kvproof.harness.isolation.handles import Handle
+from kvproof.harness.isolation.registry import USUAL, OwnTargets
 from kvproof.harness.records.campaign_events import UnitDone
 from kvproof.harness.records.events import AnyEvent, Failure, TargetFailed, TargetStarted
 from kvproof.suites.framework.budgets import BUDGETS, seeded
@@ -49,6 +50,7 @@ class Order:
     known: tuple[str, ...]
     """Properties that failed already: they are counted, and not shrunk again."""
     claim: Callable[[str, str], bool]
+    own: OwnTargets = USUAL
 
 
 class UnitResult(NamedTuple):
@@ -86,7 +88,7 @@ def explore_unit(order: Order) -> UnitResult:
     """Do one unit; never raises for the target or for the harness: both are in the result."""
     target, suite_name, seed = parse(order.unit)
     wall, began, cpu = time.time(), time.monotonic(), time.process_time()
-    handle, database = _handle(target), _database(order)
+    handle, database = _handle(target, order.own), _database(order)
     theirs = _spent(handle)
     before = Counter(database.operations)
     files = _Files()
@@ -173,11 +175,11 @@ def tally_of(done: UnitDone, failures: Mapping[str, Failure]) -> Tally:
 
 
 @cache
-def _handle(target: str) -> Handle:
+def _handle(target: str, own: OwnTargets) -> Handle:
     """Started once for each process, which serves many units."""
     stack = ExitStack()
     atexit.register(stack.close)
-    (handle,) = open_all([target], stack)
+    (handle,) = open_all([target], stack, own)
     return handle
 
 

@@ -1,0 +1,28 @@
+"""Options of the verbs that judge targets: where a user's own target runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvproof.harness.cli.sizes import size_of
+
+if TYPE_CHECKING:
+    from kvproof.harness.isolation.registry import OwnTargets
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationArguments:
+    """Options of the verb; each attribute docstring is the help text."""
+
+    in_process: bool = False
+    """Run your own target in this process, for a debugger: a crash or hang of it is then one of
+    kvproof."""
+    worker_memory: str = "2GiB"
+    """Memory that the worker of your own target may take beyond its imports; 0: no limit."""
+
+    def own_targets(self) -> OwnTargets:
+        """Return the options as `open_handle` takes them. Raises UsageError."""
+        from kvproof.harness.isolation.registry import OwnTargets
+
+        return OwnTargets(self.in_process, size_of(self.worker_memory))
