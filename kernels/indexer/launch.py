@@ -23,19 +23,19 @@ FEW = 4
 """Query tokens up to which a program holds the queries of all, and else the keys of one tile."""
 
 TILE = 128
-"""Keys of a product, for few query tokens; twice as many for many of them."""
+"""Keys of a product."""
 
 SLICE = 128
 """Query tokens of a program that has many."""
 
-MOST_TILES = 8
-RESIDENTS = 4
+MOST_TILES = 16
+RESIDENTS = 3
 """Tiles of a program at most, and programs on a multiprocessor before it takes several."""
 
 CHUNK = 16384
 """Scores that a program chooses from: as many fit into its registers."""
 
-MOST_WARPS = 32
+MOST_WARPS = 16
 MOST_CHOSEN = CHUNK // 2
 """A level of the choice halves a row at least."""
 
@@ -160,9 +160,8 @@ def score(given: dict[str, Any], scores: torch.Tensor) -> None:
             *tensors, Q_TOKENS=q_tokens, TILE=TILE, EACH=each, num_warps=4, **fixed
         )
         return
-    tile = 2 * TILE
-    score_many[(-(-width // tile), -(-q_tokens // SLICE), batch)](
-        *tensors, q_tokens, TILE=tile, EACH=SLICE, num_warps=8, **fixed
+    score_many[(-(-width // TILE), -(-q_tokens // SLICE), batch)](
+        *tensors, q_tokens, TILE=TILE, EACH=SLICE, num_warps=4, **fixed
     )
 
 
@@ -173,7 +172,6 @@ def choose(
     *,
     slots: bool,
     chunk: int = CHUNK,
-    warps: int = MOST_WARPS,
 ) -> None:
     """Write the best of scores [rows, width] into `out`, level by level."""
     from kvproof.kernels.indexer.triton_kernel_topk import topk
@@ -190,7 +188,7 @@ def choose(
             table.stride(0), level.chunks * chosen,
             COUNT=chosen, COLUMNS=power_above(chosen), CHUNK=fits,
             PAGE=given["pages"].shape[1] if slots and kept is None else 0,
-            num_warps=min(warps, max(4, fits // 512)),
+            num_warps=min(MOST_WARPS, max(4, fits // 512)),
         )  # fmt: skip
         if kept is not None:
             candidates = (kept[1], kept[0])
