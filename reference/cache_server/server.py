@@ -137,5 +137,8 @@ def _bind(socket: zmq.Socket[bytes], address: Address) -> str:
 
 def _peer(frame: zmq.Frame) -> int | None:
     """Return the sender's process id from the kernel: `:user:group:process`."""
-    known = re.fullmatch(r":\d+:\d+:(\d+)", str(frame.get("Peer-Address")))
+    try:
+        known = re.fullmatch(r":\d+:\d+:(\d+)", str(frame.get("Peer-Address")))
+    except zmq.ZMQError:  # a message without parts of its own, from a peer that is gone
+        return None
     return int(known[1]) if known else None  # else the address of a host

@@ -21,7 +21,10 @@ class FewOfAKind(logging.Filter):
         self._seen: Counter[tuple[str, int, str]] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a message is written."""
+        """Return whether a message is written; a client's mistake has no traceback."""
+        error = record.exc_info[1] if record.exc_info else None
+        if type(error).__module__.partition(".")[0] == "h11":
+            record.msg, record.args, record.exc_info = "a client broke HTTP: %s", (error,), None
         if time.monotonic() - self._began > WINDOW:
             self._began = time.monotonic()
             self._seen.clear()

@@ -97,7 +97,7 @@ class Report:
         lines = (
             f"{rule}: {detail}",
             f"  {attempt.title}",
-            *(f"  | {line}" for line in attempt.error.splitlines()[-4:]),
+            *(f"  | {line}" for line in attempt.error.splitlines()[-6:]),
             f"  repeat with: {self._repeat} --repeat {name}:{number}",
         )
         for line in lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ CODES: Mapping[str, frozenset[Exit]] = {
     "sweep": DECIDED | {Exit.REGRESSION},
 }
 """Verb -> its codes, where a record or a limit that came from outside may call for others."""
-_SPOKEN = frozenset({Exit.USAGE, Exit.HARNESS, Exit.INTERRUPTED})
+_SPOKEN = frozenset({Exit.USAGE, Exit.HARNESS, Exit.INTERRUPTED, -signal.SIGTERM})
 """Codes with a message on standard error; `kvproof record -- COMMAND` announces its folder."""
 MOST_MESSAGE = 4000
 """Characters of standard error."""
@@ -75,8 +76,8 @@ def _code(outcome: Outcome, codes: frozenset[int]) -> Iterator[Broken]:
     if outcome.hung:
         yield Broken("hang", "SIGTERM did not end it")
         return
-    if outcome.stopped:
-        codes = codes | {Exit.INTERRUPTED, Exit.PASS}
+    if outcome.stopped:  # or killed by it while the interpreter ends, when nothing is left to do
+        codes = codes | {Exit.INTERRUPTED, Exit.PASS, -signal.SIGTERM}
     if outcome.code not in codes:
         yield Broken("exit code", f"{outcome.code}, expected one of {sorted(map(int, codes))}")
 
@@ -135,6 +136,8 @@ def _records(command: Command, outcome: Outcome) -> Iterator[Broken]:
     if len(run.events) + run.torn < outcome.lines_before:
         yield Broken("lost events", f"{len(run.events)} of {outcome.lines_before}")
     ended = run.ended.exit_code if run.ended else None
+    if outcome.stopped and outcome.code < 0 and ended is None and run.events:
+        yield Broken("record", f"not closed by SIGTERM, {len(run.events)} events")
     if outcome.code >= 0 and ended != outcome.code and run.events and command.closes:
         yield Broken("record", f"ends with {ended}, the command with {outcome.code}")
 

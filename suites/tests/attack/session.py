@@ -100,7 +100,8 @@ class Session:
             stack.callback(after)
             command = prepare(folder)
             real = random.random() < REAL_SHARE and not command.limits
-            command = command._replace(real=command.real or real)
+            if command.real or real or self.only_real:
+                command = command._replace(real=True, patience=2 * command.patience)
             close_off(folder)
             inputs = rules.contents(folder)
             outcome = self.run(command)
@@ -112,7 +113,7 @@ class Session:
                 broken=tuple(broken),
                 signals=int(outcome.sent or outcome.stopped),
                 lost=rules.torn(command),
-                error=outcome.err[-400:],
+                error=outcome.err[-600:],
             )
 
     def close(self) -> None:

@@ -81,11 +81,11 @@ def attack(session: Session, random: Random) -> Attempt:
             broken.append(Broken("start", outcome.err[-300:]))
         if len(outcome.err) > MOST_LOG:
             broken.append(Broken("long log", f"{len(outcome.err)} characters"))
-        outcome = outcome._replace(err=outcome.err[:2000], stopped=False)
-        found = rules.judge(made, outcome, verb="serve", inputs=inputs, codes=frozenset({0}))
+        outcome = outcome._replace(err=outcome.err[-2000:], stopped=False)
+        found = list(rules.judge(made, outcome, verb="serve", inputs=inputs, codes=frozenset({0})))
     name = kind.__name__.strip("_").replace("_", " ")
     return Attempt(
-        f"kvproof serve: {name}", tuple(codes), (*broken, *found), 1, 0, outcome.err[-400:]
+        f"kvproof serve: {name}", tuple(codes), (*broken, *found), 1, 0, outcome.err[-2500:]
     )
 
 

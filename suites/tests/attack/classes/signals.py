@@ -57,7 +57,7 @@ def attack(session: Session, random: Random) -> Attempt:
             tuple(broken),
             int(outcome.sent),
             lost,
-            outcome.err[-400:],
+            outcome.err[-600:],
         )
         if broken or outcome.code in (0, 3) or random.random() > RESUMED:
             return attempt

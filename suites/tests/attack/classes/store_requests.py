@@ -53,7 +53,7 @@ def attack(session: Session, random: Random) -> Attempt:
         found = rules.judge(made, outcome, verb="cache-server", inputs=inputs, codes=frozenset({0}))
         kept = [each for each in found if not each.detail.endswith((".sock", ".lock"))]
     return Attempt(
-        "kvproof cache-server: messages", tuple(codes), (*broken, *kept), 1, 0, outcome.err[-400:]
+        "kvproof cache-server: messages", tuple(codes), (*broken, *kept), 1, 0, outcome.err[-600:]
     )
 
 
