@@ -51,6 +51,8 @@ OF_THE_SYSTEM = {
     errno.EROFS,
 }  # fmt: skip
 """Errors that are a limit or a permission of the machine: exit code 2 wherever they come up."""
+NO_THREAD = "can't start new thread"
+"""Python's message where memory or processes are at their limit."""
 LONGEST = 1200
 """Characters of a message."""
 
@@ -108,6 +110,9 @@ def _run(words: list[str], notices: Sequence[str]) -> int | None:
     except Exception as error:  # noqa: BLE001 - the last resort: a fault of kvproof itself
         if isinstance(error, OSError) and error.errno in OF_THE_SYSTEM:
             _say(*_of_the_system(error))
+            sys.exit(Exit.USAGE)
+        if NO_THREAD in str(error):
+            _say(*NO_MEMORY)
             sys.exit(Exit.USAGE)
         _say(f"internal error: {type(error).__name__}: {error}", "please report these lines:")
         _errors().print(traceback.format_exc(), markup=False, highlight=False, soft_wrap=True)

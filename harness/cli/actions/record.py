@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from kvproof.harness.errors import UsageError
 from kvproof.harness.recorder import boot_folder
 from kvproof.harness.recorder.shim import DIRECTORY, KEY, LIMIT
 
+_AS_TYPED = "write the command as in the shell: kvproof record -- vllm serve MODEL"
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -59,6 +61,8 @@ def _environment(directory: Path, limit: int, *, hash_tokens: bool) -> dict[str,
 
 def _run(command: Sequence[str], chosen: dict[str, str], directory: Path) -> NoReturn:
     """Become the engine: its signals, its output and its exit code are its own."""
+    if not shutil.which(command[0]):
+        raise UsageError(f"cannot run {command[0]!r}: No such file or directory", _AS_TYPED)
     sys.stderr.write(f"kvproof: recording into {directory}; then: kvproof replay {directory}\n")
     sys.stderr.flush()
     try:
@@ -66,5 +70,5 @@ def _run(command: Sequence[str], chosen: dict[str, str], directory: Path) -> NoR
     except OSError as error:
         raise UsageError(
             f"cannot run {command[0]!r}: {error.strerror}",
-            "write the command as in the shell: kvproof record -- vllm serve MODEL",
+            _AS_TYPED,
         ) from error

@@ -80,7 +80,6 @@ control = true
 name = "on"
 """
 DEAD = "http://127.0.0.1:9/v1"
-TINY = "shared-prefix:requests=2,length=64"
 BENCH = "--no-growth --repetitions 1 --block-size 16 --case no_eviction --output"
 
 
@@ -141,8 +140,8 @@ BASES = {
 }
 """Verb -> command; a verb that is not here gets its required options by their type."""
 BUILT = (
-    f"bench --workload {TINY} {BENCH} bench-a",
-    f"bench --workload {TINY} {BENCH} bench-b",
+    f"bench --workload trace.jsonl {BENCH} bench-a",
+    f"bench --workload trace.jsonl {BENCH} bench-b",
     "replay log.json --output run-a",
     "replay log.json --output run-b",
     "sweep --kernels state_copy --providers torch --cells cpu --device cpu --workers 1 --no-timing "

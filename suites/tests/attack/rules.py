@@ -163,6 +163,8 @@ def _places(
             continue
         if first[0] == "tmp" and outcome.code >= 0 and path.suffix != ".lock":
             yield Broken("left behind", name)
+        elif first[0] == "cwd" and "." in outputs:
+            continue
         elif (first[0] == "home" and first[1] not in CACHES) or (
             first[0] == "cwd" and first[1] not in KNOWN | outputs
         ):
@@ -177,7 +179,8 @@ def _changed(
     now = contents(command.folder)
     for name, before in inputs.items():
         parts = Path(name).parts
-        if now.get(name) != before and not (parts[0] == "cwd" and parts[1] in outputs):
+        is_output = parts[0] == "cwd" and not {".", parts[1]}.isdisjoint(outputs)
+        if now.get(name) != before and not is_output:
             yield Broken("outside", f"{name} was {'changed' if name in now else 'removed'}")
 
 
@@ -191,6 +194,8 @@ def named_outputs(words: tuple[str, ...]) -> frozenset[str]:
     found = set[str]()
     for word in words:
         for each in (word, word.partition("=")[2]):
+            if Path(each or "x") in (Path(), Path("..")):
+                found.add(".")
             parts = [part for part in each.split("/") if part not in ("", ".")]
             found.update(parts[:1])
     return frozenset(found | {"record", "examples", "baselines", "history.html", "recordings"})

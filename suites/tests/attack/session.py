@@ -71,7 +71,7 @@ class Session:
                     tuple(line.split()), folder, environment(folder, folder.name), patience=120
                 )
                 outcome = self.run(command)
-                if outcome.code not in (0, 3):
+                if outcome.code not in (0, 3) and not self.only_real:
                     raise RuntimeError(f"kvproof {line}: {outcome.code}: {outcome.err}")
                 self.worlds.built(line.split()[-1], folder / "cwd")
         (self.worlds.template / "cwd" / "settings.toml").write_text(SETTINGS)

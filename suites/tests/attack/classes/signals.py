@@ -33,6 +33,8 @@ VICTIMS: dict[str, tuple[Base, float]] = {
 }
 """Verb -> command, and seconds within which the signal comes."""
 NUMBERS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 15.0
+"""Seconds until a victim that goes on gets SIGTERM too."""
 RESUMED = 0.3
 """Share of kills after which the same command is repeated, which must go on with the record."""
 
@@ -44,7 +46,9 @@ def attack(session: Session, random: Random) -> Attempt:
     number = random.choice(NUMBERS)
     with session.worlds.world() as folder:
         sent = Signal(number, random.uniform(0.05, seconds))
-        made = command(verb, given, folder, sent=sent, patience=40.0, real=random.random() < 0.3)
+        made = command(
+            verb, given, folder, sent=sent, patience=PATIENCE, real=random.random() < 0.3
+        )
         close_off(folder)
         inputs = rules.contents(folder)
         outcome = session.run(made)
